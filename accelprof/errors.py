@@ -1,0 +1,117 @@
+"""One family of exceptions. ``exit_code`` is what the command line ends with: 2 the user's mistake, 1 ours."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+
+class AccelprofError(Exception):
+    """Root of everything accelprof raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UserError(AccelprofError):
+    """The input is wrong; the message says what was given, where, what is allowed, and the mend."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class ConfigError(UserError):
+    """One or more configuration values were refused.
+
+    Attributes:
+        problems: one :class:`Problem` per refused value; the message shows them all.
+    """
+
+    def __init__(self, *problems: Problem) -> None:
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), self.problems)
+
+
+class Problem:
+    """One refused (or doubtful) value, in words a user can act on.
+
+    Args:
+        path: the key's whole path, ``groups.ActorGroup.ranks``.
+        message: what is wrong.
+        value: the value given; left out of the text when not passed.
+        allowed: what is allowed, in words.
+        mend: the change that makes it right.
+    """
+
+    _NOTHING: ClassVar[object] = object()
+
+    def __init__(self, path: str, message: str, *, value: Any = _NOTHING, allowed: str = "", mend: str = "") -> None:
+        self.path, self.message, self.allowed, self.mend = path, message, allowed, mend
+        self.has_value = value is not Problem._NOTHING
+        self.value = value if self.has_value else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild_problem, (self.path, self.message, self.has_value, self.value, self.allowed, self.mend))
+
+    def __str__(self) -> str:
+        given = f" (got {self.value!r})" if self.has_value else ""
+        text = f"{self.path}: {self.message}{given}"
+        if self.allowed:
+            text += f"; allowed: {self.allowed}"
+        if self.mend:
+            text += f". Mend: {self.mend}"
+        return text
+
+    __repr__ = __str__
+
+
+def _rebuild_problem(path: str, message: str, has_value: bool, value: Any, allowed: str, mend: str) -> Problem:
+    if has_value:
+        return Problem(path, message, value=value, allowed=allowed, mend=mend)
+    return Problem(path, message, allowed=allowed, mend=mend)
+
+
+class PluginError(UserError):
+    """A plug-in was asked for that is broken or not there; the message carries the kept reason."""
+
+
+class UnavailableError(UserError):
+    """A backend or tool exists but cannot work on this machine; the message carries its probe's reason."""
+
+
+class CaptureError(AccelprofError):
+    """A tool or backend failed to start, stop or write a capture."""
+
+
+class ReadError(UserError):
+    """A file could not be read as what it claims to be.
+
+    Args:
+        path: the file.
+        reason: why, with the position where there is one.
+    """
+
+    def __init__(self, path: object, reason: str) -> None:
+        self.path, self.reason = str(path), reason
+        super().__init__(f"{path}: {reason}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.path, self.reason))
+
+
+class NotComparableError(UserError):
+    """Two runs cannot be compared; the message says why. ``exit_code`` 1 so that a gate in CI fails."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class IncompleteError(AccelprofError):
+    """The run ended but something asked for was not delivered (armed and never opened, report missing)."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``"did you mean 'actor'?"`` for a near miss, an empty string otherwise."""
+    match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean {match[0]!r}?" if match else ""

@@ -1,0 +1,1 @@
+"""How workers are started: argv and environment, rendered once, quoted once at the edge that needs a string."""
