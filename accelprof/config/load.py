@@ -1,0 +1,257 @@
+"""From files, mappings, OmegaConf and overrides to a validated :class:`~accelprof.config.model.Config`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from accelprof.config.dialect import Dialect, Note
+from accelprof.config.model import Config, Rule
+from accelprof.errors import ConfigError, Problem, nearest
+
+_MESSAGES = {
+    "bool_parsing": "not a truth value; allowed: true, false",
+    "bool_type": "not a truth value; allowed: true, false",
+    "int_type": "not a whole number",
+    "int_parsing": "not a whole number",
+    "string_type": "not a text",
+    "dict_type": "not a mapping",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration and how it came about. ``source`` names the file, or the type of object it was given as."""
+
+    config: Config
+    dialect: str = "accelprof"
+    generation: str = ""
+    notes: tuple[Note, ...] = ()
+    sources: Mapping[str, str] | None = None
+    source: str = "arguments"
+
+
+def load_config(
+    source: Any = None,
+    overrides: Sequence[str] = (),
+    *,
+    dialects: Sequence[Dialect] = (),
+    **values: Any,
+) -> Loaded:
+    """Validate ``source`` (path, mapping, ``DictConfig``, ``Config`` or ``None``), then ``a.b=c`` overrides, then ``values``.
+
+    A key ``accelprof`` at the top holds our own dialect inside a larger file and wins over the dialects.
+
+    Raises:
+        ConfigError: every refused key with its whole path, value, what is allowed and the nearest match.
+    """
+    if isinstance(source, Config) and not overrides and not values:
+        return Loaded(source, source="Config")
+    mapping, name = _to_mapping(source)
+    mapping = apply_overrides(mapping, overrides)
+    if values:
+        mapping = {**mapping, **values}
+    if isinstance(mapping.get("accelprof"), Mapping) and "accelprof" not in Config.model_fields:
+        return Loaded(validate(mapping["accelprof"], prefix="accelprof."), source=name)
+    for dialect in dialects:
+        if dialect.detects(mapping):
+            translation = dialect.translate(mapping)
+            config = validate(translation.config, sources=translation.sources)
+            return Loaded(config, dialect.name, translation.generation, translation.notes, translation.sources, name)
+    return Loaded(validate(mapping), source=name)
+
+
+def validate(mapping: Mapping[str, Any], *, prefix: str = "", sources: Mapping[str, str] | None = None) -> Config:
+    """``mapping`` as a :class:`Config`.
+
+    Raises:
+        ConfigError: as :func:`load_config`; ``sources`` maps our paths back to the words of the user's own dialect.
+    """
+    try:
+        return Config.model_validate(plain(mapping))
+    except ValidationError as error:
+        raise ConfigError(*problems_of(error, Config, prefix, sources, mapping)) from None
+
+
+def problems_of(
+    error: ValidationError,
+    model: type[BaseModel],
+    prefix: str = "",
+    sources: Mapping[str, str] | None = None,
+    given_mapping: Any = None,
+) -> list[Problem]:
+    """A pydantic error as our problems: whole path as the user wrote it, value, allowed values, nearest match."""
+    problems = []
+    for item in error.errors():
+        location = [part for part in item["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+        path = prefix + _dotted(_as_written(location, given_mapping))
+        path = (sources or {}).get(path, path)
+        kind, given = item["type"], item["input"]
+        if kind == "extra_forbidden":
+            known = _fields_at(model, location[:-1])
+            near = nearest(str(location[-1]), known)
+            problems.append(
+                Problem(path, "unknown key", value=given, allowed=", ".join(sorted(known)), mend=near or "remove it or spell it as one of these")
+            )
+        elif kind == "value_error":
+            message, _, allowed = str(item["ctx"]["error"]).partition("; allowed: ")
+            problems.append(Problem(path, message, value=_short(given), allowed=allowed))
+        elif kind == "literal_error":
+            allowed = str(item["ctx"]["expected"])
+            near = nearest(str(given), [word.strip(" '") for word in allowed.replace(" or ", ",").split(",")])
+            problems.append(Problem(path, "not one of the allowed values", value=given, allowed=allowed, mend=near))
+        else:
+            message, _, allowed = _MESSAGES.get(kind, item["msg"]).partition("; allowed: ")
+            problems.append(Problem(path, message, value=_short(given), allowed=allowed))
+    return problems
+
+
+def plain(value: Any) -> Any:
+    """Dictionaries, lists and scalars only: OmegaConf containers resolved, paths as text, enums as their value."""
+    if type(value).__module__.startswith("omegaconf"):
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
+    if isinstance(value, BaseModel):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value
+
+
+def apply_overrides(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Hydra-style ``a.b=c`` (also ``+a.b=c``, ``++a.b=c``, ``~a.b``); values are YAML.
+
+    Raises:
+        ConfigError: an override that is not of this form.
+    """
+    result: dict[str, Any] = json.loads(json.dumps(mapping)) if _is_json(mapping) else dict(mapping)
+    for override in overrides:
+        delete = override.startswith("~")
+        key, equals, text = override.lstrip("+~").partition("=")
+        if not key or (not equals and not delete) or any(not part for part in key.split(".")):
+            raise ConfigError(Problem(override, "not an override", allowed="key.path=value, +key=value, ++key=value, ~key"))
+        *parents, last = key.split(".")
+        here: Any = result
+        for depth, part in enumerate(parents):
+            if here.get(part) is None:
+                here[part] = {}
+            here = here[part]
+            if not isinstance(here, dict):
+                raise ConfigError(Problem(".".join(parents[: depth + 1]), f"cannot set {key}: this is not a mapping", value=here))
+        if delete:
+            here.pop(last, None)
+            continue
+        try:
+            here[last] = yaml.safe_load(text) if text else None
+        except yaml.YAMLError as error:
+            raise ConfigError(Problem(key, f"the value is not YAML: {error}", value=text)) from None
+    return result
+
+
+def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A YAML or JSON file whose top level is a mapping.
+
+    Raises:
+        ConfigError: not there, not readable, not YAML, or not a mapping; with line and column where there are any.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(Problem(str(file), f"cannot read the configuration: {error}")) from None
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(Problem(str(file), f"not YAML: {' '.join(str(error).split())}")) from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(Problem(str(file), f"the top level is a {type(data).__name__}", allowed="a mapping of keys"))
+    return data
+
+
+def _to_mapping(source: Any) -> tuple[dict[str, Any], str]:
+    if source is None:
+        return {}, "arguments"
+    if isinstance(source, (str, os.PathLike)):
+        return read_mapping(source), os.fspath(source)
+    if isinstance(source, Config):
+        return source.model_dump(mode="json", exclude_unset=True), "Config"
+    mapping = plain(source)
+    if not isinstance(mapping, dict):
+        raise ConfigError(
+            Problem("config", f"a {type(source).__name__} is no configuration", allowed="a path, a mapping, an OmegaConf DictConfig, a Config")
+        )
+    return mapping, type(source).__name__
+
+
+def _is_json(mapping: Any) -> bool:
+    try:
+        return json.loads(json.dumps(mapping)) == mapping
+    except (TypeError, ValueError):
+        return False
+
+
+def _as_written(location: Sequence[Any], mapping: Any) -> list[Any]:
+    """Leave out the index of a list that the user did not write (a single rule stands for a list of one)."""
+    parts: list[Any] = []
+    here = mapping
+    for part in location:
+        if isinstance(part, int) and isinstance(here, Mapping):
+            continue
+        parts.append(part)
+        try:
+            here = here[part] if here is not None else None
+        except (KeyError, IndexError, TypeError):
+            here = None
+    return parts
+
+
+def _dotted(location: Sequence[Any]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else str(part))
+    return text
+
+
+def _fields_at(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """Field names allowed at ``location``; groups hold rules, other nested keys their own model."""
+    if not location:
+        return list(model.model_fields)
+    if model is Config and location[0] == "groups" and len(location) <= 3:
+        return list(Rule.model_fields)
+    current: Any = model
+    for part in location:
+        if isinstance(part, int) or not hasattr(current, "model_fields"):
+            continue
+        field = current.model_fields.get(str(part))
+        if field is None:
+            continue
+        current = _model_in(field.annotation) or current
+    return list(current.model_fields) if hasattr(current, "model_fields") else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _model_in(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def _short(value: Any) -> Any:
+    return value if len(repr(value)) <= 120 else f"{str(value)[:100]}…"
