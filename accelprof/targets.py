@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from accelprof.numberset import NumberSet
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -68,9 +70,14 @@ class Assignment:
     """What the plan gives one target. ``tool`` is ``None`` when only the timeline runs; ``selected`` False = nothing.
 
     Attributes:
+        tool, options: the tool that captures, and its options as the user wrote them (global ones and the rule's merged).
+        also: further tools (name, options) in the same process; colocated roles may ask for tools that do not exclude
+            each other.
         windows: the windows as tuples of their steps, in order, where they can be listed; empty for ``all``,
-            ``process`` and purely scheduled captures.
-        mode: ``steps`` (windows by announced step), ``all`` (every step), ``process`` (one for the whole life), ``off``.
+            ``process`` and purely scheduled captures, and cut after 1000.
+        steps: the steps that are selected, for any number of them.
+        mode: ``steps`` (windows by announced step), ``all`` (every step), ``process`` (one for the whole life), ``off``
+            (no step opens anything; schedules and on-demand windows still may).
         count: captures this process will make, for tools that must be told beforehand.
         phases: phase patterns (fnmatch) that may open a window under ``discrete``; empty = every phase.
         asked_by: role -> the configuration path whose rule selected it.
@@ -81,8 +88,10 @@ class Assignment:
     selected: bool
     tool: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    also: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     timeline: bool = True
     mode: str = "off"
+    steps: NumberSet = NumberSet()
     windows: tuple[tuple[int, ...], ...] = ()
     merge_steps: bool = False
     discrete: bool = False

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator, model_validator
 
-from accelprof.config.steps import NUMBERS_ALLOWED, NumberSet
+from accelprof.numberset import NUMBERS_ALLOWED, NumberSet
 
 ALL: Literal["all"] = "all"
 PROCESS: Literal["process"] = "process"

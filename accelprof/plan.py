@@ -1,0 +1,389 @@
+"""``Config`` -> ``Plan``: who is wrapped, who opens which windows, and how many. Pure functions; no I/O, no clock.
+
+One predicate, :meth:`Plan.assign`, answers for the launch and for the session alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from accelprof.config.model import Config, Rule, Schedule
+from accelprof.errors import ConfigError, Problem, nearest
+from accelprof.numberset import NumberSet
+from accelprof.targets import Assignment, CaptureCount, ScheduleSpec, Target
+
+LISTED_WINDOWS = 1000
+#: whether two tools can run in one process: ``(name, options), (name, options) -> reason`` or ``None``
+Excludes = Callable[[str, Mapping[str, Any], str, Mapping[str, Any], Target], "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """One rule with everything the top level lends it."""
+
+    path: str
+    role: str | None
+    tool: str | None
+    options: Mapping[str, Any]
+    timeline: bool
+    discrete: bool
+    merge_steps: bool
+    steps: Any  # None | "all" | "process" | NumberSet
+    phases: tuple[str, ...]
+    schedules: tuple[ScheduleSpec, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a configuration means. Make it with :func:`make_plan`."""
+
+    config: Config
+    excludes: Excludes | None = None
+
+    def assign(self, target: Target) -> Assignment:
+        """What ``target`` does: the union over its roles of the first rule that fits each.
+
+        Raises:
+            ConfigError: colocated roles contradict each other (two exclusive tools, two ``discrete``).
+        """
+        if not self.config.enabled:
+            return Assignment(target, False, notes=("enabled is false",))
+        rules, group_path, notes = self._rules_for(target.group)
+        if rules is None:
+            return Assignment(target, False, notes=notes)
+        chosen: list[_Resolved] = []
+        for role in target.roles or (None,):
+            for index, rule in enumerate(rules):
+                path = group_path if len(rules) == 1 or not group_path else f"{group_path}[{index}]"
+                if not _role_fits(rule, role):
+                    continue
+                fits, why = self._selects(rule, target)
+                if why:
+                    notes = (*notes, f"{path or 'ranks'}: {why}")
+                if fits:
+                    if rule.enabled:
+                        chosen.append(self._resolve(rule, path, role))
+                    break
+        chosen = [rule for rule in chosen if rule.steps is not None or rule.schedules]
+        if not chosen:
+            return Assignment(target, False, notes=tuple(dict.fromkeys(notes)))
+        return self._unite(target, chosen, tuple(dict.fromkeys(notes)))
+
+    def selects(self, target: Target) -> bool:
+        """Whether ``target`` is wrapped and opens windows."""
+        return self.assign(target).selected
+
+    def check_names(self, groups: Iterable[str], phases: Iterable[str] = ()) -> list[Problem]:
+        """Groups and phases named in the configuration that no worker has, with the nearest that was seen."""
+        seen_groups, seen_phases = sorted(set(groups)), sorted(set(phases))
+        problems = []
+        for name in self.config.groups or {}:
+            if not any(_group_matches(name, group) for group in seen_groups):
+                problems.append(
+                    Problem(f"groups.{name}", "no worker of this group was attached", allowed=", ".join(seen_groups) or "none seen", mend=nearest(name, seen_groups))
+                )
+        if seen_phases:
+            for path, pattern in self._phase_patterns():
+                if not any(fnmatchcase(phase, pattern) for phase in seen_phases):
+                    problems.append(
+                        Problem(path, f"no phase matched {pattern!r}", allowed=", ".join(seen_phases), mend=nearest(pattern, seen_phases))
+                    )
+        return problems
+
+    def groups(self) -> tuple[str, ...]:
+        """Groups named in the configuration; empty when every group is profiled."""
+        return tuple(self.config.groups or ())
+
+    def tools(self) -> tuple[str, ...]:
+        """Names of all tools the configuration can use, in order of first mention."""
+        names = [self.config.tool]
+        for rules in (self.config.groups or {}).values():
+            names.extend(rule.tool for rule in rules)
+        if self.config.controller is not None:
+            names.append(self.config.controller.tool)
+        return tuple(dict.fromkeys(name for name in names if name))
+
+    def preview(self, worlds: Mapping[str, int] | None = None) -> list[Assignment]:
+        """Assignments of imagined targets, for ``config show``: each group, its ranks up to ``worlds[group]`` or those named."""
+        rows = []
+        for group in self.groups() or tuple(worlds or ()) or ("(every group)",):
+            size = (worlds or {}).get(group)
+            rules, _, _ = self._rules_for(group)
+            roles = tuple(dict.fromkeys(role for rule in rules or () for role in rule.roles or ()))
+            replicas = sorted({number for rule in rules or () if isinstance(rule.replicas, NumberSet) for number in rule.replicas})
+            ranks: Sequence[int | None] = range(size) if size is not None else self._named_ranks(group)
+            for rank in ranks:
+                replica = replicas[0] if replicas and size is None else None
+                rows.append(self.assign(Target(group, roles, rank, size, replica)))
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the manifest: the resolved configuration and what it says for each named group."""
+        return {
+            "groups": list(self.groups()) or "all",
+            "tools": list(self.tools()),
+            "steps": _steps_text(self.config.steps),
+            "rows": [describe(row) for row in self.preview()],
+        }
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _rules_for(self, group: str) -> tuple[tuple[Rule, ...] | None, str, tuple[str, ...]]:
+        named = self.config.groups
+        if named is None:
+            return (Rule(),), "", ()
+        if group in named:
+            return named[group], f"groups.{group}", ()
+        for pattern, rules in named.items():
+            if _group_matches(pattern, group):
+                return rules, f"groups.{pattern}", ()
+        near = nearest(group, named)
+        return None, "", (f"group {group!r} is not named under groups, so it is not profiled" + (f" ({near})" if near else ""),)
+
+    def _selects(self, rule: Rule, target: Target) -> tuple[bool, str]:
+        own = rule.ranks is not None or rule.replicas is not None or rule.nodes is not None
+        chooser: Rule | Config = rule if own else self.config
+        ranks, replicas, nodes = chooser.ranks, chooser.replicas, chooser.nodes
+        default = ranks is None and replicas is None and nodes is None
+        if default:
+            ranks = NumberSet.parse(0)
+            replicas = NumberSet.parse(0) if target.replica is not None else None
+        why = ""
+        if isinstance(ranks, NumberSet):
+            if target.rank is None:
+                alone = 0 in ranks and target.world_size in (None, 1)
+                if not alone:
+                    return False, f"rank of {target.label} is unknown, so ranks {ranks} cannot be matched; pass rank= or set RANK"
+                if not default:
+                    why = f"rank of {target.label} is unknown; taken as selected because it is the only process known"
+            elif target.rank not in ranks:
+                return False, _out_of_range(ranks, target)
+            why = why or _out_of_range(ranks, target)
+        if isinstance(replicas, NumberSet) and (target.replica is None or target.replica not in replicas):
+            if target.replica is not None or not ranks_known_as_replica(replicas):
+                return False, "" if target.replica is not None else f"replica of {target.label} is unknown, so replicas {replicas} cannot be matched"
+            why = why or f"replica of {target.label} is unknown; taken as replica 0"
+        if isinstance(nodes, tuple) and not any(_node_fits(node, target.node) for node in nodes):
+            return False, "" if target.node is not None else f"node of {target.label} is unknown, so nodes {list(nodes)} cannot be matched"
+        return True, why
+
+    def _resolve(self, rule: Rule, path: str, role: str | None) -> _Resolved:
+        config = self.config
+        tool = rule.tool if "tool" in rule.model_fields_set else config.tool
+        discrete = config.discrete if rule.discrete is None else rule.discrete
+        merge_steps = config.merge_steps if rule.merge_steps is None else rule.merge_steps
+        steps = rule.steps if "steps" in rule.model_fields_set else config.steps
+        if isinstance(steps, NumberSet) and not steps:
+            steps = None
+        timeline = config.timeline if rule.timeline is None else rule.timeline
+        schedules = tuple(to_spec(schedule) for schedule in (rule.schedule or config.schedule))
+        options = {**config.tools.get(tool or "", {}), **rule.options}
+        where = path or "config"
+        if discrete and merge_steps:
+            raise ConfigError(Problem(f"{where}.merge_steps", "adjacent steps cannot share a window when discrete makes one per phase", mend="set discrete: false or merge_steps: false"))
+        if discrete and steps == "process":
+            raise ConfigError(Problem(f"{where}.steps", "one window for the whole process and one per phase contradict each other", value="process", mend="set discrete: false, or steps: all"))
+        if tool is None and not timeline:
+            raise ConfigError(Problem(f"{where}.tool", "nothing would be recorded: tool is null and timeline is false", mend="set timeline: true or name a tool"))
+        phases = rule.phases or config.phases
+        return _Resolved(path, role, tool, options, timeline, discrete, merge_steps, steps, phases, schedules)
+
+    def _unite(self, target: Target, rules: list[_Resolved], notes: tuple[str, ...]) -> Assignment:
+        first = rules[0]
+        for other in rules[1:]:
+            for key in ("discrete", "merge_steps"):
+                if getattr(first, key) != getattr(other, key):
+                    raise ConfigError(_contradiction(target, first, other, key))
+        tools: dict[str, Mapping[str, Any]] = {}
+        for rule in rules:
+            if rule.tool is None:
+                continue
+            if rule.tool in tools and tools[rule.tool] != rule.options:
+                raise ConfigError(_contradiction(target, next(r for r in rules if r.tool == rule.tool), rule, "options"))
+            for name, options in tools.items():
+                if name == rule.tool:
+                    continue
+                reason = "no tool can be checked for sharing" if self.excludes is None else self.excludes(name, options, rule.tool, rule.options, target)
+                if reason:
+                    owner = next(r for r in rules if r.tool == name)
+                    raise ConfigError(_contradiction(target, owner, rule, "tool", reason))
+            tools[rule.tool] = rule.options
+        names = list(tools)
+        modes = [_mode(rule.steps) for rule in rules]
+        if len({mode for mode in modes if mode == "process"} | {mode for mode in modes if mode != "process"}) > 1 and "process" in modes:
+            other = next(rule for rule in rules if _mode(rule.steps) != "process")
+            raise ConfigError(_contradiction(target, next(r for r in rules if r.steps == "process"), other, "steps"))
+        mode = "all" if "all" in modes else modes[0] if len(set(modes)) == 1 else "steps"
+        steps = NumberSet.parse([list(rule.steps) for rule in rules if isinstance(rule.steps, NumberSet)]) if mode == "steps" else NumberSet()
+        schedules = tuple(dict.fromkeys(spec for rule in rules for spec in rule.schedules))
+        phases = () if any(not rule.phases for rule in rules) else tuple(dict.fromkeys(p for rule in rules for p in rule.phases))
+        windows = tuple(_windows(steps, first.merge_steps)) if mode == "steps" and not schedules else ()
+        count = _count(mode, steps, first, schedules)
+        if mode in ("all", "process") and not schedules:
+            notes = (*notes, f"steps: {mode} records without an end; files grow with the length of the run")
+        return Assignment(
+            target=target,
+            selected=True,
+            tool=names[0] if names else None,
+            options=tools[names[0]] if names else {},
+            also=tuple((name, tools[name]) for name in names[1:]),
+            timeline=any(rule.timeline for rule in rules),
+            mode=mode,
+            steps=steps,
+            windows=windows[:LISTED_WINDOWS],
+            merge_steps=first.merge_steps,
+            discrete=first.discrete,
+            phases=phases,
+            schedules=schedules,
+            count=count,
+            asked_by={rule.role or target.group: rule.path or "config" for rule in rules},
+            notes=notes,
+        )
+
+    def _phase_patterns(self) -> Iterable[tuple[str, str]]:
+        yield from (("phases", pattern) for pattern in self.config.phases)
+        yield from (("schedule", schedule.phase) for schedule in self.config.schedule)
+        for group, rules in (self.config.groups or {}).items():
+            for rule in rules:
+                yield from ((f"groups.{group}.phases", pattern) for pattern in rule.phases)
+                yield from ((f"groups.{group}.schedule", schedule.phase) for schedule in rule.schedule)
+
+    def _named_ranks(self, group: str) -> list[int | None]:
+        rules, _, _ = self._rules_for(group)
+        numbers: set[int] = set()
+        for rule in rules or ():
+            ranks = rule.ranks if rule.ranks is not None else self.config.ranks
+            if isinstance(ranks, NumberSet):
+                numbers.update(ranks)
+        return sorted(numbers)[:64] or [0]
+
+
+def make_plan(config: Config, excludes: Excludes | None = None) -> Plan:
+    """The plan of ``config``; contradictions that need no target are found here.
+
+    Raises:
+        ConfigError: as :meth:`Plan.assign`.
+    """
+    plan = Plan(config, excludes)
+    plan.preview()
+    return plan
+
+
+def to_spec(schedule: Schedule) -> ScheduleSpec:
+    """``start``/``stop`` become wait and active; the rest passes through."""
+    wait, active = schedule.wait, schedule.active
+    if schedule.start is not None and schedule.stop is not None:
+        wait, active = max(schedule.start - schedule.warmup, 0), schedule.stop - schedule.start
+    return ScheduleSpec(
+        schedule.phase,
+        wait,
+        schedule.warmup,
+        active,
+        schedule.repeat,
+        schedule.skip_first,
+        schedule.per,
+        schedule.token_start,
+        schedule.token_end,
+    )
+
+
+def describe(assignment: Assignment) -> dict[str, Any]:
+    """One row of ``config show`` and of the manifest's plan."""
+    target = assignment.target
+    return {
+        "group": target.group,
+        "roles": list(target.roles),
+        "rank": target.rank,
+        "replica": target.replica,
+        "selected": assignment.selected,
+        "tool": assignment.tool,
+        "also": [name for name, _ in assignment.also],
+        "timeline": assignment.timeline,
+        "mode": assignment.mode,
+        "windows": [list(window) for window in assignment.windows],
+        "discrete": assignment.discrete,
+        "phases": list(assignment.phases),
+        "schedule": [spec.phase for spec in assignment.schedules],
+        "captures": assignment.count.exact,
+        "asked_by": dict(assignment.asked_by),
+        "notes": list(assignment.notes),
+    }
+
+
+def ranks_known_as_replica(replicas: NumberSet) -> bool:
+    """A worker without replica numbering counts as replica 0."""
+    return 0 in replicas
+
+
+def _mode(steps: Any) -> str:
+    return "off" if steps is None else steps if isinstance(steps, str) else "steps"
+
+
+def _windows(steps: NumberSet, merge: bool) -> Iterable[tuple[int, ...]]:
+    made = 0
+    for first, last, _ in steps.runs:
+        if merge:
+            yield tuple(range(first, min(last, first + LISTED_WINDOWS) + 1))
+            made += 1
+            continue
+        for step in range(first, last + 1):
+            if made >= LISTED_WINDOWS:
+                return
+            yield (step,)
+            made += 1
+
+
+def _count(mode: str, steps: NumberSet, rule: _Resolved, schedules: tuple[ScheduleSpec, ...]) -> CaptureCount:
+    if schedules:
+        total = 0
+        for spec in schedules:
+            if spec.repeat == 0 or spec.per not in ("process", "step") or (spec.per == "step" and mode != "steps"):
+                return CaptureCount(None)
+            total += spec.repeat * (len(steps) if spec.per == "step" else 1)
+        return CaptureCount(total)
+    if mode == "process":
+        return CaptureCount(1)
+    if mode == "off":
+        return CaptureCount(0)
+    if mode == "all" or rule.discrete:
+        return CaptureCount(None)
+    return CaptureCount(len(steps.runs) if rule.merge_steps else len(steps))
+
+
+def _role_fits(rule: Rule, role: str | None) -> bool:
+    return rule.roles is None or (role is not None and any(fnmatchcase(role, pattern) for pattern in rule.roles))
+
+
+def _group_matches(pattern: str, group: str) -> bool:
+    return pattern == group or fnmatchcase(group, pattern) or pattern.casefold() == group.casefold()
+
+
+def _node_fits(pattern: str, node: str | None) -> bool:
+    return node is not None and fnmatchcase(str(node), pattern)
+
+
+def _out_of_range(ranks: NumberSet, target: Target) -> str:
+    if target.world_size is None or not ranks or ranks.runs[-1][1] < target.world_size:
+        return ""
+    beyond = [rank for rank in ranks.to_config() if _last(rank) >= target.world_size]
+    return f"ranks {beyond} are outside 0..{target.world_size - 1} of {target.group}"
+
+
+def _last(item: int | str) -> int:
+    return item if isinstance(item, int) else int(item.rpartition("-")[2])
+
+
+def _steps_text(steps: Any) -> Any:
+    return steps.to_config() if isinstance(steps, NumberSet) else steps
+
+
+def _contradiction(target: Target, one: _Resolved, other: _Resolved, key: str, reason: str = "") -> Problem:
+    first, second = getattr(one, key), getattr(other, key)
+    where = [f"{rule.path or 'config'}.{key}" + (f" (role {rule.role})" if rule.role else "") for rule in (one, other)]
+    message = f"roles that share one process contradict each other: {where[0]} is {_steps_text(first)!r}, {where[1]} is {_steps_text(second)!r}"
+    return Problem(f"{other.path or 'config'}.{key}", message + (f" ({reason})" if reason else ""), mend="make them equal, or place the roles in processes of their own")
+
+
