@@ -5,10 +5,10 @@ One predicate, :meth:`Plan.assign`, answers for the launch and for the session a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Protocol
 
 from accelprof.config.model import Config, Rule, Schedule
 from accelprof.errors import ConfigError, Problem, nearest
@@ -16,8 +16,16 @@ from accelprof.numberset import NumberSet
 from accelprof.targets import Assignment, CaptureCount, ScheduleSpec, Target
 
 LISTED_WINDOWS = 1000
-#: whether two tools can run in one process: ``(name, options), (name, options) -> reason`` or ``None``
-Excludes = Callable[[str, Mapping[str, Any], str, Mapping[str, Any], Target], "str | None"]
+
+
+class ToolLookup(Protocol):
+    """What the plan asks about tools; the registry answers. Without one, two tools in a process are always refused."""
+
+    def normalise(self, name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``options`` under one spelling, so that layers can be merged."""
+
+    def excludes(self, one: tuple[str, Mapping[str, Any]], other: tuple[str, Mapping[str, Any]], target: Target) -> str | None:
+        """Why the two cannot run in one process, or ``None``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,7 @@ class Plan:
     """What a configuration means. Make it with :func:`make_plan`."""
 
     config: Config
-    excludes: Excludes | None = None
+    lookup: ToolLookup | None = None
 
     def assign(self, target: Target) -> Assignment:
         """What ``target`` does: the union over its roles of the first rule that fits each.
@@ -180,7 +188,7 @@ class Plan:
             steps = None
         timeline = config.timeline if rule.timeline is None else rule.timeline
         schedules = tuple(to_spec(schedule) for schedule in (rule.schedule or config.schedule))
-        options = {**config.tools.get(tool or "", {}), **rule.options}
+        options = {**self._normal(tool, config.tools.get(tool or "", {})), **self._normal(tool, rule.options)}
         where = path or "config"
         if discrete and merge_steps:
             raise ConfigError(Problem(f"{where}.merge_steps", "adjacent steps cannot share a window when discrete makes one per phase", mend="set discrete: false or merge_steps: false"))
@@ -190,6 +198,9 @@ class Plan:
             raise ConfigError(Problem(f"{where}.tool", "nothing would be recorded: tool is null and timeline is false", mend="set timeline: true or name a tool"))
         phases = rule.phases or config.phases
         return _Resolved(path, role, tool, options, timeline, discrete, merge_steps, steps, phases, schedules)
+
+    def _normal(self, tool: str | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return options if self.lookup is None or tool is None or not options else self.lookup.normalise(tool, options)
 
     def _unite(self, target: Target, rules: list[_Resolved], notes: tuple[str, ...]) -> Assignment:
         first = rules[0]
@@ -206,14 +217,14 @@ class Plan:
             for name, options in tools.items():
                 if name == rule.tool:
                     continue
-                reason = "no tool can be checked for sharing" if self.excludes is None else self.excludes(name, options, rule.tool, rule.options, target)
+                reason = "one tool a process" if self.lookup is None else self.lookup.excludes((name, options), (rule.tool, rule.options), target)
                 if reason:
                     owner = next(r for r in rules if r.tool == name)
                     raise ConfigError(_contradiction(target, owner, rule, "tool", reason))
             tools[rule.tool] = rule.options
         names = list(tools)
         modes = [_mode(rule.steps) for rule in rules]
-        if len({mode for mode in modes if mode == "process"} | {mode for mode in modes if mode != "process"}) > 1 and "process" in modes:
+        if "process" in modes and set(modes) != {"process"}:
             other = next(rule for rule in rules if _mode(rule.steps) != "process")
             raise ConfigError(_contradiction(target, next(r for r in rules if r.steps == "process"), other, "steps"))
         mode = "all" if "all" in modes else modes[0] if len(set(modes)) == 1 else "steps"
@@ -261,13 +272,13 @@ class Plan:
         return sorted(numbers)[:64] or [0]
 
 
-def make_plan(config: Config, excludes: Excludes | None = None) -> Plan:
+def make_plan(config: Config, lookup: ToolLookup | None = None) -> Plan:
     """The plan of ``config``; contradictions that need no target are found here.
 
     Raises:
         ConfigError: as :meth:`Plan.assign`.
     """
-    plan = Plan(config, excludes)
+    plan = Plan(config, lookup)
     plan.preview()
     return plan
 

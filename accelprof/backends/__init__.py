@@ -1,0 +1,1 @@
+"""Backends that come with accelprof: ``cpu`` alone; vendors live in plug-ins."""

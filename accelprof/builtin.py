@@ -1,0 +1,31 @@
+"""What comes with accelprof, through the same door as any plug-in."""
+
+from __future__ import annotations
+
+from accelprof.backend import Backend
+from accelprof.config.dialect import Dialect
+from accelprof.hookspecs import hookimpl
+from accelprof.tool import Tool
+
+
+@hookimpl
+def accelprof_backends() -> list[type[Backend]]:
+    from accelprof.backends.cpu import CpuBackend
+
+    return [CpuBackend]
+
+
+@hookimpl
+def accelprof_tools() -> list[type[Tool]]:
+    from accelprof.tools.torch import TorchTool
+    from accelprof.tools.torch_memory import TorchMemoryTool
+    from accelprof.tools.trace import TraceTool
+
+    return [TraceTool, TorchTool, TorchMemoryTool]
+
+
+@hookimpl
+def accelprof_dialects() -> list[Dialect]:
+    from accelprof.config.dialects import BUILTIN
+
+    return list(BUILTIN)

@@ -1,0 +1,492 @@
+"""Finds plug-ins, maps names to backends and tools, and keeps the reason when one cannot be had.
+
+pluggy checks and calls the hooks; each plug-in is asked on its own, so that one that fails stops nobody.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pluggy
+from pydantic import ValidationError
+
+from accelprof import hookspecs
+from accelprof.backend import Backend, Probe
+from accelprof.config.dialect import Dialect
+from accelprof.config.load import Loaded, load_config, problems_of
+from accelprof.config.model import Config
+from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest
+from accelprof.plan import Plan, make_plan
+from accelprof.targets import Assignment, Target
+from accelprof.tool import Tool
+
+ENTRY_POINTS = "accelprof"
+ACCELERATOR_ENV = "ACCELPROF_ACCELERATOR"
+log = logging.getLogger("accelprof")
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A plug-in, or one thing it brings, that cannot be used, and why."""
+
+    name: str
+    distribution: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """The backend in use and how it was chosen."""
+
+    backend: Backend
+    reason: str
+
+
+@dataclass
+class _Plugin:
+    name: str
+    distribution: str
+    module: Any
+    backends: list[str] = field(default_factory=list)
+    tools: list[str] = field(default_factory=list)
+
+
+class Registry:
+    """One set of plug-ins. Processes use :func:`get_registry`; tests may make their own.
+
+    Attributes:
+        broken: everything that could not be taken in, with its reason, in order of discovery.
+    """
+
+    def __init__(self, *, entry_points: bool = True, builtin: bool = True) -> None:
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self._plugins: dict[str, _Plugin] = {}
+        self._backends: dict[str, tuple[type[Backend], str]] = {}
+        self._tools: dict[str, tuple[type[Tool], str]] = {}
+        self._aliases: dict[str, str] = {}
+        self._tool_aliases: dict[str, str] = {}
+        self._instances: dict[str, Backend] = {}
+        self._event_failures: set[tuple[str, str]] = set()
+        self.broken: list[Broken] = []
+        if builtin:
+            from accelprof import builtin as builtin_plugin
+
+            self.register(builtin_plugin, "builtin", distribution="accelprof")
+        if entry_points:
+            self._load_entry_points()
+
+    # --- taking plug-ins in -----------------------------------------------------------------------------------------
+
+    def _load_entry_points(self) -> None:
+        found = importlib.metadata.entry_points(group=ENTRY_POINTS)
+        for entry in sorted(found, key=lambda e: (_distribution(e), e.name)):
+            try:
+                module = entry.load()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - SystemExit and SyntaxError of a plug-in must stop nobody; kept below
+                self.broken.append(Broken(entry.name, _distribution(entry), _reason(error)))
+                continue
+            try:
+                self.register(module, entry.name, distribution=_distribution(entry))
+            except PluginError:
+                continue  # register() has kept the reason
+
+    def register(self, plugin: Any, name: str | None = None, *, distribution: str = "") -> None:
+        """Take in a module or object that implements hooks.
+
+        Raises:
+            PluginError: wrong hook arguments, an unknown hook, a name taken twice, or a contract not met. The reason is
+                kept in ``broken`` too.
+        """
+        name = name or getattr(plugin, "__name__", None) or type(plugin).__name__
+        if name in self._plugins:
+            raise self._refuse(name, distribution, f"a plug-in named {name!r} is registered already (from {self._plugins[name].distribution or 'this process'})")
+        unknown = self._unknown_hooks(plugin)
+        if unknown:
+            known = sorted(hookspecs.DISCOVERY_HOOKS | hookspecs.EVENT_HOOKS | {"accelprof_detect_dialect", "accelprof_worker_identity"})
+            raise self._refuse(name, distribution, f"implements {unknown[0]!r}, which is no hook of accelprof; {nearest(unknown[0], known) or 'known: ' + ', '.join(known)}")
+        try:
+            self._manager.register(plugin, name)
+        except (pluggy.PluginValidationError, ValueError) as error:
+            if self._manager.has_plugin(name):
+                self._manager.unregister(name=name)
+            raise self._refuse(name, distribution, _one_line(str(error))) from None
+        entry = _Plugin(name, distribution, plugin)
+        try:
+            self._take(entry)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the plug-in's discovery raises is kept as its reason
+            self._manager.unregister(name=name)
+            self._forget(entry)
+            raise self._refuse(name, distribution, _reason(error)) from None
+        self._plugins[name] = entry
+
+    def unregister(self, name: str) -> None:
+        """Take a plug-in out again, with everything it brought.
+
+        Raises:
+            PluginError: no plug-in has this name.
+        """
+        entry = self._plugins.pop(name, None)
+        if entry is None:
+            raise PluginError(f"no plug-in is named {name!r}; registered: {', '.join(self._plugins)}")
+        self._manager.unregister(name=name)
+        self._forget(entry)
+
+    def _take(self, entry: _Plugin) -> None:
+        for cls in self._ask(entry, "accelprof_backends"):
+            _check_class(cls, Backend, "accelprof_backends")
+            self._add(entry, cls.name, cls.aliases, cls, self._backends, self._aliases, "accelerator type")
+            entry.backends.append(cls.name)
+        for tool in self._ask(entry, "accelprof_tools"):
+            _check_class(tool, Tool, "accelprof_tools")
+            self._add(entry, tool.name, tool.aliases, tool, self._tools, self._tool_aliases, "tool")
+            entry.tools.append(tool.name)
+
+    def _add(self, entry: _Plugin, name: str, aliases: Sequence[str], cls: Any, table: dict[str, Any], names: dict[str, str], what: str) -> None:
+        for word in (name, *aliases):
+            taken = names.get(word.casefold())
+            if taken is not None:
+                raise PluginError(f"{what} {word!r} is taken by plug-in {table[taken][1]!r}; rename one of them")
+        table[name] = (cls, entry.name)
+        for word in (name, *aliases):
+            names[word.casefold()] = name
+
+    def _forget(self, entry: _Plugin) -> None:
+        for table, names in ((self._backends, self._aliases), (self._tools, self._tool_aliases)):
+            for name in [key for key, (_, owner) in table.items() if owner == entry.name]:
+                del table[name]
+                self._instances.pop(name, None)
+                for word in [word for word, target in names.items() if target == name]:
+                    del names[word]
+
+    def _ask(self, entry: _Plugin, hook: str) -> list[Any]:
+        method = getattr(entry.module, hook, None)
+        if method is None:
+            return []
+        answer = method()
+        if isinstance(answer, (str, bytes)) or not isinstance(answer, (list, tuple)):
+            raise PluginError(f"{hook}() returned {type(answer).__name__}; a list or tuple is expected")
+        return list(answer)
+
+    def _unknown_hooks(self, plugin: Any) -> list[str]:
+        return [
+            name
+            for name in dir(plugin)
+            if name.startswith("accelprof_")
+            and self._manager.parse_hookimpl_opts(plugin, name) is not None
+            and not hasattr(hookspecs, name)
+        ]
+
+    def _refuse(self, name: str, distribution: str, reason: str) -> PluginError:
+        self.broken.append(Broken(name, distribution, reason))
+        return PluginError(f"plug-in {name!r}{f' of {distribution}' if distribution else ''} is refused: {reason}")
+
+    # --- asking for things ------------------------------------------------------------------------------------------
+
+    @property
+    def plugins(self) -> Mapping[str, _Plugin]:
+        return self._plugins
+
+    def backend_names(self) -> list[str]:
+        return sorted(self._backends)
+
+    def tool_names(self) -> list[str]:
+        return sorted(self._tools)
+
+    def backend_class(self, name: str) -> type[Backend]:
+        """The backend registered for an accelerator type or one of its aliases.
+
+        Raises:
+            PluginError: nobody registered it; carries the kept reasons of broken plug-ins and the nearest match.
+        """
+        key = self._aliases.get(name.casefold())
+        if key is None:
+            raise PluginError(self._unknown("accelerator type", name, self._aliases, self._backends))
+        return self._backends[key][0]
+
+    def backend(self, name: str) -> Backend:
+        """The one instance of a backend in this process; availability is not asked.
+
+        Raises:
+            PluginError: as :meth:`backend_class`, or its constructor raised.
+        """
+        cls = self.backend_class(name)
+        if cls.name not in self._instances:
+            try:
+                self._instances[cls.name] = cls()
+            except Exception as error:  # noqa: BLE001 - a vendor constructor may raise anything; it becomes the reason
+                raise PluginError(f"backend {cls.name!r} cannot be made: {_reason(error)}") from error
+        return self._instances[cls.name]
+
+    def probe(self, name: str) -> Probe:
+        """What a backend says about this machine; a probe that raises is unavailable, with that as the reason."""
+        try:
+            answer = self.backend(name).probe()
+        except Exception as error:  # noqa: BLE001 - kept as the probe's reason
+            return Probe(None, f"unavailable: {_reason(error)}")
+        if not isinstance(answer, Probe):
+            return Probe(None, f"unavailable: probe() returned {type(answer).__name__}, not accelprof.backend.Probe")
+        return answer
+
+    def detect(self, explicit: str | None = None, config_value: str | None = None) -> Detected:
+        """The backend of this process: explicit -> ``ACCELPROF_ACCELERATOR`` -> config -> highest probe priority -> ``cpu``.
+
+        Raises:
+            PluginError: a name was given that nobody registered.
+            UnavailableError: a name was given whose backend cannot work here; the message has its reason.
+        """
+        for name, origin in (
+            (explicit, "given explicitly"),
+            (os.environ.get(ACCELERATOR_ENV), f"from {ACCELERATOR_ENV}"),
+            (config_value, "from the configuration"),
+        ):
+            if name and name != "auto":
+                backend = self.backend(name)
+                probe = self.probe(backend.name)
+                if not probe.available:
+                    raise UnavailableError(f"accelerator {name!r} ({origin}) is not available: {probe.reason}")
+                return Detected(backend, f"{origin}: {probe.reason}")
+        ranked = [(probe.priority, name, probe.reason) for name, probe in self.probes() if probe.priority is not None]
+        if not ranked:
+            raise UnavailableError("no backend is available, not even cpu; was the builtin plug-in unregistered?")
+        _, name, reason = max(ranked)
+        return Detected(self.backend(name), f"detected: {reason}")
+
+    def probes(self) -> Iterator[tuple[str, Probe]]:
+        """``(name, probe)`` of every backend."""
+        for name in self.backend_names():
+            yield name, self.probe(name)
+
+    def tool_class(self, name: str) -> type[Tool]:
+        """The tool registered under a name or alias.
+
+        Raises:
+            PluginError: as :meth:`backend_class`.
+        """
+        key = self._tool_aliases.get(name.casefold())
+        if key is None:
+            raise PluginError(self._unknown("tool", name, self._tool_aliases, self._tools))
+        return self._tools[key][0]
+
+    def make_tool(self, name: str, options: Mapping[str, Any] | None = None, path: str | None = None) -> Tool:
+        """A tool with its options validated.
+
+        Raises:
+            PluginError: nobody registered the name.
+            ConfigError: an option is unknown or has a value that is not allowed; paths begin with ``path`` (``tools.<name>``).
+        """
+        cls = self.tool_class(name)
+        where = path or f"tools.{name}"
+        try:
+            return cls(cls.normalise(dict(options or {})))
+        except ValidationError as error:
+            raise ConfigError(*problems_of(error, cls.Options, where + ".")) from None
+        except ConfigError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise ConfigError(Problem(where, str(error))) from None
+
+    def dialects(self) -> list[Dialect]:
+        """Built-in dialects first, then those of plug-ins."""
+        return [item for answer in self.collect("accelprof_dialects") for item in answer]
+
+    def presets(self) -> dict[str, Any]:
+        """Presets of all plug-ins by name; a name taken twice is refused and kept in ``broken``."""
+        merged: dict[str, Any] = {}
+        for answer in self.collect("accelprof_presets"):
+            for name, preset in answer.items():
+                if name in merged:
+                    self._keep(Broken(name, "", f"preset {name!r} is brought by two plug-ins; the first stays"))
+                else:
+                    merged[name] = preset
+        return merged
+
+    def _unknown(self, what: str, name: str, words: Mapping[str, str], table: Mapping[str, Any]) -> str:
+        text = f"no {what} {name!r} is registered; registered: {', '.join(sorted(table)) or 'none'}"
+        near = nearest(name.casefold(), words)
+        if near:
+            text += f"; {near}"
+        own = [broken for broken in self.broken if name.casefold() in broken.name.casefold() or name.casefold() in broken.distribution.casefold()]
+        for broken in own or self.broken:
+            text += f". Plug-in {broken.name!r} of {broken.distribution or 'this process'} is broken: {broken.reason}"
+        return text
+
+    def _keep(self, broken: Broken) -> None:
+        if broken not in self.broken:
+            self.broken.append(broken)
+
+    # --- calling hooks ----------------------------------------------------------------------------------------------
+
+    def collect(self, hook: str, **kwargs: Any) -> list[Any]:
+        """Answers of all plug-ins to a discovery hook; one that raises is kept in ``broken`` and the others count."""
+        return [answer for answer in self._each(hook, kwargs, keep=True) if answer is not None]
+
+    def first(self, hook: str, **kwargs: Any) -> Any:
+        """The first answer that is not ``None``."""
+        for answer in self._each(hook, kwargs, keep=True):
+            if answer is not None:
+                return answer
+        return None
+
+    def event(self, hook: str, **kwargs: Any) -> list[Any]:
+        """Tell all plug-ins; a failure is logged once per plug-in and hook, by name, and stops nobody."""
+        return [answer for answer in self._each(hook, kwargs, keep=False) if answer is not None]
+
+    def listens(self, hook: str) -> bool:
+        """Whether any plug-in implements ``hook``."""
+        return bool(getattr(self._manager.hook, hook).get_hookimpls())
+
+    def _each(self, hook: str, kwargs: Mapping[str, Any], keep: bool) -> Iterator[Any]:
+        for impl in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
+            try:
+                yield impl.function(*[kwargs[name] for name in impl.argnames])
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - one plug-in's failure is named and stops nobody
+                name = impl.plugin_name
+                if keep:
+                    self._keep(Broken(name, self._plugins[name].distribution if name in self._plugins else "", f"{hook}: {_reason(error)}"))
+                elif (name, hook) not in self._event_failures:
+                    self._event_failures.add((name, hook))
+                    log.warning("accelprof: plug-in %r failed in %s: %s", name, hook, _reason(error))
+
+    # --- plan -------------------------------------------------------------------------------------------------------
+
+    def normalise(self, name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Part of :class:`accelprof.plan.ToolLookup`."""
+        try:
+            return self.tool_class(name).normalise(options)
+        except ValueError as error:
+            raise ConfigError(Problem(f"tools.{name}", str(error))) from None
+
+    def excludes(self, one: tuple[str, Mapping[str, Any]], other: tuple[str, Mapping[str, Any]], target: Target) -> str | None:
+        """Part of :class:`accelprof.plan.ToolLookup`: the resource both would own."""
+        first, second = (self.make_tool(name, options).claims(target) for name, options in (one, other))
+        shared = sorted(first & second)
+        return f"both own {', '.join(shared)}" if shared else None
+
+    def load(self, source: Any = None, overrides: Sequence[str] = (), **values: Any) -> Loaded:
+        """:func:`accelprof.config.load.load_config` with the dialects of all plug-ins."""
+        return load_config(source, overrides, dialects=self.dialects(), **values)
+
+    def plan(self, config: Config) -> Plan:
+        """The plan of ``config``, with tools and their options checked.
+
+        Raises:
+            ConfigError: an unknown tool, an option refused, or options that contradict the plan.
+        """
+        problems = []
+        for name in (*config.tools, *_tools_named(config)):
+            try:
+                self.make_tool(name, config.tools.get(name))
+            except PluginError as error:
+                if name in config.tools and name not in _tools_named(config):
+                    continue  # options of a tool that is not used here may stay in a shared file
+                where = next((path for path, tool in _tool_paths(config) if tool == name), "tool")
+                problems.append(Problem(where, str(error), value=name, mend=nearest(name, self.tool_names())))
+            except ConfigError as error:
+                problems.extend(error.problems)
+        if problems:
+            raise ConfigError(*{str(problem): problem for problem in problems}.values())
+        plan = make_plan(config, self)
+        problems = self.check(plan, plan.preview())
+        if problems:
+            raise ConfigError(*problems)
+        self.event("accelprof_plan_ready", plan=plan)
+        return plan
+
+    def check(self, plan: Plan, assignments: Sequence[Assignment]) -> list[Problem]:
+        """What tools object to in the plan, each asked once about all its targets."""
+        by_tool: dict[str, list[Assignment]] = {}
+        for assignment in assignments:
+            if assignment.selected and assignment.tool:
+                by_tool.setdefault(assignment.tool, []).append(assignment)
+        problems: dict[str, Problem] = {}
+        for name, rows in by_tool.items():
+            for row in rows:
+                tool = self.make_tool(name, row.options)
+                problems.update((str(problem), problem) for problem in tool.check(rows))
+                kind = plan.config.accelerator
+                if kind != "auto" and tool.accelerators and self._aliases.get(kind.casefold()) not in tool.accelerators:
+                    problem = Problem("tool", f"{name} does not serve accelerator {kind!r}", value=name, allowed=f"accelerator: {', '.join(sorted(tool.accelerators))}")
+                    problems[str(problem)] = problem
+        return list(problems.values())
+
+
+def _tools_named(config: Config) -> list[str]:
+    return list(dict.fromkeys(tool for _, tool in _tool_paths(config)))
+
+
+def _tool_paths(config: Config) -> Iterator[tuple[str, str]]:
+    if config.tool:
+        yield "tool", config.tool
+    for group, rules in (config.groups or {}).items():
+        for index, rule in enumerate(rules):
+            if rule.tool:
+                yield f"groups.{group}{f'[{index}]' if len(rules) > 1 else ''}.tool", rule.tool
+    if config.controller is not None and config.controller.tool:
+        yield "controller.tool", config.controller.tool
+
+
+def _check_class(cls: Any, base: type, hook: str) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise PluginError(f"{hook}() brought {cls!r}; a subclass of {base.__module__}.{base.__name__} is expected")
+    name = getattr(cls, "name", "")
+    if not isinstance(name, str) or not name:
+        raise PluginError(f"{hook}() brought {cls.__name__} without a name; set the class attribute 'name'")
+
+
+def _distribution(entry: importlib.metadata.EntryPoint) -> str:
+    dist = getattr(entry, "dist", None)
+    return str(dist.metadata["Name"]) if dist is not None else ""
+
+
+def _reason(error: BaseException) -> str:
+    text = _one_line(str(error))
+    name = type(error).__name__
+    return text if isinstance(error, PluginError) else f"{name}: {text}" if text else name
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+_registry: Registry | None = None
+_lock = threading.Lock()
+
+
+def get_registry() -> Registry:
+    """The process's registry; entry points are loaded at the first call."""
+    global _registry
+    if _registry is None:
+        with _lock:
+            if _registry is None:
+                _registry = Registry()
+    return _registry
+
+
+def reset_registry() -> None:
+    """Forget the process's registry; the next :func:`get_registry` loads entry points again."""
+    global _registry
+    with _lock:
+        _registry = None
+
+
+def register(plugin: Any, name: str | None = None) -> None:
+    """Take a plug-in into this process's registry; see :meth:`Registry.register`."""
+    get_registry().register(plugin, name)
+
+
+def unregister(name: str) -> None:
+    """Take a plug-in out of this process's registry."""
+    get_registry().unregister(name)
