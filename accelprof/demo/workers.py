@@ -1,0 +1,241 @@
+"""The three worker classes of the demo, as a user would write them: training, rollout and reference."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from torch import distributed
+
+from accelprof.demo.policy import (
+    Policy,
+    Tensor,
+    answer_log_probs,
+    answer_mask,
+    group_advantages,
+    grpo_loss,
+    supervised_loss,
+)
+from accelprof.demo.settings import DemoSettings
+from accelprof.demo.task import ANSWER_LENGTH, PROMPT_LENGTH, encode, reward, sample_prompts, worked_example
+
+Weights = dict[str, "np.ndarray[Any, Any]"]
+
+
+@dataclass
+class Trajectories:
+    """What a rollout rank hands on: arrays over ``samples = prompts * group_size``, the answers to one prompt adjacent.
+
+    ``sequences [samples, SEQUENCE_LENGTH]`` tokens, ``log_probs [samples, ANSWER_LENGTH]`` at sampling, ``rewards [samples]``.
+    """
+
+    sequences: np.ndarray[Any, Any]
+    log_probs: np.ndarray[Any, Any]
+    rewards: np.ndarray[Any, Any]
+
+
+class _Replica:
+    """One process with a copy of the policy; one thread each, since the workers share the cores."""
+
+    def __init__(self, settings: DemoSettings, rank: int) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(settings.seed)
+        self.settings, self.rank = settings, rank
+        self.policy = Policy()
+
+    def weights(self) -> Weights:
+        return {name: value.detach().numpy().copy() for name, value in self.policy.state_dict().items()}
+
+    def load_weights(self, weights: Weights) -> None:
+        # Arrays out of Ray's object store are read-only, which torch warns about; the copy is ours to write.
+        self.policy.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in weights.items()})
+
+
+class ActorWorker(_Replica):
+    """One data-parallel rank of the policy under training."""
+
+    def __init__(self, settings: DemoSettings, rank: int, world_size: int) -> None:
+        super().__init__(settings, rank)
+        self.world_size = world_size
+        self.optimizer = torch.optim.AdamW(self.policy.parameters(), lr=settings.warm_up_learning_rate)
+
+    def join(self, store_path: str) -> int:
+        """Meet the other ranks through a file both can reach; the demo's workers are all on one machine.
+
+        Loopback is forced because gloo otherwise resolves the host's own name, which fails in many containers.
+        """
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if os.uname().sysname == "Darwin" else "lo")
+        store = distributed.FileStore(store_path, self.world_size)
+        distributed.init_process_group("gloo", store=store, rank=self.rank, world_size=self.world_size)
+        return os.getpid()
+
+    def warm_up(self) -> float:
+        """Supervised steps on worked examples; returns the last loss. The optimiser starts anew afterwards."""
+        settings, loss = self.settings, 0.0
+        for number in range(settings.warm_up_steps):
+            prompts = sample_prompts(settings.warm_up_batch, seed=number + 1_000_000 * settings.seed)
+            examples = torch.tensor([worked_example(prompt) for prompt in prompts[self.rank :: self.world_size]])
+            self.optimizer.zero_grad()
+            value = supervised_loss(self.policy, examples)
+            value.backward()
+            self.average_gradients()
+            self.optimizer.step()
+            loss = value.item()
+        self.optimizer = torch.optim.AdamW(
+            self.policy.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
+        )
+        return loss
+
+    def recv_traj(self, trajectories: Trajectories, reference_log_probs: np.ndarray[Any, Any]) -> float:
+        """Take over one rollout rank's samples and their log-probabilities under the reference; returns the mean reward."""
+        self.sequences = torch.from_numpy(trajectories.sequences.copy())
+        self.old = torch.from_numpy(trajectories.log_probs.copy())
+        self.rewards = torch.from_numpy(trajectories.rewards.copy())
+        self.reference = torch.from_numpy(reference_log_probs.copy())
+        return float(self.rewards.mean())
+
+    def compute_adv(self) -> float:
+        """Group-normalised advantages; returns the share of samples whose group disagreed, which alone teach anything."""
+        self.advantages = group_advantages(self.rewards, self.settings.group_size)
+        return float((self.advantages != 0).float().mean())
+
+    def run_training(self, step: int) -> dict[str, float]:
+        """``epochs`` passes of ``mini_batches`` optimiser steps over this rank's samples."""
+        order = torch.Generator().manual_seed(self.settings.seed * 1000 + step)
+        results = []
+        for _ in range(self.settings.epochs):
+            shuffled = torch.randperm(len(self.sequences), generator=order)
+            results += [self.mini_batch(part) for part in shuffled.chunk(self.settings.mini_batches)]
+        return {key: float(np.mean([result[key] for result in results])) for key in results[0]}
+
+    def mini_batch(self, samples: Tensor) -> dict[str, float]:
+        """One optimiser step over ``samples`` (indices), gradients accumulated here and averaged over the ranks."""
+        self.optimizer.zero_grad()
+        tokens = answer_mask(self.sequences[samples]).sum()
+        parts = [self.micro_batch(part, tokens) for part in samples.chunk(self.settings.micro_batches)]
+        self.average_gradients()
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
+        self.optimizer.step()
+        loss, kl = (float(sum(values)) for values in zip(*parts, strict=True))
+        return {"loss": loss, "kl": kl, "grad_norm": float(norm)}
+
+    def micro_batch(self, samples: Tensor, tokens: Tensor) -> tuple[float, float]:
+        """Forward and backward over ``samples``; its share of the mini-batch's mean loss and mean KL over ``tokens``."""
+        sequences = self.sequences[samples]
+        log_probs = answer_log_probs(self.policy, sequences)
+        loss, kl = grpo_loss(
+            log_probs,
+            self.old[samples],
+            self.reference[samples],
+            self.advantages[samples],
+            answer_mask(sequences),
+            clip=self.settings.clip,
+            kl_weight=self.settings.kl_weight,
+        )
+        (loss / tokens).backward()
+        return (loss.detach() / tokens).item(), (kl / tokens).item()
+
+    def average_gradients(self) -> None:
+        """One all-reduce over all gradients laid end to end: many small ones cost a round trip each."""
+        gradients = [parameter.grad for parameter in self.policy.parameters()]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        distributed.all_reduce(flat)
+        flat /= self.world_size
+        for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def sync_model_to_rollout(self) -> list[Any]:
+        """Put the weights into Ray's object store; returns the reference in a list, so that Ray hands on the reference itself."""
+        return [ray.put(self.weights())]
+
+    def leave(self) -> None:
+        """Leave the process group; otherwise gloo complains about the other rank when the processes end."""
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+class RolloutWorker(_Replica):
+    """One rank that samples answers with the weights it was last given."""
+
+    def __init__(self, settings: DemoSettings, rank: int) -> None:
+        super().__init__(settings, rank)
+        self.pending: list[Any] = []
+
+    def request_weight_sync(self, reference: Sequence[Any]) -> None:
+        """Note where the new weights will be; they are fetched when the next generation asks for them."""
+        self.pending = list(reference)
+
+    def poll_weight_sync(self) -> bool:
+        """Wait for the announced weights and load them; ``False`` when none were announced."""
+        if not self.pending:
+            return False
+        ready, _ = ray.wait(self.pending, timeout=60)
+        self.load_weights(ray.get(ready[0] if ready else self.pending[0], timeout=60))
+        self.pending = []
+        return True
+
+    def generate(self, step: int) -> Trajectories:
+        """Sample ``group_size`` answers to each of this rank's prompts of ``step``."""
+        self.poll_weight_sync()
+        settings = self.settings
+        prompts = sample_prompts(settings.prompts_per_rank * settings.rollouts, seed=settings.seed * 1000 + step)
+        sampler = torch.Generator().manual_seed((settings.seed * 1000 + step) * 100 + self.rank)
+        parts = [self.generate_one_epoch(prompt, sampler) for prompt in prompts[self.rank :: settings.rollouts]]
+        return Trajectories(
+            np.concatenate([part.sequences for part in parts]),
+            np.concatenate([part.log_probs for part in parts]),
+            np.concatenate([part.rewards for part in parts]),
+        )
+
+    def generate_one_epoch(self, prompt: str, sampler: Any) -> Trajectories:
+        """Sample the answers to one prompt together, and score them."""
+        sequences = torch.tensor([encode(prompt)] * self.settings.group_size)
+        log_probs = []
+        for _ in range(ANSWER_LENGTH):
+            sequences, step_log_probs = self.decode_step(sequences, sampler)
+            log_probs.append(step_log_probs)
+        rewards = [reward(prompt, completion) for completion in sequences[:, PROMPT_LENGTH:].tolist()]
+        return Trajectories(
+            sequences.numpy(), torch.cat(log_probs, dim=1).numpy(), np.asarray(rewards, dtype=np.float32)
+        )
+
+    def decode_step(self, sequences: Tensor, sampler: Any) -> tuple[Tensor, Tensor]:
+        """Append one sampled token to each sequence; also its log-probability ``[batch, 1]``."""
+        log_probs = self.predict(sequences)
+        tokens = torch.multinomial(log_probs.exp(), 1, generator=sampler)
+        return torch.cat([sequences, tokens], dim=1), log_probs.gather(-1, tokens)
+
+    def predict(self, sequences: Tensor) -> Tensor:
+        """Log-probabilities ``[batch, vocabulary]`` of the next token."""
+        with torch.no_grad():
+            return torch.log_softmax(self.policy(sequences)[:, -1], dim=-1)
+
+
+class ReferenceWorker(_Replica):
+    """The policy as it was before reinforcement, frozen."""
+
+    def load_reference(self, reference: Sequence[Any]) -> None:
+        """Take the weights that ``sync_model_to_rollout`` left in the object store."""
+        self.load_weights(ray.get(reference[0], timeout=60))
+
+    def compute_log_prob(self, trajectories: Trajectories) -> np.ndarray[Any, Any]:
+        """Log-probability ``[samples, ANSWER_LENGTH]`` of each answer token under the reference."""
+        sequences = torch.from_numpy(trajectories.sequences.copy())
+        parts = [self.micro_batch(part) for part in sequences.chunk(self.settings.micro_batches)]
+        result: np.ndarray[Any, Any] = torch.cat(parts).numpy()
+        return result
+
+    def micro_batch(self, sequences: Tensor) -> Tensor:
+        """The same for the part of the samples that is evaluated at once."""
+        with torch.no_grad():
+            return answer_log_probs(self.policy, sequences)
+
+
+def mean_of(results: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean over the ranks, key by key."""
+    return {key: float(np.mean([result[key] for result in results])) for key in results[0]}
