@@ -1,4 +1,4 @@
-"""A decoder-only transformer small enough to train on a processor core in seconds, and the mathematics of GRPO on it."""
+"""A decoder-only transformer small enough to train on one core in seconds, and the mathematics of GRPO on it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def answer_log_probs(policy: Policy, sequences: Tensor) -> Tensor:
 
 
 def answer_mask(sequences: Tensor) -> Tensor:
-    """1.0 where an answer token was really generated: up to and with the first stop sign; ``[batch, ANSWER_LENGTH]``."""
+    """1.0 up to and with the first stop sign, where a token was really generated; ``[batch, ANSWER_LENGTH]``."""
     stops = (sequences[:, PROMPT_LENGTH:] == STOP).long()
     return ((stops.cumsum(dim=1) - stops) == 0).float()
 
@@ -91,12 +91,19 @@ def group_advantages(rewards: Tensor, group_size: int) -> Tensor:
 
 
 def grpo_loss(
-    log_probs: Tensor, old: Tensor, reference: Tensor, advantages: Tensor, mask: Tensor, *, clip: float, kl_weight: float
+    log_probs: Tensor,
+    old: Tensor,
+    reference: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip: float,
+    kl_weight: float,
 ) -> tuple[Tensor, Tensor]:
     """Sums over the tokens of the batch: clipped surrogate plus ``kl_weight`` times KL, and the KL to the reference.
 
     KL is estimated per token as ``r - log r - 1`` with ``r = reference / policy``, which is never negative.
-    All of ``log_probs``, ``old``, ``reference`` and ``mask`` are ``[batch, ANSWER_LENGTH]``; ``advantages`` is ``[batch]``.
+    ``log_probs``, ``old``, ``reference`` and ``mask`` are ``[batch, ANSWER_LENGTH]``, ``advantages`` is ``[batch]``.
     """
     ratio = (log_probs - old).exp()
     weights = advantages.unsqueeze(-1)

@@ -14,7 +14,7 @@ class DemoSettings:
         seed: of the weights, the prompts and the sampling.
         actors: data-parallel ranks of ``ActorGroup``.
         rollouts: ranks of ``RolloutGroup``; each generates for the actor rank of its own number.
-        prompts_per_rank: prompts a rollout rank answers in a step; one ``generate_one_epoch`` and four decode steps each.
+        prompts_per_rank: prompts a rollout rank answers in a step, with four decode steps each.
         group_size: answers sampled for one prompt, and the number of sequences decoded together.
         epochs: passes over a step's trajectories.
         mini_batches: optimiser steps in one pass.

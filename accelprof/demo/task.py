@@ -1,7 +1,7 @@
 """The task of the demo: one-digit sums and differences, written as token sequences, with an exact-match reward.
 
-A prompt is always four tokens (``7+5=``), an answer at most ``ANSWER_LENGTH`` tokens with the stop sign (``12.``, ``-3.``),
-so that a batch is a rectangle without padding on the left.
+A prompt is always four tokens (``7+5=``) and an answer at most three with its stop sign (``12.``, ``-3.``); one more is
+sampled, so that a wrong answer can run on. A batch is then a rectangle without padding on the left.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def reward(prompt: str, completion: Sequence[int]) -> float:
 
 
 def worked_example(prompt: str) -> list[int]:
-    """Prompt, right answer and stop sign as one padded sequence of ``SEQUENCE_LENGTH`` tokens, for the supervised warm-up."""
+    """Prompt, right answer and stop sign, padded to ``SEQUENCE_LENGTH`` tokens, for the supervised warm-up."""
     tokens = encode(f"{prompt}{answer(prompt)}.")
     return tokens + [PAD] * (SEQUENCE_LENGTH - len(tokens))
 
 
 def sample_prompts(count: int, seed: int) -> list[str]:
-    """``count`` distinct prompts (all of them and a shuffled rest when ``count`` is larger), the same for the same seed."""
+    """``count`` prompts, the same for the same ``seed``, none twice before all have come once."""
     generator = random.Random(seed)
     chosen: list[str] = []
     while len(chosen) < count:

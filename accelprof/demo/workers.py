@@ -12,6 +12,7 @@ import ray
 import torch
 from torch import distributed
 
+from accelprof import Worker, profiling_range
 from accelprof.demo.policy import (
     Policy,
     Tensor,
@@ -22,16 +23,17 @@ from accelprof.demo.policy import (
     supervised_loss,
 )
 from accelprof.demo.settings import DemoSettings
-from accelprof.demo.task import ANSWER_LENGTH, PROMPT_LENGTH, encode, reward, sample_prompts, worked_example
+from accelprof.demo.task import ANSWER_LENGTH, PROMPT_LENGTH, all_prompts, encode, reward, sample_prompts, worked_example
 
 Weights = dict[str, "np.ndarray[Any, Any]"]
 
 
 @dataclass
 class Trajectories:
-    """What a rollout rank hands on: arrays over ``samples = prompts * group_size``, the answers to one prompt adjacent.
+    """What a rollout rank hands on; the ``group_size`` answers to one prompt are adjacent.
 
-    ``sequences [samples, SEQUENCE_LENGTH]`` tokens, ``log_probs [samples, ANSWER_LENGTH]`` at sampling, ``rewards [samples]``.
+    ``sequences [samples, SEQUENCE_LENGTH]`` are tokens, ``log_probs [samples, ANSWER_LENGTH]`` those at sampling,
+    ``rewards`` is ``[samples]``.
     """
 
     sequences: np.ndarray[Any, Any]
@@ -39,7 +41,7 @@ class Trajectories:
     rewards: np.ndarray[Any, Any]
 
 
-class _Replica:
+class _Replica(Worker):
     """One process with a copy of the policy; one thread each, since the workers share the cores."""
 
     def __init__(self, settings: DemoSettings, rank: int) -> None:
@@ -74,6 +76,7 @@ class ActorWorker(_Replica):
         distributed.init_process_group("gloo", store=store, rank=self.rank, world_size=self.world_size)
         return os.getpid()
 
+    @Worker.timer("actor/warm_up")
     def warm_up(self) -> float:
         """Supervised steps on worked examples; returns the last loss. The optimiser starts anew afterwards."""
         settings, loss = self.settings, 0.0
@@ -91,19 +94,22 @@ class ActorWorker(_Replica):
         )
         return loss
 
+    @Worker.timer("actor/recv_traj")
     def recv_traj(self, trajectories: Trajectories, reference_log_probs: np.ndarray[Any, Any]) -> float:
-        """Take over one rollout rank's samples and their log-probabilities under the reference; returns the mean reward."""
+        """Take one rollout rank's samples and their log-probabilities under the reference; returns the mean reward."""
         self.sequences = torch.from_numpy(trajectories.sequences.copy())
         self.old = torch.from_numpy(trajectories.log_probs.copy())
         self.rewards = torch.from_numpy(trajectories.rewards.copy())
         self.reference = torch.from_numpy(reference_log_probs.copy())
         return float(self.rewards.mean())
 
+    @Worker.timer("actor/compute_adv")
     def compute_adv(self) -> float:
-        """Group-normalised advantages; returns the share of samples whose group disagreed, which alone teach anything."""
+        """Group-normalised advantages; returns the share of samples whose group disagreed: only these teach."""
         self.advantages = group_advantages(self.rewards, self.settings.group_size)
         return float((self.advantages != 0).float().mean())
 
+    @Worker.timer("run_training")
     def run_training(self, step: int) -> dict[str, float]:
         """``epochs`` passes of ``mini_batches`` optimiser steps over this rank's samples."""
         order = torch.Generator().manual_seed(self.settings.seed * 1000 + step)
@@ -113,33 +119,40 @@ class ActorWorker(_Replica):
             results += [self.mini_batch(part) for part in shuffled.chunk(self.settings.mini_batches)]
         return {key: float(np.mean([result[key] for result in results])) for key in results[0]}
 
+    @Worker.timer("actor/mini_batch")
     def mini_batch(self, samples: Tensor) -> dict[str, float]:
         """One optimiser step over ``samples`` (indices), gradients accumulated here and averaged over the ranks."""
         self.optimizer.zero_grad()
         tokens = answer_mask(self.sequences[samples]).sum()
         parts = [self.micro_batch(part, tokens) for part in samples.chunk(self.settings.micro_batches)]
         self.average_gradients()
-        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
-        self.optimizer.step()
+        with self.worker_timer("actor/opt_step"):
+            norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
+            self.optimizer.step()
         loss, kl = (float(sum(values)) for values in zip(*parts, strict=True))
         return {"loss": loss, "kl": kl, "grad_norm": float(norm)}
 
+    @Worker.timer("actor/micro_batch")
     def micro_batch(self, samples: Tensor, tokens: Tensor) -> tuple[float, float]:
-        """Forward and backward over ``samples``; its share of the mini-batch's mean loss and mean KL over ``tokens``."""
+        """Forward and backward over ``samples``; returns their share of the mini-batch's mean loss and KL."""
         sequences = self.sequences[samples]
-        log_probs = answer_log_probs(self.policy, sequences)
-        loss, kl = grpo_loss(
-            log_probs,
-            self.old[samples],
-            self.reference[samples],
-            self.advantages[samples],
-            answer_mask(sequences),
-            clip=self.settings.clip,
-            kl_weight=self.settings.kl_weight,
-        )
-        (loss / tokens).backward()
+        with profiling_range("actor/forward", color="green", domain="model"):
+            log_probs = answer_log_probs(self.policy, sequences)
+        with profiling_range("actor/loss", color="orange", domain="model"):
+            loss, kl = grpo_loss(
+                log_probs,
+                self.old[samples],
+                self.reference[samples],
+                self.advantages[samples],
+                answer_mask(sequences),
+                clip=self.settings.clip,
+                kl_weight=self.settings.kl_weight,
+            )
+        with profiling_range("actor/backward", color="red", domain="model"):
+            (loss / tokens).backward()
         return (loss.detach() / tokens).item(), (kl / tokens).item()
 
+    @Worker.timer("actor/all_reduce")
     def average_gradients(self) -> None:
         """One all-reduce over all gradients laid end to end: many small ones cost a round trip each."""
         gradients = [parameter.grad for parameter in self.policy.parameters()]
@@ -149,9 +162,21 @@ class ActorWorker(_Replica):
         for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
+    @Worker.timer("actor/sync_model_to_rollout")
     def sync_model_to_rollout(self) -> list[Any]:
-        """Put the weights into Ray's object store; returns the reference in a list, so that Ray hands on the reference itself."""
+        """Put the weights into Ray's object store; in a list, Ray hands on the reference and not the weights."""
         return [ray.put(self.weights())]
+
+    @Worker.timer("actor/evaluate")
+    def accuracy(self) -> float:
+        """Share of all prompts whose most likely answer is right."""
+        prompts = all_prompts()
+        sequences = torch.tensor([encode(prompt) for prompt in prompts])
+        with torch.no_grad():
+            for _ in range(ANSWER_LENGTH):
+                sequences = torch.cat([sequences, self.policy(sequences)[:, -1:].argmax(dim=-1)], dim=1)
+        completions = sequences[:, PROMPT_LENGTH:].tolist()
+        return sum(map(reward, prompts, completions)) / len(prompts)
 
     def leave(self) -> None:
         """Leave the process group; otherwise gloo complains about the other rank when the processes end."""
@@ -166,10 +191,12 @@ class RolloutWorker(_Replica):
         super().__init__(settings, rank)
         self.pending: list[Any] = []
 
+    @Worker.timer("rollout/request_weight_sync")
     def request_weight_sync(self, reference: Sequence[Any]) -> None:
         """Note where the new weights will be; they are fetched when the next generation asks for them."""
         self.pending = list(reference)
 
+    @Worker.timer("rollout/poll_weight_sync")
     def poll_weight_sync(self) -> bool:
         """Wait for the announced weights and load them; ``False`` when none were announced."""
         if not self.pending:
@@ -179,6 +206,7 @@ class RolloutWorker(_Replica):
         self.pending = []
         return True
 
+    @Worker.timer("rollout/generate")
     def generate(self, step: int) -> Trajectories:
         """Sample ``group_size`` answers to each of this rank's prompts of ``step``."""
         self.poll_weight_sync()
@@ -192,6 +220,7 @@ class RolloutWorker(_Replica):
             np.concatenate([part.rewards for part in parts]),
         )
 
+    @Worker.timer("generate_one_epoch")
     def generate_one_epoch(self, prompt: str, sampler: Any) -> Trajectories:
         """Sample the answers to one prompt together, and score them."""
         sequences = torch.tensor([encode(prompt)] * self.settings.group_size)
@@ -204,12 +233,14 @@ class RolloutWorker(_Replica):
             sequences.numpy(), torch.cat(log_probs, dim=1).numpy(), np.asarray(rewards, dtype=np.float32)
         )
 
+    @Worker.timer("rollout/decode_step")
     def decode_step(self, sequences: Tensor, sampler: Any) -> tuple[Tensor, Tensor]:
         """Append one sampled token to each sequence; also its log-probability ``[batch, 1]``."""
         log_probs = self.predict(sequences)
         tokens = torch.multinomial(log_probs.exp(), 1, generator=sampler)
         return torch.cat([sequences, tokens], dim=1), log_probs.gather(-1, tokens)
 
+    @Worker.timer("predict")
     def predict(self, sequences: Tensor) -> Tensor:
         """Log-probabilities ``[batch, vocabulary]`` of the next token."""
         with torch.no_grad():
@@ -219,10 +250,12 @@ class RolloutWorker(_Replica):
 class ReferenceWorker(_Replica):
     """The policy as it was before reinforcement, frozen."""
 
+    @Worker.timer("ref/load_weights")
     def load_reference(self, reference: Sequence[Any]) -> None:
         """Take the weights that ``sync_model_to_rollout`` left in the object store."""
         self.load_weights(ray.get(reference[0], timeout=60))
 
+    @Worker.timer("ref/compute_log_prob")
     def compute_log_prob(self, trajectories: Trajectories) -> np.ndarray[Any, Any]:
         """Log-probability ``[samples, ANSWER_LENGTH]`` of each answer token under the reference."""
         sequences = torch.from_numpy(trajectories.sequences.copy())
@@ -230,6 +263,7 @@ class ReferenceWorker(_Replica):
         result: np.ndarray[Any, Any] = torch.cat(parts).numpy()
         return result
 
+    @Worker.timer("ref/micro_batch")
     def micro_batch(self, sequences: Tensor) -> Tensor:
         """The same for the part of the samples that is evaluated at once."""
         with torch.no_grad():

@@ -1,0 +1,166 @@
+"""The driver of the demo: starts Ray and the workers, runs the steps, lets the controller open and close the windows."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from accelprof.cluster import Controller
+from accelprof.demo.settings import DemoSettings
+from accelprof.demo.workers import ActorWorker, ReferenceWorker, RolloutWorker, mean_of
+
+PROFILE = Path(__file__).with_name("profile.yaml")
+START_TIMEOUT_S = 120.0
+CALL_TIMEOUT_S = 120.0
+
+
+@dataclass
+class DemoResult:
+    """What came out.
+
+    Attributes:
+        rewards: mean reward of the samples of each step, in order.
+        accuracy: share of all prompts answered right by the most likely tokens, before the first and after the last step.
+        metrics: loss, KL, gradient norm of each step, means over the actor ranks.
+        phases: timings of each step over all ranks, as ``Controller.metrics`` gives them.
+        seconds: of the whole run, with start and end.
+        run_dir: where timeline, report and manifest lie; ``None`` when the configuration profiles nothing.
+        manifest: what ``Controller.close`` returned.
+    """
+
+    rewards: list[float] = field(default_factory=list)
+    accuracy: tuple[float, float] = (0.0, 0.0)
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    phases: list[Any] = field(default_factory=list)
+    seconds: float = 0.0
+    run_dir: str | None = None
+    manifest: Any = None
+
+
+class Training:
+    """The groups of one run and the loop over them."""
+
+    def __init__(self, settings: DemoSettings, controller: Controller) -> None:
+        self.settings, self.controller = settings, controller
+        self.actors = self._start("ActorGroup", ActorWorker, settings.actors, settings.actors)
+        self.rollouts = self._start("RolloutGroup", RolloutWorker, settings.rollouts)
+        self.references = self._start("RefGroup", ReferenceWorker, 1)
+
+    def _start(self, group: str, worker: type[Any], count: int, *args: Any) -> list[Any]:
+        # No logical CPUs: the loop must start on one core as well as on two.
+        remote = ray.remote(num_cpus=0)(worker)
+        return [
+            remote.options(**self.controller.options(group, rank=rank)).remote(self.settings, rank, *args)
+            for rank in range(count)
+        ]
+
+    def prepare(self) -> float:
+        """Attach, connect the actor ranks, warm up, and hand the weights to everyone; returns the accuracy then."""
+        with tempfile.TemporaryDirectory(prefix="accelprof-demo-") as meeting_place:
+            store = os.path.join(meeting_place, "store")
+            ray.get([actor.join.remote(store) for actor in self.actors], timeout=START_TIMEOUT_S)
+        self.controller.attach("ActorGroup", self.actors)
+        self.controller.attach("RolloutGroup", self.rollouts)
+        self.controller.attach("RefGroup", self.references)
+        _call(self.actors, "warm_up")
+        weights = self._sync()
+        _call(self.references, "load_reference", weights)
+        return float(_call(self.actors[:1], "accuracy")[0])
+
+    def step(self, step: int) -> tuple[float, dict[str, float]]:
+        """Generate, score against the reference, train, hand on the weights; returns mean reward and training metrics."""
+        trajectories = [rollout.generate.remote(step) for rollout in self.rollouts]
+        reference = self.references[0]
+        log_probs = [reference.compute_log_prob.remote(part) for part in trajectories]
+        rewards = ray.get(
+            [
+                actor.recv_traj.remote(part, scores)
+                for actor, part, scores in zip(self.actors, trajectories, log_probs, strict=True)
+            ],
+            timeout=CALL_TIMEOUT_S,
+        )
+        _call(self.actors, "compute_adv")
+        metrics = mean_of(_call(self.actors, "run_training", step))
+        self._sync()
+        return sum(rewards) / len(rewards), metrics
+
+    def _sync(self) -> Any:
+        [weights] = _call(self.actors[:1], "sync_model_to_rollout")
+        _call(self.rollouts, "request_weight_sync", weights)
+        return weights
+
+    def finish(self) -> float:
+        """Leave the process group; returns the accuracy now."""
+        accuracy = float(_call(self.actors[:1], "accuracy")[0])
+        _call(self.actors, "leave")
+        return accuracy
+
+
+def run_demo(
+    settings: DemoSettings,
+    config: Any = PROFILE,
+    progress: Callable[[str], None] = lambda doing: None,
+) -> DemoResult:
+    """Train for ``settings.steps`` steps under the profiling configuration ``config`` (whatever ``Controller`` takes).
+
+    ``progress`` is called with a few words before each of the ``settings.steps + 3`` parts of the run.
+
+    Raises:
+        UserError: the configuration is refused; nothing was started then.
+        Exception: whatever fails in a worker, after the windows were closed and Ray was shut down.
+    """
+    began = time.perf_counter()
+    result = DemoResult()
+    controller = Controller(config)
+    progress("starting Ray and five workers")
+    with _local_ray():
+        try:
+            training = Training(settings, controller)
+            progress("supervised warm-up")
+            before = training.prepare()
+            for step in range(1, settings.steps + 1):
+                last = f", reward {result.rewards[-1]:.2f}" if result.rewards else ""
+                progress(f"step {step}/{settings.steps}{last}")
+                with controller.step(step):
+                    reward, metrics = training.step(step)
+                result.rewards.append(reward)
+                result.metrics.append(metrics)
+                result.phases.append(controller.metrics(reduce="max"))
+            progress("collecting")
+            result.accuracy = (before, training.finish())
+        finally:
+            result.manifest = controller.close()
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+@contextmanager
+def _local_ray() -> Iterator[None]:
+    """A cluster of this machine alone, gone afterwards."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=128 * 1024 * 1024,
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _call(workers: Sequence[Any], method: str, *args: Any) -> list[Any]:
+    results: list[Any] = ray.get([getattr(w, method).remote(*args) for w in workers], timeout=CALL_TIMEOUT_S)
+    return results
