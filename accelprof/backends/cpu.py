@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.backend import Backend, BoundRange, DeviceTimer, Probe, RangeSpec
+from accelprof.backend import Backend, BoundRange, Probe, RangeSpec
 
 
 def _nothing(*_: Any) -> None:
@@ -29,28 +28,9 @@ class CpuBackend(Backend):
     def bind(self, spec: RangeSpec) -> BoundRange:
         return _NO_RANGE
 
-    def device_timer(self) -> DeviceTimer:
-        return CpuTimer()
-
     def memory(self) -> Mapping[str, int]:
         try:
             with open("/proc/self/statm", encoding="ascii") as file:
                 return {"resident": int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")}
         except (OSError, ValueError, IndexError):
             return {}
-
-
-class CpuTimer(DeviceTimer):
-    """CPU time of the calling thread in ns; on a machine without a device that is the device time."""
-
-    def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
-        self._clock, self._begun, self._taken = clock, 0, 0
-
-    def begin(self) -> None:
-        self._begun = self._clock()
-
-    def finish(self) -> None:
-        self._taken = self._clock() - self._begun
-
-    def resolve(self, wait: bool = False) -> int | None:
-        return self._taken

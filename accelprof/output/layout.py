@@ -1,0 +1,150 @@
+"""Directories and names: ``<output_dir>/<run>/<group>/<group>-r<rank>-s<steps>[-<phase>]-w<seq>-<host>-<pid>``.
+
+Nothing is overwritten: a run gets a directory of its own, and names carry host and pid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelprof.targets import Target
+
+MARKER = ".accelprof-run"
+MAX_NAME = 180  # bytes; suffixes of tools must fit below the 255 of common file systems
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+=@-]+")
+
+
+def safe(label: str, limit: int = 60) -> str:
+    """``label`` as a part of a file name: separators and other characters become ``_``; long or emptied ones get a hash."""
+    cleaned = _UNSAFE.sub("_", label).strip("._-")
+    if cleaned == label and len(cleaned) <= limit:
+        return cleaned
+    digest = hashlib.sha256(label.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    lossy = len(cleaned) > limit or not cleaned or any(ord(char) > 127 for char in label)
+    return f"{cleaned[: limit - 9]}-{digest}".lstrip("-") if lossy else cleaned
+
+
+def steps_text(steps: Iterable[int]) -> str:
+    """``2``, ``2-3``, ``2+5-7``: steps of a window for a file name; empty for none."""
+    runs: list[list[int]] = []
+    for step in sorted(set(steps)):
+        if runs and step == runs[-1][1] + 1:
+            runs[-1][1] = step
+        else:
+            runs.append([step, step])
+    text = "+".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return text if len(text) <= 40 else f"{runs[0][0]}..{runs[-1][1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths of one run. ``run_dir`` is absolute."""
+
+    run_dir: str
+
+    def target_dir(self, target: Target) -> str:
+        """Directory of one target's files; made by whoever writes, on the node that writes."""
+        return os.path.join(self.run_dir, safe(target.group))
+
+    def target_name(self, target: Target) -> str:
+        """``ActorGroup-r0``, ``RolloutGroup-p1-r3``; an unknown rank is ``rX``."""
+        replica = "" if target.replica is None else f"-p{target.replica}"
+        rank = "X" if target.rank is None else str(target.rank)
+        return f"{safe(target.group)}{replica}-r{rank}"
+
+    def key(self, target: Target, host: str, pid: int) -> str:
+        """Identity of a worker process in the run."""
+        return f"{self.target_name(target)}-{safe(host)}-{pid}"
+
+    def stem(self, target: Target, sequence: int, steps: Iterable[int], phase: str | None, host: str, pid: int) -> str:
+        """Absolute path without suffix for one window's files."""
+        parts = [self.target_name(target)]
+        text = steps_text(steps)
+        if text:
+            parts.append(f"s{text}")
+        if phase:
+            parts.append(safe(phase, 40))
+        parts += [f"w{sequence:04d}", safe(host, 40), str(pid)]
+        name = "-".join(parts)
+        return os.path.join(self.target_dir(target), name[:MAX_NAME] if len(name) <= MAX_NAME else name[-MAX_NAME:].lstrip("-."))
+
+    def launch_stem(self, target: Target) -> str:
+        """Absolute path without host, pid and suffix, for tools that name files before the process exists."""
+        return os.path.join(self.target_dir(target), self.target_name(target))
+
+    @property
+    def workers_dir(self) -> str:
+        """Where each worker keeps its own journal."""
+        return os.path.join(self.run_dir, ".workers")
+
+
+def claim_run(output_dir: str, run: str, token: str, host: str, now: float | None = None) -> str:
+    """Make (or join) the run's directory and return its absolute path.
+
+    ``token`` tells one job from another: processes of a job share a directory, a second job gets ``<run>-2``. ``auto``
+    names the directory by time and host.
+
+    Raises:
+        OSError: the directory cannot be made.
+    """
+    base = os.path.abspath(os.path.expanduser(output_dir))
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+    name = f"{stamp}-{safe(host, 40)}" if run == "auto" else safe(run, 100)
+    os.makedirs(base, exist_ok=True)
+    if run == "auto":
+        joined = _find_token(base, token)
+        if joined is not None:
+            return joined
+    for attempt in range(1, 10_000):
+        path = os.path.join(base, name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if _token_of(path) == token:
+                return path
+            continue
+        with open(os.path.join(path, MARKER), "x", encoding="utf-8") as file:
+            file.write(token)
+        return path
+    raise OSError(f"no free name for run {run!r} below {base}")
+
+
+def job_token(env: Mapping[str, str]) -> str:
+    """What all processes of one job share, from their launcher's environment; random where there is none."""
+    for names in (("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_orte_hnp_uri",), ("PMI_JOBID",)):
+        values = [env.get(name, "") for name in names]
+        if values[0]:
+            return f"{names[0]}={':'.join(values)}" + (f":{os.getppid()}" if names[0] == "TORCHELASTIC_RUN_ID" else "")
+    return secrets.token_hex(8)
+
+
+def _token_of(path: str) -> str | None:
+    for _ in range(20):
+        try:
+            text = Path(path, MARKER).read_text(encoding="utf-8")
+        except OSError:
+            text = ""
+        if text:
+            return text
+        time.sleep(0.01)  # the maker is between mkdir and write
+    return None
+
+
+def _find_token(base: str, token: str) -> str | None:
+    """The newest run directory of the same job (its processes start within seconds, not within the same one)."""
+    try:
+        entries = sorted((entry for entry in os.scandir(base) if entry.is_dir()), key=lambda entry: entry.stat().st_mtime, reverse=True)
+    except OSError:
+        return None
+    for entry in entries[:20]:
+        marker = os.path.join(entry.path, MARKER)
+        if os.path.exists(marker) and _token_of(entry.path) == token:
+            return entry.path
+    return None

@@ -1,0 +1,47 @@
+"""``Worker``: the mixin that training workers inherit from. It has no constructor and keeps nothing it does not need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accelprof.runtime import metrics
+from accelprof.runtime.timer import WorkerTimer, timer
+
+
+class Worker:
+    """Mixin for any class, Ray actor or not; needs no ``super().__init__()``.
+
+    Example::
+
+        class Actor(Worker):
+            @Worker.timer("actor/update")
+            def update(self, batch): ...
+    """
+
+    timer = staticmethod(timer)
+
+    def worker_timer(self, tag: str, *, color: str = "", domain: str = "", category: str = "", device: bool = False) -> WorkerTimer:
+        """A context manager (plain or async) that times its block under ``tag`` and emits a range, as the decorator does."""
+        return WorkerTimer(self, tag, color, domain, category, device)
+
+    def pop_execution_times(self) -> dict[str, float]:
+        """Seconds per tag on this instance since the last pop: ``{"actor/update": 1.25}``."""
+        return metrics.pop_times(metrics.states_of(self))
+
+    def pop_execution_time(self, tag: str) -> float:
+        """Seconds of one tag since the last pop.
+
+        Raises:
+            UnknownTagError: (a ``KeyError``) nothing was recorded under ``tag`` since then.
+        """
+        return metrics.pop_time(metrics.states_of(self), tag)
+
+    def timing_stats(self) -> dict[str, dict[str, float]]:
+        """Per tag ``count, total, mean, min, max, p50, p95, last`` (seconds) of this instance since it was made."""
+        return metrics.stats(metrics.states_of(self))
+
+    def accelprof_call(self, command: str, *args: Any, **kwargs: Any) -> Any:
+        """What the controller calls in a Ray actor; see ``accelprof.runtime.remote``."""
+        from accelprof.runtime.remote import serve
+
+        return serve(command, *args, **kwargs)
