@@ -1,4 +1,4 @@
-"""The driver of the demo: starts Ray and the workers, runs the steps, lets the controller open and close the windows."""
+"""The driver of the demo: starts Ray and the workers, runs the steps, announces each to the controller."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DemoResult:
 
     Attributes:
         rewards: mean reward of the samples of each step, in order.
-        accuracy: share of all prompts answered right by the most likely tokens, before the first and after the last step.
+        accuracy: share of all prompts whose most likely answer is right, before the first and after the last step.
         metrics: loss, KL, gradient norm of each step, means over the actor ranks.
         phases: timings of each step over all ranks, as ``Controller.metrics`` gives them.
         seconds: of the whole run, with start and end.
@@ -77,7 +77,7 @@ class Training:
         return float(_call(self.actors[:1], "accuracy")[0])
 
     def step(self, step: int) -> tuple[float, dict[str, float]]:
-        """Generate, score against the reference, train, hand on the weights; returns mean reward and training metrics."""
+        """Generate, score, train, hand on the weights; returns the mean reward and the training metrics."""
         trajectories = [rollout.generate.remote(step) for rollout in self.rollouts]
         reference = self.references[0]
         log_probs = [reference.compute_log_prob.remote(part) for part in trajectories]

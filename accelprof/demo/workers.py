@@ -23,7 +23,15 @@ from accelprof.demo.policy import (
     supervised_loss,
 )
 from accelprof.demo.settings import DemoSettings
-from accelprof.demo.task import ANSWER_LENGTH, PROMPT_LENGTH, all_prompts, encode, reward, sample_prompts, worked_example
+from accelprof.demo.task import (
+    ANSWER_LENGTH,
+    PROMPT_LENGTH,
+    all_prompts,
+    encode,
+    reward,
+    sample_prompts,
+    worked_example,
+)
 
 Weights = dict[str, "np.ndarray[Any, Any]"]
 

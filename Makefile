@@ -1,0 +1,62 @@
+# make demo    installs into .venv and runs the demo; its run lies under outputs/
+# make test    lint, then every test, then the torch-free tests on the other interpreters found
+# make bench   the benchmarks
+# make lint    ruff, mypy, import-linter
+#
+# PYTHON=…      the interpreter to make .venv with           PIP_ARGS=…   more arguments for every pip install
+# DEMO_ARGS=…   more arguments for accelprof demo            TEST_ARGS=…  more arguments for pytest
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test bench lint pytest interpreters venv clean
+
+VENV := .venv
+PLUGINS := $(wildcard plugins/*/pyproject.toml)
+SOURCES := $(PLUGINS:%/pyproject.toml=-e ./%)
+INSTALL = $(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
+export PYTHON PIP_ARGS
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
+
+demo: $(VENV)/.stamp-demo
+	$(VENV)/bin/accelprof demo $(DEMO_ARGS)
+
+test: lint pytest interpreters
+
+lint: $(VENV)/.stamp-test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+pytest: $(VENV)/.stamp-test
+	$(VENV)/bin/python -m pytest -q $(TEST_ARGS)
+
+interpreters: $(VENV)/.stamp-test
+	scripts/test-interpreters
+
+bench: $(VENV)/.stamp-bench
+	$(VENV)/bin/python -m benchmarks $(BENCH_ARGS)
+
+venv: $(VENV)/.stamp-test
+
+clean:
+	rm -rf .venv-py* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build
+
+# Stamps make a second call quick: an installation is done again only when what it was made from changed.
+$(VENV)/bin/python:
+	python=$$(scripts/find-python); echo "making $(VENV) with $$python"; "$$python" -m venv $(VENV)
+
+$(VENV)/.stamp-demo: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e ".[demo]"
+	touch $@
+
+$(VENV)/.stamp-test: pyproject.toml constraints.txt $(PLUGINS) | $(VENV)/bin/python
+	$(INSTALL) -e ".[demo,test,dev]" $(SOURCES)
+	touch $(VENV)/.stamp-demo $@
+
+$(VENV)/.stamp-bench: $(VENV)/.stamp-test
+	if [ -e benchmarks/requirements.txt ]; then $(INSTALL) -r benchmarks/requirements.txt; fi
+	touch $@

@@ -1,0 +1,113 @@
+"""Fixtures and rules shared by the tests of the core and of every plug-in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent
+#: markers of tests that need something heavy (where CI installs it, a skip is a failure), and what a reason says of it
+TIERS = {
+    "torch": r"\btorch\b",
+    "ray": r"(?i)\bray\b",
+    "nsys": r"\bnsys\b",
+    "npu": r"torch_npu|(?i:\bcann\b)",
+    "roctx": r"roctx",
+    "frameworks": r"\b(verl|rlinf)\b",
+}
+NO_SKIP = "ACCELPROF_CI_NO_SKIP"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "roctx: needs AMD's roctx library")
+
+
+def _must_run() -> frozenset[str]:
+    """The tiers named by ``ACCELPROF_CI_NO_SKIP``: ``1`` is all of them, otherwise a list with commas."""
+    value = os.environ.get(NO_SKIP, "")
+    return frozenset(TIERS) if value == "1" else frozenset(value.split(",")) & TIERS.keys()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    tiers = sorted(_must_run() & {mark.name for mark in item.iter_markers()})
+    if report.skipped and tiers and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped although {NO_SKIP} says {', '.join(tiers)} is installed: {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A module that skips itself while it is imported has no markers yet; what it says it lacks tells the tier."""
+    report = yield
+    if report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        tiers = sorted(tier for tier in _must_run() if re.search(TIERS[tier], reason))
+        if tiers:
+            report.outcome = "failed"
+            report.longrepr = f"{collector.nodeid} skipped itself although {NO_SKIP} has {', '.join(tiers)}: {reason}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Directory of the sample files: ``ACCELPROF_SHARED``, else ``shared`` beside the checkout; skips where absent."""
+    path = Path(os.environ.get("ACCELPROF_SHARED") or ROOT.parent / "shared")
+    if not path.is_dir():
+        pytest.skip(f"no sample files at {path}; ACCELPROF_SHARED names another directory")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_leak() -> Iterator[None]:
+    """Nothing of accelprof's global state outlives a test: session, gate, clock, signal handler, environment."""
+    before = _global_state()
+    yield
+    after = _global_state()
+    changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+    if changed:
+        session = sys.modules.get("accelprof.runtime.session")
+        if session is not None:
+            session.reset()
+        lines = [f"{key}: {before.get(key)!r} -> {after.get(key)!r}" for key in changed]
+        pytest.fail("the test left global state behind:\n" + "\n".join(lines), pytrace=False)
+
+
+def _global_state() -> dict[str, Any]:
+    state: dict[str, Any] = {key: value for key, value in os.environ.items() if key.startswith("ACCELPROF_")}
+    state["SIGTERM handler"] = signal.getsignal(signal.SIGTERM)
+    gate = sys.modules.get("accelprof.runtime.gate")
+    if gate is not None:
+        state["open or armed"] = gate.gate.hot
+        state["session"] = gate.gate.session
+    return state
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Any]:
+    """A Ray cluster of this machine with four logical CPUs; skips where Ray is not installed."""
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        address="local",
+        num_cpus=4,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=128 * 1024 * 1024,
+    )
+    yield ray
+    ray.shutdown()
