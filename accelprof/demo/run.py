@@ -139,6 +139,7 @@ def run_demo(
             result.accuracy = (before, training.finish())
         finally:
             result.manifest = controller.close()
+    result.run_dir = controller.run_dir
     result.seconds = time.perf_counter() - began
     return result
 

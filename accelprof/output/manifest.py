@@ -81,6 +81,7 @@ def build(
             if record["kind"] == "target":
                 targets.setdefault(fields["key"], {}).update(fields)
             elif record["kind"] == "window":
+                fields["kind"] = fields.pop("window_kind", None)
                 windows.setdefault(fields["id"], {}).update(fields)
             elif record["kind"] == "artifact":
                 path = relative(fields["path"], run_dir)

@@ -1,0 +1,72 @@
+"""accelprof: the profiling layer under distributed training workers.
+
+Importing this imports the standard library only; everything else comes when it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from accelprof.runtime.ranges import mark, profiling_range
+from accelprof.runtime.timer import timer
+from accelprof.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from accelprof.hookspecs import hookimpl
+    from accelprof.registry import register, unregister
+    from accelprof.runtime.configure import configure, current_session, reset
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Worker",
+    "__version__",
+    "configure",
+    "current_session",
+    "hookimpl",
+    "mark",
+    "pop_execution_times",
+    "profiling_range",
+    "register",
+    "reset",
+    "timer",
+    "timing_stats",
+    "unregister",
+]
+
+_LAZY = {
+    "configure": "accelprof.runtime.configure",
+    "current_session": "accelprof.runtime.configure",
+    "hookimpl": "accelprof.hookspecs",
+    "register": "accelprof.registry",
+    "reset": "accelprof.runtime.configure",
+    "unregister": "accelprof.registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'accelprof' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def pop_execution_times() -> dict[str, float]:
+    """Seconds per tag of plain functions, static and class methods of this process since the last pop."""
+    from accelprof.runtime import metrics
+
+    return metrics.pop_times(metrics.states_of(None))
+
+
+def timing_stats() -> dict[str, dict[str, float]]:
+    """As ``Worker.timing_stats``, for plain functions, static and class methods of this process."""
+    from accelprof.runtime import metrics
+
+    return metrics.stats(metrics.states_of(None))

@@ -1,0 +1,286 @@
+"""``configure``: a configuration and an identity become the process's session. ``reset`` undoes all of it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from accelprof.errors import AccelprofError, UnavailableError, UserError
+from accelprof.output.layout import Layout, claim_run, job_token
+from accelprof.registry import Registry, get_registry
+from accelprof.runtime import metrics
+from accelprof.runtime.gate import gate
+from accelprof.runtime.identity import from_environment, host_name
+from accelprof.runtime.session import Session
+from accelprof.targets import Assignment, Target
+from accelprof.tool import Tool, ToolContext
+
+if TYPE_CHECKING:
+    from accelprof.config.model import Config
+    from accelprof.tools.trace import TraceTool
+
+log = logging.getLogger("accelprof")
+
+#: a run directory whose resolved configuration this process takes when none is given (set by ``accelprof run``)
+RUN_ENV = "ACCELPROF_RUN"
+CONFIG_NAME = "config.json"
+DEFAULT_GROUP = "workers"
+
+_installed: list[Any] = []
+_lock = threading.RLock()
+_last_summary: dict[str, Any] | None = None
+
+
+def configure(
+    config: Any = None,
+    *,
+    group: str | None = None,
+    role: str | Sequence[str] | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    replica: int | None = None,
+    accelerator: str | None = None,
+    node: str | None = None,
+    run_dir: str | None = None,
+    has_devices: bool | None = None,
+    **values: Any,
+) -> Session:
+    """Make this process's session.
+
+    Args:
+        config: path, mapping, ``DictConfig``, ``Config``; ``None`` takes the run that ``ACCELPROF_RUN`` names, else defaults.
+        group: worker group; ``workers`` when nobody says.
+        role: role, or roles that share this process. Called again with another role of the same group, the session
+            becomes the union.
+        rank, world_size: as the framework numbers them; else from the launcher's environment, else unknown.
+        replica: engine replica or data-parallel copy.
+        accelerator: type or alias; else ``ACCELPROF_ACCELERATOR``, the configuration, the highest probe.
+        node: node name; else the host name.
+        run_dir: directory of the run, when a controller made it already.
+        **values: configuration keys as keywords (``steps=[2]``).
+
+    Raises:
+        ConfigError, PluginError: the configuration is wrong. Failures of tools and disks never raise here unless
+            ``on_error: raise``.
+    """
+    registry = get_registry()
+    with _lock:
+        if config is None and run_dir is None and os.environ.get(RUN_ENV):
+            run_dir = os.environ[RUN_ENV]
+            stored = os.path.join(run_dir, CONFIG_NAME)
+            config = stored if os.path.exists(stored) else None
+        resolved = registry.load(config, **values).config
+        identity = from_environment(os.environ)
+        told = registry.first("accelprof_worker_identity", env=dict(os.environ)) or {}
+        roles = (role,) if isinstance(role, str) else tuple(role or ())
+        if not roles and told.get("role"):
+            roles = (str(told["role"]),)
+        target = Target(
+            group=group or told.get("group") or DEFAULT_GROUP,
+            roles=roles,
+            rank=_first(rank, told.get("rank"), identity.rank),
+            world_size=_first(world_size, told.get("world_size"), identity.world_size),
+            replica=_first(replica, told.get("replica")),
+            node=node or host_name(),
+        )
+        current = gate.session
+        if current is not None and not current.closed:
+            target = _joined(current, target, resolved)
+            if target == current.target:
+                return current
+            if current.windows:
+                raise UserError(f"role {roles} joins {current.target.label} after its first window; configure all roles of a process before the first step")
+            current.close("a further role joined")
+        plan = registry.plan(resolved)
+        assignment = plan.assign(target)
+        detected = _detect(registry, accelerator, resolved)
+        assignment = _with_devices(assignment, detected.name, has_devices, detected)
+        session = _make_session(registry, resolved, assignment, detected, run_dir)
+        gate.session = session
+        _install()
+        for note in assignment.notes:
+            log.info("accelprof %s: %s", target.label, note)
+        session.start()
+        return session
+
+
+def current_session() -> Session | None:
+    """The session of this process, or ``None``."""
+    session = gate.session
+    return session if session is not None and not session.closed else None
+
+
+def reset() -> None:
+    """Undo everything ``configure`` did: session closed, handlers removed, timings and registry forgotten."""
+    global _last_summary
+    with _lock:
+        session = gate.session
+        if session is not None:
+            session.close("reset")
+        gate.hot = gate.session = None
+        _last_summary = None
+        _uninstall()
+        metrics.forget_all()
+        from accelprof.registry import reset_registry
+
+        reset_registry()
+
+
+def _detect(registry: Registry, accelerator: str | None, config: Config) -> Any:
+    try:
+        return registry.detect(accelerator, config.accelerator).backend
+    except UnavailableError as error:
+        if config.on_error == "raise":
+            raise
+        log.warning("accelprof: %s; ranges go nowhere in this process, timings and the timeline are kept", error)
+        return registry.backend("cpu")
+
+
+def _with_devices(assignment: Assignment, accelerator: str, has_devices: bool | None, backend: Any) -> Assignment:
+    """The target with what is known here: its accelerator, and whether it sees a device."""
+    from dataclasses import replace
+
+    if has_devices is None and assignment.selected:
+        try:
+            has_devices = bool(backend.devices())
+        except Exception as error:  # noqa: BLE001 - a vendor's enumeration may raise anything; unknown then
+            log.info("accelprof: devices of %s cannot be listed: %s", accelerator, error)
+    return replace(assignment, target=replace(assignment.target, accelerator=accelerator, has_devices=has_devices))
+
+
+def _joined(current: Session, target: Target, config: Config) -> Target:
+    """The target of a second ``configure`` in one process: the union of roles of the same worker."""
+    from dataclasses import replace
+
+    old = current.target
+    if (target.group, target.rank, target.replica) != (old.group, old.rank, old.replica):
+        raise UserError(f"this process has a session as {old.label} already and is configured again as {target.label}; call accelprof.reset() first, or give colocated roles one group")
+    if config != current.config:
+        raise UserError(f"{old.label} is configured a second time with another configuration; call accelprof.reset() first")
+    return replace(old, roles=tuple(dict.fromkeys((*old.roles, *target.roles))))
+
+
+def _make_session(registry: Registry, config: Config, assignment: Assignment, backend: Any, run_dir: str | None) -> Session:
+    host = host_name()
+    problem = ""
+    if assignment.selected and run_dir is None:
+        try:
+            run_dir = claim_run(config.output_dir, config.run, job_token(os.environ), host)
+        except OSError as error:
+            problem = f"the output directory {config.output_dir!r} cannot be made: {error}"
+            if config.on_error == "raise":
+                raise
+    layout = Layout(os.path.abspath(run_dir or config.output_dir))
+    tools: list[Tool] = []
+    problems = [problem] if problem else []
+    trace: TraceTool | None = None
+    if assignment.selected and not problem:
+        wanted = [(assignment.tool, assignment.options)] if assignment.tool else []
+        for name, options in [*wanted, *assignment.also]:
+            try:
+                tools.append(registry.make_tool(name, options))
+            except AccelprofError as error:
+                problems.append(f"tool {name} cannot be used here: {error}")
+        if assignment.timeline or assignment.tool == "trace":
+            trace = registry.make_tool("trace", config.tools.get("trace"))  # type: ignore[assignment]
+            tools = [tool for tool in tools if tool.name != "trace"]
+    scheduler = None
+    if assignment.selected and assignment.schedules:
+        from accelprof.runtime.schedule import Scheduler
+
+        scheduler = Scheduler(assignment)
+    session = Session(config, assignment, backend, [], trace, layout, host, registry, scheduler)
+    for text in problems:
+        session.report(text)
+    context = ToolContext(assignment.target, assignment, backend, layout.target_dir(assignment.target), session.report, layout.run_dir)
+    for tool in [*tools, *([trace] if trace is not None else [])]:
+        try:
+            tool.attach(context)
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything while it is taken into use; it is off here then
+            session.report(f"tool {tool.name} cannot be used here: {type(error).__name__}: {error}")
+            if config.on_error == "raise":
+                raise
+        else:
+            if tool is not trace:
+                session.tools.append(tool)
+    return session
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+# --- the ways a process can end -----------------------------------------------------------------------------------------
+
+
+def _close_current(reason: str) -> None:
+    global _last_summary
+    session = gate.session
+    if session is not None and session.pid == os.getpid() and not session.closed:
+        try:
+            _last_summary = session.close(reason)
+        except AccelprofError as error:  # on_error: raise has nobody to catch it here
+            log.warning("accelprof: %s", error)
+
+
+def _at_exit() -> None:
+    _close_current("process exit")
+
+
+def _on_term(signum: int, frame: FrameType | None) -> None:
+    previous = next((entry[1] for entry in _installed if entry[0] == "SIGTERM"), signal.SIG_DFL)
+    _close_current("SIGTERM")
+    if callable(previous):
+        previous(signum, frame)
+    elif previous is not signal.SIG_IGN:
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+
+
+def _in_child() -> None:
+    """A forked child is another process: it has no session and leaves the parent's files alone."""
+    gate.hot = gate.session = None
+    _installed.clear()
+
+
+_fork_registered = False
+
+
+def _install() -> None:
+    global _fork_registered
+    if not _fork_registered:
+        os.register_at_fork(after_in_child=_in_child)
+        _fork_registered = True
+    if not any(entry[0] == "atexit" for entry in _installed):
+        atexit.register(_at_exit)
+        _installed.append(("atexit", None))
+    if threading.current_thread() is threading.main_thread() and not any(entry[0] == "SIGTERM" for entry in _installed):
+        previous = signal.getsignal(signal.SIGTERM)
+        if previous is not None:  # None: a handler that was not installed from Python cannot be put back
+            signal.signal(signal.SIGTERM, _on_term)
+            _installed.append(("SIGTERM", previous))
+
+
+def _uninstall() -> None:
+    for name, previous in list(_installed):
+        if name == "atexit":
+            atexit.unregister(_at_exit)
+        elif threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is _on_term:
+            signal.signal(signal.SIGTERM, previous)
+    _installed.clear()
+
+
+def last_summary() -> dict[str, Any] | None:
+    """What the last session left when it was closed by the end of the process."""
+    return _last_summary
+
+
+def plain_target(target: Target) -> Mapping[str, Any]:
+    """Keyword arguments of ``configure`` that name ``target`` again in another process."""
+    return {"group": target.group, "role": list(target.roles), "rank": target.rank, "world_size": target.world_size, "replica": target.replica, "node": target.node}

@@ -1,0 +1,116 @@
+"""One window while it is open: which tools capture, where ranges go, and what is written down about it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from accelprof.backend import BoundRange, Emitter, RangeSpec
+from accelprof.runtime.timer import PhaseSpec
+from accelprof.spans import Kind
+from accelprof.targets import WindowInfo
+from accelprof.tool import Tool
+
+if TYPE_CHECKING:
+    from accelprof.runtime.session import Session
+    from accelprof.tools.trace import TraceTool
+
+Bound = tuple[tuple[BoundRange, ...], tuple[BoundRange, ...]]
+
+
+def clocks() -> dict[str, int]:
+    """This moment on the node's epoch clock and on its monotonic one, in ns."""
+    return {"epoch_ns": time.time_ns(), "monotonic_ns": time.perf_counter_ns()}
+
+
+class Window:
+    """An open window. Made after the tools have started; ``bounds`` maps a phase to its callables, resolved once."""
+
+    __slots__ = ("bounds", "emitters", "info", "native", "opened", "opened_at", "owner", "record", "thread", "tools", "trace")
+
+    def __init__(self, info: WindowInfo, tools: Sequence[Tool], trace: TraceTool | None, emitters: Sequence[Emitter], opened_at: int, record: dict[str, Any]) -> None:
+        self.info, self.tools, self.trace, self.emitters = info, list(tools), trace, list(emitters)
+        self.bounds: dict[PhaseSpec, Bound] = {}
+        self.opened_at = opened_at
+        self.record = record
+        self.thread = threading.get_ident()
+        self.owner: Entry | None = None
+
+    def bind(self, spec: PhaseSpec) -> Bound:
+        """``(for push/pop, for start/end)`` of every emitter; those that cannot take overlapping ranges have no second."""
+        where = RangeSpec(spec.tag, spec.domain, spec.color, spec.category)
+        pushers = tuple(emitter.bind(where) for emitter in self.emitters)
+        starters = tuple(bound for emitter, bound in zip(self.emitters, pushers) if emitter.overlapping_ranges)
+        self.bounds[spec] = pushers, starters
+        return pushers, starters
+
+    def mark_ends(self) -> list[Emitter]:
+        """Emitters that get marks in place of ranges for code that can be suspended."""
+        return [emitter for emitter in self.emitters if not emitter.overlapping_ranges]
+
+
+class Entry:
+    """One phase or range that began while the session was hot; ``leave`` ends exactly what began."""
+
+    __slots__ = ("bound", "handles", "kind", "owns", "scheduled", "session", "spec", "suspends", "task", "thread", "window")
+
+    def __init__(self, session: Session, spec: PhaseSpec, kind: Kind, suspends: bool) -> None:
+        self.session, self.spec, self.kind, self.suspends = session, spec, kind, suspends
+        self.window: Window | None = None
+        self.bound: tuple[BoundRange, ...] = ()
+        self.handles: list[Any] | None = None
+        self.owns = False
+        self.scheduled: Any = None
+        self.task = ""
+        self.thread = 0
+
+    def emit(self, window: Window) -> None:
+        """Begin the range in every tool of ``window``."""
+        self.window = window
+        self.thread = threading.get_ident()
+        pushers, starters = window.bounds.get(self.spec) or window.bind(self.spec)
+        if not self.suspends:
+            self.bound = pushers
+            for bound in pushers:
+                bound.push()  # what it returns says nothing: some tools answer -1 although they took the range
+        else:
+            self.bound = starters
+            self.handles = [bound.start() for bound in starters]
+            if len(starters) != len(pushers):
+                for emitter in window.mark_ends():
+                    emitter.mark(RangeSpec(f"{self.spec.tag} begin", self.spec.domain, self.spec.color, self.spec.category))
+
+    def leave(self, start: int, end: int, own: int | None = None) -> None:
+        """End the range, write the span, let the session close a window that this phase owns. Never raises an ``Exception``
+        unless ``on_error`` is ``raise``."""
+        session = self.session
+        try:
+            if self.handles is None:
+                for bound in self.bound:
+                    bound.pop()
+            else:
+                for bound, handle in zip(self.bound, self.handles):
+                    bound.end(handle)
+                if self.window is not None and len(self.bound) != len(self.window.emitters):
+                    for emitter in self.window.mark_ends():
+                        emitter.mark(RangeSpec(f"{self.spec.tag} end", self.spec.domain, self.spec.color, self.spec.category))
+        except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
+            session.trouble("ending a range", error)
+        window = session.window
+        if window is not None and window.trace is not None:
+            window.trace.add(self.spec, self.kind, start, end, self.thread, self.task, own, window is not self.window and start < window.opened_at)
+        if self.owns or self.scheduled is not None:
+            session.phase_ended(self)
+
+
+def task_label(spec: PhaseSpec, suspends: bool, counter: Callable[[], int]) -> str:
+    """Name of the asyncio task that runs here, a label of its own for a generator, empty for plain code on a thread."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        task = asyncio.current_task()
+        if task is not None:
+            return str(task.get_name())
+    return f"{spec.tag} #{counter()}" if suspends else ""

@@ -1,0 +1,1 @@
+"""Tools that come with accelprof and serve every accelerator: our own timeline, torch.profiler, allocator snapshots."""

@@ -1,0 +1,195 @@
+"""Tool ``torch``: ``torch.profiler`` in the process; one fresh profiler object and one trace file per window.
+
+A stopped or exhausted profiler object records nothing more and says nothing, so none is ever used twice.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import sys
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+
+from accelprof.backend import Backend, BoundRange, Emitter, RangeSpec
+from accelprof.errors import CaptureError
+from accelprof.spans import Trace
+from accelprof.targets import ArtifactFile, Target, WindowInfo
+from accelprof.tool import Probe, Tool, ToolContext, ToolOptions
+
+SUFFIX = ".pt.trace.json.gz"
+Content = Literal["cpu", "cuda", "memory", "shapes", "stack", "flops", "modules"]
+
+
+def _unique(value: Any) -> Any:
+    if value is None:
+        return ()
+    items = [value] if isinstance(value, str) else value
+    return tuple(dict.fromkeys(items)) if isinstance(items, (list, tuple)) else items
+
+
+class TorchOptions(ToolOptions):
+    """``contents``: what is recorded; absent or empty = host and device activity, and nothing that makes files large.
+
+    ``cpu`` and ``cuda`` (the device of this torch build) choose activities; ``memory``, ``shapes``, ``stack``, ``flops``
+    and ``modules`` add to them.
+    """
+
+    contents: Annotated[tuple[Content, ...], BeforeValidator(_unique)] = Field(())
+    all_threads: bool = True
+
+
+class TorchTool(Tool):
+    """See the module."""
+
+    name: ClassVar[str] = "torch"
+    aliases: ClassVar[tuple[str, ...]] = ("torch_profiler", "kineto")
+    Options: ClassVar[type[ToolOptions]] = TorchOptions
+    thread = "any"  # with profile_all_threads; "starter" where this torch lacks it (set in attach)
+    exclusive: ClassVar[frozenset[str]] = frozenset({"torch_profiler"})
+    gil_blocking: ClassVar[bool] = True
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._profiler: Any = None
+        self._emitter: RecordFunctionEmitter | None = None
+        self._all_threads = False
+
+    def probe(self) -> Probe:
+        from importlib.util import find_spec
+
+        if find_spec("torch") is None:
+            return Probe(None, "torch is not installed")
+        return Probe(0, "torch is installed")
+
+    def claims(self, target: Target) -> frozenset[str]:
+        contents = self.options.contents
+        host_only = bool(contents) and "cuda" not in contents and "cpu" in contents
+        return self.exclusive if host_only or target.has_devices is False else self.exclusive | {"cupti"}
+
+    def gate(self, target: Target) -> str:
+        return "in_process"
+
+    def attach(self, context: ToolContext) -> None:
+        super().attach(context)
+        import torch
+
+        self._all_threads = self.options.all_threads and self._experimental() is not None
+        if not self._all_threads:
+            self.thread = "starter"
+        asked = set(self.options.contents)
+        if "cuda" in asked and not (torch.cuda.is_available() or self._device_activities()):
+            context.report("tool torch: contents has cuda, but this process has no device that torch can profile; host activity only")
+        self._emitter = RecordFunctionEmitter()
+
+    def emitter(self, backend: Backend) -> Emitter:
+        return self._emitter or backend
+
+    def open(self, window: WindowInfo) -> None:
+        import torch
+
+        if torch.autograd._profiler_enabled():
+            raise CaptureError("another torch profiler is recording on this thread; end it before the window, or choose another tool")
+        contents = set(self.options.contents)
+        arguments: dict[str, Any] = {
+            "activities": self._activities(contents),
+            "record_shapes": "shapes" in contents,
+            "profile_memory": "memory" in contents,
+            "with_stack": "stack" in contents,
+            "with_flops": "flops" in contents,
+            "with_modules": "modules" in contents,
+        }
+        if self._all_threads:
+            arguments["experimental_config"] = self._experimental()
+        profiler = torch.profiler.profile(**arguments)
+        profiler.start()
+        self._profiler = profiler
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return []
+        profiler.stop()
+        path = window.stem + SUFFIX
+        plain = path.removesuffix(".gz") + ".part"
+        try:
+            profiler.export_chrome_trace(plain)
+            with open(plain, "rb") as source, gzip.open(path + ".part", "wb", compresslevel=3) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+            os.replace(path + ".part", path)
+        finally:
+            for leftover in (plain, path + ".part"):
+                if os.path.exists(leftover):
+                    os.unlink(leftover)
+        return [ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))]
+
+    def _activities(self, contents: set[str]) -> list[Any]:
+        import torch
+
+        wanted = contents & {"cpu", "cuda"} or {"cpu", "cuda"}
+        activities = []
+        if "cpu" in wanted:
+            activities.append(torch.profiler.ProfilerActivity.CPU)
+        if "cuda" in wanted:
+            activities.extend(self._device_activities())
+        return activities or [torch.profiler.ProfilerActivity.CPU]
+
+    @staticmethod
+    def _device_activities() -> list[Any]:
+        """Every device activity that this torch build supports and a device is there for."""
+        import torch
+
+        host = torch.profiler.ProfilerActivity.CPU
+        present = torch.cuda.is_available() or bool(getattr(torch, "accelerator", None) and torch.accelerator.is_available())
+        return sorted((a for a in torch.profiler.supported_activities() if a != host), key=str) if present else []
+
+    @staticmethod
+    def _experimental() -> Any:
+        """A config with ``profile_all_threads``, or ``None`` where this torch does not know it."""
+        from torch._C._profiler import _ExperimentalConfig
+
+        try:
+            return _ExperimentalConfig(profile_all_threads=True)
+        except TypeError:
+            return None
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        return path.endswith((SUFFIX, ".pt.trace.json"))
+
+    def read(self, path: str) -> Trace:
+        from accelprof.analysis.chrome import read_chrome
+
+        return read_chrome(path, self.name)
+
+
+class RecordFunctionEmitter(Emitter):
+    """Ranges as ``record_function``: user annotations in the trace, with the device work they launch below them."""
+
+    overlapping_ranges: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        torch = sys.modules["torch"]
+        self._enter = torch.ops.profiler._record_function_enter_new
+        self._exit = torch.ops.profiler._record_function_exit._RecordFunction
+
+    def bind(self, spec: RangeSpec) -> BoundRange:
+        enter, leave, label = self._enter, self._exit, spec.label
+        stack: dict[int, list[Any]] = {}
+        from threading import get_ident
+
+        def push() -> None:
+            stack.setdefault(get_ident(), []).append(enter(label, None))
+
+        def pop() -> None:
+            mine = stack.get(get_ident())
+            if mine:
+                leave(mine.pop())
+
+        return BoundRange(push, pop, lambda: enter(label, None), leave)
+
+    def mark(self, spec: RangeSpec) -> None:
+        self._exit(self._enter(spec.label, None))

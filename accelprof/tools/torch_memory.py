@@ -1,0 +1,130 @@
+"""Tool ``torch_memory``: snapshot of torch's caching allocator, its history on only inside the window.
+
+Written with pickle protocol 4, so that the public viewer and older Pythons read it; left behind on an out-of-memory
+error inside a window too.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from accelprof.backend import Probe
+from accelprof.errors import UnavailableError
+from accelprof.targets import ArtifactFile, Target, WindowInfo
+from accelprof.tool import Tool, ToolContext, ToolOptions
+
+SUFFIX = ".memory.pickle"
+PICKLE_PROTOCOL = 4
+
+
+class TorchMemoryOptions(ToolOptions):
+    """``max_entries``: allocator events kept (oldest are dropped). ``stacks``: which frames. ``context``: for which events."""
+
+    max_entries: int = Field(100_000, ge=1)
+    stacks: Literal["python", "all"] = "python"
+    context: Literal["none", "state", "alloc", "all"] = "all"
+
+
+class TorchMemoryTool(Tool):
+    """See the module."""
+
+    name: ClassVar[str] = "torch_memory"
+    aliases: ClassVar[tuple[str, ...]] = ("memory",)
+    Options: ClassVar[type[ToolOptions]] = TorchMemoryOptions
+    exclusive: ClassVar[frozenset[str]] = frozenset({"torch_memory_history"})
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._memory: Any = None
+        self._window: WindowInfo | None = None
+        self._observed = False
+        self._oom_files: list[ArtifactFile] = []
+
+    def probe(self) -> Probe:
+        from importlib.util import find_spec
+
+        return Probe(0, "torch is installed") if find_spec("torch") is not None else Probe(None, "torch is not installed")
+
+    def gate(self, target: Target) -> str:
+        return "in_process"
+
+    def attach(self, context: ToolContext) -> None:
+        super().attach(context)
+        self._memory = device_memory_module()
+
+    def open(self, window: WindowInfo) -> None:
+        context = None if self.options.context == "none" else self.options.context
+        self._memory._record_memory_history(enabled="all", context=context, stacks=self.options.stacks, max_entries=self.options.max_entries)
+        self._window = window
+        self._oom_files = []
+        self._observe_out_of_memory()
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        self._window = None
+        try:
+            file = self._write(window.stem + SUFFIX, window)
+        finally:
+            self._memory._record_memory_history(enabled=None)
+        return [*self._oom_files, file]
+
+    def _write(self, path: str, window: WindowInfo) -> ArtifactFile:
+        snapshot = self._memory._snapshot()
+        with open(path + ".part", "wb") as file:
+            pickle.dump(snapshot, file, protocol=PICKLE_PROTOCOL)
+        os.replace(path + ".part", path)
+        events = sum(len(trace) for trace in snapshot.get("device_traces", ()))
+        empty = not events and not snapshot.get("segments")
+        if empty and self.context is not None:
+            self.context.report(f"tool torch_memory: the snapshot of window {window.sequence} is empty; nothing was allocated on the device in it")
+        return ArtifactFile(path, self.name, (window.id,), os.path.getsize(path), "partial" if empty else "complete", "empty snapshot" if empty else "")
+
+    def _observe_out_of_memory(self) -> None:
+        """Once per process: an out-of-memory error inside a window leaves a snapshot of that moment."""
+        if self._observed:
+            return
+        import torch
+
+        attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+        if attach is None:
+            return
+        attach(self._out_of_memory)
+        self._observed = True
+
+    def _out_of_memory(self, device: int, allocated: int, total: int, free: int) -> None:
+        window = self._window
+        if window is None:
+            return
+        path = f"{window.stem}-oom{len(self._oom_files) + 1}{SUFFIX}"
+        try:
+            self._oom_files.append(self._write(path, window))
+        except OSError as error:
+            if self.context is not None:
+                self.context.report(f"tool torch_memory: the snapshot at the out-of-memory error cannot be written: {error}")
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        return path.endswith(SUFFIX)
+
+
+def device_memory_module() -> Any:
+    """``torch.<device>.memory`` of the accelerator that is there.
+
+    Raises:
+        UnavailableError: no accelerator, or its torch module keeps no allocator history.
+    """
+    import torch
+
+    kind = "cuda" if torch.cuda.is_available() else None
+    accelerator = getattr(torch, "accelerator", None)
+    if kind is None and accelerator is not None and accelerator.is_available():
+        kind = accelerator.current_accelerator().type
+    if kind is None:
+        raise UnavailableError("torch sees no accelerator in this process, and only device allocators keep a history")
+    memory = getattr(getattr(torch, kind), "memory", None)
+    if memory is None or not hasattr(memory, "_record_memory_history"):
+        raise UnavailableError(f"torch.{kind} keeps no allocator history")
+    return memory

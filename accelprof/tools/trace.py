@@ -1,0 +1,209 @@
+"""Our own timeline: spans of timers and ranges as Chrome trace JSON, gzip, that Perfetto and chrome://tracing open.
+
+Bounded memory: at most ``max_spans`` a window; what comes after is counted and shown as "dropped N". Times are written
+as microseconds with three decimals, so that every nanosecond of the epoch clock stays (a float64 would lose them).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from accelprof.backend import Backend, Emitter
+from accelprof.runtime.gate import now_ns
+from accelprof.runtime.timer import PhaseSpec
+from accelprof.spans import FORMAT_VERSION, Kind, Trace
+from accelprof.targets import ArtifactFile, Target, WindowInfo
+from accelprof.tool import Tool, ToolOptions
+
+SUFFIX = ".trace.json.gz"
+
+
+class TraceOptions(ToolOptions):
+    """``max_spans``: spans kept per window (a span takes about 200 bytes of memory until the window closes)."""
+
+    max_spans: int = Field(200_000, ge=1)
+
+
+class TraceTool(Tool):
+    """A companion that runs beside any tool in every window, or alone."""
+
+    name: ClassVar[str] = "trace"
+    aliases: ClassVar[tuple[str, ...]] = ("timeline",)
+    Options: ClassVar[type[ToolOptions]] = TraceOptions
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._spans: list[tuple[Any, ...]] = []
+        self._marks: list[tuple[Any, ...]] = []
+        self._names: dict[int, str] = {}
+        self._opened = 0
+        self._epoch_offset = 0
+        self.count = 0
+        self.dropped = 0
+
+    def gate(self, target: Target) -> str:
+        return "in_process"
+
+    def emitter(self, backend: Backend) -> Emitter:
+        return _NOWHERE
+
+    def open(self, window: WindowInfo) -> None:
+        self._spans, self._marks, self._names = [], [], {}
+        self.count = self.dropped = 0
+        self._epoch_offset = epoch_offset()
+        self._opened = now_ns()
+
+    def add(self, spec: PhaseSpec, kind: Kind, start: int, end: int, thread: int, task: str, own: int | None, in_progress: bool) -> None:
+        """One span; times on the timers' clock."""
+        if self.count >= self.options.max_spans:
+            self.dropped += 1
+            return
+        self.count += 1
+        self._spans.append((spec, kind, start, end, thread or threading.get_ident(), task, own, in_progress))
+
+    def add_mark(self, spec: PhaseSpec, at: int, thread: int) -> None:
+        """One instant."""
+        if len(self._marks) >= self.options.max_spans:
+            self.dropped += 1
+            return
+        self._marks.append((spec, at, thread))
+
+    def in_progress(self, running: Iterable[tuple[PhaseSpec, int, int, str]], now: int) -> None:
+        """Phases that are still running when the window closes: cut there, and marked so."""
+        for spec, start, thread, task in running:
+            self.add(spec, Kind.PHASE, start, now, thread, task, None, True)
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        path = window.stem + SUFFIX
+        closed = now_ns()
+        temporary = path + ".part"
+        try:
+            with gzip.open(temporary, "wt", encoding="utf-8", compresslevel=3) as file:
+                file.writelines(self._lines(window, closed))
+            os.replace(temporary, path)
+        except OSError:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+            raise
+        finally:
+            self._spans, self._marks = [], []
+        return [ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))]
+
+    def _lines(self, window: WindowInfo, closed: int) -> Iterator[str]:
+        context = self.context
+        target = context.target if context is not None else Target("unknown")
+        pid = os.getpid()
+        rows = _Rows(self._spans, self._marks)
+        facts = {
+            "format": FORMAT_VERSION,
+            "group": target.group,
+            "roles": list(target.roles),
+            "rank": target.rank,
+            "replica": target.replica,
+            "host": os.uname().nodename,
+            "pid": pid,
+            "window": window.id,
+            "steps": list(window.steps),
+            "phase": window.phase,
+            "clock": "epoch",
+            "dropped": self.dropped,
+        }
+        yield '{"displayTimeUnit":"ns","otherData":' + _json({"accelprof": facts}) + ',"traceEvents":[\n'
+        yield _json({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": target.label}})
+        for tid, name in rows.names():
+            yield ",\n" + _json({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}})
+        note = {"steps": list(window.steps), "phase": window.phase, "dropped": self.dropped}
+        label = f"window {window.sequence}" + (f" (dropped {self.dropped})" if self.dropped else "")
+        yield ",\n" + self._event(label, "window", self._opened, closed, pid, rows.window, note)
+        for spec, kind, start, end, thread, task, own, in_progress in self._spans:
+            args: dict[str, Any] = {key: value for key, value in (("domain", spec.domain), ("color", spec.color), ("category", spec.category), ("task", task)) if value}
+            if own is not None:
+                args["own_ns"] = own
+            if in_progress:
+                args["in_progress"] = True
+            yield ",\n" + self._event(spec.tag, kind.value, max(start, self._opened) if in_progress else start, end, pid, rows.tid(thread, task), args)
+        for spec, at, thread in self._marks:
+            args = {key: value for key, value in (("domain", spec.domain), ("color", spec.color), ("category", spec.category)) if value}
+            head = {"ph": "i", "s": "t", "cat": "mark", "name": spec.tag, "pid": pid, "tid": rows.tid(thread, ""), "args": args}
+            yield ",\n" + _json(head)[:-1] + f',"ts":{self._us(at)}}}'
+        yield "\n]}\n"
+
+    def _event(self, name: str, cat: str, start: int, end: int, pid: int, tid: int, args: dict[str, Any]) -> str:
+        duration = max(end - start, 0)
+        head = _json({"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "args": args})
+        return f'{head[:-1]},"ts":{self._us(start)},"dur":{duration // 1000}.{duration % 1000:03d}}}'
+
+    def _us(self, at: int) -> str:
+        epoch = at + self._epoch_offset
+        return f"{epoch // 1000}.{epoch % 1000:03d}"
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        return path.endswith(SUFFIX)
+
+    def read(self, path: str) -> Trace:
+        from accelprof.analysis.chrome import read_chrome
+
+        return read_chrome(path, self.name)
+
+
+class _Rows:
+    """Row numbers of the timeline: threads keep their id, tasks that may overlap on a thread get rows of their own."""
+
+    def __init__(self, spans: Sequence[tuple[Any, ...]], marks: Sequence[tuple[Any, ...]]) -> None:
+        alive = {thread.ident: thread for thread in threading.enumerate()}
+        self._native: dict[int, int] = {}
+        self._names: dict[int, str] = {}
+        used: set[int] = set()
+        for thread in dict.fromkeys([*(span[4] for span in spans), *(mark[2] for mark in marks)]):
+            known = alive.get(thread)
+            number = (known.native_id if known is not None else None) or (thread & 0x3FFFFFFF) or 1
+            while number in used:
+                number += 1
+            used.add(number)
+            self._native[thread] = number
+            self._names[number] = known.name if known is not None else f"thread {number} (ended)"
+        self._tasks: dict[tuple[int, str], int] = {}
+        following = 2**31 - 1
+        for span in spans:
+            key = (span[4], span[5])
+            if span[5] and key not in self._tasks:
+                following -= 1
+                self._tasks[key] = following
+                self._names[following] = f"{span[5]} (on {self._names[self._native[span[4]]]})"
+        self.window = 2**31 - 1
+        self._names[self.window] = "accelprof windows"
+
+    def tid(self, thread: int, task: str) -> int:
+        return self._tasks[(thread, task)] if task else self._native[thread]
+
+    def names(self) -> Iterator[tuple[int, str]]:
+        return iter(self._names.items())
+
+
+_NOWHERE = Emitter()
+
+
+def epoch_offset() -> int:
+    """Nanoseconds to add to the timers' clock to get Unix-epoch time: the tightest of several readings."""
+    best: tuple[int, int] | None = None
+    for _ in range(7):
+        before = now_ns()
+        epoch = time.time_ns()
+        after = now_ns()
+        if best is None or after - before < best[0]:
+            best = (after - before, epoch - (before + after) // 2)
+    return best[1] if best is not None else 0
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=sys.getdefaultencoding() != "utf-8")
