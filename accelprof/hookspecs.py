@@ -121,7 +121,14 @@ def accelprof_run_end(manifest: Mapping[str, Any]) -> None:
 
 
 DISCOVERY_HOOKS = frozenset(
-    {"accelprof_backends", "accelprof_tools", "accelprof_dialects", "accelprof_presets", "accelprof_doctor", "accelprof_cli"}
+    {
+        "accelprof_backends",
+        "accelprof_tools",
+        "accelprof_dialects",
+        "accelprof_presets",
+        "accelprof_doctor",
+        "accelprof_cli",
+    }
 )
 EVENT_HOOKS = frozenset(
     {

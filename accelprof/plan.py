@@ -24,7 +24,9 @@ class ToolLookup(Protocol):
     def normalise(self, name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """``options`` under one spelling, so that layers can be merged."""
 
-    def excludes(self, one: tuple[str, Mapping[str, Any]], other: tuple[str, Mapping[str, Any]], target: Target) -> str | None:
+    def excludes(
+        self, one: tuple[str, Mapping[str, Any]], other: tuple[str, Mapping[str, Any]], target: Target
+    ) -> str | None:
         """Why the two cannot run in one process, or ``None``."""
 
 
@@ -91,13 +93,23 @@ class Plan:
         for name in self.config.groups or {}:
             if not any(_group_matches(name, group) for group in seen_groups):
                 problems.append(
-                    Problem(f"groups.{name}", "no worker of this group was attached", allowed=", ".join(seen_groups) or "none seen", mend=nearest(name, seen_groups))
+                    Problem(
+                        f"groups.{name}",
+                        "no worker of this group was attached",
+                        allowed=", ".join(seen_groups) or "none seen",
+                        mend=nearest(name, seen_groups),
+                    )
                 )
         if seen_phases:
             for path, pattern in self._phase_patterns():
                 if not any(fnmatchcase(phase, pattern) for phase in seen_phases):
                     problems.append(
-                        Problem(path, f"no phase matched {pattern!r}", allowed=", ".join(seen_phases), mend=nearest(pattern, seen_phases))
+                        Problem(
+                            path,
+                            f"no phase matched {pattern!r}",
+                            allowed=", ".join(seen_phases),
+                            mend=nearest(pattern, seen_phases),
+                        )
                     )
         return problems
 
@@ -121,7 +133,9 @@ class Plan:
             size = (worlds or {}).get(group)
             rules, _, _ = self._rules_for(group)
             roles = tuple(dict.fromkeys(role for rule in rules or () for role in rule.roles or ()))
-            replicas = sorted({number for rule in rules or () if isinstance(rule.replicas, NumberSet) for number in rule.replicas})
+            replicas = sorted(
+                {number for rule in rules or () if isinstance(rule.replicas, NumberSet) for number in rule.replicas}
+            )
             ranks: Sequence[int | None] = range(size) if size is not None else self._named_ranks(group)
             for rank in ranks:
                 replica = replicas[0] if replicas and size is None else None
@@ -149,7 +163,11 @@ class Plan:
             if _group_matches(pattern, group):
                 return rules, f"groups.{pattern}", ()
         near = nearest(group, named)
-        return None, "", (f"group {group!r} is not named under groups, so it is not profiled" + (f" ({near})" if near else ""),)
+        return (
+            None,
+            "",
+            (f"group {group!r} is not named under groups, so it is not profiled" + (f" ({near})" if near else ""),),
+        )
 
     def _selects(self, rule: Rule, target: Target) -> tuple[bool, str]:
         own = rule.ranks is not None or rule.replicas is not None or rule.nodes is not None
@@ -164,7 +182,10 @@ class Plan:
             if target.rank is None:
                 alone = 0 in ranks and target.world_size in (None, 1)
                 if not alone:
-                    return False, f"rank of {target.label} is unknown, so ranks {ranks} cannot be matched; pass rank= or set RANK"
+                    return (
+                        False,
+                        f"rank of {target.label} is unknown, so ranks {ranks} cannot be matched; pass rank= or set RANK",
+                    )
                 if not default:
                     why = f"rank of {target.label} is unknown; taken as selected because it is the only process known"
             elif target.rank not in ranks:
@@ -172,10 +193,20 @@ class Plan:
             why = why or _out_of_range(ranks, target)
         if isinstance(replicas, NumberSet) and (target.replica is None or target.replica not in replicas):
             if target.replica is not None or not ranks_known_as_replica(replicas):
-                return False, "" if target.replica is not None else f"replica of {target.label} is unknown, so replicas {replicas} cannot be matched"
+                return (
+                    False,
+                    ""
+                    if target.replica is not None
+                    else f"replica of {target.label} is unknown, so replicas {replicas} cannot be matched",
+                )
             why = why or f"replica of {target.label} is unknown; taken as replica 0"
         if isinstance(nodes, tuple) and not any(_node_fits(node, target.node) for node in nodes):
-            return False, "" if target.node is not None else f"node of {target.label} is unknown, so nodes {list(nodes)} cannot be matched"
+            return (
+                False,
+                ""
+                if target.node is not None
+                else f"node of {target.label} is unknown, so nodes {list(nodes)} cannot be matched",
+            )
         return True, why
 
     def _resolve(self, rule: Rule, path: str, role: str | None) -> _Resolved:
@@ -191,11 +222,30 @@ class Plan:
         options = {**self._normal(tool, config.tools.get(tool or "", {})), **self._normal(tool, rule.options)}
         where = path or "config"
         if discrete and merge_steps:
-            raise ConfigError(Problem(f"{where}.merge_steps", "adjacent steps cannot share a window when discrete makes one per phase", mend="set discrete: false or merge_steps: false"))
+            raise ConfigError(
+                Problem(
+                    f"{where}.merge_steps",
+                    "adjacent steps cannot share a window when discrete makes one per phase",
+                    mend="set discrete: false or merge_steps: false",
+                )
+            )
         if discrete and steps == "process":
-            raise ConfigError(Problem(f"{where}.steps", "one window for the whole process and one per phase contradict each other", value="process", mend="set discrete: false, or steps: all"))
+            raise ConfigError(
+                Problem(
+                    f"{where}.steps",
+                    "one window for the whole process and one per phase contradict each other",
+                    value="process",
+                    mend="set discrete: false, or steps: all",
+                )
+            )
         if tool is None and not timeline:
-            raise ConfigError(Problem(f"{where}.tool", "nothing would be recorded: tool is null and timeline is false", mend="set timeline: true or name a tool"))
+            raise ConfigError(
+                Problem(
+                    f"{where}.tool",
+                    "nothing would be recorded: tool is null and timeline is false",
+                    mend="set timeline: true or name a tool",
+                )
+            )
         phases = rule.phases or config.phases
         return _Resolved(path, role, tool, options, timeline, discrete, merge_steps, steps, phases, schedules)
 
@@ -213,11 +263,17 @@ class Plan:
             if rule.tool is None:
                 continue
             if rule.tool in tools and tools[rule.tool] != rule.options:
-                raise ConfigError(_contradiction(target, next(r for r in rules if r.tool == rule.tool), rule, "options"))
+                raise ConfigError(
+                    _contradiction(target, next(r for r in rules if r.tool == rule.tool), rule, "options")
+                )
             for name, options in tools.items():
                 if name == rule.tool:
                     continue
-                reason = "one tool a process" if self.lookup is None else self.lookup.excludes((name, options), (rule.tool, rule.options), target)
+                reason = (
+                    "one tool a process"
+                    if self.lookup is None
+                    else self.lookup.excludes((name, options), (rule.tool, rule.options), target)
+                )
                 if reason:
                     owner = next(r for r in rules if r.tool == name)
                     raise ConfigError(_contradiction(target, owner, rule, "tool", reason))
@@ -228,9 +284,17 @@ class Plan:
             other = next(rule for rule in rules if _mode(rule.steps) != "process")
             raise ConfigError(_contradiction(target, next(r for r in rules if r.steps == "process"), other, "steps"))
         mode = "all" if "all" in modes else modes[0] if len(set(modes)) == 1 else "steps"
-        steps = NumberSet.parse([list(rule.steps) for rule in rules if isinstance(rule.steps, NumberSet)]) if mode == "steps" else NumberSet()
+        steps = (
+            NumberSet.parse([list(rule.steps) for rule in rules if isinstance(rule.steps, NumberSet)])
+            if mode == "steps"
+            else NumberSet()
+        )
         schedules = tuple(dict.fromkeys(spec for rule in rules for spec in rule.schedules))
-        phases = () if any(not rule.phases for rule in rules) else tuple(dict.fromkeys(p for rule in rules for p in rule.phases))
+        phases = (
+            ()
+            if any(not rule.phases for rule in rules)
+            else tuple(dict.fromkeys(p for rule in rules for p in rule.phases))
+        )
         windows = tuple(_windows(steps, first.merge_steps)) if mode == "steps" and not schedules else ()
         count = _count(mode, steps, first, schedules)
         if mode in ("all", "process") and not schedules:
@@ -395,6 +459,8 @@ def _contradiction(target: Target, one: _Resolved, other: _Resolved, key: str, r
     first, second = getattr(one, key), getattr(other, key)
     where = [f"{rule.path or 'config'}.{key}" + (f" (role {rule.role})" if rule.role else "") for rule in (one, other)]
     message = f"roles that share one process contradict each other: {where[0]} is {_steps_text(first)!r}, {where[1]} is {_steps_text(second)!r}"
-    return Problem(f"{other.path or 'config'}.{key}", message + (f" ({reason})" if reason else ""), mend="make them equal, or place the roles in processes of their own")
-
-
+    return Problem(
+        f"{other.path or 'config'}.{key}",
+        message + (f" ({reason})" if reason else ""),
+        mend="make them equal, or place the roles in processes of their own",
+    )

@@ -108,11 +108,23 @@ class Registry:
         """
         name = name or getattr(plugin, "__name__", None) or type(plugin).__name__
         if name in self._plugins:
-            raise self._refuse(name, distribution, f"a plug-in named {name!r} is registered already (from {self._plugins[name].distribution or 'this process'})")
+            raise self._refuse(
+                name,
+                distribution,
+                f"a plug-in named {name!r} is registered already (from {self._plugins[name].distribution or 'this process'})",
+            )
         unknown = self._unknown_hooks(plugin)
         if unknown:
-            known = sorted(hookspecs.DISCOVERY_HOOKS | hookspecs.EVENT_HOOKS | {"accelprof_detect_dialect", "accelprof_worker_identity"})
-            raise self._refuse(name, distribution, f"implements {unknown[0]!r}, which is no hook of accelprof; {nearest(unknown[0], known) or 'known: ' + ', '.join(known)}")
+            known = sorted(
+                hookspecs.DISCOVERY_HOOKS
+                | hookspecs.EVENT_HOOKS
+                | {"accelprof_detect_dialect", "accelprof_worker_identity"}
+            )
+            raise self._refuse(
+                name,
+                distribution,
+                f"implements {unknown[0]!r}, which is no hook of accelprof; {nearest(unknown[0], known) or 'known: ' + ', '.join(known)}",
+            )
         try:
             self._manager.register(plugin, name)
         except (pluggy.PluginValidationError, ValueError) as error:
@@ -152,7 +164,16 @@ class Registry:
             self._add(entry, tool.name, tool.aliases, tool, self._tools, self._tool_aliases, "tool")
             entry.tools.append(tool.name)
 
-    def _add(self, entry: _Plugin, name: str, aliases: Sequence[str], cls: Any, table: dict[str, Any], names: dict[str, str], what: str) -> None:
+    def _add(
+        self,
+        entry: _Plugin,
+        name: str,
+        aliases: Sequence[str],
+        cls: Any,
+        table: dict[str, Any],
+        names: dict[str, str],
+        what: str,
+    ) -> None:
         for word in (name, *aliases):
             taken = names.get(word.casefold())
             if taken is not None:
@@ -224,7 +245,7 @@ class Registry:
         if cls.name not in self._instances:
             try:
                 self._instances[cls.name] = cls()
-            except Exception as error:  # noqa: BLE001 - a vendor constructor may raise anything; it becomes the reason
+            except Exception as error:
                 raise PluginError(f"backend {cls.name!r} cannot be made: {_reason(error)}") from error
         return self._instances[cls.name]
 
@@ -316,7 +337,11 @@ class Registry:
         near = nearest(name.casefold(), words)
         if near:
             text += f"; {near}"
-        own = [broken for broken in self.broken if name.casefold() in broken.name.casefold() or name.casefold() in broken.distribution.casefold()]
+        own = [
+            broken
+            for broken in self.broken
+            if name.casefold() in broken.name.casefold() or name.casefold() in broken.distribution.casefold()
+        ]
         for broken in own or self.broken:
             text += f". Plug-in {broken.name!r} of {broken.distribution or 'this process'} is broken: {broken.reason}"
         return text
@@ -355,7 +380,13 @@ class Registry:
             except BaseException as error:  # noqa: BLE001 - one plug-in's failure is named and stops nobody
                 name = impl.plugin_name
                 if keep:
-                    self._keep(Broken(name, self._plugins[name].distribution if name in self._plugins else "", f"{hook}: {_reason(error)}"))
+                    self._keep(
+                        Broken(
+                            name,
+                            self._plugins[name].distribution if name in self._plugins else "",
+                            f"{hook}: {_reason(error)}",
+                        )
+                    )
                 elif (name, hook) not in self._event_failures:
                     self._event_failures.add((name, hook))
                     log.warning("accelprof: plug-in %r failed in %s: %s", name, hook, _reason(error))
@@ -369,7 +400,9 @@ class Registry:
         except ValueError as error:
             raise ConfigError(Problem(f"tools.{name}", str(error))) from None
 
-    def excludes(self, one: tuple[str, Mapping[str, Any]], other: tuple[str, Mapping[str, Any]], target: Target) -> str | None:
+    def excludes(
+        self, one: tuple[str, Mapping[str, Any]], other: tuple[str, Mapping[str, Any]], target: Target
+    ) -> str | None:
         """Part of :class:`accelprof.plan.ToolLookup`: the resource both would own."""
         first, second = (self.make_tool(name, options).claims(target) for name, options in (one, other))
         shared = sorted(first & second)
@@ -418,7 +451,12 @@ class Registry:
                 problems.update((str(problem), problem) for problem in tool.check(rows))
                 kind = plan.config.accelerator
                 if kind != "auto" and tool.accelerators and self._aliases.get(kind.casefold()) not in tool.accelerators:
-                    problem = Problem("tool", f"{name} does not serve accelerator {kind!r}", value=name, allowed=f"accelerator: {', '.join(sorted(tool.accelerators))}")
+                    problem = Problem(
+                        "tool",
+                        f"{name} does not serve accelerator {kind!r}",
+                        value=name,
+                        allowed=f"accelerator: {', '.join(sorted(tool.accelerators))}",
+                    )
                     problems[str(problem)] = problem
         return list(problems.values())
 

@@ -98,7 +98,13 @@ def problems_of(
             known = _fields_at(model, location[:-1])
             near = nearest(str(location[-1]), known)
             problems.append(
-                Problem(path, "unknown key", value=given, allowed=", ".join(sorted(known)), mend=near or "remove it or spell it as one of these")
+                Problem(
+                    path,
+                    "unknown key",
+                    value=given,
+                    allowed=", ".join(sorted(known)),
+                    mend=near or "remove it or spell it as one of these",
+                )
             )
         elif kind == "value_error":
             message, _, allowed = str(item["ctx"]["error"]).partition("; allowed: ")
@@ -141,7 +147,9 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dic
         delete = override.startswith("~")
         key, equals, text = override.lstrip("+~").partition("=")
         if not key or (not equals and not delete) or any(not part for part in key.split(".")):
-            raise ConfigError(Problem(override, "not an override", allowed="key.path=value, +key=value, ++key=value, ~key"))
+            raise ConfigError(
+                Problem(override, "not an override", allowed="key.path=value, +key=value, ++key=value, ~key")
+            )
         *parents, last = key.split(".")
         here: Any = result
         for depth, part in enumerate(parents):
@@ -149,7 +157,9 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dic
                 here[part] = {}
             here = here[part]
             if not isinstance(here, dict):
-                raise ConfigError(Problem(".".join(parents[: depth + 1]), f"cannot set {key}: this is not a mapping", value=here))
+                raise ConfigError(
+                    Problem(".".join(parents[: depth + 1]), f"cannot set {key}: this is not a mapping", value=here)
+                )
         if delete:
             here.pop(last, None)
             continue
@@ -192,7 +202,11 @@ def _to_mapping(source: Any) -> tuple[dict[str, Any], str]:
     mapping = plain(source)
     if not isinstance(mapping, dict):
         raise ConfigError(
-            Problem("config", f"a {type(source).__name__} is no configuration", allowed="a path, a mapping, an OmegaConf DictConfig, a Config")
+            Problem(
+                "config",
+                f"a {type(source).__name__} is no configuration",
+                allowed="a path, a mapping, an OmegaConf DictConfig, a Config",
+            )
         )
     return mapping, type(source).__name__
 

@@ -41,7 +41,9 @@ def _nodes(value: Any) -> Any:
         return value
     items = [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
     if not isinstance(items, (list, tuple, set, range)):
-        raise ValueError(f"{value!r} is a {type(value).__name__}; allowed: 'all', node names (patterns with * work) or node numbers")
+        raise ValueError(
+            f"{value!r} is a {type(value).__name__}; allowed: 'all', node names (patterns with * work) or node numbers"
+        )
     for item in items:
         if isinstance(item, bool) or not isinstance(item, (str, int)) or (isinstance(item, int) and item < 0):
             raise ValueError(f"{item!r} names no node; allowed: node names (patterns with * work) or numbers >= 0")
@@ -115,7 +117,9 @@ class Schedule(_Model):
         if (self.token_start is None) != (self.token_end is None):
             raise ValueError("token_start and token_end go together; give both or neither")
         if self.token_start is not None and self.token_end is not None and self.token_end <= self.token_start:
-            raise ValueError(f"token_end ({self.token_end}) is not after token_start ({self.token_start}); the end is exclusive")
+            raise ValueError(
+                f"token_end ({self.token_end}) is not after token_start ({self.token_start}); the end is exclusive"
+            )
         return self
 
 

@@ -14,7 +14,9 @@ from accelprof.targets import Launch
 #: set in every wrapped worker, so that a second wrap (or a child that inherits it) can be recognised
 WRAPPED_ENV = "ACCELPROF_WRAPPED"
 
-_MKDIR_THEN_EXEC = 'n=$1; shift; while [ "$n" -gt 0 ]; do mkdir -p -- "$1" || exit 73; shift; n=$((n-1)); done; exec "$@"'
+_MKDIR_THEN_EXEC = (
+    'n=$1; shift; while [ "$n" -gt 0 ]; do mkdir -p -- "$1" || exit 73; shift; n=$((n-1)); done; exec "$@"'
+)
 
 
 def canonical(options: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
@@ -29,7 +31,9 @@ def canonical(options: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[st
         name = str(key).lstrip("-").replace("_", "-")
         name = aliases.get(name, name)
         if name in result and result[name] != value:
-            raise ValueError(f"option {name!r} is given twice: {first[name]}={result[name]!r} and {key}={value!r}; keep one")
+            raise ValueError(
+                f"option {name!r} is given twice: {first[name]}={result[name]!r} and {key}={value!r}; keep one"
+            )
         result[name], first[name] = value, str(key)
     return result
 

@@ -73,7 +73,9 @@ class Layout:
             parts.append(safe(phase, 40))
         parts += [f"w{sequence:04d}", safe(host, 40), str(pid)]
         name = "-".join(parts)
-        return os.path.join(self.target_dir(target), name[:MAX_NAME] if len(name) <= MAX_NAME else name[-MAX_NAME:].lstrip("-."))
+        return os.path.join(
+            self.target_dir(target), name[:MAX_NAME] if len(name) <= MAX_NAME else name[-MAX_NAME:].lstrip("-.")
+        )
 
     def launch_stem(self, target: Target) -> str:
         """Absolute path without host, pid and suffix, for tools that name files before the process exists."""
@@ -118,7 +120,12 @@ def claim_run(output_dir: str, run: str, token: str, host: str, now: float | Non
 
 def job_token(env: Mapping[str, str]) -> str:
     """What all processes of one job share, from their launcher's environment; random where there is none."""
-    for names in (("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_orte_hnp_uri",), ("PMI_JOBID",)):
+    for names in (
+        ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"),
+        ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+        ("OMPI_MCA_orte_hnp_uri",),
+        ("PMI_JOBID",),
+    ):
         values = [env.get(name, "") for name in names]
         if values[0]:
             return f"{names[0]}={':'.join(values)}" + (f":{os.getppid()}" if names[0] == "TORCHELASTIC_RUN_ID" else "")
@@ -140,7 +147,11 @@ def _token_of(path: str) -> str | None:
 def _find_token(base: str, token: str) -> str | None:
     """The newest run directory of the same job (its processes start within seconds, not within the same one)."""
     try:
-        entries = sorted((entry for entry in os.scandir(base) if entry.is_dir()), key=lambda entry: entry.stat().st_mtime, reverse=True)
+        entries = sorted(
+            (entry for entry in os.scandir(base) if entry.is_dir()),
+            key=lambda entry: entry.stat().st_mtime,
+            reverse=True,
+        )
     except OSError:
         return None
     for entry in entries[:20]:

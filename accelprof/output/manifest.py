@@ -41,7 +41,9 @@ class Journal:
                 file.write(json.dumps(entry, default=str) + "\n")
         except OSError as error:
             self._failed = True
-            self._report(f"the journal {self.path} cannot be written: {error}; records are kept in memory until the end")
+            self._report(
+                f"the journal {self.path} cannot be written: {error}; records are kept in memory until the end"
+            )
 
 
 def read_journals(run_dir: str) -> list[list[dict[str, Any]]]:
@@ -98,10 +100,16 @@ def build(
                 window[end] = {**window[end], "driver_ns": window[end]["epoch_ns"] - offset}
         if window.get("closed") is None:
             window["state"] = "open"
-            said.append(f"{window.get('target')}: window {window['id']} was opened and never closed; its worker ended first")
+            said.append(
+                f"{window.get('target')}: window {window['id']} was opened and never closed; its worker ended first"
+            )
     for artifact in artifacts.values():
         artifact.update(verify(os.path.join(run_dir, artifact["path"]), artifact))
-    moment = datetime.datetime.fromtimestamp(created, datetime.timezone.utc) if created else datetime.datetime.now(datetime.timezone.utc)
+    moment = (
+        datetime.datetime.fromtimestamp(created, datetime.timezone.utc)
+        if created
+        else datetime.datetime.now(datetime.timezone.utc)
+    )
     return {
         "format": FORMAT,
         "accelprof": version,
@@ -110,7 +118,9 @@ def build(
         "config": dict(config),
         "plan": dict(plan),
         "clock_offsets": offsets,
-        "targets": sorted(targets.values(), key=lambda item: (str(item.get("group")), item.get("rank") is None, item.get("rank") or 0)),
+        "targets": sorted(
+            targets.values(), key=lambda item: (str(item.get("group")), item.get("rank") is None, item.get("rank") or 0)
+        ),
         "windows": sorted(windows.values(), key=lambda item: (item.get("opened", {}).get("epoch_ns", 0), item["id"])),
         "artifacts": sorted(artifacts.values(), key=lambda item: item["path"]),
         "metrics": dict(metrics or {}),
@@ -172,5 +182,8 @@ def read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ReadError(path, str(error)) from None
     if not isinstance(manifest, dict) or manifest.get("format", 0) > FORMAT:
-        raise ReadError(path, f"format {manifest.get('format') if isinstance(manifest, dict) else '?'} is not known to this version (it reads up to {FORMAT})")
+        raise ReadError(
+            path,
+            f"format {manifest.get('format') if isinstance(manifest, dict) else '?'} is not known to this version (it reads up to {FORMAT})",
+        )
     return manifest

@@ -95,7 +95,9 @@ def configure(
             if target == current.target:
                 return current
             if current.windows:
-                raise UserError(f"role {roles} joins {current.target.label} after its first window; configure all roles of a process before the first step")
+                raise UserError(
+                    f"role {roles} joins {current.target.label} after its first window; configure all roles of a process before the first step"
+                )
             current.close("a further role joined")
         plan = registry.plan(resolved)
         assignment = plan.assign(target)
@@ -160,13 +162,19 @@ def _joined(current: Session, target: Target, config: Config) -> Target:
 
     old = current.target
     if (target.group, target.rank, target.replica) != (old.group, old.rank, old.replica):
-        raise UserError(f"this process has a session as {old.label} already and is configured again as {target.label}; call accelprof.reset() first, or give colocated roles one group")
+        raise UserError(
+            f"this process has a session as {old.label} already and is configured again as {target.label}; call accelprof.reset() first, or give colocated roles one group"
+        )
     if config != current.config:
-        raise UserError(f"{old.label} is configured a second time with another configuration; call accelprof.reset() first")
+        raise UserError(
+            f"{old.label} is configured a second time with another configuration; call accelprof.reset() first"
+        )
     return replace(old, roles=tuple(dict.fromkeys((*old.roles, *target.roles))))
 
 
-def _make_session(registry: Registry, config: Config, assignment: Assignment, backend: Any, run_dir: str | None) -> Session:
+def _make_session(
+    registry: Registry, config: Config, assignment: Assignment, backend: Any, run_dir: str | None
+) -> Session:
     host = host_name()
     problem = ""
     if assignment.selected and run_dir is None:
@@ -198,11 +206,13 @@ def _make_session(registry: Registry, config: Config, assignment: Assignment, ba
     session = Session(config, assignment, backend, [], trace, layout, host, registry, scheduler)
     for text in problems:
         session.report(text)
-    context = ToolContext(assignment.target, assignment, backend, layout.target_dir(assignment.target), session.report, layout.run_dir)
+    context = ToolContext(
+        assignment.target, assignment, backend, layout.target_dir(assignment.target), session.report, layout.run_dir
+    )
     for tool in [*tools, *([trace] if trace is not None else [])]:
         try:
             tool.attach(context)
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything while it is taken into use; it is off here then
+        except Exception as error:
             session.report(f"tool {tool.name} cannot be used here: {type(error).__name__}: {error}")
             if config.on_error == "raise":
                 raise
@@ -283,4 +293,11 @@ def last_summary() -> dict[str, Any] | None:
 
 def plain_target(target: Target) -> Mapping[str, Any]:
     """Keyword arguments of ``configure`` that name ``target`` again in another process."""
-    return {"group": target.group, "role": list(target.roles), "rank": target.rank, "world_size": target.world_size, "replica": target.replica, "node": target.node}
+    return {
+        "group": target.group,
+        "role": list(target.roles),
+        "rank": target.rank,
+        "world_size": target.world_size,
+        "replica": target.replica,
+        "node": target.node,
+    }

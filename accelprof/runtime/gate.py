@@ -26,7 +26,11 @@ class Gate:
 gate = Gate()
 
 #: globals of every generated wrapper; a fake clock replaces ``clock`` here and nowhere else
-wrapper_globals: dict[str, Any] = {"__name__": "accelprof.timer", "_accelprof_gate": gate, "_accelprof_clock": time.perf_counter_ns}
+wrapper_globals: dict[str, Any] = {
+    "__name__": "accelprof.timer",
+    "_accelprof_gate": gate,
+    "_accelprof_clock": time.perf_counter_ns,
+}
 
 
 def now_ns() -> int:

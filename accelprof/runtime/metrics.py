@@ -35,7 +35,24 @@ class UnknownTagError(UserError, KeyError):
 class State(list[list[int]]):
     """Durations of one tag on one instance (or of the process), in nanoseconds."""
 
-    __slots__ = ("__weakref__", "buffer", "count", "device_count", "device_pending", "device_total", "held", "kept", "last", "max", "min", "others", "pending", "pending_count", "tag", "total")
+    __slots__ = (
+        "__weakref__",
+        "buffer",
+        "count",
+        "device_count",
+        "device_pending",
+        "device_total",
+        "held",
+        "kept",
+        "last",
+        "max",
+        "min",
+        "others",
+        "pending",
+        "pending_count",
+        "tag",
+        "total",
+    )
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
@@ -179,7 +196,11 @@ def pop_time(states: Iterable[State], tag: str) -> float:
     times = pop_times(state for state in states if state.tag == tag)
     if tag not in times:
         known = sorted({state.tag for state in states})
-        raise UnknownTagError(f"no time was recorded under {tag!r} since the last pop; recorded tags: {', '.join(known) or 'none'}. {nearest(tag, known)}".rstrip(". "))
+        raise UnknownTagError(
+            f"no time was recorded under {tag!r} since the last pop; recorded tags: {', '.join(known) or 'none'}. {nearest(tag, known)}".rstrip(
+                ". "
+            )
+        )
     return times[tag]
 
 

@@ -30,7 +30,13 @@ def call(actor: Any, command: str, *args: Any, **kwargs: Any) -> Any:
 
 def _configure(config: Any, run_dir: str, identity: dict[str, Any]) -> dict[str, Any]:
     session = configure(config, run_dir=run_dir, **identity)
-    return {"key": session.key, "host": session.host, "pid": session.pid, "selected": session.assignment.selected, "accelerator": session.backend.name}
+    return {
+        "key": session.key,
+        "host": session.host,
+        "pid": session.pid,
+        "selected": session.assignment.selected,
+        "accelerator": session.backend.name,
+    }
 
 
 def _begin_step(number: int) -> None:

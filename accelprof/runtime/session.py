@@ -85,7 +85,15 @@ class Session:
         self._device_timers = True
         path = os.path.join(layout.workers_dir, self.key + ".jsonl") if assignment.selected else None
         self.journal = Journal(path, self.report)
-        self.hooks = {name: registry.listens(name) for name in ("accelprof_step_begin", "accelprof_step_end", "accelprof_window_opened", "accelprof_window_closed")}
+        self.hooks = {
+            name: registry.listens(name)
+            for name in (
+                "accelprof_step_begin",
+                "accelprof_step_end",
+                "accelprof_window_opened",
+                "accelprof_window_closed",
+            )
+        }
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -189,11 +197,16 @@ class Session:
         if window is not None and window.info.kind in ("step", "phase", "schedule"):
             last = window.record["steps"][-1] if window.record["steps"] else None
             same = last == number or (
-                window.info.kind == "step" and self.assignment.merge_steps and last is not None and self._window_for(last) == self._window_for(number) is not None
+                window.info.kind == "step"
+                and self.assignment.merge_steps
+                and last is not None
+                and self._window_for(last) == self._window_for(number) is not None
             )
             if not same:
                 self.close_window("a step outside it was announced")
-        if self._armed is not None and (not self.assignment.merge_steps or self._window_for(self._armed[1][-1]) != self._window_for(number)):
+        if self._armed is not None and (
+            not self.assignment.merge_steps or self._window_for(self._armed[1][-1]) != self._window_for(number)
+        ):
             self._armed = None
         if self._discrete_step != number:
             self._discrete_step = None
@@ -350,7 +363,9 @@ class Session:
 
     def _enter(self, entry: Entry) -> Entry | None:
         try:
-            if entry.kind is Kind.PHASE and (self._armed is not None or self._discrete_step is not None or self.scheduler is not None):
+            if entry.kind is Kind.PHASE and (
+                self._armed is not None or self._discrete_step is not None or self.scheduler is not None
+            ):
                 self._phase_begins(entry)
             window = self.window
             if window is not None:
@@ -478,12 +493,19 @@ class Session:
             return self.summary()
 
     def _say_what_never_opened(self) -> None:
-        if not self.assignment.selected or self.assignment.mode == "off" and not self.assignment.schedules:
+        if not self.assignment.selected or (self.assignment.mode == "off" and not self.assignment.schedules):
             return
         if self.windows:
-            missed = [list(steps) for steps in self.assignment.windows if not any(set(steps) & set(row["steps"]) for row in self.windows)]
+            missed = [
+                list(steps)
+                for steps in self.assignment.windows
+                if not any(set(steps) & set(row["steps"]) for row in self.windows)
+            ]
             if missed and not self.assignment.discrete:
-                self.report(f"windows for steps {missed[:20]} never opened; steps seen: {self._steps_text()}", level=logging.INFO)
+                self.report(
+                    f"windows for steps {missed[:20]} never opened; steps seen: {self._steps_text()}",
+                    level=logging.INFO,
+                )
             return
         phases = metrics.tags_seen()
         text = f"armed, 0 windows opened; steps seen: {self._steps_text()}; phases seen: {', '.join(phases) or 'none'}"
@@ -530,7 +552,13 @@ class Session:
 
     def summary(self) -> dict[str, Any]:
         """What a controller takes over: the journal and the problems, as plain data."""
-        return {"key": self.key, "journal": list(self.journal.records), "problems": list(self.problems), "selected": self.assignment.selected, "target": self.describe()}
+        return {
+            "key": self.key,
+            "journal": list(self.journal.records),
+            "problems": list(self.problems),
+            "selected": self.assignment.selected,
+            "target": self.describe(),
+        }
 
     def report(self, message: str, level: int = logging.WARNING) -> None:
         """Say something once, with group and rank, in the log and in the manifest."""
@@ -555,7 +583,10 @@ class Session:
 
     def _set_hot(self) -> None:
         hot = not self.closed and (
-            self.window is not None or self._armed is not None or self._discrete_step is not None or (self.scheduler is not None and self.scheduler.watching(self))
+            self.window is not None
+            or self._armed is not None
+            or self._discrete_step is not None
+            or (self.scheduler is not None and self.scheduler.watching(self))
         )
         if hot:
             gate.hot = self

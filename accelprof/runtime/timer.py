@@ -36,7 +36,9 @@ class PhaseSpec(NamedTuple):
 @overload
 def timer(tag: F, /) -> F: ...
 @overload
-def timer(tag: str | None = None, *, color: str = "", domain: str = "", category: str = "", device: bool = False) -> Callable[[F], F]: ...
+def timer(
+    tag: str | None = None, *, color: str = "", domain: str = "", category: str = "", device: bool = False
+) -> Callable[[F], F]: ...
 
 
 def timer(tag: Any = None, *, color: str = "", domain: str = "", category: str = "", device: bool = False) -> Any:
@@ -55,7 +57,9 @@ def timer(tag: Any = None, *, color: str = "", domain: str = "", category: str =
     if tag is not None and not isinstance(tag, str):
         return _decorate(tag, None, "", "", "", False)
     if tag == "":
-        raise TypeError("timer: the tag is an empty text; give a label such as 'actor/update', or none for the qualified name")
+        raise TypeError(
+            "timer: the tag is an empty text; give a label such as 'actor/update', or none for the qualified name"
+        )
 
     def decorate(function: F) -> F:
         decorated: F = _decorate(function, tag, domain, color, category, device)
@@ -68,7 +72,13 @@ def _decorate(function: Any, tag: str | None, domain: str, color: str, category:
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(_decorate(function.__func__, tag, domain, color, category, device))
     if isinstance(function, property):
-        return property(*(_decorate(f, tag, domain, color, category, device) if f else None for f in (function.fget, function.fset, function.fdel)), doc=function.__doc__)
+        return property(
+            *(
+                _decorate(f, tag, domain, color, category, device) if f else None
+                for f in (function.fget, function.fset, function.fdel)
+            ),
+            doc=function.__doc__,
+        )
     if not callable(function):
         raise TypeError(f"timer decorates functions, not {type(function).__name__}: {function!r}")
     label = tag or getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
@@ -85,7 +95,9 @@ def _decorate(function: Any, tag: str | None, domain: str, color: str, category:
     functools.update_wrapper(wrapper, function)
     # torch.compile: calling this is a graph break, and fullgraph=True says whose
     wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]
-    wrapper._torchdynamo_disable_msg = f"accelprof timer {label!r} is not part of a compiled graph; time the caller, or leave fullgraph off"  # type: ignore[attr-defined]
+    wrapper._torchdynamo_disable_msg = (
+        f"accelprof timer {label!r} is not part of a compiled graph; time the caller, or leave fullgraph off"  # type: ignore[attr-defined]
+    )
     return wrapper
 
 
@@ -180,7 +192,9 @@ def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
     safe = name if name.isidentifier() and not keyword.iskeyword(name) else "timed"
     prefix = "async " if kind in ("coroutine", "asyncgen") else ""
     outer = ["_accelprof_fn", "_accelprof_spec", *defaults]
-    inner = "".join(f"    {line}\n" if line else "\n" for line in f"{prefix}def {safe}({parameters}):{state}{body}".split("\n"))
+    inner = "".join(
+        f"    {line}\n" if line else "\n" for line in f"{prefix}def {safe}({parameters}):{state}{body}".split("\n")
+    )
     # the wrapper refers to itself so that a state is only put on instances whose class really holds it
     source = f"def _accelprof_factory({', '.join(outer)}):\n    _accelprof_self = None\n{inner}    _accelprof_self = {safe}\n    return {safe}\n"
     filename = f"<accelprof timer {spec.tag}>"
@@ -323,7 +337,9 @@ def state_in(frame: FrameType) -> State | None:
     code = frame.f_code
     if code in sync_codes:
         found = frame.f_locals
-        return found.get("_accelprof_st") if found.get("_accelprof_buf") is not None or "_accelprof_t0" in found else None
+        return (
+            found.get("_accelprof_st") if found.get("_accelprof_buf") is not None or "_accelprof_t0" in found else None
+        )
     if code is _OPEN_CODE:
         found = frame.f_locals
         return found.get("_st") if "start" in found and not found.get("nested") else None
@@ -341,7 +357,13 @@ def phases_on_stacks() -> list[tuple[PhaseSpec, int, int]]:
                 found = here.f_locals
                 spec = found.get("_accelprof_spec") or found.get("_spec")
                 start = found.get("_accelprof_t0", found.get("start"))
-                if spec is not None and start is not None and not found.get("nested") and "end" not in found and "_accelprof_t1" not in found:
+                if (
+                    spec is not None
+                    and start is not None
+                    and not found.get("nested")
+                    and "end" not in found
+                    and "_accelprof_t1" not in found
+                ):
                     running.append((spec, start, thread_id))
             here = here.f_back
     running.reverse()
@@ -469,7 +491,9 @@ class WorkerTimer:
 
     __slots__ = ("_instance", "_run", "_spec")
 
-    def __init__(self, instance: Any, tag: str, color: str = "", domain: str = "", category: str = "", device: bool = False) -> None:
+    def __init__(
+        self, instance: Any, tag: str, color: str = "", domain: str = "", category: str = "", device: bool = False
+    ) -> None:
         self._instance, self._spec = instance, PhaseSpec(tag, domain, color, category, device)
         self._run: Run | None = None
 

@@ -29,9 +29,29 @@ def clocks() -> dict[str, int]:
 class Window:
     """An open window. Made after the tools have started; ``bounds`` maps a phase to its callables, resolved once."""
 
-    __slots__ = ("bounds", "emitters", "info", "native", "opened", "opened_at", "owner", "record", "thread", "tools", "trace")
+    __slots__ = (
+        "bounds",
+        "emitters",
+        "info",
+        "native",
+        "opened",
+        "opened_at",
+        "owner",
+        "record",
+        "thread",
+        "tools",
+        "trace",
+    )
 
-    def __init__(self, info: WindowInfo, tools: Sequence[Tool], trace: TraceTool | None, emitters: Sequence[Emitter], opened_at: int, record: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        info: WindowInfo,
+        tools: Sequence[Tool],
+        trace: TraceTool | None,
+        emitters: Sequence[Emitter],
+        opened_at: int,
+        record: dict[str, Any],
+    ) -> None:
         self.info, self.tools, self.trace, self.emitters = info, list(tools), trace, list(emitters)
         self.bounds: dict[PhaseSpec, Bound] = {}
         self.opened_at = opened_at
@@ -43,7 +63,7 @@ class Window:
         """``(for push/pop, for start/end)`` of every emitter; those that cannot take overlapping ranges have no second."""
         where = RangeSpec(spec.tag, spec.domain, spec.color, spec.category)
         pushers = tuple(emitter.bind(where) for emitter in self.emitters)
-        starters = tuple(bound for emitter, bound in zip(self.emitters, pushers) if emitter.overlapping_ranges)
+        starters = tuple(bound for emitter, bound in zip(self.emitters, pushers, strict=False) if emitter.overlapping_ranges)
         self.bounds[spec] = pushers, starters
         return pushers, starters
 
@@ -55,7 +75,19 @@ class Window:
 class Entry:
     """One phase or range that began while the session was hot; ``leave`` ends exactly what began."""
 
-    __slots__ = ("bound", "handles", "kind", "owns", "scheduled", "session", "spec", "suspends", "task", "thread", "window")
+    __slots__ = (
+        "bound",
+        "handles",
+        "kind",
+        "owns",
+        "scheduled",
+        "session",
+        "spec",
+        "suspends",
+        "task",
+        "thread",
+        "window",
+    )
 
     def __init__(self, session: Session, spec: PhaseSpec, kind: Kind, suspends: bool) -> None:
         self.session, self.spec, self.kind, self.suspends = session, spec, kind, suspends
@@ -81,7 +113,9 @@ class Entry:
             self.handles = [bound.start() for bound in starters]
             if len(starters) != len(pushers):
                 for emitter in window.mark_ends():
-                    emitter.mark(RangeSpec(f"{self.spec.tag} begin", self.spec.domain, self.spec.color, self.spec.category))
+                    emitter.mark(
+                        RangeSpec(f"{self.spec.tag} begin", self.spec.domain, self.spec.color, self.spec.category)
+                    )
 
     def leave(self, start: int, end: int, own: int | None = None) -> None:
         """End the range, write the span, let the session close a window that this phase owns. Never raises an ``Exception``
@@ -92,16 +126,27 @@ class Entry:
                 for bound in self.bound:
                     bound.pop()
             else:
-                for bound, handle in zip(self.bound, self.handles):
+                for bound, handle in zip(self.bound, self.handles, strict=False):
                     bound.end(handle)
                 if self.window is not None and len(self.bound) != len(self.window.emitters):
                     for emitter in self.window.mark_ends():
-                        emitter.mark(RangeSpec(f"{self.spec.tag} end", self.spec.domain, self.spec.color, self.spec.category))
+                        emitter.mark(
+                            RangeSpec(f"{self.spec.tag} end", self.spec.domain, self.spec.color, self.spec.category)
+                        )
         except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
             session.trouble("ending a range", error)
         window = session.window
         if window is not None and window.trace is not None:
-            window.trace.add(self.spec, self.kind, start, end, self.thread, self.task, own, window is not self.window and start < window.opened_at)
+            window.trace.add(
+                self.spec,
+                self.kind,
+                start,
+                end,
+                self.thread,
+                self.task,
+                own,
+                window is not self.window and start < window.opened_at,
+            )
         if self.owns or self.scheduled is not None:
             session.phase_ended(self)
 

@@ -20,7 +20,9 @@ class Worker:
 
     timer = staticmethod(timer)
 
-    def worker_timer(self, tag: str, *, color: str = "", domain: str = "", category: str = "", device: bool = False) -> WorkerTimer:
+    def worker_timer(
+        self, tag: str, *, color: str = "", domain: str = "", category: str = "", device: bool = False
+    ) -> WorkerTimer:
         """A context manager (plain or async) that times its block under ``tag`` and emits a range, as the decorator does."""
         return WorkerTimer(self, tag, color, domain, category, device)
 

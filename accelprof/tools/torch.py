@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-
 from accelprof.backend import Backend, BoundRange, Emitter, RangeSpec
 from accelprof.errors import CaptureError
 from accelprof.spans import Trace
@@ -82,7 +81,9 @@ class TorchTool(Tool):
             self.thread = "starter"
         asked = set(self.options.contents)
         if "cuda" in asked and not (torch.cuda.is_available() or self._device_activities()):
-            context.report("tool torch: contents has cuda, but this process has no device that torch can profile; host activity only")
+            context.report(
+                "tool torch: contents has cuda, but this process has no device that torch can profile; host activity only"
+            )
         self._emitter = RecordFunctionEmitter()
 
     def emitter(self, backend: Backend) -> Emitter:
@@ -92,7 +93,9 @@ class TorchTool(Tool):
         import torch
 
         if torch.autograd._profiler_enabled():
-            raise CaptureError("another torch profiler is recording on this thread; end it before the window, or choose another tool")
+            raise CaptureError(
+                "another torch profiler is recording on this thread; end it before the window, or choose another tool"
+            )
         contents = set(self.options.contents)
         arguments: dict[str, Any] = {
             "activities": self._activities(contents),
@@ -143,7 +146,9 @@ class TorchTool(Tool):
         import torch
 
         host = torch.profiler.ProfilerActivity.CPU
-        present = torch.cuda.is_available() or bool(getattr(torch, "accelerator", None) and torch.accelerator.is_available())
+        present = torch.cuda.is_available() or bool(
+            getattr(torch, "accelerator", None) and torch.accelerator.is_available()
+        )
         return sorted((a for a in torch.profiler.supported_activities() if a != host), key=str) if present else []
 
     @staticmethod

@@ -47,7 +47,9 @@ class TorchMemoryTool(Tool):
     def probe(self) -> Probe:
         from importlib.util import find_spec
 
-        return Probe(0, "torch is installed") if find_spec("torch") is not None else Probe(None, "torch is not installed")
+        return (
+            Probe(0, "torch is installed") if find_spec("torch") is not None else Probe(None, "torch is not installed")
+        )
 
     def gate(self, target: Target) -> str:
         return "in_process"
@@ -58,7 +60,9 @@ class TorchMemoryTool(Tool):
 
     def open(self, window: WindowInfo) -> None:
         context = None if self.options.context == "none" else self.options.context
-        self._memory._record_memory_history(enabled="all", context=context, stacks=self.options.stacks, max_entries=self.options.max_entries)
+        self._memory._record_memory_history(
+            enabled="all", context=context, stacks=self.options.stacks, max_entries=self.options.max_entries
+        )
         self._window = window
         self._oom_files = []
         self._observe_out_of_memory()
@@ -79,8 +83,17 @@ class TorchMemoryTool(Tool):
         events = sum(len(trace) for trace in snapshot.get("device_traces", ()))
         empty = not events and not snapshot.get("segments")
         if empty and self.context is not None:
-            self.context.report(f"tool torch_memory: the snapshot of window {window.sequence} is empty; nothing was allocated on the device in it")
-        return ArtifactFile(path, self.name, (window.id,), os.path.getsize(path), "partial" if empty else "complete", "empty snapshot" if empty else "")
+            self.context.report(
+                f"tool torch_memory: the snapshot of window {window.sequence} is empty; nothing was allocated on the device in it"
+            )
+        return ArtifactFile(
+            path,
+            self.name,
+            (window.id,),
+            os.path.getsize(path),
+            "partial" if empty else "complete",
+            "empty snapshot" if empty else "",
+        )
 
     def _observe_out_of_memory(self) -> None:
         """Once per process: an out-of-memory error inside a window leaves a snapshot of that moment."""
@@ -103,7 +116,9 @@ class TorchMemoryTool(Tool):
             self._oom_files.append(self._write(path, window))
         except OSError as error:
             if self.context is not None:
-                self.context.report(f"tool torch_memory: the snapshot at the out-of-memory error cannot be written: {error}")
+                self.context.report(
+                    f"tool torch_memory: the snapshot at the out-of-memory error cannot be written: {error}"
+                )
 
     @classmethod
     def can_read(cls, path: str) -> bool:

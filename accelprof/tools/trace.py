@@ -62,7 +62,17 @@ class TraceTool(Tool):
         self._epoch_offset = epoch_offset()
         self._opened = now_ns()
 
-    def add(self, spec: PhaseSpec, kind: Kind, start: int, end: int, thread: int, task: str, own: int | None, in_progress: bool) -> None:
+    def add(
+        self,
+        spec: PhaseSpec,
+        kind: Kind,
+        start: int,
+        end: int,
+        thread: int,
+        task: str,
+        own: int | None,
+        in_progress: bool,
+    ) -> None:
         """One span; times on the timers' clock."""
         if self.count >= self.options.max_spans:
             self.dropped += 1
@@ -125,15 +135,44 @@ class TraceTool(Tool):
         label = f"window {window.sequence}" + (f" (dropped {self.dropped})" if self.dropped else "")
         yield ",\n" + self._event(label, "window", self._opened, closed, pid, rows.window, note)
         for spec, kind, start, end, thread, task, own, in_progress in self._spans:
-            args: dict[str, Any] = {key: value for key, value in (("domain", spec.domain), ("color", spec.color), ("category", spec.category), ("task", task)) if value}
+            args: dict[str, Any] = {
+                key: value
+                for key, value in (
+                    ("domain", spec.domain),
+                    ("color", spec.color),
+                    ("category", spec.category),
+                    ("task", task),
+                )
+                if value
+            }
             if own is not None:
                 args["own_ns"] = own
             if in_progress:
                 args["in_progress"] = True
-            yield ",\n" + self._event(spec.tag, kind.value, max(start, self._opened) if in_progress else start, end, pid, rows.tid(thread, task), args)
+            yield ",\n" + self._event(
+                spec.tag,
+                kind.value,
+                max(start, self._opened) if in_progress else start,
+                end,
+                pid,
+                rows.tid(thread, task),
+                args,
+            )
         for spec, at, thread in self._marks:
-            args = {key: value for key, value in (("domain", spec.domain), ("color", spec.color), ("category", spec.category)) if value}
-            head = {"ph": "i", "s": "t", "cat": "mark", "name": spec.tag, "pid": pid, "tid": rows.tid(thread, ""), "args": args}
+            args = {
+                key: value
+                for key, value in (("domain", spec.domain), ("color", spec.color), ("category", spec.category))
+                if value
+            }
+            head = {
+                "ph": "i",
+                "s": "t",
+                "cat": "mark",
+                "name": spec.tag,
+                "pid": pid,
+                "tid": rows.tid(thread, ""),
+                "args": args,
+            }
             yield ",\n" + _json(head)[:-1] + f',"ts":{self._us(at)}}}'
         yield "\n]}\n"
 
