@@ -326,7 +326,7 @@ class Plan:
                 yield from ((f"groups.{group}.phases", pattern) for pattern in rule.phases)
                 yield from ((f"groups.{group}.schedule", schedule.phase) for schedule in rule.schedule)
 
-    def _named_ranks(self, group: str) -> list[int | None]:
+    def _named_ranks(self, group: str) -> list[int]:
         rules, _, _ = self._rules_for(group)
         numbers: set[int] = set()
         for rule in rules or ():

@@ -252,7 +252,7 @@ class Registry:
     def probe(self, name: str) -> Probe:
         """What a backend says about this machine; a probe that raises is unavailable, with that as the reason."""
         try:
-            answer = self.backend(name).probe()
+            answer: Any = self.backend(name).probe()
         except Exception as error:  # noqa: BLE001 - kept as the probe's reason
             return Probe(None, f"unavailable: {_reason(error)}")
         if not isinstance(answer, Probe):

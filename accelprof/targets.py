@@ -50,6 +50,10 @@ class CaptureCount(NamedTuple):
         return self.exact is not None
 
 
+NO_STEPS = NumberSet()
+NO_CAPTURES = CaptureCount(0)
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
     """A sampling schedule on one phase, in calls of that phase (see ``config.model.Schedule`` for the meaning)."""
@@ -91,13 +95,13 @@ class Assignment:
     also: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     timeline: bool = True
     mode: str = "off"
-    steps: NumberSet = NumberSet()
+    steps: NumberSet = NO_STEPS
     windows: tuple[tuple[int, ...], ...] = ()
     merge_steps: bool = False
     discrete: bool = False
     phases: tuple[str, ...] = ()
     schedules: tuple[ScheduleSpec, ...] = ()
-    count: CaptureCount = CaptureCount(0)
+    count: CaptureCount = NO_CAPTURES
     asked_by: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

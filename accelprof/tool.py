@@ -57,7 +57,7 @@ class Tool:
     #: ``exact`` (must be told how many captures) | ``open`` (any number) | ``whole_process`` (one, from start to exit)
     count: ClassVar[str] = "open"
     #: ``any`` | ``starter`` (start and stop on one thread, the one that works) | ``work`` (start on the working thread)
-    thread: ClassVar[str] = "any"
+    thread: str = "any"
     #: resources only one tool may own in a process: ``cupti``, ``torch_profiler``, ``cann``, ``rocprofiler``
     exclusive: ClassVar[frozenset[str]] = frozenset()
     #: opening or closing blocks every Python thread for long; the overhead is written into the manifest

@@ -213,7 +213,7 @@ def _to_mapping(source: Any) -> tuple[dict[str, Any], str]:
 
 def _is_json(mapping: Any) -> bool:
     try:
-        return json.loads(json.dumps(mapping)) == mapping
+        return bool(json.loads(json.dumps(mapping)) == mapping)
     except (TypeError, ValueError):
         return False
 

@@ -38,7 +38,7 @@ class State(list[list[int]]):
     __slots__ = (
         "__weakref__",
         "buffer",
-        "count",
+        "calls",
         "device_count",
         "device_pending",
         "device_total",
@@ -59,7 +59,7 @@ class State(list[list[int]]):
         self.buffer: list[int] = []
         self.others: list[int] = []
         self.held: list[list[int]] = []
-        self.count = self.total = self.max = self.last = self.pending = self.pending_count = 0
+        self.calls = self.total = self.max = self.last = self.pending = self.pending_count = 0
         self.min = 0
         self.kept: deque[int] = deque(maxlen=KEPT)
         self.device_pending: deque[Any] = deque()
@@ -86,9 +86,9 @@ class State(list[list[int]]):
                 if not values:
                     continue
                 low, high = min(values), max(values)
-                self.min = low if not self.count else min(self.min, low)
+                self.min = low if not self.calls else min(self.min, low)
                 self.max = max(self.max, high)
-                self.count += size
+                self.calls += size
                 self.pending_count += size
                 taken = sum(values)
                 self.total += taken
@@ -214,13 +214,13 @@ def stats(states: Iterable[State]) -> dict[str, dict[str, float]]:
         with _fold_lock:
             state.fold()
             state.resolve_device()
-            if not state.count:
+            if not state.calls:
                 continue
             kept = sorted(state.kept)
-            row = {
-                "count": state.count,
+            row: dict[str, float] = {
+                "count": state.calls,
                 "total": state.total / 1e9,
-                "mean": state.total / state.count / 1e9,
+                "mean": state.total / state.calls / 1e9,
                 "min": state.min / 1e9,
                 "max": state.max / 1e9,
                 "p50": percentile(kept, 0.50) / 1e9,
@@ -250,7 +250,7 @@ def totals(states: Iterable[State]) -> dict[str, tuple[int, int]]:
     for state in states:
         state.fold()
         before = result.get(state.tag, (0, 0))
-        result[state.tag] = (before[0] + state.total, before[1] + state.count)
+        result[state.tag] = (before[0] + state.total, before[1] + state.calls)
     return result
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from accelprof.runtime import metrics
-from accelprof.runtime.configure import configure, current_session, gate
+from accelprof.runtime.configure import configure, current_session
+from accelprof.runtime.gate import gate
 from accelprof.runtime.identity import host_name
 
 

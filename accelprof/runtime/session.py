@@ -305,7 +305,7 @@ class Session:
                     record.setdefault("errors", []).append(f"{tool.name}: {_text(error)}")
             record.update(closed=clocks(), close_ms=round((now_ns() - before) / 1e6, 3), reason=reason)
             if self.trace is not None and window.trace is not None:
-                record.update(spans=self.trace.count, dropped=self.trace.dropped)
+                record.update(spans=self.trace.span_count, dropped=self.trace.dropped)
             self.journal.add("window", record)
             self._add_artifacts(files)
             self._set_hot()
@@ -384,22 +384,29 @@ class Session:
     def _phase_begins(self, entry: Entry) -> None:
         if self.scheduler is not None:
             self.scheduler.phase_begins(self, entry)
-        if self.window is not None:
-            return
+        if self.window is None:
+            self._open_for_phase(entry)
+
+    def _open_for_phase(self, entry: Entry) -> None:
         with self._lock:
+            if self.window is not None:  # another thread was first; this phase lies in its window
+                return
             step = self._discrete_step
-            if step is not None and self.window is None and self._phase_matches(entry.spec.tag):
-                if self.open_window("phase", (step,), entry.spec.tag) is not None and self.window is not None:
+            if step is not None and self._phase_matches(entry.spec.tag):
+                window = self.open_window("phase", (step,), entry.spec.tag)
+                if window is not None:
                     entry.owns = True
-                    self.window.owner = entry
-            elif self._armed is not None and self.window is None:
+                    window.owner = entry
+            elif self._armed is not None:
                 kind, steps = self._armed
-                if self.open_window(kind, steps, entry.spec.tag if self._split else None) is not None:
-                    if self._split:
-                        entry.owns = True  # this tool must stop on this thread, and no later call here is certain
-                    else:
-                        self._armed = None
-                    self._done.add(self._window_for(steps[-1]) if steps else kind)
+                window = self.open_window(kind, steps, entry.spec.tag if self._split else None)
+                if window is None:
+                    return
+                if self._split:
+                    entry.owns = True  # this tool must stop on this thread, and no later call here is certain
+                else:
+                    self._armed = None
+                self._done.add(self._window_for(steps[-1]) if steps else kind)
 
     def phase_ended(self, entry: Entry) -> None:
         """A phase that owns a window, or that a schedule counts, ended."""

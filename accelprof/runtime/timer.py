@@ -72,13 +72,11 @@ def _decorate(function: Any, tag: str | None, domain: str, color: str, category:
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(_decorate(function.__func__, tag, domain, color, category, device))
     if isinstance(function, property):
-        return property(
-            *(
-                _decorate(f, tag, domain, color, category, device) if f else None
-                for f in (function.fget, function.fset, function.fdel)
-            ),
-            doc=function.__doc__,
+        fget, fset, fdel = (
+            _decorate(f, tag, domain, color, category, device) if f else None
+            for f in (function.fget, function.fset, function.fdel)
         )
+        return property(fget, fset, fdel, function.__doc__)
     if not callable(function):
         raise TypeError(f"timer decorates functions, not {type(function).__name__}: {function!r}")
     label = tag or getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
@@ -94,9 +92,9 @@ def _decorate(function: Any, tag: str | None, domain: str, color: str, category:
     wrapper = _generate(function, spec, kind)
     functools.update_wrapper(wrapper, function)
     # torch.compile: calling this is a graph break, and fullgraph=True says whose
-    wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]
+    wrapper._torchdynamo_disable = True
     wrapper._torchdynamo_disable_msg = (
-        f"accelprof timer {label!r} is not part of a compiled graph; time the caller, or leave fullgraph off"  # type: ignore[attr-defined]
+        f"accelprof timer {label!r} is not part of a compiled graph; time the caller, or leave fullgraph off"
     )
     return wrapper
 

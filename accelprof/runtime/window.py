@@ -63,7 +63,9 @@ class Window:
         """``(for push/pop, for start/end)`` of every emitter; those that cannot take overlapping ranges have no second."""
         where = RangeSpec(spec.tag, spec.domain, spec.color, spec.category)
         pushers = tuple(emitter.bind(where) for emitter in self.emitters)
-        starters = tuple(bound for emitter, bound in zip(self.emitters, pushers, strict=False) if emitter.overlapping_ranges)
+        starters = tuple(
+            bound for emitter, bound in zip(self.emitters, pushers, strict=False) if emitter.overlapping_ranges
+        )
         self.bounds[spec] = pushers, starters
         return pushers, starters
 

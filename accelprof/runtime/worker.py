@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, overload
 
 from accelprof.runtime import metrics
-from accelprof.runtime.timer import WorkerTimer, timer
+from accelprof.runtime.timer import F, WorkerTimer, timer
 
 
 class Worker:
@@ -18,7 +19,21 @@ class Worker:
             def update(self, batch): ...
     """
 
-    timer = staticmethod(timer)
+    if TYPE_CHECKING:
+
+        @overload
+        @staticmethod
+        def timer(tag: F, /) -> F: ...
+        @overload
+        @staticmethod
+        def timer(
+            tag: str | None = None, *, color: str = "", domain: str = "", category: str = "", device: bool = False
+        ) -> Callable[[F], F]: ...
+        @staticmethod
+        def timer(tag: Any = None, **options: Any) -> Any: ...
+
+    else:
+        timer = staticmethod(timer)
 
     def worker_timer(
         self, tag: str, *, color: str = "", domain: str = "", category: str = "", device: bool = False

@@ -13,11 +13,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from accelprof.backend import Backend, BoundRange, Emitter, RangeSpec
+from accelprof.backend import Backend, BoundRange, Emitter, Probe, RangeSpec
 from accelprof.errors import CaptureError
 from accelprof.spans import Trace
 from accelprof.targets import ArtifactFile, Target, WindowInfo
-from accelprof.tool import Probe, Tool, ToolContext, ToolOptions
+from accelprof.tool import Tool, ToolContext, ToolOptions
 
 SUFFIX = ".pt.trace.json.gz"
 Content = Literal["cpu", "cuda", "memory", "shapes", "stack", "flops", "modules"]
@@ -47,7 +47,7 @@ class TorchTool(Tool):
     name: ClassVar[str] = "torch"
     aliases: ClassVar[tuple[str, ...]] = ("torch_profiler", "kineto")
     Options: ClassVar[type[ToolOptions]] = TorchOptions
-    thread = "any"  # with profile_all_threads; "starter" where this torch lacks it (set in attach)
+    thread: str = "any"  # with profile_all_threads; "starter" where this torch lacks it (set in attach)
     exclusive: ClassVar[frozenset[str]] = frozenset({"torch_profiler"})
     gil_blocking: ClassVar[bool] = True
 

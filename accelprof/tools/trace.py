@@ -47,7 +47,7 @@ class TraceTool(Tool):
         self._names: dict[int, str] = {}
         self._opened = 0
         self._epoch_offset = 0
-        self.count = 0
+        self.span_count = 0
         self.dropped = 0
 
     def gate(self, target: Target) -> str:
@@ -58,7 +58,7 @@ class TraceTool(Tool):
 
     def open(self, window: WindowInfo) -> None:
         self._spans, self._marks, self._names = [], [], {}
-        self.count = self.dropped = 0
+        self.span_count = self.dropped = 0
         self._epoch_offset = epoch_offset()
         self._opened = now_ns()
 
@@ -74,10 +74,10 @@ class TraceTool(Tool):
         in_progress: bool,
     ) -> None:
         """One span; times on the timers' clock."""
-        if self.count >= self.options.max_spans:
+        if self.span_count >= self.options.max_spans:
             self.dropped += 1
             return
-        self.count += 1
+        self.span_count += 1
         self._spans.append((spec, kind, start, end, thread or threading.get_ident(), task, own, in_progress))
 
     def add_mark(self, spec: PhaseSpec, at: int, thread: int) -> None:
