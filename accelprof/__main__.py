@@ -1,0 +1,5 @@
+"""``python -m accelprof``."""
+
+from accelprof.cli.main import main
+
+main()

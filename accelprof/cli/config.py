@@ -1,0 +1,122 @@
+"""``accelprof config check | show | convert``: what a file means, before anything runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from accelprof.errors import UserError
+
+
+@click.group()
+def config() -> None:
+    """Check, show and convert profiling configurations of any dialect."""
+
+
+def _load(file: str, overrides: tuple[str, ...]) -> tuple[Any, Any, Any]:
+    from accelprof.registry import get_registry
+
+    registry = get_registry()
+    loaded = registry.load(file, overrides)
+    return registry, loaded, registry.plan(loaded.config)
+
+
+def _worlds(values: tuple[str, ...]) -> dict[str, int]:
+    worlds = {}
+    for value in values:
+        group, equals, size = value.partition("=")
+        if not equals or not size.isdecimal() or int(size) < 1:
+            raise UserError(f"--world {value}: not of the form GROUP=SIZE, for instance --world ActorGroup=8")
+        worlds[group] = int(size)
+    return worlds
+
+
+@config.command()
+@click.argument("file", type=click.Path())
+@click.argument("overrides", nargs=-1)
+def check(file: str, overrides: tuple[str, ...]) -> None:
+    """Validate FILE (any dialect) with Hydra-style overrides; status 2 and a list of what is wrong otherwise."""
+    _, loaded, plan = _load(file, overrides)
+    generation = f", generation {loaded.generation}" if loaded.generation else ""
+    click.echo(f"{file}: right ({loaded.dialect} dialect{generation})")
+    for note in loaded.notes:
+        click.echo(f"  note: {note}")
+    for row in plan.preview():
+        for text in row.notes:
+            click.echo(f"  note: {row.target.label}: {text}")
+
+
+@config.command()
+@click.argument("file", type=click.Path())
+@click.argument("overrides", nargs=-1)
+@click.option(
+    "--world", "worlds", multiple=True, metavar="GROUP=SIZE", help="Number of ranks of a group, to list them all."
+)
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json: bool) -> None:
+    """Show the plan: per group and rank the tool, its windows, the number of captures, and how the worker will start."""
+    from accelprof.launch.preview import preview
+
+    registry, loaded, plan = _load(file, overrides)
+    rows = preview(registry, plan, _worlds(worlds))
+    notes = [str(note) for note in loaded.notes]
+    if as_json:
+        data = {"dialect": loaded.dialect, "generation": loaded.generation, "notes": notes, "targets": rows}
+        click.echo(json.dumps(data, indent=1, default=str))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(
+        f"{file}: {loaded.dialect} dialect{f', generation {loaded.generation}' if loaded.generation else ''}",
+        highlight=False,
+    )
+    table = Table()
+    for column in ("group", "role", "rank", "tool", "windows (steps)", "captures", "starts as"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        if not row["selected"]:
+            table.add_row(
+                row["group"], "+".join(row["roles"]), _rank(row), "-", "not profiled", "0", "as ever", style="dim"
+            )
+            continue
+        tools = [*filter(None, [row["tool"], *row["also"]]), *(["timeline"] if row["timeline"] else [])]
+        table.add_row(
+            row["group"],
+            "+".join(row["roles"]),
+            _rank(row),
+            ", ".join(tools),
+            row["windows_text"],
+            row["captures_text"],
+            row["command"] or "as ever",
+        )
+    console.print(table)
+    for row in rows:
+        if row["env"]:
+            console.print(
+                f"env of {row['group']} rank {_rank(row)}: "
+                + " ".join(f"{key}={value}" for key, value in row["env"].items()),
+                highlight=False,
+                markup=False,
+            )
+    for text in dict.fromkeys([*notes, *(note for row in rows for note in row["notes"])]):
+        console.print(f"note: {text}", highlight=False, markup=False)
+
+
+def _rank(row: dict[str, Any]) -> str:
+    rank = "?" if row["rank"] is None else str(row["rank"])
+    return rank if row["replica"] is None else f"{rank} (replica {row['replica']})"
+
+
+def _add_convert() -> None:
+    try:
+        from accelprof.cli.convert import convert
+    except ImportError:
+        return
+    config.add_command(convert)
+
+
+_add_convert()

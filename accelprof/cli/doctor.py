@@ -1,0 +1,130 @@
+"""``accelprof doctor``: is everything here that a profiled run needs, and if not, why."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from importlib import metadata
+from typing import Any
+
+import click
+
+from accelprof.doctor import Check
+from accelprof.runtime.identity import from_environment, host_name
+
+LIBRARIES = ("pluggy", "pydantic", "torch", "ray", "omegaconf", "hydra-core")
+LOW_SPACE = 10 << 30
+
+
+def checks(output_dir: str) -> list[Check]:
+    """All rows of this machine: ours, backends, broken plug-ins, then what plug-ins add."""
+    from accelprof.registry import get_registry
+
+    registry = get_registry()
+    rows = [
+        Check("core", "python", "ok", f"{platform.python_version()} at {sys.executable}"),
+        *_libraries(),
+        _output(output_dir),
+        _identity(),
+    ]
+    for name, probe in registry.probes():
+        rows.append(Check("backend", name, "ok" if probe.available else "info", probe.reason))
+    try:
+        detected = registry.detect()
+        rows.append(Check("backend", "in use", "ok", f"{detected.backend.name} ({detected.reason})"))
+    except Exception as error:  # noqa: BLE001 - the reason is what this command is for
+        rows.append(Check("backend", "in use", "fail", str(error)))
+    rows.extend(
+        Check("plug-in", item.name, "fail", item.reason, f"mend or uninstall {item.distribution or item.name}")
+        for item in registry.broken
+    )
+    node = {"hostname": host_name(), "output_dir": output_dir, "interpreter": sys.executable}
+    for answer in registry.collect("accelprof_doctor", node=node):
+        rows.extend(row for row in answer if isinstance(row, Check))
+    return rows
+
+
+def _libraries() -> list[Check]:
+    rows = []
+    for name in LIBRARIES:
+        try:
+            rows.append(Check("core", name, "ok", metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            rows.append(Check("core", name, "info", "not installed"))
+    return rows
+
+
+def _output(output_dir: str) -> Check:
+    place = os.path.abspath(output_dir)
+    while not os.path.exists(place) and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    if not os.access(place, os.W_OK):
+        return Check(
+            "core", "output directory", "fail", f"{output_dir}: {place} is not writable", "choose another output_dir"
+        )
+    free = shutil.disk_usage(place).free
+    status = "ok" if free > LOW_SPACE else "warn"
+    return Check(
+        "core",
+        "output directory",
+        status,
+        f"{output_dir}: {free / 2**30:.1f} GiB free",
+        "" if status == "ok" else "free space, or set budget and another output_dir",
+    )
+
+
+def _identity() -> Check:
+    identity = from_environment(os.environ)
+    text = (
+        "rank unknown (no launcher's variable is set)"
+        if identity.rank is None
+        else f"rank {identity.rank} of {identity.world_size} from {identity.source}"
+    )
+    return Check("core", "identity", "info", text)
+
+
+@click.command()
+@click.option("--output-dir", default="outputs/profile", show_default=True, help="Where a run would write.")
+@click.option("--nodes", is_flag=True, help="On every node of the running Ray cluster.")
+@click.option("--address", default="auto", show_default=True, help="Ray address for --nodes.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def doctor(output_dir: str, nodes: bool, address: str, as_json: bool) -> None:
+    """Check this machine (or every node): backends, plug-ins, tools, disk. Status 1 when something fails."""
+    if nodes:
+        from accelprof.cluster.doctor import checks_on_nodes
+
+        by_node = checks_on_nodes(output_dir, address)
+    else:
+        by_node = {host_name(): checks(output_dir)}
+    failed = any(row.status == "fail" for rows in by_node.values() for row in rows)
+    if as_json:
+        click.echo(json.dumps({node: [_plain(row) for row in rows] for node, rows in by_node.items()}, indent=1))
+    else:
+        _print(by_node)
+    if failed:
+        raise SystemExit(1)
+
+
+def _plain(row: Check) -> dict[str, Any]:
+    return {"area": row.area, "name": row.name, "status": row.status, "detail": row.detail, "mend": row.mend}
+
+
+def _print(by_node: dict[str, list[Check]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    styles = {"ok": "green", "info": "dim", "warn": "yellow", "fail": "bold red"}
+    console = Console()
+    for node, rows in by_node.items():
+        table = Table(title=node, title_justify="left")
+        for column in ("area", "check", "", "detail", "mend"):
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(
+                row.area, row.name, Text(row.status, styles.get(row.status, "")), Text(row.detail), Text(row.mend)
+            )
+        console.print(table)

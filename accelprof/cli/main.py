@@ -1,0 +1,111 @@
+"""The command line. Exit status: 0 right, 2 the user's mistake, 1 ours or something asked for was not delivered."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from accelprof import __version__
+from accelprof.errors import AccelprofError
+
+#: command -> where it is; imported when it is used, so that ``--help`` stays quick
+COMMANDS: dict[str, str] = {
+    "compare": "accelprof.cli.compare:compare",
+    "config": "accelprof.cli.config:config",
+    "demo": "accelprof.cli.demo:demo",
+    "doctor": "accelprof.cli.doctor:doctor",
+    "plugins": "accelprof.cli.plugins:plugins",
+    "report": "accelprof.cli.report:report",
+    "run": "accelprof.cli.run:run",
+    "timeline": "accelprof.cli.timeline:timeline",
+    "window": "accelprof.cli.window:window",
+}
+
+
+class Commands(click.Group):
+    """Built-in commands by table, then those that plug-ins add through ``accelprof_cli(group)``."""
+
+    _asked = False
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        self._ask_plugins()
+        return sorted({*COMMANDS, *self.commands})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is not None:
+            module, _, attribute = place.partition(":")
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+            return command
+        self._ask_plugins()
+        return self.commands.get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from accelprof.errors import nearest
+
+            near = nearest(args[0], self.list_commands(ctx)) if args else ""
+            if near and "did you mean" not in error.message.casefold():
+                error.message += f" {near[0].upper()}{near[1:]}"
+            raise
+
+    def _ask_plugins(self) -> None:
+        if self._asked:
+            return
+        self._asked = True
+        from accelprof.registry import get_registry
+
+        get_registry().collect("accelprof_cli", group=self)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="accelprof")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("-v", "--verbose", is_flag=True, help="Say more about what is done.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool, verbose: bool) -> None:
+    """Profile distributed training: plans, windows, timelines and reports, whatever the accelerator."""
+    ctx.obj = {"debug": debug}
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s", stream=sys.stderr)
+
+
+def main(args: Sequence[str] | None = None) -> Any:
+    """Entry point of ``accelprof``; ends the process with the status described in the module."""
+    debug = "--debug" in (sys.argv[1:] if args is None else args)
+    try:
+        status = cli.main(args=list(args) if args is not None else None, prog_name="accelprof", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        status = stop.exit_code
+    except click.Abort:
+        click.echo("aborted", err=True)
+        status = 130
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except AccelprofError as error:
+        if debug:
+            raise
+        click.echo(f"accelprof: {error}", err=True)
+        status = error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        status = 0
+    except Exception as error:
+        if debug:
+            raise
+        click.echo(f"accelprof: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        status = 1
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

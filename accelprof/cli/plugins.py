@@ -1,0 +1,87 @@
+"""``accelprof plugins``: what is registered, what is broken, and why."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+
+def rows() -> dict[str, Any]:
+    """Everything the registry knows, as plain data."""
+    from accelprof.registry import get_registry
+
+    registry = get_registry()
+    probes = dict(registry.probes())
+    tools: dict[str, Any] = {}
+    for name in registry.tool_names():
+        cls = registry.tool_class(name)
+        try:
+            probe = cls().probe()
+        except Exception as error:  # noqa: BLE001 - the reason is what this command is for
+            tools[name] = {
+                "available": False,
+                "reason": f"{type(error).__name__}: {error}",
+                "aliases": list(cls.aliases),
+            }
+            continue
+        tools[name] = {"available": probe.available, "reason": probe.reason, "aliases": list(cls.aliases)}
+    return {
+        "plugins": [
+            {
+                "name": plugin.name,
+                "distribution": plugin.distribution,
+                "backends": plugin.backends,
+                "tools": plugin.tools,
+            }
+            for plugin in registry.plugins.values()
+        ],
+        "backends": {
+            name: {
+                "available": probe.available,
+                "priority": probe.priority,
+                "reason": probe.reason,
+                "aliases": list(registry.backend_class(name).aliases),
+            }
+            for name, probe in probes.items()
+        },
+        "tools": tools,
+        "broken": [
+            {"name": item.name, "distribution": item.distribution, "reason": item.reason} for item in registry.broken
+        ],
+    }
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def plugins(as_json: bool) -> None:
+    """List plug-ins, backends and tools, with the reason where one cannot be used."""
+    data = rows()
+    if as_json:
+        click.echo(json.dumps(data, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(title="plug-ins", title_justify="left")
+    for column in ("name", "distribution", "backends", "tools"):
+        table.add_column(column)
+    for plugin in data["plugins"]:
+        table.add_row(plugin["name"], plugin["distribution"], ", ".join(plugin["backends"]), ", ".join(plugin["tools"]))
+    console.print(table)
+    for kind in ("backends", "tools"):
+        table = Table(title=kind, title_justify="left")
+        for column in ("name", "aliases", "available", "reason"):
+            table.add_column(column, overflow="fold")
+        for name, row in data[kind].items():
+            table.add_row(name, ", ".join(row["aliases"]), "yes" if row["available"] else "no", row["reason"])
+        console.print(table)
+    if data["broken"]:
+        table = Table(title="broken", title_justify="left", style="red")
+        for column in ("name", "distribution", "reason"):
+            table.add_column(column, overflow="fold")
+        for item in data["broken"]:
+            table.add_row(item["name"], item["distribution"], item["reason"])
+        console.print(table)
