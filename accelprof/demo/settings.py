@@ -33,7 +33,7 @@ class DemoSettings:
     rollouts: int = 2
     prompts_per_rank: int = 50
     group_size: int = 8
-    epochs: int = 3
+    epochs: int = 4
     mini_batches: int = 4
     micro_batches: int = 8
     warm_up_steps: int = 100

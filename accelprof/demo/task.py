@@ -51,11 +51,13 @@ def worked_example(prompt: str) -> list[int]:
 
 
 def sample_prompts(count: int, seed: int) -> list[str]:
-    """``count`` prompts, the same for the same ``seed``, none twice before all have come once."""
+    """``count`` prompts in random order, the same for the same ``seed``; distinct while there are enough.
+
+    One is drawn from each of ``count`` equal stretches of the ordered list, so that the steps are equally hard and the
+    reward of one can be compared with that of the next.
+    """
     generator = random.Random(seed)
-    chosen: list[str] = []
-    while len(chosen) < count:
-        prompts = all_prompts()
-        generator.shuffle(prompts)
-        chosen.extend(prompts)
-    return chosen[:count]
+    prompts = all_prompts()
+    chosen = [prompts[int((stretch + generator.random()) * len(prompts) / count)] for stretch in range(count)]
+    generator.shuffle(chosen)
+    return chosen

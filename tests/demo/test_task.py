@@ -25,8 +25,10 @@ def test_every_worked_example_is_rewarded() -> None:
         assert task.reward(prompt, example[task.PROMPT_LENGTH :]) == 1.0
 
 
-def test_prompts_come_once_before_any_comes_twice() -> None:
-    """A step's prompts are distinct while there are enough, and depend on the seed alone."""
-    assert len(set(task.sample_prompts(200, seed=3))) == 200
-    assert task.sample_prompts(60, seed=3) == task.sample_prompts(60, seed=3)
-    assert task.sample_prompts(60, seed=3) != task.sample_prompts(60, seed=4)
+def test_prompts_are_spread_evenly_over_the_task() -> None:
+    """A step's prompts are distinct, as many sums as differences, and depend on the seed alone."""
+    prompts = task.sample_prompts(100, seed=3)
+    assert len(set(prompts)) == 100
+    assert sum("+" in prompt for prompt in prompts) == 50
+    assert prompts == task.sample_prompts(100, seed=3)
+    assert prompts != task.sample_prompts(100, seed=4)
