@@ -1,0 +1,52 @@
+"""For users' and plug-in authors' tests: a recording backend and tool, a fake clock, sessions that clean up, the conformance kit.
+
+The kit needs pytest; the rest does not::
+
+    from accelprof.testing import RecordingBackend, capture
+
+    def test_update_is_one_range():
+        with capture(steps=[1]) as run:
+            with run.session.step(1):
+                Actor().update(batch)
+        assert run.backend.labels() == ["actor/update"]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accelprof.testing.capture import Captured, capture
+    from accelprof.testing.clock import FakeClock
+    from accelprof.testing.conformance import BackendConformance, ToolConformance
+    from accelprof.testing.recording import Call, RecordingBackend, RecordingTool
+
+__all__ = [
+    "BackendConformance",
+    "Call",
+    "Captured",
+    "FakeClock",
+    "RecordingBackend",
+    "RecordingTool",
+    "ToolConformance",
+    "capture",
+]
+
+_PLACES = {
+    "BackendConformance": "conformance",
+    "Call": "recording",
+    "Captured": "capture",
+    "FakeClock": "clock",
+    "RecordingBackend": "recording",
+    "RecordingTool": "recording",
+    "ToolConformance": "conformance",
+    "capture": "capture",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        import importlib
+
+        return getattr(importlib.import_module(f"accelprof.testing.{_PLACES[name]}"), name)
+    raise AttributeError(f"module 'accelprof.testing' has no attribute {name!r}")

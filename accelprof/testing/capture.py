@@ -1,0 +1,68 @@
+"""A session for the length of a ``with`` block, over a recording backend, in a directory of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from accelprof.backend import Backend
+from accelprof.hookspecs import hookimpl
+from accelprof.testing.recording import RecordingBackend, RecordingTool
+
+if TYPE_CHECKING:
+    from accelprof.runtime.session import Session
+
+
+@dataclass
+class Captured:
+    """What :func:`capture` yields: the session, its backend (a :class:`RecordingBackend` unless you gave another) and run directory."""
+
+    session: Session
+    backend: Any
+    run_dir: str
+
+    @property
+    def tool(self) -> Any:
+        """The session's tool, or ``None``."""
+        return self.session.tools[0] if self.session.tools else None
+
+
+@contextlib.contextmanager
+def capture(
+    *,
+    backend: type[Backend] = RecordingBackend,
+    tools: tuple[Any, ...] = (RecordingTool,),
+    directory: str | None = None,
+    identity: dict[str, Any] | None = None,
+    **config: Any,
+) -> Iterator[Captured]:
+    """Configure this process over ``backend``; afterwards everything is undone.
+
+    Keyword arguments are configuration keys; ``tool`` defaults to the recording tool, ``group``, ``role``, ``rank`` and
+    the like go into ``identity``.
+    """
+    from accelprof.registry import get_registry
+    from accelprof.runtime.configure import configure, reset
+
+    reset()
+    registry = get_registry()
+    extra = [backend] if backend.name not in registry.backend_names() else []
+    more = [tool for tool in tools if tool.name not in registry.tool_names()]
+    plugin = SimpleNamespace(
+        accelprof_backends=hookimpl(lambda: extra, specname="accelprof_backends"),
+        accelprof_tools=hookimpl(lambda: more, specname="accelprof_tools"),
+    )
+    registry.register(plugin, "accelprof-testing")
+    config.setdefault("tool", "recording")
+    with contextlib.ExitStack() as stack:
+        stack.callback(reset)
+        place = directory or stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="accelprof-", ignore_cleanup_errors=True)
+        )
+        config.setdefault("output_dir", place)
+        session = configure(accelerator=backend.name, **{"group": "Group", "rank": 0, **(identity or {})}, **config)
+        yield Captured(session, session.backend, session.layout.run_dir)
