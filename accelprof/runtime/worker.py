@@ -19,6 +19,8 @@ class Worker:
             def update(self, batch): ...
     """
 
+    __slots__ = ()
+
     if TYPE_CHECKING:
 
         @overload

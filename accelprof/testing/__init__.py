@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from accelprof.testing.capture import Captured, capture
+    from accelprof.testing.sessions import Captured, capture
     from accelprof.testing.clock import FakeClock
     from accelprof.testing.conformance import BackendConformance, ToolConformance
     from accelprof.testing.recording import Call, RecordingBackend, RecordingTool
@@ -35,12 +35,12 @@ __all__ = [
 _PLACES = {
     "BackendConformance": "conformance",
     "Call": "recording",
-    "Captured": "capture",
+    "Captured": "sessions",
     "FakeClock": "clock",
     "RecordingBackend": "recording",
     "RecordingTool": "recording",
     "ToolConformance": "conformance",
-    "capture": "capture",
+    "capture": "sessions",
 }
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from accelprof.backend import Backend, BoundRange, Probe, RangeSpec
 from accelprof.runtime.worker import Worker
-from accelprof.testing.capture import capture
+from accelprof.testing.sessions import capture
 from accelprof.tool import Tool
 
 
