@@ -100,7 +100,11 @@ def test_begin_without_end():
         for step in (3, 4, 7):
             run.session.begin_step(step)
             actor.update()
-        assert run.backend.names("capture_start", "push", "capture_stop") == ["capture_start", *["push"] * 4, "capture_stop"]
+        assert run.backend.names("capture_start", "push", "capture_stop") == [
+            "capture_start",
+            *["push"] * 4,
+            "capture_stop",
+        ]
 
 
 def test_polling_before_the_step_opens_nothing():
@@ -187,7 +191,9 @@ def test_window_closing_in_the_middle_of_a_phase():
         assert run.backend.balanced()
         assert run.backend.names("push", "pop", "capture_stop") == ["push", "push", "capture_stop", "pop", "pop"]
         spans = timeline(run)[0]
-        assert {span["name"]: span["args"].get("in_progress") for span in spans if span["cat"] == "phase"} == {"actor/update": True}
+        assert {span["name"]: span["args"].get("in_progress") for span in spans if span["cat"] == "phase"} == {
+            "actor/update": True
+        }
 
 
 def test_window_opening_in_the_middle_of_a_phase():
@@ -327,7 +333,9 @@ def test_armed_and_never_opened_is_said():
     with capture(steps=[9]) as run:
         announce(run.session, [0, 1], lambda step: Actor().poll())
         report = run.session.close()
-        assert any("armed, 0 windows opened; steps seen: 0, 1; phases seen: poll" in text for text in report["problems"])
+        assert any(
+            "armed, 0 windows opened; steps seen: 0, 1; phases seen: poll" in text for text in report["problems"]
+        )
 
 
 def test_unselected_ranks_do_nothing():
@@ -404,10 +412,16 @@ def test_step_metrics_are_of_the_step():
 
 def test_second_configure_joins_roles():
     """A second ``configure`` with another role of the same worker makes the union; another group is refused."""
-    with capture(steps=[1], identity={"role": "actor"}, groups={"Group": [{"roles": ["actor"], "ranks": [1]}, {"roles": ["ref"], "ranks": [0]}]}) as run:
+    with capture(
+        steps=[1],
+        identity={"role": "actor"},
+        groups={"Group": [{"roles": ["actor"], "ranks": [1]}, {"roles": ["ref"], "ranks": [0]}]},
+    ) as run:
         assert not run.session.assignment.selected
         config = run.session.config
-        joined = accelprof.configure(config, group="Group", role="ref", rank=0, accelerator="recording", run_dir=run.run_dir)
+        joined = accelprof.configure(
+            config, group="Group", role="ref", rank=0, accelerator="recording", run_dir=run.run_dir
+        )
         assert joined.target.roles == ("actor", "ref")
         assert joined.assignment.selected
         with pytest.raises(UserError, match="configured again"):
@@ -483,7 +497,11 @@ Actor().update()
 def run_script(tmp_path, ending, rank=0, check=None):
     code = SCRIPT + textwrap.dedent(ending)
     process = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "THE_RANK": str(rank)}, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, str(tmp_path)],
+        env={**os.environ, "THE_RANK": str(rank)},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     files = sorted(path.name for path in tmp_path.glob("run/G/*.trace.json.gz"))
     return process, files
@@ -508,7 +526,11 @@ def test_every_end_leaves_the_file(tmp_path, ending, status, rank):
 
 def test_a_users_sigterm_handler_still_runs(tmp_path):
     """Our SIGTERM handler hands over to the one that was there."""
-    code = "import signal,sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(7))\n" + SCRIPT + "os.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(30)\n"
+    code = (
+        "import signal,sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(7))\n"
+        + SCRIPT
+        + "os.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(30)\n"
+    )
     process = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert process.returncode == 7, process.stderr
     assert len(list(tmp_path.glob("run/G/*.trace.json.gz"))) == 1

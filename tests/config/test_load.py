@@ -1,0 +1,165 @@
+"""Loading: files, mappings, OmegaConf and overrides; what is refused is named with path, value, allowed and mend."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accelprof.config.load import apply_overrides, load_config
+from accelprof.config.model import Config, parse_size
+from accelprof.errors import ConfigError
+
+
+def problems(**config):
+    with pytest.raises(ConfigError) as caught:
+        load_config(config)
+    return {problem.path: str(problem) for problem in caught.value.problems}
+
+
+def test_the_documented_example(tmp_path):
+    """The whole example of the documentation loads, and means what it says."""
+    file = tmp_path / "profile.yaml"
+    file.write_text(
+        """
+enabled: true
+accelerator: auto
+tool: null
+timeline: true
+steps: [2, "5-7"]
+merge_steps: false
+discrete: false
+ranks: [0]
+output_dir: outputs/profile
+collect: none
+on_error: warn
+groups:
+  ActorGroup:   {ranks: all, discrete: true, phases: ["actor/*"]}
+  RolloutGroup: {replicas: [0], tool: torch}
+  CriticGroup:  [{ranks: [0], tool: torch}, {ranks: [1]}]
+tools: {torch: {contents: [cpu, shapes]}}
+"""
+    )
+    config = load_config(file).config
+    assert list(config.steps) == [2, 5, 6, 7]
+    assert config.groups["ActorGroup"][0].ranks == "all"
+    assert [rule.tool for rule in config.groups["CriticGroup"]] == ["torch", None]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "path", "says"),
+    [
+        ("rank", [0], "rank", "did you mean 'ranks'"),
+        ("groups", {"A": {"rnks": 1}}, "groups.A.rnks", "did you mean 'ranks'"),
+        ("groups", {"A": [{"ranks": 1}, {"tol": "x"}]}, "groups.A[1].tol", "did you mean 'tool'"),
+        ("steps", True, "steps", "truth value"),
+        ("steps", {"a": 1}, "steps", "allowed: 'all', 'process'"),
+        ("steps", "7-5", "steps", "runs backwards"),
+        ("ranks", [-1], "ranks", "-1 is negative"),
+        ("ranks", [True], "ranks", "truth value"),
+        ("ranks", "process", "ranks", "'process'"),
+        ("ranks", "two", "ranks", "'two'"),
+        ("collect", "mve", "collect", "did you mean 'move'"),
+        ("enabled", "maybe", "enabled", "allowed: true, false"),
+        ("output_dir", "", "output_dir", ""),
+        ("run", "a/b", "run", "a name without slashes"),
+        ("schedule", {"phase": "x", "wat": 3}, "schedule.wat", "did you mean 'wait'"),
+        ("schedule", {"phase": "x", "start": 3}, "schedule", "go together"),
+        ("budget", {"per_window": "2 elephants"}, "budget.per_window", "2GiB"),
+        ("instrument", [{"target": "no colon"}], "instrument[0].target", ""),
+        ("tools", {"torch": 3}, "tools.torch", "not a mapping"),
+        ("nodes", [True], "nodes", "names no node"),
+    ],
+)
+def test_refusals_name_path_and_mend(key, value, path, says):
+    """B41: each wrong value is refused under its whole path, with what is allowed or the nearest match."""
+    found = problems(**{key: value})
+    assert path in found, found
+    assert says in found[path]
+
+
+def test_all_problems_at_once():
+    """Several wrong keys are reported together."""
+    assert set(problems(rank=1, collect="x", steps=True)) == {"rank", "collect", "steps"}
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-5, 9) | st.floats() | st.text(max_size=4),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+        max_leaves=6,
+    ),
+    st.sampled_from(sorted(Config.model_fields)),
+)
+def test_any_value_is_taken_or_refused_by_name(value, key):
+    """Whatever stands under a key, it loads or is a ConfigError that names the key; nothing else escapes."""
+    try:
+        load_config({key: value})
+    except ConfigError as error:
+        assert all(problem.path.startswith(key) for problem in error.problems)
+
+
+def test_omegaconf_containers():
+    """DictConfig and ListConfig are plain mappings and lists, interpolations resolved."""
+    omegaconf = pytest.importorskip("omegaconf")
+    config = omegaconf.OmegaConf.create({"steps": [2, 5], "groups": {"A": {"ranks": "${steps}"}}})
+    loaded = load_config(config).config
+    assert list(loaded.groups["A"][0].ranks) == [2, 5]
+    assert list(load_config(steps=omegaconf.ListConfig([1, 2])).config.steps) == [1, 2]
+
+
+def test_overrides():
+    """``a.b=c``, ``+a``, ``++a`` and ``~a`` as Hydra has them; values are YAML."""
+    base = {"steps": [1], "tools": {"torch": {"contents": ["cpu"]}}}
+    changed = apply_overrides(
+        base, ["steps=[2,3]", "tools.torch.contents=[shapes]", "+groups.A.ranks=all", "~tools.nothing"]
+    )
+    assert changed == {"steps": [2, 3], "tools": {"torch": {"contents": ["shapes"]}}, "groups": {"A": {"ranks": "all"}}}
+    assert base["steps"] == [1]
+    assert apply_overrides({"a": {"b": 1}}, ["~a.b"]) == {"a": {}}
+
+
+@pytest.mark.parametrize("wrong", ["steps", "=3", "a..b=1", "steps.x=1", "steps=[1"])
+def test_wrong_overrides(wrong):
+    """An override that is none, or that goes below a value, is refused with the text given."""
+    with pytest.raises(ConfigError):
+        apply_overrides({"steps": [1]}, [wrong])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("a: [1", "not YAML"), ("- 1", "a mapping of keys"), ("\xff", "cannot read")]
+)
+def test_unreadable_files(tmp_path, text, says):
+    """A file that is not there, not YAML or no mapping is a ConfigError that names it."""
+    file = tmp_path / "bad.yaml"
+    file.write_text(text, encoding="latin-1")
+    with pytest.raises(ConfigError, match=says) as caught:
+        load_config(file)
+    assert "bad.yaml" in str(caught.value)
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config(tmp_path / "absent.yaml")
+
+
+def test_other_objects():
+    """Paths, mappings and configs are taken; anything else is named."""
+    assert load_config(load_config(steps=[3]).config).config.steps is not None
+    assert load_config({"output_dir": pathlib.Path("x")}).config.output_dir == "x"
+    with pytest.raises(ConfigError, match="a int is no configuration"):
+        load_config(3)
+
+
+def test_embedded_section():
+    """A key ``accelprof`` holds our dialect inside a larger file; its paths begin with it."""
+    assert list(load_config({"trainer": {}, "accelprof": {"steps": [4]}}).config.steps) == [4]
+    with pytest.raises(ConfigError, match=r"accelprof\.step: unknown key"):
+        load_config({"accelprof": {"step": [4]}})
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("2GiB", 2**31), ("500 MB", 500_000_000), (1024, 1024), ("1.5k", 1500), (None, None)]
+)
+def test_sizes(text, size):
+    """Sizes are bytes or a number with a unit."""
+    assert parse_size(text) == size

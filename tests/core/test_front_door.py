@@ -1,0 +1,74 @@
+"""The front door: importing is light and quick, names are listed, attributes come lazily."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+import accelprof
+
+HEAVY = (
+    "torch",
+    "ray",
+    "pydantic",
+    "pluggy",
+    "yaml",
+    "numpy",
+    "rich",
+    "click",
+    "nvtx",
+    "torch_npu",
+    "roctx",
+    "asyncio",
+)
+
+
+def test_importing_loads_no_heavy_module():
+    """``import accelprof`` imports the standard library only, and not asyncio."""
+    code = f"import sys, accelprof; print([name for name in {HEAVY!r} if name in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert out.stdout.strip() == "[]"
+
+
+def test_importing_is_quick():
+    """Importing takes less than 60 ms more than the bare interpreter (best of seven, interleaved)."""
+
+    def seconds(code):
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+        return time.perf_counter() - begin
+
+    bare, ours = [], []
+    for _ in range(7):
+        bare.append(seconds("pass"))
+        ours.append(seconds("import accelprof"))
+    assert min(ours) - min(bare) < 0.060
+
+
+def test_timing_works_without_a_session():
+    """With nothing configured and no plug-in loaded, timers time and nothing else is imported."""
+    code = (
+        "import sys, accelprof\n"
+        "class A(accelprof.Worker):\n"
+        "    @accelprof.Worker.timer('a')\n"
+        "    def a(self):\n"
+        "        with accelprof.profiling_range('r'): accelprof.mark('m')\n"
+        "worker = A(); worker.a()\n"
+        "assert list(worker.pop_execution_times()) == ['a']\n"
+        "assert 'pluggy' not in sys.modules and 'pydantic' not in sys.modules\n"
+        "assert accelprof.current_session() is None"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_all_is_sorted_and_complete():
+    """``__all__`` is sorted, and every name in it can be had."""
+    assert accelprof.__all__ == sorted(accelprof.__all__)
+    for name in accelprof.__all__:
+        assert getattr(accelprof, name) is not None
+    assert set(dir(accelprof)) == set(accelprof.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        accelprof.no_such_name  # noqa: B018
