@@ -1,0 +1,281 @@
+"""Tool ``nsys``: Nsight Systems around the worker, gated from inside, one report per window.
+
+nsys must know beforehand how many captures will come: with too few it loses some, with too many it writes nothing
+before the process ends. So the number comes from the plan: ``repeat:N``, or ``repeat`` where the plan cannot know it;
+then the session's end has nsys write what it has (``nsys stop`` on this process's own session).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from accelprof.backend import Backend, Emitter, Probe
+from accelprof.errors import CaptureError, Problem, ReadError
+from accelprof.launch.command import WRAPPED_ENV, render
+from accelprof.output.layout import Layout
+from accelprof.spans import Trace
+from accelprof.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
+from accelprof.tool import Tool, ToolContext, ToolOptions
+from accelprof_cuda import domains, installation, nsys_checks, nsys_files, vendor
+from accelprof_cuda.backend import DOMAIN, CudaBackend
+from accelprof_cuda.nsys_files import RAW, REPORT
+from accelprof_cuda.nsys_options import CUPTI_TRACES, NsysOptions, normalise
+
+#: the NVTX range that opens a window where ``cudaProfilerApi`` cannot fire
+WINDOW = "window"
+GATES = {"api": "cudaProfilerApi", "range": "nvtx"}
+SHORT = {"trace": "t", "output": "o"}
+#: seconds; writing large reports takes long
+STOP_TIMEOUT = 300.0
+
+
+class NsysTool(Tool):
+    """See the module."""
+
+    name: ClassVar[str] = "nsys"
+    aliases: ClassVar[tuple[str, ...]] = ("nsight", "nsight_systems", "nsight-systems")
+    Options: ClassVar[type[ToolOptions]] = NsysOptions
+    writes_at: ClassVar[str] = "last_window"
+    count: ClassVar[str] = "exact"
+    exclusive: ClassVar[frozenset[str]] = frozenset({"cupti"})
+    gil_blocking: ClassVar[bool] = True
+    accelerators: ClassVar[frozenset[str]] = frozenset({"cuda"})
+
+    def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self._opened: list[WindowInfo] = []
+        self._handle: Any = None
+        self._gate = ""
+        self._ranges: CudaBackend | None = None
+        self._finished = False
+
+    # --- on the driver ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def normalise(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return normalise(options)
+
+    def probe(self) -> Probe:
+        path = installation.find(self.options.nsys)
+        if path is None:
+            return Probe(
+                None, f"{self.options.nsys} is not on PATH and in no CUDA or Nsight installation of this machine"
+            )
+        return Probe(
+            0, f"nsys {installation.version(path)} at {path}", {"path": path, "importer": installation.importer(path)}
+        )
+
+    def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
+        return nsys_checks.check(self.options, [(row, self.gate_of(row)) for row in assignments])
+
+    def claims(self, target: Target) -> frozenset[str]:
+        return (
+            self.exclusive if self.options.traces() & CUPTI_TRACES and target.has_devices is not False else frozenset()
+        )
+
+    def gate(self, target: Target) -> str:
+        given = self.options.arguments().get("capture-range")
+        if given in GATES.values():
+            return next(gate for gate, value in GATES.items() if value == given)
+        return "api" if target.has_devices else "range"
+
+    def gate_of(self, assignment: Assignment) -> str:
+        """``none`` when the whole process is one capture, else :meth:`gate`."""
+        whole = assignment.mode == "process" and not assignment.schedules
+        return "none" if whole and "capture-range" not in self.options.arguments() else self.gate(assignment.target)
+
+    def output(self, target: Target, directory: str) -> str:
+        """``-o``: absolute, without suffix, with nsys's own placeholders ``%h`` (host) and ``%p`` (the worker's pid)."""
+        given = self.options.arguments().get("output")
+        if given:
+            return os.path.join(directory, given.removesuffix(REPORT))
+        name = Layout(directory).target_name(target).replace("%", "%%")
+        return os.path.join(directory.replace("%", "%%"), f"{name}-%h-%p")
+
+    def arguments(self, assignment: Assignment, directory: str) -> dict[str, str]:
+        """Options of ``nsys profile`` for one process, under their long names, in nsys's order of help."""
+        arguments = dict(self.options.arguments())
+        gate = self.gate_of(assignment)
+        if gate != "none":
+            arguments["capture-range"] = GATES[gate]
+            exact = assignment.count.exact
+            arguments.setdefault("capture-range-end", f"repeat:{exact}" if exact else "repeat")
+        if gate == "range":
+            arguments["nvtx-capture"] = f"{WINDOW}@{DOMAIN}"
+        arguments["kill"] = "none"
+        arguments["output"] = self.output(assignment.target, directory)
+        return arguments
+
+    def launch(self, assignment: Assignment, directory: str) -> Launch:
+        arguments = self.arguments(assignment, directory)
+        argv = (self.options.nsys, "profile", *self._rendered(arguments), *self.options.extra_args)
+        notes = []
+        if self.gate_of(assignment) != "none" and not assignment.count.certain:
+            notes.append(
+                "nsys: the number of windows is not known beforehand, so reports are written when the session ends"
+            )
+        return Launch(
+            mode="prefix",
+            argv=argv,
+            env={WRAPPED_ENV: self.name},
+            make_dirs=(os.path.dirname(arguments["output"]).replace("%%", "%"),),
+            preflight=self._preflight(assignment, arguments) if self.options.preflight else (),
+            notes=tuple(notes),
+        )
+
+    def _rendered(self, arguments: Mapping[str, str]) -> list[str]:
+        return render({SHORT.get(name, name): value for name, value in arguments.items()}, self.options.flags)
+
+    def _preflight(self, assignment: Assignment, arguments: Mapping[str, str]) -> tuple[str, ...]:
+        """The same options around the same interpreter, with a gate that never opens: nothing is written."""
+        never = {
+            **arguments,
+            "capture-range": "nvtx",
+            "nvtx-capture": "never@accelprof-preflight",
+            "capture-range-end": "stop",
+        }
+        never.pop("output")
+        interpreter = list(assignment.target.interpreter) or ["python3"]
+        trial = [*interpreter, "-c", "pass"] if not {"-m", "-c"} & set(interpreter) else [interpreter[0], "--version"]
+        return (self.options.nsys, "profile", *self._rendered(never), *self.options.extra_args, *trial)
+
+    def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
+        pattern = nsys_files.pattern(self.output(assignment.target, directory))
+        if self.gate_of(assignment) == "none":
+            return [Expectation(pattern, 1, "process_exit")]
+        exact = assignment.count.exact
+        return [Expectation(pattern, exact or None, "last_window" if exact else "process_exit")]
+
+    # --- in the worker ----------------------------------------------------------------------------------------------
+
+    def attach(self, context: ToolContext) -> None:
+        super().attach(context)
+        if not os.environ.get(installation.SESSION_ENV):
+            raise CaptureError(
+                "this process was not started under nsys; start it through accelprof (accelprof run, or the controller's options)"
+            )
+        self._ranges = context.backend if isinstance(context.backend, CudaBackend) else CudaBackend()
+        self._gate = self.gate_of(context.assignment)
+        if self._gate != "none":
+            self._gate = "range" if os.environ.get(installation.GATE_RANGE_ENV) == WINDOW else "api"
+        silent = self._silent()
+        if silent and self._gate == "range":
+            raise CaptureError(f"the window is an NVTX range, and {silent}; no window would open")
+        if silent and "nvtx" in self.options.traces():
+            context.report(f"nsys: no ranges in the reports: {silent}")
+        if self.options.children != "follow":
+            leave_children_alone()
+
+    @staticmethod
+    def _silent() -> str:
+        """Why NVTX ranges of this process would be recorded nowhere; empty when they are recorded."""
+        try:
+            recorded = domains.recorded(DOMAIN)
+        except ImportError as error:
+            return str(error)
+        return (
+            "" if recorded else "nvtx hands out domains that record nothing (NVTX_DISABLE is set, or no tool listens)"
+        )
+
+    def emitter(self, backend: Backend) -> Emitter:
+        return self._ranges or backend
+
+    def open(self, window: WindowInfo) -> None:
+        if self.context is None or self._ranges is None:
+            raise CaptureError("tool nsys was not attached to this session")
+        exact = self.context.assignment.count.exact
+        if self._gate != "none" and exact and len(self._opened) >= exact:
+            raise CaptureError(
+                f"nsys was told to expect {exact} capture(s) and has taken them; it would ignore this one"
+            )
+        if self._finished:
+            raise CaptureError("nsys has ended its session for this process")
+        if self._gate == "api":
+            self._ranges.capture_start()
+        elif self._gate == "range":
+            where = domains.domain(DOMAIN)
+            self._handle = where.start_range(where.get_event_attributes(message=WINDOW))
+        self._opened.append(window)
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        if self._ranges is None:
+            return []
+        if self._gate == "api":
+            self._ranges.capture_stop()
+        elif self._gate == "range":
+            domains.domain(DOMAIN).end_range(self._handle)
+            self._handle = None
+        if (
+            self._gate != "none"
+            and self.context is not None
+            and len(self._opened) == self.context.assignment.count.exact
+        ):
+            self._finished = True
+            return self._collect(self.context)
+        return []
+
+    def finalise(self, reason: str) -> list[ArtifactFile]:
+        """Have nsys write the windows it holds back; only this process's own session is ended."""
+        if self._finished or not self._opened or self.context is None:
+            return []
+        self._finished = True
+        nsys = installation.find(self.options.nsys)
+        session = os.environ.get(installation.SESSION_ENV)
+        if nsys is None or not session:
+            return []
+        try:
+            done = installation.run([nsys, "stop", f"--session={session}"], STOP_TIMEOUT)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            self.context.report(f"nsys: reports will be written when the process ends ({error})")
+            return []
+        if done.returncode != 0:
+            self.context.report(
+                f"nsys: reports will be written when the process ends (nsys stop: {installation.last_line(done)})"
+            )
+            return []
+        return self._collect(self.context)
+
+    def _collect(self, context: ToolContext) -> list[ArtifactFile]:
+        """This process's files as they are on disk now; raw data is converted where an importer is here."""
+        files = nsys_files.files_of(self.output(context.target, context.directory), os.environ)
+        for path in [path for path in files if path.endswith(RAW) and path[: -len(RAW)] + REPORT not in files]:
+            try:
+                files.append(installation.convert(path))
+            except ReadError as error:
+                context.report(f"nsys left raw data and no report: {error}")
+        return nsys_files.match_files(files, self._opened, self.name)
+
+    # --- afterwards -------------------------------------------------------------------------------------------------
+
+    def match(self, files: Sequence[str], windows: Sequence[WindowInfo]) -> list[ArtifactFile]:
+        return nsys_files.match_files(files, windows, self.name)
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        from accelprof_cuda.reader import can_read
+
+        return can_read(path)
+
+    def read(self, path: str) -> Trace:
+        from accelprof_cuda.reader import read
+
+        return read(path)
+
+
+def leave_children_alone() -> None:
+    """Take nsys's injection out of the environment that child processes inherit; this process has it loaded already.
+
+    NVTX copies inside libraries that are used later in this process (NCCL's) find no tool then; torch's is woken first.
+    """
+    cuda = vendor.torch_cuda()
+    if cuda is not None:
+        cuda.nvtx.mark("accelprof")
+    rest = installation.other_preloads(os.environ)
+    os.environ.pop(installation.PRELOAD_ENV, None)
+    if rest:
+        os.environ[installation.PRELOAD_ENV] = rest
+    domains.keep_injected()
+    os.environ.pop(domains.INJECTION_ENV, None)

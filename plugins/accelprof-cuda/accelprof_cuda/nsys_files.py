@@ -1,0 +1,98 @@
+"""Names of nsys's files: placeholders of ``-o``, and which file holds which window."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+
+from accelprof.targets import ArtifactFile, WindowInfo
+
+REPORT, RAW = ".nsys-rep", ".qdstrm"
+_PLACEHOLDER = re.compile(r"%(q\{(?P<name>[^}]*)\}|[hp%])")
+_FILE = re.compile(r"^(?P<base>.*?)(?:\.(?P<number>\d+))?\.(?:nsys-rep|qdstrm)$", re.DOTALL)
+_PID = re.compile(r"-(\d+)$")
+
+
+def expand(template: str, pid: int, env: Mapping[str, str]) -> str:
+    """``-o`` as nsys expands it in the process ``pid``; an unset ``%q{NAME}`` stays literally, as with nsys."""
+
+    def value(hit: re.Match[str]) -> str:
+        if hit["name"] is not None:
+            return env.get(hit["name"], hit[0])
+        return {"h": socket.gethostname(), "p": str(pid), "%": "%"}[hit[1]]
+
+    return _PLACEHOLDER.sub(value, template)
+
+
+def pattern(template: str) -> str:
+    """A glob that fits every file nsys may make of ``-o template``."""
+    parts: list[str] = []
+    at = 0
+    for hit in _PLACEHOLDER.finditer(template):
+        parts += [glob.escape(template[at : hit.start()]), "%" if hit[0] == "%%" else "*"]
+        at = hit.end()
+    return "".join(parts) + glob.escape(template[at:]) + "*" + REPORT
+
+
+def varies(template: str) -> bool:
+    """Whether two processes get two names out of ``-o template``."""
+    return any(hit[0] != "%%" for hit in _PLACEHOLDER.finditer(template))
+
+
+def files_of(template: str, env: Mapping[str, str]) -> list[str]:
+    """Files on disk that nsys made for this process. ``%p`` is the root of the process tree: ``uv run`` has a pid of its own."""
+    found: list[str] = []
+    for pid in ancestry():
+        stem = expand(template, pid, env)
+        found += [path for suffix in (REPORT, RAW) for path in glob.glob(glob.escape(stem) + suffix)]
+        found += [path for suffix in (REPORT, RAW) for path in glob.glob(glob.escape(stem) + ".*" + suffix)]
+    return sorted(set(found))
+
+
+def ancestry() -> Iterator[int]:
+    """This process's pid and those of its ancestors."""
+    pid = os.getpid()
+    while pid > 1:
+        yield pid
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return
+
+
+def match_files(files: Sequence[str], windows: Sequence[WindowInfo], tool: str) -> list[ArtifactFile]:
+    """``name.N.nsys-rep`` is the Nth window of the process whose pid the name ends with; a lone capture has no number."""
+    by_pid: dict[str, list[WindowInfo]] = {}
+    for window in sorted(windows, key=lambda item: item.sequence):
+        pid = _PID.search(window.stem)
+        by_pid.setdefault(pid[1] if pid else "", []).append(window)
+    reports = {path for path in files if path.endswith(REPORT)}
+    result = []
+    for path in files:
+        if path.endswith(RAW) and path[: -len(RAW)] + REPORT in reports:
+            continue
+        name = _FILE.match(os.path.basename(path))
+        pid = _PID.search(name["base"]) if name else None
+        own = by_pid.get(pid[1] if pid else "") or (next(iter(by_pid.values())) if len(by_pid) == 1 else [])
+        index = int(name["number"]) - 1 if name and name["number"] else 0
+        held = (own[index].id,) if name and index < len(own) else ()
+        result.append(_artifact(path, tool, held))
+    return result
+
+
+def _artifact(path: str, tool: str, windows: tuple[str, ...]) -> ArtifactFile:
+    size = os.path.getsize(path) if os.path.isfile(path) else 0
+    if path.endswith(RAW):
+        reason = (
+            "raw data: nsys found no importer to make the report; accelprof reads it where QdstrmImporter is installed"
+        )
+        return ArtifactFile(path, tool, windows, size, "partial", reason)
+    if not os.path.exists(path):
+        return ArtifactFile(path, tool, windows, 0, "missing", "the file is not there")
+    return ArtifactFile(
+        path, tool, windows, size, "complete" if size else "truncated", "" if size else "the file is empty"
+    )

@@ -1,0 +1,32 @@
+"""The hooks by which accelprof finds this distribution (entry-point group ``accelprof``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accelprof.backend import Backend
+from accelprof.doctor import Check
+from accelprof.hookspecs import hookimpl
+from accelprof.tool import Tool
+
+
+@hookimpl
+def accelprof_backends() -> list[type[Backend]]:
+    from accelprof_cuda.backend import CudaBackend
+
+    return [CudaBackend]
+
+
+@hookimpl
+def accelprof_tools() -> list[type[Tool]]:
+    from accelprof_cuda.nsys import NsysTool
+
+    return [NsysTool]
+
+
+@hookimpl
+def accelprof_doctor(node: Mapping[str, Any]) -> list[Check]:
+    from accelprof_cuda.doctor import checks
+
+    return checks(str(node.get("output_dir") or "."))
