@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -113,5 +112,7 @@ class IncompleteError(AccelprofError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """``"did you mean 'actor'?"`` for a near miss, an empty string otherwise."""
+    import difflib  # here, because importing accelprof must stay cheap
+
     match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"did you mean {match[0]!r}?" if match else ""

@@ -8,8 +8,6 @@ It never catches the user's exception, never calls the function twice, and alway
 from __future__ import annotations
 
 import functools
-import inspect
-import keyword
 import sys
 import threading
 from collections.abc import Callable
@@ -69,6 +67,8 @@ def timer(tag: Any = None, *, color: str = "", domain: str = "", category: str =
 
 
 def _decorate(function: Any, tag: str | None, domain: str, color: str, category: str, device: bool) -> Any:
+    import inspect  # here, because importing accelprof must stay cheap
+
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(_decorate(function.__func__, tag, domain, color, category, device))
     if isinstance(function, property):
@@ -182,12 +182,14 @@ _made: dict[Any, str] = {}
 
 
 def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
+    from keyword import iskeyword
+
     parameters, call, defaults, first = _signature(function)
     is_method = first is not None and "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
     state = _METHOD_STATE.format(first=first, slot=metrics.slot_of(spec.tag)) if is_method else _FUNCTION_STATE
     body = _BODIES[kind].format(call=call, fold_at=metrics.FOLD_AT)
     name = getattr(function, "__name__", "timed")
-    safe = name if name.isidentifier() and not keyword.iskeyword(name) else "timed"
+    safe = name if name.isidentifier() and not iskeyword(name) else "timed"
     prefix = "async " if kind in ("coroutine", "asyncgen") else ""
     outer = ["_accelprof_fn", "_accelprof_spec", *defaults]
     inner = "".join(
@@ -206,6 +208,8 @@ def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
 
 def _signature(function: Any) -> tuple[str, str, dict[str, Any], str | None]:
     """``(parameter list, call arguments, default objects by name, first positional parameter)``."""
+    import inspect
+
     try:
         signature = inspect.signature(function, follow_wrapped=False)
     except (ValueError, TypeError):
@@ -515,7 +519,8 @@ class WorkerTimer:
         return self
 
 
-_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+#: code flags CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR of the inspect module
+_SUSPENDS = 0x20 | 0x80 | 0x200
 
 
 def can_be_suspended(frame: FrameType) -> bool:
