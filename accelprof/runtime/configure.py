@@ -15,6 +15,7 @@ from accelprof.errors import AccelprofError, UnavailableError, UserError
 from accelprof.output.layout import Layout, claim_run, job_token
 from accelprof.registry import Registry, get_registry
 from accelprof.runtime import metrics
+from accelprof.runtime.compiled import hide
 from accelprof.runtime.gate import gate
 from accelprof.runtime.identity import from_environment, host_name
 from accelprof.runtime.session import Session
@@ -106,6 +107,7 @@ def configure(
         session = _make_session(registry, resolved, assignment, detected, run_dir)
         gate.session = session
         _install()
+        hide()
         for note in assignment.notes:
             log.info("accelprof %s: %s", target.label, note)
         session.start()

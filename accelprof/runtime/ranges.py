@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from accelprof.runtime.compiled import hide, keep_out
 from accelprof.runtime.gate import gate, now_ns
 from accelprof.runtime.timer import PhaseSpec, can_be_suspended
 
@@ -83,3 +84,13 @@ def mark(label: str, color: str = "", domain: str = "", category: str = "") -> N
     hot = gate.hot
     if hot is not None:
         hot.mark(PhaseSpec(str(label), domain, color, category))
+
+
+keep_out(profiling_range, "profiling_range")
+keep_out(mark, "mark")
+hide(
+    ProfilingRange.__enter__.__code__,
+    ProfilingRange.__exit__.__code__,
+    _Closed.__enter__.__code__,
+    _Closed.__exit__.__code__,
+)

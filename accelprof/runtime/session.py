@@ -73,7 +73,7 @@ class Session:
         self.problems: list[str] = []
         self.closed = False
         self.scheduler = scheduler
-        self._lock = threading.RLock()
+        self.lock = self._lock = threading.RLock()
         self._done: set[Any] = set()
         self._armed: tuple[str, tuple[int, ...]] | None = None
         self._discrete_step: int | None = None
@@ -120,18 +120,20 @@ class Session:
                 return
             if self.step_now is not None and self.step_now != number:
                 self._finish_step(self.step_now)
-            self.step_now = number
             if len(self.steps_seen) < STEPS_REMEMBERED:
                 self.steps_seen[number] = None
+            if self.scheduler is not None and self.step_now not in (None, number):
+                self.guarded("ending a schedule's step", self.scheduler.step_ends, self, self.step_now, number)
+            self.step_now = number
             self._leave_windows_without(number)
             self._step_totals = metrics.totals(metrics.all_states())
-            self._guarded("beginning a step", self.backend.step_begin, number)
+            self.guarded("beginning a step", self.backend.step_begin, number)
             if self.window is not None:
                 self._add_step(self.window, number)
             elif self.assignment.selected:
                 self._enter_step(number, control)
             if self.scheduler is not None:
-                self._guarded("counting a schedule", self.scheduler.step_begins, self, number)
+                self.guarded("counting a schedule", self.scheduler.step_begins, self, number)
             self._set_hot()
         if self.hooks["accelprof_step_begin"]:
             self.registry.event("accelprof_step_begin", session=self, step=number)
@@ -143,9 +145,11 @@ class Session:
             if self.closed or number is None or number != self.step_now:
                 return
             self._finish_step(number)
+            if self.scheduler is not None:
+                self.guarded("ending a schedule's step", self.scheduler.step_ends, self, number, None)
             self.step_now = None
             window = self.window
-            if window is not None and window.info.kind in ("step", "phase", "schedule") and not self._continues(number):
+            if window is not None and window.info.kind in ("step", "phase") and not self._continues(number):
                 self.close_window("step ended")
             self._armed = None if self._armed is not None and not self._continues(number) else self._armed
             self._discrete_step = None
@@ -194,7 +198,7 @@ class Session:
 
     def _leave_windows_without(self, number: int) -> None:
         window = self.window
-        if window is not None and window.info.kind in ("step", "phase", "schedule"):
+        if window is not None and window.info.kind in ("step", "phase"):
             last = window.record["steps"][-1] if window.record["steps"] else None
             same = last == number or (
                 window.info.kind == "step"
@@ -215,7 +219,7 @@ class Session:
         if number not in window.record["steps"]:
             window.record["steps"].append(number)
         for tool in window.tools:
-            self._guarded(f"tool {tool.name}, a further step", tool.step, number)
+            self.guarded(f"tool {tool.name}, a further step", tool.step, number)
 
     def _finish_step(self, number: int) -> None:
         before, rows = self._step_totals, {}
@@ -226,12 +230,45 @@ class Session:
         self.step_metrics[number] = rows
         while len(self.step_metrics) > 16:
             del self.step_metrics[next(iter(self.step_metrics))]
-        self._guarded("ending a step", self.backend.step_end, number)
+        self.guarded("ending a step", self.backend.step_end, number)
 
     # --- windows ----------------------------------------------------------------------------------------------------
 
-    def open_window(self, kind: str, steps: Sequence[int] = (), phase: str | None = None) -> Window | None:
+    def reserve_window(
+        self, kind: str, steps: Sequence[int] = (), phase: str | None = None, warmup: int = 0, active: int = 0
+    ) -> WindowInfo | None:
+        """Name the next window and make its directory; nothing is captured yet. ``None`` when there is no place for it."""
+        with self._lock:
+            sequence = next(self._sequence)
+            stem = self.layout.stem(self.target, sequence, steps, phase, self.host, self.pid)
+            try:
+                os.makedirs(os.path.dirname(stem), exist_ok=True)
+            except OSError as error:
+                self.trouble("making the output directory", error)
+                return None
+            return WindowInfo(f"{self.key}-w{sequence:04d}", sequence, tuple(steps), phase, kind, stem, warmup, active)
+
+    def warm_up(self, info: WindowInfo) -> None:
+        """Tools with a schedule of their own start for the window that :meth:`open_window` will open with ``info``."""
+        for tool in self._usable():
+            if tool.schedule == "native":
+                try:
+                    tool.warm_up(info)
+                except Exception as error:  # noqa: BLE001 - a tool may raise anything; reported
+                    self._tool_failed(tool, f"warming up for window {info.sequence}", error)
+
+    def abandon(self, info: WindowInfo) -> None:
+        """The loop ended while tools warmed up for ``info``."""
+        for tool in self._usable():
+            if tool.schedule == "native":
+                self.guarded(f"tool {tool.name}, ending its warm-up", tool.abandon, info)
+
+    def open_window(
+        self, kind: str, steps: Sequence[int] = (), phase: str | None = None, info: WindowInfo | None = None
+    ) -> Window | None:
         """Open a window on this thread; ``None`` when no tool could start (said once) or one is open already.
+
+        ``info``: from :meth:`reserve_window`, when tools have warmed up for it.
 
         Raises:
             CaptureError: a tool failed and ``on_error`` is ``raise``.
@@ -239,14 +276,10 @@ class Session:
         with self._lock:
             if self.closed or self.window is not None or not self.assignment.selected:
                 return None
-            sequence = next(self._sequence)
-            stem = self.layout.stem(self.target, sequence, steps, phase, self.host, self.pid)
-            info = WindowInfo(f"{self.key}-w{sequence:04d}", sequence, tuple(steps), phase, kind, stem)
-            try:
-                os.makedirs(os.path.dirname(stem), exist_ok=True)
-            except OSError as error:
-                self.trouble("making the output directory", error)
+            info = info or self.reserve_window(kind, steps, phase)
+            if info is None:
                 return None
+            sequence = info.sequence
             before = now_ns()
             opened: list[Tool] = []
             for tool in [*self._usable(), *([self.trace] if self.trace is not None else [])]:
@@ -267,9 +300,9 @@ class Session:
             record = {
                 "id": info.id,
                 "target": self.key,
-                "steps": list(steps),
-                "phase": phase,
-                "window_kind": kind,
+                "steps": list(info.steps),
+                "phase": info.phase,
+                "window_kind": info.kind,
                 "sequence": sequence,
                 "tools": [tool.name for tool in opened],
                 "opened": clocks(),
@@ -285,6 +318,17 @@ class Session:
         if self.hooks["accelprof_window_opened"]:
             self.registry.event("accelprof_window_opened", session=self, window=info)
         return window
+
+    def request_close(self, reason: str) -> None:
+        """Close the open window now, or where its own thread comes by next if a tool must stop on the thread it started on."""
+        with self._lock:
+            window = self.window
+            if window is None:
+                return
+            if window.thread != threading.get_ident() and any(tool.thread == "starter" for tool in window.tools):
+                window.overdue = reason
+            else:
+                self.close_window(reason)
 
     def close_window(self, reason: str) -> None:
         """Close the open window, exactly once; harmless when none is open."""
@@ -363,6 +407,8 @@ class Session:
 
     def _enter(self, entry: Entry) -> Entry | None:
         try:
+            if self.window is not None and self.window.overdue and self.window.thread == threading.get_ident():
+                self.close_window(self.window.overdue)
             if entry.kind is Kind.PHASE and (
                 self._armed is not None or self._discrete_step is not None or self.scheduler is not None
             ):
@@ -415,6 +461,8 @@ class Session:
                 self.scheduler.phase_ends(self, entry)
             if entry.owns:
                 self.close_window("phase ended")
+            elif self.window is not None and self.window.overdue and self.window.thread == threading.get_ident():
+                self.close_window(self.window.overdue)
         except CaptureError:
             raise
         except Exception as error:  # noqa: BLE001 - reported once
@@ -482,13 +530,13 @@ class Session:
                 if self.step_now is not None:
                     self._finish_step(self.step_now)
                 try:
+                    if self.scheduler is not None:
+                        self.guarded("ending schedules", self.scheduler.finish, self)
                     self.close_window(reason)
                 finally:
                     self.closed = True
                     if gate.hot is self:
                         gate.hot = None
-                if self.scheduler is not None:
-                    self._guarded("ending schedules", self.scheduler.finish, self)
                 for tool in self.tools:
                     try:
                         self._add_artifacts(tool.finalise(reason))
@@ -582,7 +630,8 @@ class Session:
         if self.config.on_error == "raise":
             raise CaptureError(f"{self.target.label}: {doing} failed: {_text(error)}") from error
 
-    def _guarded(self, doing: str, call: Any, *args: Any) -> None:
+    def guarded(self, doing: str, call: Any, *args: Any) -> None:
+        """Call; a failure is reported once (:meth:`trouble`)."""
         try:
             call(*args)
         except Exception as error:  # noqa: BLE001 - reported once

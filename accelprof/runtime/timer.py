@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, ClassVar, NamedTuple, TypeVar, overload
 
 from accelprof.runtime import metrics
+from accelprof.runtime.compiled import hide, keep_out
 from accelprof.runtime.gate import gate, wrapper_globals
 from accelprof.runtime.metrics import State, process_state
 
@@ -91,11 +92,7 @@ def _decorate(function: Any, tag: str | None, domain: str, color: str, category:
         kind = "device" if device else "sync"
     wrapper = _generate(function, spec, kind)
     functools.update_wrapper(wrapper, function)
-    # torch.compile: calling this is a graph break, and fullgraph=True says whose
-    wrapper._torchdynamo_disable = True
-    wrapper._torchdynamo_disable_msg = (
-        f"accelprof timer {label!r} is not part of a compiled graph; time the caller, or leave fullgraph off"
-    )
+    keep_out(wrapper, f"timer {label!r}")
     return wrapper
 
 
@@ -253,6 +250,7 @@ def _signature(function: Any) -> tuple[str, str, dict[str, Any], str | None]:
 
 def _make_state(instance: Any, spec: PhaseSpec, wrapper: Any) -> State:
     """First call on an instance, or not an instance of the class at all (a static or class method, a bare call)."""
+    hide()
     name = getattr(wrapper, "__name__", "")
     for cls in type(instance).__mro__:
         held = vars(cls).get(name)
@@ -533,6 +531,15 @@ def can_be_suspended(frame: FrameType) -> bool:
     return False
 
 
+hide(
+    open_call.__code__,
+    device_call.__code__,
+    Run.__init__.__code__,
+    Run.finish.__code__,
+    WorkerTimer.__enter__.__code__,
+    WorkerTimer.__exit__.__code__,
+    WorkerTimer._begin.__code__,
+)
 wrapper_globals.update(
     _accelprof_open=open_call,
     _accelprof_busy=open_call,

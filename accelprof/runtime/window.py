@@ -36,6 +36,7 @@ class Window:
         "native",
         "opened",
         "opened_at",
+        "overdue",
         "owner",
         "record",
         "thread",
@@ -58,6 +59,8 @@ class Window:
         self.record = record
         self.thread = threading.get_ident()
         self.owner: Entry | None = None
+        #: why this window must close as soon as its own thread comes by; empty = it may stay
+        self.overdue = ""
 
     def bind(self, spec: PhaseSpec) -> Bound:
         """``(for push/pop, for start/end)`` of every emitter; those that cannot take overlapping ranges have no second."""

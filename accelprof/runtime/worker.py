@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from accelprof.runtime import metrics
+from accelprof.runtime.compiled import keep_out
 from accelprof.runtime.timer import F, WorkerTimer, timer
 
 
@@ -58,6 +59,8 @@ class Worker:
     def timing_stats(self) -> dict[str, dict[str, float]]:
         """Per tag ``count, total, mean, min, max, p50, p95, last`` (seconds) of this instance since it was made."""
         return metrics.stats(metrics.states_of(self))
+
+    keep_out(worker_timer, "worker_timer")
 
     def accelprof_call(self, command: str, *args: Any, **kwargs: Any) -> Any:
         """What the controller calls in a Ray actor; see ``accelprof.runtime.remote``."""

@@ -85,6 +85,7 @@ class TorchTool(Tool):
                 "tool torch: contents has cuda, but this process has no device that torch can profile; host activity only"
             )
         self._emitter = RecordFunctionEmitter()
+        self._warm_up()
 
     def emitter(self, backend: Backend) -> Emitter:
         return self._emitter or backend
@@ -128,6 +129,15 @@ class TorchTool(Tool):
                 if os.path.exists(leftover):
                     os.unlink(leftover)
         return [ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))]
+
+    @staticmethod
+    def _warm_up() -> None:
+        """The first profiler of a process loads some 800 modules (seconds); better now than inside the first window."""
+        import torch
+
+        if not torch.autograd._profiler_enabled():
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+                pass
 
     def _activities(self, contents: set[str]) -> list[Any]:
         import torch
