@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
-from accelprof.config.model import Config, Rule, Schedule
+from accelprof.config.model import Config, Rule
 from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.numberset import NumberSet
+from accelprof.sampling import check_schedules, facts_fit, schedule_notes, scheduled_captures, to_spec
 from accelprof.targets import Assignment, CaptureCount, ScheduleSpec, Target
 
 LISTED_WINDOWS = 1000
@@ -75,7 +76,7 @@ class Plan:
                     notes = (*notes, f"{path or 'ranks'}: {why}")
                 if fits:
                     if rule.enabled:
-                        chosen.append(self._resolve(rule, path, role))
+                        chosen.append(self._resolve(rule, path, role, target))
                     break
         chosen = [rule for rule in chosen if rule.steps is not None or rule.schedules]
         if not chosen:
@@ -209,7 +210,7 @@ class Plan:
             )
         return True, why
 
-    def _resolve(self, rule: Rule, path: str, role: str | None) -> _Resolved:
+    def _resolve(self, rule: Rule, path: str, role: str | None, target: Target) -> _Resolved:
         config = self.config
         tool = rule.tool if "tool" in rule.model_fields_set else config.tool
         discrete = config.discrete if rule.discrete is None else rule.discrete
@@ -219,6 +220,11 @@ class Plan:
             steps = None
         timeline = config.timeline if rule.timeline is None else rule.timeline
         schedules = tuple(to_spec(schedule) for schedule in (rule.schedule or config.schedule))
+        schedules += tuple(
+            to_spec(item.schedule)
+            for item in config.instrument
+            if item.schedule is not None and facts_fit(item.when, target, role)
+        )
         options = {**self._normal(tool, config.tools.get(tool or "", {})), **self._normal(tool, rule.options)}
         where = path or "config"
         if discrete and merge_steps:
@@ -290,6 +296,7 @@ class Plan:
             else NumberSet()
         )
         schedules = tuple(dict.fromkeys(spec for rule in rules for spec in rule.schedules))
+        check_schedules(first.path or "config", schedules)
         phases = (
             ()
             if any(not rule.phases for rule in rules)
@@ -299,6 +306,7 @@ class Plan:
         count = _count(mode, steps, first, schedules)
         if mode in ("all", "process") and not schedules:
             notes = (*notes, f"steps: {mode} records without an end; files grow with the length of the run")
+        notes = (*notes, *schedule_notes(schedules, mode, first.discrete))
         return Assignment(
             target=target,
             selected=True,
@@ -345,24 +353,6 @@ def make_plan(config: Config, lookup: ToolLookup | None = None) -> Plan:
     plan = Plan(config, lookup)
     plan.preview()
     return plan
-
-
-def to_spec(schedule: Schedule) -> ScheduleSpec:
-    """``start``/``stop`` become wait and active; the rest passes through."""
-    wait, active = schedule.wait, schedule.active
-    if schedule.start is not None and schedule.stop is not None:
-        wait, active = max(schedule.start - schedule.warmup, 0), schedule.stop - schedule.start
-    return ScheduleSpec(
-        schedule.phase,
-        wait,
-        schedule.warmup,
-        active,
-        schedule.repeat,
-        schedule.skip_first,
-        schedule.per,
-        schedule.token_start,
-        schedule.token_end,
-    )
 
 
 def describe(assignment: Assignment) -> dict[str, Any]:
@@ -413,12 +403,7 @@ def _windows(steps: NumberSet, merge: bool) -> Iterable[tuple[int, ...]]:
 
 def _count(mode: str, steps: NumberSet, rule: _Resolved, schedules: tuple[ScheduleSpec, ...]) -> CaptureCount:
     if schedules:
-        total = 0
-        for spec in schedules:
-            if spec.repeat == 0 or spec.per not in ("process", "step") or (spec.per == "step" and mode != "steps"):
-                return CaptureCount(None)
-            total += spec.repeat * (len(steps) if spec.per == "step" else 1)
-        return CaptureCount(total)
+        return scheduled_captures(schedules, mode, steps)
     if mode == "process":
         return CaptureCount(1)
     if mode == "off":

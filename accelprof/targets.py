@@ -117,6 +117,8 @@ class WindowInfo:
         phase: the phase that made the window under ``discrete`` or a schedule, else ``None``.
         kind: ``step`` | ``phase`` | ``schedule`` | ``process`` | ``on_demand``.
         stem: absolute path without suffix; a tool appends its own suffix. The directory exists, the name is unique.
+        warmup, active: calls of a scheduled stretch: those that a ``native`` tool runs through before ``open``, and those
+            to record; 0 for every other kind of window.
     """
 
     id: str
@@ -125,6 +127,8 @@ class WindowInfo:
     phase: str | None
     kind: str
     stem: str
+    warmup: int = 0
+    active: int = 0
 
 
 @dataclass(frozen=True, slots=True)

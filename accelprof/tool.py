@@ -140,8 +140,21 @@ class Tool:
     def step(self, step: int) -> None:
         """A further announced step begins inside an open window."""
 
+    def warm_up(self, window: WindowInfo) -> None:
+        """A scheduled stretch begins ``window.warmup`` calls from now: start, and throw away what is seen until ``open``.
+
+        Only asked of tools with a ``native`` schedule, and only when the schedule has a warm-up. ``open`` with the same
+        window follows, or ``abandon`` where the loop ended first.
+        """
+
+    def abandon(self, window: WindowInfo) -> None:
+        """The loop ended during the warm-up of ``window``: stop, and leave no file."""
+
     def tick(self) -> None:
-        """One call of a scheduled phase ended inside an open window (tools with a ``native`` schedule)."""
+        """One call of a scheduled phase ended and another of the same stretch follows (tools with a ``native`` schedule).
+
+        Called in the warm-up and in the open window, but not after the last call: ``close`` ends that one.
+        """
 
     def finalise(self, reason: str) -> list[ArtifactFile]:
         """The session closes; no window is open. Return files that were completed by this."""

@@ -120,6 +120,10 @@ class Schedule(_Model):
             raise ValueError(
                 f"token_end ({self.token_end}) is not after token_start ({self.token_start}); the end is exclusive"
             )
+        if self.token_start is not None and (
+            self.start is not None or self.model_fields_set & {"wait", "active", "skip_first"}
+        ):
+            raise ValueError("token_start/token_end and start/stop or wait/active/skip_first say the same; keep one")
         return self
 
 

@@ -128,7 +128,7 @@ class Session:
             self._leave_windows_without(number)
             self._step_totals = metrics.totals(metrics.all_states())
             self.guarded("beginning a step", self.backend.step_begin, number)
-            if self.window is not None:
+            if self.window is not None and not self.window.overdue:
                 self._add_step(self.window, number)
             elif self.assignment.selected:
                 self._enter_step(number, control)
