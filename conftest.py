@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytest_plugins = ["pytester"]
+
 ROOT = Path(__file__).parent
 #: markers of tests that need something heavy (where CI installs it, a skip is a failure), and what a reason says of it
 TIERS = {

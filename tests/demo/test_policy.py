@@ -55,9 +55,7 @@ def test_no_gradient_flows_past_the_clip() -> None:
 def test_kl_to_an_equal_reference_is_zero() -> None:
     """The KL estimate vanishes where policy and reference agree and is positive elsewhere."""
     log_probs = torch.tensor([[-1.0, -2.0]])
-    same = policy.grpo_loss(
-        log_probs, log_probs, log_probs, torch.zeros(1), torch.ones(1, 2), clip=0.2, kl_weight=1.0
-    )
+    same = policy.grpo_loss(log_probs, log_probs, log_probs, torch.zeros(1), torch.ones(1, 2), clip=0.2, kl_weight=1.0)
     other = policy.grpo_loss(
         log_probs, log_probs, log_probs + 0.3, torch.zeros(1), torch.ones(1, 2), clip=0.2, kl_weight=1.0
     )
