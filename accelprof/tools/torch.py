@@ -50,10 +50,12 @@ class TorchTool(Tool):
     thread: str = "any"  # with profile_all_threads; "starter" where this torch lacks it (set in attach)
     exclusive: ClassVar[frozenset[str]] = frozenset({"torch_profiler"})
     gil_blocking: ClassVar[bool] = True
+    schedule: ClassVar[str] = "native"
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
         self._profiler: Any = None
+        self._recording = False
         self._emitter: RecordFunctionEmitter | None = None
         self._all_threads = False
 
@@ -90,7 +92,28 @@ class TorchTool(Tool):
     def emitter(self, backend: Backend) -> Emitter:
         return self._emitter or backend
 
+    def warm_up(self, window: WindowInfo) -> None:
+        self._recording = False
+        self._profiler = self._start(window)
+
     def open(self, window: WindowInfo) -> None:
+        self._recording = True
+        if self._profiler is None:
+            self._profiler = self._start(window)
+        else:
+            self._profiler.step()  # out of the warm-up
+
+    def tick(self) -> None:
+        if self._profiler is not None:
+            self._profiler.step()
+
+    def abandon(self, window: WindowInfo) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.stop()
+
+    def _start(self, window: WindowInfo) -> Any:
+        """A profiler of its own for ``window``; in a scheduled one each call is a ``ProfilerStep``."""
         import torch
 
         if torch.autograd._profiler_enabled():
@@ -108,9 +131,12 @@ class TorchTool(Tool):
         }
         if self._all_threads:
             arguments["experimental_config"] = self._experimental()
+        if window.active:
+            actions = torch.profiler.ProfilerAction
+            arguments["schedule"] = lambda step: actions.RECORD if self._recording else actions.WARMUP
         profiler = torch.profiler.profile(**arguments)
         profiler.start()
-        self._profiler = profiler
+        return profiler
 
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
         profiler, self._profiler = self._profiler, None
