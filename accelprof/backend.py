@@ -54,6 +54,14 @@ class BoundRange(NamedTuple):
     end: Callable[[Any], Any]
 
 
+def _nothing(*_: Any) -> None:
+    return None
+
+
+#: what ``bind`` returns when nothing is to be emitted; the session then calls nothing at all
+NO_RANGE = BoundRange(_nothing, _nothing, _nothing, _nothing)
+
+
 class Emitter:
     """Where ranges go. A backend is one; a tool may bring another (``torch`` emits ``record_function``)."""
 

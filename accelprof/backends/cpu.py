@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from accelprof.backend import Backend, BoundRange, Probe, RangeSpec
-
-
-def _nothing(*_: Any) -> None:
-    return None
-
-
-_NO_RANGE = BoundRange(_nothing, _nothing, _nothing, _nothing)
+from accelprof.backend import NO_RANGE, Backend, BoundRange, Probe, RangeSpec
 
 
 class CpuBackend(Backend):
@@ -26,7 +19,7 @@ class CpuBackend(Backend):
         return Probe(0, "no accelerator is needed", {"cores": os.cpu_count() or 0})
 
     def bind(self, spec: RangeSpec) -> BoundRange:
-        return _NO_RANGE
+        return NO_RANGE
 
     def memory(self) -> Mapping[str, int]:
         try:

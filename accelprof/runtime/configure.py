@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -148,8 +149,6 @@ def _detect(registry: Registry, accelerator: str | None, config: Config) -> Any:
 
 def _with_devices(assignment: Assignment, accelerator: str, has_devices: bool | None, backend: Any) -> Assignment:
     """The target with what is known here: its accelerator, and whether it sees a device."""
-    from dataclasses import replace
-
     if has_devices is None and assignment.selected:
         try:
             has_devices = bool(backend.devices())
@@ -160,8 +159,6 @@ def _with_devices(assignment: Assignment, accelerator: str, has_devices: bool | 
 
 def _joined(current: Session, target: Target, config: Config) -> Target:
     """The target of a second ``configure`` in one process: the union of roles of the same worker."""
-    from dataclasses import replace
-
     old = current.target
     if (target.group, target.rank, target.replica) != (old.group, old.rank, old.replica):
         raise UserError(
@@ -205,6 +202,8 @@ def _make_session(
         from accelprof.runtime.schedule import Scheduler
 
         scheduler = Scheduler(assignment)
+    if problem:
+        assignment = replace(assignment, selected=False)
     session = Session(config, assignment, backend, [], trace, layout, host, registry, scheduler)
     for text in problems:
         session.report(text)

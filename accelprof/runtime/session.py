@@ -71,6 +71,7 @@ class Session:
         self.steps_seen: dict[int, None] = {}
         self.step_metrics: dict[int, dict[str, dict[str, float]]] = {}
         self.problems: list[str] = []
+        self._said: set[Any] = set()
         self.closed = False
         self.scheduler = scheduler
         self.lock = self._lock = threading.RLock()
@@ -286,17 +287,19 @@ class Session:
                 try:
                     tool.open(info)
                 except Exception as error:  # noqa: BLE001 - a tool may raise anything; reported, and the state stays closed
-                    self._tool_failed(tool, f"opening window {sequence}", error)
+                    self._tool_failed(tool, "opening a window", error)
                 else:
                     self._failures[tool.name] = 0
                     opened.append(tool)
             if not opened:
                 return None
-            emitters = []
+            emitters: list[Emitter] = []
             for tool in opened:
                 emitter = tool.emitter(self.backend)
                 if type(emitter) is not Emitter and emitter not in emitters:
                     emitters.append(emitter)
+            if opened == [self.trace]:
+                emitters.append(self.backend)  # somebody may be listening who was not started by us
             record = {
                 "id": info.id,
                 "target": self.key,
@@ -345,7 +348,7 @@ class Session:
                 try:
                     files.extend(tool.close(window.info))
                 except Exception as error:  # noqa: BLE001 - reported once; later windows and the user's code go on
-                    self._tool_failed(tool, f"closing window {window.info.sequence}", error)
+                    self._tool_failed(tool, "closing a window", error)
                     record.setdefault("errors", []).append(f"{tool.name}: {_text(error)}")
             record.update(closed=clocks(), close_ms=round((now_ns() - before) / 1e6, 3), reason=reason)
             if self.trace is not None and window.trace is not None:
@@ -372,7 +375,7 @@ class Session:
         text = f"tool {tool.name} failed {doing}: {_text(error)}"
         if failures == FAILURES_BEFORE_OFF:
             text += f"; it failed {failures} times in a row and is off in this process from now on"
-        self.report(text)
+        self.report(text, about=(tool.name, doing, _nature(error), failures == FAILURES_BEFORE_OFF))
         if self.config.on_error == "raise":
             raise CaptureError(f"{self.target.label}: {text}") from error
 
@@ -615,10 +618,15 @@ class Session:
             "target": self.describe(),
         }
 
-    def report(self, message: str, level: int = logging.WARNING) -> None:
-        """Say something once, with group and rank, in the log and in the manifest."""
-        if message in self.problems:
+    def report(self, message: str, level: int = logging.WARNING, about: Any = None) -> None:
+        """Say something once, with group and rank, in the log and in the manifest.
+
+        ``about`` is what may be said once only; the message itself by default.
+        """
+        about = message if about is None else about
+        if about in self._said:
             return
+        self._said.add(about)
         self.problems.append(message)
         log.log(level, "accelprof %s: %s", self.target.label, message)
         if hasattr(self, "journal"):
@@ -626,7 +634,7 @@ class Session:
 
     def trouble(self, doing: str, error: Exception) -> None:
         """A failure of ours or of a backend: reported once, raised only when ``on_error`` asks for it."""
-        self.report(f"{doing} failed: {_text(error)}")
+        self.report(f"{doing} failed: {_text(error)}", about=(doing, _nature(error)))
         if self.config.on_error == "raise":
             raise CaptureError(f"{self.target.label}: {doing} failed: {_text(error)}") from error
 
@@ -654,6 +662,11 @@ class Session:
         if number is None:
             number = next(reversed(self.step_metrics), None)
         return self.step_metrics.get(number, {}) if number is not None else {}
+
+
+def _nature(error: BaseException) -> Any:
+    """What makes two failures the same one: a disk that is full stays full, whichever file it was about."""
+    return (type(error), error.errno) if isinstance(error, OSError) else (type(error), str(error))
 
 
 def _text(error: BaseException) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accelprof.backend import BoundRange, Emitter, RangeSpec
+from accelprof.backend import NO_RANGE, BoundRange, Emitter, RangeSpec
 from accelprof.runtime.timer import PhaseSpec
 from accelprof.spans import Kind
 from accelprof.targets import WindowInfo
@@ -65,16 +65,17 @@ class Window:
     def bind(self, spec: PhaseSpec) -> Bound:
         """``(for push/pop, for start/end)`` of every emitter; those that cannot take overlapping ranges have no second."""
         where = RangeSpec(spec.tag, spec.domain, spec.color, spec.category)
-        pushers = tuple(emitter.bind(where) for emitter in self.emitters)
-        starters = tuple(
-            bound for emitter, bound in zip(self.emitters, pushers, strict=False) if emitter.overlapping_ranges
-        )
+        bounds = [(emitter, emitter.bind(where)) for emitter in self.emitters]
+        pushers = tuple(bound for _, bound in bounds if bound is not NO_RANGE)
+        starters = tuple(bound for emitter, bound in bounds if bound is not NO_RANGE and emitter.overlapping_ranges)
         self.bounds[spec] = pushers, starters
         return pushers, starters
 
-    def mark_ends(self) -> list[Emitter]:
-        """Emitters that get marks in place of ranges for code that can be suspended."""
-        return [emitter for emitter in self.emitters if not emitter.overlapping_ranges]
+    def mark_end(self, spec: PhaseSpec, which: str) -> None:
+        """Emitters that cannot take overlapping ranges get marks at both ends of code that can be suspended."""
+        for emitter in self.emitters:
+            if not emitter.overlapping_ranges:
+                emitter.mark(RangeSpec(f"{spec.tag} {which}", spec.domain, spec.color, spec.category))
 
 
 class Entry:
@@ -116,11 +117,7 @@ class Entry:
         else:
             self.bound = starters
             self.handles = [bound.start() for bound in starters]
-            if len(starters) != len(pushers):
-                for emitter in window.mark_ends():
-                    emitter.mark(
-                        RangeSpec(f"{self.spec.tag} begin", self.spec.domain, self.spec.color, self.spec.category)
-                    )
+            window.mark_end(self.spec, "begin")
 
     def leave(self, start: int, end: int, own: int | None = None) -> None:
         """End the range, write the span, let the session close a window that this phase owns. Never raises an ``Exception``
@@ -133,11 +130,8 @@ class Entry:
             else:
                 for bound, handle in zip(self.bound, self.handles, strict=False):
                     bound.end(handle)
-                if self.window is not None and len(self.bound) != len(self.window.emitters):
-                    for emitter in self.window.mark_ends():
-                        emitter.mark(
-                            RangeSpec(f"{self.spec.tag} end", self.spec.domain, self.spec.color, self.spec.category)
-                        )
+                if self.window is not None:
+                    self.window.mark_end(self.spec, "end")
         except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
             session.trouble("ending a range", error)
         window = session.window

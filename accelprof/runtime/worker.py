@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from accelprof.runtime import metrics
 from accelprof.runtime.compiled import keep_out
-from accelprof.runtime.timer import F, WorkerTimer, timer
+from accelprof.runtime.timer import F, WorkerTimer
+from accelprof.runtime.timer import timer as _timer
 
 
 class Worker:
@@ -36,7 +37,7 @@ class Worker:
         def timer(tag: Any = None, **options: Any) -> Any: ...
 
     else:
-        timer = staticmethod(timer)
+        timer = staticmethod(_timer)
 
     def worker_timer(
         self, tag: str, *, color: str = "", domain: str = "", category: str = "", device: bool = False

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -112,9 +113,8 @@ class BackendConformance:
             pytest.skip("declares overlapping_ranges = False")
         first, second = (live.bind(RangeSpec(f"kit/{name}")) for name in ("first", "second"))
         one, two = first.start(), second.start()
-        thread = threading.Thread(target=first.end, args=(one,))
-        thread.start()
-        thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(first.end, one).result()
         second.end(two)
 
     def test_odd_labels(self, live: Backend) -> None:

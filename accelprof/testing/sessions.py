@@ -38,12 +38,14 @@ def capture(
     tools: tuple[Any, ...] = (RecordingTool,),
     directory: str | None = None,
     identity: dict[str, Any] | None = None,
+    options: dict[str, dict[str, Any]] | None = None,
     **config: Any,
 ) -> Iterator[Captured]:
     """Configure this process over ``backend``; afterwards everything is undone.
 
-    Keyword arguments are configuration keys; ``tool`` defaults to the recording tool, ``group``, ``role``, ``rank`` and
-    the like go into ``identity``.
+    Keyword arguments are configuration keys (``tool`` defaults to the recording tool). ``identity`` takes ``group``,
+    ``role``, ``rank`` and the like, ``options`` what the configuration has under ``tools``, ``tools`` the tool classes
+    that are registered for the length of the block.
     """
     from accelprof.registry import get_registry
     from accelprof.runtime.configure import configure, reset
@@ -58,6 +60,8 @@ def capture(
     )
     registry.register(plugin, "accelprof-testing")
     config.setdefault("tool", "recording")
+    if options is not None:
+        config["tools"] = options
     with contextlib.ExitStack() as stack:
         stack.callback(reset)
         place = directory or stack.enter_context(

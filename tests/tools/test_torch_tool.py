@@ -1,0 +1,165 @@
+"""Tool torch: every window a non-empty trace of its own operators; compiled code and threads."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+
+import pytest
+
+from accelprof import Worker, profiling_range
+from accelprof.testing import ToolConformance, capture
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.torch
+
+
+class Actor(Worker):
+    @Worker.timer("actor/update")
+    def update(self, operator):
+        with profiling_range("actor/forward"):
+            return operator(torch.ones(8, 8))
+
+    @Worker.timer("helper")
+    def helper(self, x):
+        return x + 1
+
+    def compiled_region(self, x):
+        y = self.helper(x) * 3
+        with profiling_range("inner"):
+            y = y.cos()
+        with self.worker_timer("block"):
+            y = y + 1
+        return y.sum()
+
+
+def traces(run):
+    found = []
+    for record in run.session.journal.records:
+        if record["kind"] == "artifact" and record["tool"] == "torch":
+            with gzip.open(record["path"], "rt") as file:
+                found.append([event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"])
+    return found
+
+
+class TestConformance(ToolConformance):
+    """The torch tool passes the conformance kit."""
+
+    def make(self):
+        from accelprof.tools.torch import TorchTool
+
+        return TorchTool()
+
+
+def test_three_windows_each_with_its_own_operators():
+    """B20: windows at 1, 3 and 5 leave three non-empty traces, each with its own step's operator only."""
+    operators = {1: torch.sin, 3: torch.cos, 5: torch.tan}
+    with capture(tool="torch", steps=[1, 3, 5], tools=()) as run:
+        actor = Actor()
+        for step in range(7):
+            with run.session.step(step):
+                actor.update(operators.get(step, torch.exp))
+        found = [{event["name"] for event in events} for events in traces(run)]
+        assert len(found) == 3
+        for names, own in zip(found, ("aten::sin", "aten::cos", "aten::tan")):
+            assert own in names
+            assert not names & ({"aten::sin", "aten::cos", "aten::tan", "aten::exp"} - {own})
+            assert {"actor/update", "actor/forward"} <= names
+        assert run.session.problems == []
+
+
+def test_a_window_that_failed_spoils_nothing():
+    """An exception inside a window, and a profiler of the user's in the way of another, leave the others whole."""
+    with capture(tool="torch", steps=[1, 2, 3], tools=()) as run:
+        actor = Actor()
+        with pytest.raises(ZeroDivisionError), run.session.step(1):
+            actor.update(lambda x: 1 / 0)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as mine, run.session.step(2):
+            actor.update(torch.sin)
+        assert any(event.name == "aten::sin" for event in mine.events())
+        with run.session.step(3):
+            actor.update(torch.cos)
+        assert len(traces(run)) == 2
+        assert any("another torch profiler" in text for text in run.session.problems)
+
+
+def test_operators_of_other_threads_are_seen():
+    """B22: opened and closed on a control thread, the window holds the operators of the thread that works."""
+    with capture(tool="torch", steps=[1], tools=()) as run:
+        actor = Actor()
+        work = threading.Thread(target=lambda: [actor.update(torch.sin) for _ in range(500)])
+        opener = threading.Thread(target=run.session.begin_step, args=(1,), kwargs={"control": True})
+        closer = threading.Thread(target=run.session.end_step, args=(1,))
+        for thread in (opener, work, closer):
+            thread.start()
+            thread.join()
+        assert sum(event["name"] == "aten::sin" for event in traces(run)[0]) == 500
+
+
+def test_without_the_all_threads_switch_windows_open_where_the_work_is():
+    """With ``all_threads: false`` the window opens at the phase, on its thread, so its operators are in it."""
+    with capture(tool="torch", steps=[1], groups={"Group": {"options": {"all_threads": False}}}) as run:
+        actor = Actor()
+        opener = threading.Thread(target=run.session.begin_step, args=(1,), kwargs={"control": True})
+        work = threading.Thread(target=lambda: actor.update(torch.sin))
+        closer = threading.Thread(target=run.session.end_step, args=(1,))
+        for thread in (opener, work, closer):
+            thread.start()
+            thread.join()
+        assert [sum(event["name"] == "aten::sin" for event in events) for events in traces(run)] == [1]
+
+
+def test_default_contents_are_lean():
+    """B37: without contents there are no shapes, stacks or memory events; with them there are."""
+
+    def trace(contents):
+        with capture(tool="torch", steps=[0], groups={"Group": {"options": {"contents": contents}}}) as run:
+            with run.session.step(0):
+                Actor().update(torch.sin)
+            return traces(run)[0]
+
+    assert not any("Input Dims" in event.get("args", {}) for event in trace([]))
+    assert any("Input Dims" in event.get("args", {}) for event in trace(["cpu", "shapes"]))
+
+
+def test_compiled_code_and_timers():
+    """B32: a timed method that calls compiled code, and a compiled region with timers inside, give equal results and counts."""
+    actor = Actor()
+    region = torch.compile(actor.compiled_region, backend="eager")
+    x = torch.ones(4)
+    plain = Actor().compiled_region(x)
+    with capture(steps=[1], tool=None) as run:
+        for step in range(3):
+            with run.session.step(step):
+                assert torch.equal(region(x), plain)
+        assert {tag: row["count"] for tag, row in actor.timing_stats().items()} == {"helper": 3, "block": 3}
+        assert run.session.problems == []
+
+
+def test_fullgraph_names_the_timer():
+    """B32: ``fullgraph=True`` says which timer is in the way."""
+    actor = Actor()
+    with pytest.raises(Exception, match="accelprof timer 'helper' is not part of a compiled graph"):
+        torch.compile(lambda x: actor.helper(x), backend="eager", fullgraph=True)(torch.ones(2))
+
+
+def test_torch_memory_needs_a_device():
+    """On a machine whose torch sees no device the memory tool says so and the window still has its timeline."""
+    if torch.cuda.is_available():
+        pytest.skip("this torch sees a device")
+    with capture(tool="torch_memory", steps=[1]) as run:
+        with run.session.step(1):
+            Actor().update(torch.sin)
+        assert any(
+            "torch_memory cannot be used here" in text and "no accelerator" in text for text in run.session.problems
+        )
+        assert len(run.session.windows) == 1
+
+
+def test_memory_history_arguments_exist():
+    """The allocator call of the memory tool takes the arguments that it passes, by torch's own signature."""
+    import inspect
+
+    parameters = inspect.signature(torch.cuda.memory._record_memory_history_impl).parameters
+    assert {"enabled", "context", "stacks", "max_entries"} <= set(parameters)

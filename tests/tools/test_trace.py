@@ -1,0 +1,188 @@
+"""Our own timeline: strict JSON, exact to the nanosecond, bounded, with rows per thread and task."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import threading
+import time
+
+import pytest
+
+from accelprof import Worker, mark, profiling_range
+from accelprof.testing import FakeClock, ToolConformance, capture
+from accelprof.tools import trace as trace_module
+
+
+class Actor(Worker):
+    @Worker.timer("actor/update", color="green", domain="model", category="train")
+    def update(self, clock, seconds):
+        clock.advance(seconds)
+
+    @Worker.timer("actor/wait")
+    async def wait(self, event):
+        await event.wait()
+
+    @Worker.timer("actor/items")
+    def items(self, clock):
+        for _ in range(3):
+            clock.advance(0.05)
+            yield
+
+
+class TestConformance(ToolConformance):
+    """The timeline passes the conformance kit."""
+
+    def make(self):
+        return trace_module.TraceTool()
+
+
+def files(run):
+    return [record["path"] for record in run.session.journal.records if record["kind"] == "artifact"]
+
+
+def load(path):
+    def refuse(constant):
+        raise ValueError(constant)
+
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        text = file.read()
+    return json.loads(text, parse_constant=refuse), text
+
+
+def test_spans_are_exact_to_the_nanosecond():
+    """Times are epoch microseconds with three decimals: no nanosecond is lost to a float."""
+    with FakeClock(start_ns=1_000_000_123) as clock, capture(steps=[1], tool=None) as run:
+        run.session.begin_step(1)
+        clock.advance(0.000000001)
+        Actor().update(clock, 0.000001001)
+        offset = run.session.trace._epoch_offset
+        run.session.end_step(1)
+        _, text = load(files(run)[0])
+        line = next(line for line in text.splitlines() if '"actor/update"' in line)
+        start = offset + 1_000_000_124
+        assert f'"ts":{start // 1000}.{start % 1000:03d},"dur":1.001' in line
+
+
+def test_attributes_and_header():
+    """A span carries its domain, colour and category; the header says whose window it is."""
+    with (
+        FakeClock() as clock,
+        capture(steps=[7], tool=None, identity={"role": "actor", "rank": 3, "world_size": 4}, ranks="all") as run,
+    ):
+        with run.session.step(7):
+            Actor().update(clock, 1)
+            mark("here", color="red")
+        data, _ = load(files(run)[0])
+        header = data["otherData"]["accelprof"]
+        assert (header["group"], header["roles"], header["rank"], header["steps"], header["clock"]) == (
+            "Group",
+            ["actor"],
+            3,
+            [7],
+            "epoch",
+        )
+        span = next(event for event in data["traceEvents"] if event.get("cat") == "phase")
+        assert span["args"] == {"domain": "model", "color": "green", "category": "train"}
+        assert [event["name"] for event in data["traceEvents"] if event["ph"] == "i"] == ["here"]
+        names = {event["args"]["name"] for event in data["traceEvents"] if event["ph"] == "M"}
+        assert {"Group/rank3", "MainThread", "accelprof windows"} <= names
+
+
+def test_epoch_times_are_true():
+    """A span's start, as written, lies between the wall clock readings around it."""
+    with capture(steps=[1], tool=None) as run:
+        with run.session.step(1):
+            before = time.time_ns()
+            with profiling_range("r"):
+                pass
+            after = time.time_ns()
+        data, _ = load(files(run)[0])
+        span = next(event for event in data["traceEvents"] if event["name"] == "r")
+        assert before // 1000 - 200 <= span["ts"] <= after // 1000 + 200
+
+
+def test_overlapping_tasks_have_rows_of_their_own():
+    """Interleaved coroutines never share a row, so that no viewer nests them into each other; threads have their rows."""
+
+    async def main(actor):
+        events = [asyncio.Event() for _ in range(3)]
+        tasks = [asyncio.ensure_future(actor.wait(event)) for event in events]
+        await asyncio.sleep(0)
+        for index in (1, 0, 2):
+            events[index].set()
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+
+    def on_thread():
+        with profiling_range("threaded"):
+            pass
+
+    with capture(steps=[1], tool=None) as run:
+        with run.session.step(1):
+            asyncio.run(main(Actor()))
+            thread = threading.Thread(target=on_thread, name="helper")
+            thread.start()
+            thread.join()
+            with profiling_range("here"):
+                pass
+        data, _ = load(files(run)[0])
+        rows = [event["tid"] for event in data["traceEvents"] if event["name"] == "actor/wait"]
+        assert len(set(rows)) == 3
+        by_name = {event["name"]: event["tid"] for event in data["traceEvents"] if event.get("cat") == "range"}
+        assert by_name["threaded"] != by_name["here"]
+
+
+def test_generators_say_their_own_time():
+    """A generator's span covers its life and says how much of it was its own."""
+    with FakeClock() as clock, capture(steps=[1], tool=None) as run:
+        with run.session.step(1):
+            for _ in Actor().items(clock):
+                clock.advance(1.0)
+        data, _ = load(files(run)[0])
+        span = next(event for event in data["traceEvents"] if event["name"] == "actor/items")
+        assert span["args"]["own_ns"] == 150_000_000
+        assert span["dur"] == pytest.approx(3.15e6)
+
+
+def test_the_cap_is_visible():
+    """Beyond ``max_spans`` spans are dropped, and the window's name and header say how many."""
+    with capture(steps=[1], tool=None, options={"trace": {"max_spans": 10}}) as run:
+        with run.session.step(1):
+            for _ in range(25):
+                with profiling_range("r"):
+                    pass
+        data, _ = load(files(run)[0])
+        assert sum(event["name"] == "r" for event in data["traceEvents"]) == 10
+        assert data["otherData"]["accelprof"]["dropped"] == 15
+        assert any("dropped 15" in event["name"] for event in data["traceEvents"])
+        assert run.session.windows[0]["dropped"] == 15
+
+
+def test_odd_labels_are_kept_whole_inside():
+    """B36: labels with any character stand in the file as they are; file names stay inside the directory and short."""
+    labels = ["a/b:c {'k': 1}\n" * 20, "../../x", "päth", 'say "hi"', "D:\\qa\\z", "\x00\x1f"]
+    with capture(steps=[1], tool=None, discrete=True) as run:
+        run.session.begin_step(1)
+        for label in labels:
+            Worker().worker_timer(label).__enter__().__exit__()
+        run.session.close()
+        found = []
+        for path in files(run):
+            assert path.startswith(run.run_dir + "/Group/")
+            assert len(path.rpartition("/")[2].encode()) < 255
+            found.extend(event["name"] for event in load(path)[0]["traceEvents"] if event.get("cat") == "phase")
+        assert found == labels
+
+
+def test_a_full_or_read_only_place_is_said_once(tmp_path):
+    """Where nothing can be written, that is reported once and the steps go on."""
+    place = tmp_path / "file"
+    place.write_text("not a directory")
+    with capture(steps="0-5", tool=None, directory=str(place)) as run:
+        for step in range(6):
+            with run.session.step(step), profiling_range("r"):
+                pass
+        assert len(run.session.problems) == 1
+        assert "output" in run.session.problems[0]
