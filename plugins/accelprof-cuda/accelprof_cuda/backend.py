@@ -154,4 +154,5 @@ class CudaEventTimer(DeviceTimer):
             self._end.synchronize()
         elif not self._end.query():
             return None
-        return round(self._begin.elapsed_time(self._end) * 1e6)
+        milliseconds: float = self._begin.elapsed_time(self._end)
+        return round(milliseconds * 1e6)

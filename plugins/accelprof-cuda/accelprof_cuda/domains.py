@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 INJECTION_ENV = "NVTX_INJECTION64_PATH"
+DISABLE_ENV = "NVTX_DISABLE"
 OLDEST = "0.2.12"
 
 _domains: dict[str, Any] = {}
@@ -50,8 +51,8 @@ def recorded(name: str) -> bool:
 def reason_not_importable() -> str | None:
     """Why nvtx cannot be used here, or ``None``; imports it."""
     try:
-        import nvtx
-        from nvtx._lib.lib import Domain
+        import nvtx  # type: ignore[import-untyped]
+        from nvtx._lib.lib import Domain  # type: ignore[import-untyped]
     except ImportError as error:
         return f"nvtx cannot be imported ({error}); pip install 'nvtx>={OLDEST}'"
     if not hasattr(Domain, "push_range"):
@@ -75,12 +76,13 @@ def _make(name: str) -> Any:
     if reason is not None:
         raise ImportError(reason)
     import nvtx
+    from nvtx._lib.lib import Domain, DomainHandle, DummyDomain
 
+    if os.environ.get(DISABLE_ENV):
+        return DummyDomain()  # nvtx itself asks this for annotate only
     made = nvtx.get_domain(name)
-    if type(made).__name__ != "DummyDomain" or not injected() or os.environ.get("NVTX_DISABLE"):
+    if not isinstance(made, DummyDomain) or not injected():
         return made
-    from nvtx._lib.lib import Domain, DomainHandle
-
     real = object.__new__(Domain)
     real.handle = DomainHandle(name)
     real.__init__(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -138,7 +139,7 @@ class NsysTool(Tool):
             "capture-range-end": "stop",
         }
         never.pop("output")
-        interpreter = list(assignment.target.interpreter) or ["python3"]
+        interpreter = list(assignment.target.interpreter) or [sys.executable]
         trial = [*interpreter, "-c", "pass"] if not {"-m", "-c"} & set(interpreter) else [interpreter[0], "--version"]
         return (self.options.nsys, "profile", *self._rendered(never), *self.options.extra_args, *trial)
 

@@ -34,7 +34,8 @@ def pattern(template: str) -> str:
     for hit in _PLACEHOLDER.finditer(template):
         parts += [glob.escape(template[at : hit.start()]), "%" if hit[0] == "%%" else "*"]
         at = hit.end()
-    return "".join(parts) + glob.escape(template[at:]) + "*" + REPORT
+    parts += [glob.escape(template[at:]), "*"]
+    return re.sub(r"\*\*+", "*", "".join(parts)) + REPORT
 
 
 def varies(template: str) -> bool:

@@ -146,7 +146,7 @@ class _Reading:
         self.tables, self.trace = tables, trace
         if "StringIds" not in tables:
             raise ReadError(trace.source, "no table StringIds; this is not an export of nsys")
-        self.strings: dict[int, str] = dict(tables.rows("StringIds", "id", "value"))  # type: ignore[arg-type]
+        self.strings: dict[int, str] = dict(tables.rows("StringIds", "id", "value"))
         self.base = 0
         self.bad: dict[str, int] = {}
         self.devices: dict[tuple[int | None, int], int] = {}
@@ -191,7 +191,7 @@ class _Reading:
         ) in self.tables.rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
             if gpu is not None and cuda is not None:
                 self.devices[(pid, cuda)] = gpu
-        gpus = dict(self.tables.rows("TARGET_INFO_GPU", "id", "name"))  # type: ignore[arg-type]
+        gpus = dict(self.tables.rows("TARGET_INFO_GPU", "id", "name"))
         if gpus:
             metadata["devices"] = gpus
         for name, value in self.tables.rows("TARGET_INFO_SYSTEM_ENV", "name", "value"):

@@ -1,0 +1,166 @@
+"""Backend ``cuda``: the contract, the probe's reasons, devices, colours."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, ClassVar
+
+import pytest
+from accelprof_cuda import colors, domains, vendor
+from accelprof_cuda.backend import CudaBackend
+
+from accelprof.backend import RangeSpec
+from accelprof.errors import CaptureError
+from accelprof.testing import BackendConformance
+
+TWO = [
+    {"index": 0, "name": "NVIDIA H100", "uuid": "GPU-aaaa1111", "memory": 1},
+    {"index": 1, "name": "NVIDIA H100", "uuid": "GPU-bbbb2222", "memory": 1},
+]
+
+
+class TestCudaBackendConforms(BackendConformance):
+    """The conformance kit; NVTX ranges need nvtx and no device."""
+
+    def make(self) -> CudaBackend:
+        return CudaBackend()
+
+    def usable(self, backend: Any) -> bool:
+        return domains.reason_not_importable() is None
+
+
+def test_names() -> None:
+    """RLinf's NV_GPU and the vendor's name are the same accelerator type."""
+    from accelprof.registry import get_registry
+
+    for word in ("cuda", "NV_GPU", "nv_gpu", "nvidia", "NVIDIA"):
+        assert get_registry().backend_class(word) is CudaBackend
+
+
+def test_probe_without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a driver the backend is unavailable and says so."""
+    monkeypatch.setattr(vendor, "_nvml", lambda: None)
+    monkeypatch.setattr(domains, "injected", lambda: False)
+    probe = CudaBackend().probe()
+    assert not probe.available
+    assert "no NVIDIA driver" in probe.reason
+
+
+def test_probe_with_hidden_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that CUDA_VISIBLE_DEVICES leaves without devices says which value did that."""
+    monkeypatch.setattr(vendor, "all_devices", lambda: TWO)
+    monkeypatch.setattr(vendor, "driver_version", lambda: "580.1")
+    monkeypatch.setattr(domains, "injected", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert (
+        CudaBackend().probe().reason
+        == "unavailable: driver 580.1, but no device; CUDA_VISIBLE_DEVICES='' hides the machine's"
+    )
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert CudaBackend().probe().priority == 100
+
+
+def test_probe_of_a_host_process_under_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without a device that runs under an NVTX tool has the backend: its window is an NVTX range."""
+    monkeypatch.setattr(vendor, "_nvml", lambda: None)
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", "/somewhere/lib.so")
+    probe = CudaBackend().probe()
+    assert probe.priority is not None
+    assert 0 < probe.priority < 100
+
+
+def test_probe_without_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without nvtx the reason names the package to install."""
+    monkeypatch.setitem(sys.modules, "nvtx", None)
+    probe = CudaBackend().probe()
+    assert not probe.available
+    assert "pip install 'nvtx>=0.2.12'" in probe.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "physical"),
+    [
+        (None, [0, 1]),
+        ("1", [1]),
+        ("1,0", [1, 0]),
+        ("", []),
+        ("-1", []),
+        ("0,7,1", [0]),
+        ("GPU-bbbb", [1]),
+        ("MIG-1-2", [None]),
+    ],
+)
+def test_visible_devices(monkeypatch: pytest.MonkeyPatch, value: str | None, physical: list[int | None]) -> None:
+    """CUDA_VISIBLE_DEVICES by number and by uuid: order kept, the list ends at the first unknown entry, as CUDA does it."""
+    monkeypatch.setattr(vendor, "all_devices", lambda: TWO)
+    if value is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    found = vendor.visible_devices()
+    assert [device["physical"] for device in found] == physical
+    assert [device["index"] for device in found] == list(range(len(physical)))
+
+
+@pytest.mark.parametrize(
+    ("color", "argb"),
+    [
+        ("green", 0xFF008000),
+        ("Rapids", 0xFF7400FF),
+        ("#ff8800", 0xFFFF8800),
+        ("#f80", 0xFFFF8800),
+        ("nonsense", None),
+        ("#12345", None),
+        ("#zzzzzz", None),
+    ],
+)
+def test_colors(color: str, argb: int | None) -> None:
+    """CSS names and hex numbers become opaque ARGB; what is no colour is left to the tool."""
+    assert colors.to_argb(color) == argb
+
+
+def test_capture_without_cuda_is_a_capture_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate of a machine without CUDA does not open, and says what was looked for; closing it stays harmless."""
+    monkeypatch.setattr(vendor, "torch_cuda", lambda: None)
+    monkeypatch.setattr(vendor, "_cudart_candidates", lambda: iter(["/nonexistent/libcudart.so"]))
+    vendor.cudart.cache_clear()
+    backend = CudaBackend()
+    with pytest.raises(CaptureError, match="libcudart"):
+        backend.capture_start()
+    backend.capture_stop()
+
+
+def test_a_failed_profiler_call_is_a_capture_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error code of cudaProfilerStart is raised and leaves the gate closed."""
+
+    class Runtime:
+        calls: ClassVar[list[str]] = []
+
+        def cudaProfilerStart(self) -> int:
+            self.calls.append("start")
+            return 35
+
+        def cudaProfilerStop(self) -> int:
+            self.calls.append("stop")
+            return 0
+
+    monkeypatch.setattr(vendor, "torch_cuda", lambda: None)
+    monkeypatch.setattr(vendor, "cudart", Runtime)
+    backend = CudaBackend()
+    with pytest.raises(CaptureError, match="error 35"):
+        backend.capture_start()
+    backend.capture_stop()
+    assert Runtime.calls == ["start"]
+
+
+def test_no_device_timer_before_cuda_is_in_use() -> None:
+    """Device events are not offered by a process that has not initialised CUDA, so none is initialised for them."""
+    assert CudaBackend().device_timer() is None
+
+
+def test_labels_are_resolved_once() -> None:
+    """The same range gets the same callables; a new colour or category gets its own."""
+    backend = CudaBackend()
+    spec = RangeSpec("actor/update", "", "green", "train")
+    assert backend.bind(spec) is backend.bind(RangeSpec("actor/update", "", "green", "train"))
+    assert backend.bind(spec) is not backend.bind(spec._replace(color="red"))

@@ -1,0 +1,299 @@
+"""How a worker is started under nsys: argv, quoting, interpreters, no second wrap; and which files are expected."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accelprof_cuda import installation, nsys_files
+from accelprof_cuda.nsys import NsysTool
+
+from accelprof.launch.command import assemble, program, to_shell
+from accelprof.targets import Assignment, WindowInfo
+from accelprof.testing import ToolConformance
+
+Make = Callable[..., Assignment]
+
+
+class TestNsysConforms(ToolConformance):
+    """The conformance kit; windows under the real nsys are in test_nsys_real.py."""
+
+    def make(self) -> NsysTool:
+        return NsysTool()
+
+
+def argv_of(assignment: Assignment, directory: str = "/out/ActorGroup", **options: Any) -> list[str]:
+    made = NsysTool(NsysTool.normalise(options)).launch(assignment, directory)
+    assert made.mode == "prefix"
+    return list(made.argv)
+
+
+def test_windows_of_a_device_process(assignment: Make) -> None:
+    """Two listed windows: cudaProfilerApi, exactly two captures, no killing, a name with host and pid."""
+    assert argv_of(assignment([3, 10])) == [
+        "nsys", "profile", "-t", "cuda,nvtx", "--sample=none", "--cpuctxsw=none",
+        "--capture-range=cudaProfilerApi", "--capture-range-end=repeat:2", "--kill=none",
+        "-o", "/out/ActorGroup/ActorGroup-r0-%h-%p",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("has_devices", [False, None])
+def test_windows_of_a_host_process(assignment: Make, has_devices: bool | None) -> None:
+    """Without a device (or not known to have one) the gate is an NVTX range, which opens in either kind of process."""
+    argv = argv_of(assignment([3, 10], has_devices=has_devices))
+    assert "--capture-range=nvtx" in argv
+    assert "--nvtx-capture=window@accelprof" in argv
+
+
+def test_a_count_that_is_not_certain_is_not_guessed(assignment: Make) -> None:
+    """One window a phase: ``repeat`` without a number, and a note that says when reports come."""
+    row = assignment(count=None, discrete=True)
+    assert "--capture-range-end=repeat" in argv_of(row)
+    assert "not known beforehand" in NsysTool().launch(row, "/out").notes[0]
+
+
+def test_the_whole_process_has_no_gate(assignment: Make) -> None:
+    """``steps: process`` starts recording with the process."""
+    row = assignment(mode="process")
+    assert not [part for part in argv_of(row) if part.startswith("--capture-range")]
+    assert NsysTool().gate_of(row) == "none"
+
+
+def test_rlinf_options_and_flags(assignment: Make) -> None:
+    """Options and flags as RLinf's guide shows them: values behind their option, flags bare, the gate added."""
+    argv = argv_of(
+        assignment([3, 10]), t="cuda,nvtx", backtrace="fp", flags=["python-backtrace"], extra_args=["--new-thing=1"]
+    )
+    text = " ".join(argv)
+    assert "-t cuda,nvtx " in text
+    assert " --backtrace=fp " in text
+    assert argv[-2:] == ["--python-backtrace", "--new-thing=1"]
+    assert "--capture-range-end=repeat:2" in argv
+
+
+def test_every_role_gets_the_same_trace_and_range_end(assignment: Make) -> None:
+    """Two ranks and two roles differ in nothing but their output."""
+    first, second = argv_of(assignment(rank=0)), argv_of(assignment(rank=1))
+    assert [part for part in first if "ActorGroup" not in part] == [part for part in second if "ActorGroup" not in part]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("/data/mine", "/data/mine"), ("mine-%p", "/out/ActorGroup/mine-%p"), ("/data/mine.nsys-rep", "/data/mine")],
+)
+def test_an_explicit_output_is_respected(assignment: Make, given: str, expected: str) -> None:
+    """An absolute ``o`` stands; a relative one lies in our directory, not in the raylet's; its directory is made."""
+    launch = NsysTool(NsysTool.normalise({"o": given})).launch(assignment(), "/out/ActorGroup")
+    assert launch.argv[launch.argv.index("-o") + 1] == expected
+    assert launch.make_dirs == (os.path.dirname(expected),)
+
+
+@pytest.mark.parametrize(
+    "interpreter",
+    [
+        ("python3", "-u"),
+        ("python3", "-m", "pkg"),
+        ("uv", "run", "--with", "x", "python"),
+        ("conda", "run", "-n", "env", "python"),
+        ("env", "A=1", "python"),
+        ("/a venv's/bin/python",),
+    ],
+)
+def test_the_workers_interpreter_is_kept(assignment: Make, interpreter: tuple[str, ...]) -> None:
+    """nsys goes before the whole command; the trial run uses the very same program."""
+    row = assignment(interpreter=interpreter)
+    launch = NsysTool().launch(row, "/out")
+    argv = assemble(launch, interpreter)
+    assert tuple(argv[-len(interpreter) :]) == interpreter
+    assert program(argv) == "nsys"
+    assert argv.count("nsys") == 1
+    assert interpreter[0] in launch.preflight
+
+
+def test_wrapping_twice_is_wrapping_once(assignment: Make) -> None:
+    """A command that runs under nsys already is left as it is."""
+    launch = NsysTool().launch(assignment(), "/out")
+    once = assemble(launch, ["python3"])
+    assert assemble(launch, once) == once
+    assert once.count("profile") == 1
+
+
+def test_odd_paths_reach_nsys_unchanged(assignment: Make, program: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """Spaces, quotes, ``$HOME``, ``%`` and commas arrive through a shell as one argument each; the directory is made."""
+    echo = program("nsys", "import json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    directory = str(tmp_path / "a b" / "it's (1) $HOME 100%")
+    row = assignment(interpreter=(str(tmp_path / "ve nv" / "python"), "-u"))
+    options = {"nsys": str(echo), "nvtx-domain-include": 'x,"y" $HOME'}
+    launch = NsysTool(options).launch(row, directory)
+    command = to_shell(assemble(launch, row.target.interpreter))
+    done = subprocess.run(
+        ["bash", "-c", f"exec {command} default_worker.py"], capture_output=True, text=True, timeout=30, check=True
+    )
+    seen = json.loads(done.stdout)
+    assert seen == [*shlex.split(to_shell(launch.argv[1:])), *row.target.interpreter, "default_worker.py"]
+    assert '--nvtx-domain-include=x,"y" $HOME' in seen
+    assert os.path.isdir(directory)
+    output = seen[seen.index("-o") + 1]
+    assert os.path.dirname(nsys_files.expand(output, 7, {})) == directory
+
+
+def test_expected_files(assignment: Make) -> None:
+    """The expectation's pattern fits the files nsys makes of ``-o``, and not those of another rank."""
+    (expected,) = NsysTool().expects(assignment([2, 4, 6], rank=1), "/out/[x] 100%")
+    assert (expected.count, expected.when) == (3, "last_window")
+    assert fnmatch.fnmatch("/out/[x] 100%/ActorGroup-r1-node-7.2.nsys-rep", expected.pattern)
+    assert not fnmatch.fnmatch("/out/[x] 100%/ActorGroup-r10-node-7.2.nsys-rep", expected.pattern)
+    (whole,) = NsysTool().expects(assignment(mode="process"), "/out")
+    assert (whole.count, whole.when) == (1, "process_exit")
+    (uncertain,) = NsysTool().expects(assignment(count=None), "/out")
+    assert (uncertain.count, uncertain.when) == (None, "process_exit")
+
+
+# --- files and windows --------------------------------------------------------------------------------------------------
+
+
+def windows_of(pid: int, steps: list[int]) -> list[WindowInfo]:
+    return [
+        WindowInfo(
+            f"{pid}-w{number}", number, (step,), None, "step", f"/out/ActorGroup-r0-s{step}-w{number:04d}-node-{pid}"
+        )
+        for number, step in enumerate(steps, 1)
+    ]
+
+
+def test_numbered_reports_are_windows_in_order(tmp_path: Path) -> None:
+    """``.2`` is the second window of the process whose pid the name ends with, in whatever order files are listed."""
+    files = [str(tmp_path / f"ActorGroup-r0-node-7.{number}.nsys-rep") for number in (3, 1, 2)]
+    for path in files:
+        Path(path).write_bytes(b"report")
+    other = windows_of(17, [1])
+    found = NsysTool().match(files, [*other, *windows_of(7, [2, 4, 6])])
+    assert [(artifact.windows, artifact.state) for artifact in found] == [
+        (("7-w3",), "complete"),
+        (("7-w1",), "complete"),
+        (("7-w2",), "complete"),
+    ]
+
+
+def test_a_lone_report_is_the_first_window(tmp_path: Path) -> None:
+    """nsys gives no number to a lone capture, also when more were planned."""
+    path = tmp_path / "ActorGroup-r0-node-7.nsys-rep"
+    path.write_bytes(b"report")
+    (artifact,) = NsysTool().match([str(path)], windows_of(7, [2]))
+    assert artifact.windows == ("7-w1",)
+
+
+def test_files_that_are_not_whole_are_named(tmp_path: Path) -> None:
+    """Empty, missing, raw: each has its state and a reason; raw data whose report is there is not listed again."""
+    for name in ("a-7.1.nsys-rep", "a-7.2.qdstrm", "a-7.3.qdstrm", "a-7.3.nsys-rep"):
+        (tmp_path / name).write_bytes(b"" if name == "a-7.1.nsys-rep" else b"x")
+    names = ["a-7.1.nsys-rep", "a-7.2.qdstrm", "a-7.3.qdstrm", "a-7.3.nsys-rep", "a-7.4.nsys-rep"]
+    found = NsysTool().match([str(tmp_path / name) for name in names], windows_of(7, [1, 2, 3, 4]))
+    assert [(artifact.windows, artifact.state) for artifact in found] == [
+        (("7-w1",), "truncated"),
+        (("7-w2",), "partial"),
+        (("7-w3",), "complete"),
+        (("7-w4",), "missing"),
+    ]
+    assert "QdstrmImporter" in found[1].reason
+
+
+def test_placeholders() -> None:
+    """``%p``, ``%h``, ``%q{NAME}`` and ``%%`` as nsys expands them; an unset variable stays."""
+    assert nsys_files.expand("/o/%p-%q{RANK}-%q{NOPE}-100%%", 7, {"RANK": "3"}) == "/o/7-3-%q{NOPE}-100%"
+    assert not nsys_files.varies("/o/100%%")
+
+
+def test_ancestors_include_this_process() -> None:
+    """``%p`` may be the pid of ``uv run`` above the worker, so the ancestors are looked at too."""
+    chain = list(nsys_files.ancestry())
+    assert chain[:2] == [os.getpid(), os.getppid()]
+
+
+# --- a worker that is not under nsys, and its children -------------------------------------------------------------------
+
+
+def test_a_process_that_is_not_under_nsys_says_so(assignment: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Using the tool in a process that was started without it is an error with the way to start it, not an empty result."""
+    from accelprof_cuda.backend import CudaBackend
+
+    from accelprof.errors import CaptureError
+    from accelprof.tool import ToolContext
+
+    monkeypatch.delenv(installation.SESSION_ENV, raising=False)
+    row = assignment()
+    with pytest.raises(CaptureError, match="not started under nsys"):
+        NsysTool().attach(ToolContext(row.target, row, CudaBackend(), "/out", print))
+
+
+def test_only_nsyss_own_libraries_leave_the_preload() -> None:
+    """What the user preloads stays for child processes."""
+    value = "/opt/nsight-systems/lib/libToolsInjectionProxy64.so:/usr/lib/libjemalloc.so /x/libLinuxKeyboardInterceptorProxy.so"
+    assert installation.other_preloads({"LD_PRELOAD": value}) == "/usr/lib/libjemalloc.so"
+
+
+def test_only_its_own_session_is_stopped(
+    assignment: Make, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With fewer windows than planned the session's end stops the nsys session of this very process, by id, and no other."""
+    from accelprof_cuda.backend import CudaBackend
+
+    from accelprof.tool import ToolContext
+
+    log = tmp_path / "calls"
+    fake = program("nsys", f"import sys\nopen({str(log)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n")
+    monkeypatch.setenv(installation.SESSION_ENV, "4711")
+    monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
+    row = assignment([2, 4], has_devices=True)
+    tool = NsysTool({"nsys": str(fake), "children": "follow", "trace": "cuda"})
+    said: list[str] = []
+    tool.attach(ToolContext(row.target, row, CudaBackend(), str(tmp_path), said.append))
+    tool._opened.append(windows_of(os.getpid(), [2])[0])
+    report = tmp_path / f"ActorGroup-r0-{os.uname().nodename}-{os.getpid()}.nsys-rep"
+    report.write_bytes(b"report")
+    (artifact,) = tool.finalise("closed")
+    assert (artifact.path, artifact.windows) == (str(report), (f"{os.getpid()}-w1",))
+    assert log.read_text().splitlines() == ["stop --session=4711"]
+    assert tool.finalise("again") == []
+    assert said == []
+
+
+def test_a_failed_stop_is_said(
+    assignment: Make, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """When nsys refuses to stop, the user learns that reports come at the end of the process, and why."""
+    from accelprof_cuda.backend import CudaBackend
+
+    from accelprof.tool import ToolContext
+
+    fake = program("nsys", "import sys\nsys.exit('no such session')\n")
+    monkeypatch.setenv(installation.SESSION_ENV, "4711")
+    row = assignment(count=None, has_devices=True)
+    tool = NsysTool({"nsys": str(fake), "children": "follow", "trace": "cuda"})
+    said: list[str] = []
+    tool.attach(ToolContext(row.target, row, CudaBackend(), str(tmp_path), said.append))
+    tool._opened.append(windows_of(os.getpid(), [2])[0])
+    assert tool.finalise("closed") == []
+    assert said == ["nsys: reports will be written when the process ends (nsys stop: no such session)"]
+
+
+def test_nsys_is_found_beside_path(
+    monkeypatch: pytest.MonkeyPatch, program: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    """PATH first, then the newest of the known places; a path that is given is taken or nothing."""
+    newer = program("nsys-2025.3", "print('NVIDIA Nsight Systems version 2025.3.1.90-x')\n")
+    older = program("nsys-2023.4", "print('NVIDIA Nsight Systems version 2023.4.4.54-x')\n")
+    monkeypatch.setattr(installation, "NSYS_GLOBS", (str(tmp_path / "bin" / "nsys-*"),))
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert installation.find() == str(newer)
+    assert installation.find("/nowhere/nsys") is None
+    monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
+    assert installation.version(str(older)) == "2023.4.4.54"

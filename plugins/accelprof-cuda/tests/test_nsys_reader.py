@@ -1,0 +1,261 @@
+"""Reading nsys exports: the sums of real reports, tables that are missing or renamed, broken and stale files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from accelprof_cuda import installation, reader
+
+from accelprof.errors import ReadError
+from accelprof.spans import Clock, Kind, Span, Trace, busy_ns, union_ns
+
+KERNELS = (Kind.KERNEL, Kind.COMMUNICATION)
+
+
+@pytest.fixture(scope="module")
+def samples(shared: Path) -> Path:
+    place = shared / "samples" / "nsys-ai"
+    if not place.is_dir():
+        pytest.skip(f"no sample reports at {place}")
+    return place
+
+
+@pytest.fixture(scope="module")
+def before(samples: Path) -> Trace:
+    return reader.read(str(samples / "mfu_2gpu_before.sqlite"))
+
+
+def kernels(trace: Trace, device: int) -> list[Span]:
+    return [span for span in trace.of_kind(*KERNELS) if span.device == device]
+
+
+def edited(source: Path, target: Path, *statements: str) -> str:
+    shutil.copyfile(source, target)
+    with closing(sqlite3.connect(target)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+    return str(target)
+
+
+def test_kernels_of_two_devices(before: Trace) -> None:
+    """Counts, sums and unions per device of a real two-GPU report."""
+    first, second = kernels(before, 0), kernels(before, 1)
+    assert (len(first), len(second)) == (1993, 2017)
+    assert sum(span.duration_ns for span in first) == 270_875_926
+    assert union_ns((span.start_ns, span.end_ns) for span in first) == 270_863_484
+    assert union_ns((span.start_ns, span.end_ns) for span in second) == 264_324_724
+
+
+def test_the_other_run(samples: Path) -> None:
+    """The same of the run after the change."""
+    after = reader.read(str(samples / "mfu_2gpu_after.sqlite"))
+    found = {device: union_ns((span.start_ns, span.end_ns) for span in kernels(after, device)) for device in (0, 1)}
+    assert found == {0: 237_473_368, 1: 251_362_038}
+
+
+def test_busy_never_exceeds_the_span(before: Trace) -> None:
+    """Busy time per device, copies included, is a union: never more than from first start to last end."""
+    extent = max(span.end_ns for span in before.spans) - min(span.start_ns for span in before.spans)
+    assert all(0 < busy <= extent for busy in busy_ns(before.spans).values())
+
+
+def test_every_range_has_a_name(before: Trace) -> None:
+    """19,118 ranges, 462 of them named through textId only."""
+    ranges = list(before.of_kind(Kind.RANGE, Kind.PHASE))
+    assert len(ranges) == 19_118
+    assert all(span.name for span in ranges)
+    assert sum(span.domain != "" for span in ranges) == 462  # NCCL registers its strings, torch does not
+
+
+def test_communication_stands_apart(before: Trace) -> None:
+    """NCCL's kernels are communication, not compute."""
+    found = list(before.of_kind(Kind.COMMUNICATION))
+    assert len(found) == 66
+    assert sum(span.duration_ns for span in found) == 25_401_752
+
+
+def test_device_work_names_its_launch(before: Trace) -> None:
+    """Kernels carry the number of the call that launched them, unique though two processes share the report."""
+    launches = {
+        span.args["correlation"]: span
+        for span in before.of_kind(Kind.RUNTIME, Kind.SYNC)
+        if span.args.get("correlation")
+    }
+    matched = [
+        (launches[span.args["correlation"]], span)
+        for span in before.of_kind(*KERNELS)
+        if span.args["correlation"] in launches
+    ]
+    assert len(matched) > 3900  # the sample was cut out of a longer report; the first launches lie before the cut
+    assert all(launch.pid == kernel.pid and launch.start_ns <= kernel.start_ns for launch, kernel in matched)
+
+
+def test_times_are_epoch_times(before: Trace) -> None:
+    """Times stand on the epoch clock: 2026-05-26 07:59 UTC, 32 s after the session began, with nothing rounded."""
+    assert before.clock is Clock.EPOCH
+    assert min(span.start_ns for span in before.spans) == 1779782330176752435 - 28254349605 + 60111430336
+    assert max(span.start_ns for span in before.spans) % 1000 != 0
+
+
+def test_reading_is_quick(samples: Path) -> None:
+    """The 2.7 MB report is read in a second."""
+    began = time.perf_counter()
+    reader.read(str(samples / "mfu_2gpu_before.sqlite"))
+    assert time.perf_counter() - began < 1.0
+
+
+def test_a_report_without_nvtx(samples: Path) -> None:
+    """No NVTX table: the kernels count, the missing part is named, times stay the file's own."""
+    trace = reader.read(str(samples / "healthy_1pct.sqlite"))
+    assert len(kernels(trace, 0)) == 400
+    assert union_ns((span.start_ns, span.end_ns) for span in kernels(trace, 0)) == 400_000_000
+    assert any("NVTX_EVENTS" in problem for problem in trace.problems)
+    assert trace.clock is Clock.RELATIVE
+
+
+def test_renamed_tables_read_alike(samples: Path, tmp_path: Path, before: Trace) -> None:
+    """``NVTX_EVENTS_V2`` is NVTX_EVENTS."""
+    path = edited(
+        samples / "mfu_2gpu_before.sqlite", tmp_path / "r.sqlite", "ALTER TABLE NVTX_EVENTS RENAME TO NVTX_EVENTS_V2"
+    )
+    trace = reader.read(path)
+    assert trace.spans == before.spans
+    assert trace.problems == before.problems
+
+
+def test_a_missing_kernel_table_is_named(samples: Path, tmp_path: Path) -> None:
+    """Without kernels the ranges still count, and the missing table is named: not a run without GPU work."""
+    path = edited(samples / "mfu_2gpu_before.sqlite", tmp_path / "r.sqlite", "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
+    trace = reader.read(path)
+    assert any("CUPTI_ACTIVITY_KIND_KERNEL" in problem for problem in trace.problems)
+    assert len(list(trace.of_kind(Kind.RANGE))) == 19_118
+
+
+def test_endless_and_backward_ranges_are_counted_out(samples: Path, tmp_path: Path) -> None:
+    """A range without end, or with its end before its start, is left out and counted."""
+    path = edited(
+        samples / "mfu_2gpu_before.sqlite",
+        tmp_path / "r.sqlite",
+        "UPDATE NVTX_EVENTS SET end = NULL WHERE rowid = 1",
+        "UPDATE NVTX_EVENTS SET end = start - 1 WHERE rowid = 2",
+    )
+    trace = reader.read(path)
+    assert len(list(trace.of_kind(Kind.RANGE))) == 19_116
+    assert "2 NVTX ranges that never ended or ended before they began left out" in trace.problems
+
+
+def test_an_older_export_with_fewer_columns(samples: Path, tmp_path: Path) -> None:
+    """Columns that a version lacks read as nothing."""
+    path = edited(
+        samples / "mfu_2gpu_before.sqlite",
+        tmp_path / "r.sqlite",
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN graphNodeId",
+        "ALTER TABLE NVTX_EVENTS DROP COLUMN domainId",
+    )
+    assert len(kernels(reader.read(path), 0)) == 1993
+
+
+@pytest.mark.parametrize("keep", [0, 10, 4096, 100_000])
+def test_a_cut_file_is_refused(samples: Path, tmp_path: Path, keep: int) -> None:
+    """A truncated export is named with a reason, not read as a shorter run."""
+    path = tmp_path / "r.sqlite"
+    path.write_bytes(
+        (samples / "healthy_1pct.sqlite").read_bytes()[:keep]
+        if keep < 5000
+        else (samples / "mfu_2gpu_before.sqlite").read_bytes()[:keep]
+    )
+    with pytest.raises(
+        ReadError, match=r"r\.sqlite: (the file is empty|not an SQLite file|the database is damaged|no table StringIds)"
+    ):
+        reader.read(str(path))
+
+
+def test_another_programs_database_is_not_ours(tmp_path: Path) -> None:
+    """Any SQLite file is not an nsys report."""
+    path = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (a)")
+        database.commit()
+    assert not reader.can_read(str(path))
+    with pytest.raises(ReadError, match="not an export of nsys"):
+        reader.read(str(path))
+
+
+def test_what_can_be_read(samples: Path) -> None:
+    """Reports, raw data and exports of nsys."""
+    assert reader.can_read(str(samples / "healthy_1pct.sqlite"))
+    assert reader.can_read("/any/where.nsys-rep")
+    assert not reader.can_read("/any/trace.json.gz")
+
+
+# --- exports ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_beside_the_report_is_never_trusted(
+    samples: Path, tmp_path: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report replaced by another, even with an older date, is exported again; the ``.sqlite`` beside it is left alone."""
+    fake = program(
+        "nsys",
+        """
+        import shutil, sys
+        if "--version" not in sys.argv:
+            shutil.copyfile(open(sys.argv[-1]).read(), sys.argv[sys.argv.index("--output") + 1])
+        """,
+    )
+    monkeypatch.setattr(installation, "find", lambda program="nsys": str(fake))
+    report, beside = tmp_path / "r.nsys-rep", tmp_path / "r.sqlite"
+    report.write_text(str(samples / "mfu_2gpu_after.sqlite"))
+    shutil.copyfile(samples / "healthy_1pct.sqlite", beside)
+    os.utime(report, (0, 0))
+    assert len(kernels(reader.read(str(report)), 0)) == 1793
+    report.write_text(str(samples / "healthy_1pct.sqlite"))
+    os.utime(report, (0, 0))
+    assert len(kernels(reader.read(str(report)), 0)) == 400
+    assert beside.read_bytes() == (samples / "healthy_1pct.sqlite").read_bytes()
+
+
+def test_a_refused_export_is_named(
+    tmp_path: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nsys's own last line becomes the reason (a report of a newer version, say)."""
+    fake = program(
+        "nsys",
+        "import sys\nprint('version 2022.4.2.1') if '--version' in sys.argv else sys.exit('File version is newer')\n",
+    )
+    monkeypatch.setattr(installation, "find", lambda program="nsys": str(fake))
+    report = tmp_path / "r.nsys-rep"
+    report.write_bytes(b"x")
+    with pytest.raises(ReadError, match=r"nsys 2022\.4\.2\.1 export ended with status 1: File version is newer"):
+        reader.read(str(report))
+
+
+def test_without_nsys_a_report_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine without nsys a report cannot be read; the message says what to do."""
+    monkeypatch.setattr(installation, "find", lambda program="nsys": None)
+    report = tmp_path / "r.nsys-rep"
+    report.write_bytes(b"x")
+    with pytest.raises(ReadError, match=r"export it to \.sqlite elsewhere"):
+        reader.read(str(report))
+    report.write_bytes(b"")
+    with pytest.raises(ReadError, match="empty"):
+        reader.read(str(report))
+
+
+def test_raw_data_without_an_importer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ``.qdstrm`` where no importer is: named, with what it is."""
+    monkeypatch.setattr(installation, "importer", lambda nsys=None: None)
+    raw = tmp_path / "r.qdstrm"
+    raw.write_bytes(b"x")
+    with pytest.raises(
+        ReadError, match=r"raw data of nsys, and its importer \(QdstrmImporter\) is not on this machine"
+    ):
+        reader.read(str(raw))
