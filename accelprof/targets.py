@@ -8,6 +8,13 @@ from typing import Any, NamedTuple
 
 from accelprof.numberset import NumberSet
 
+#: set in every wrapped worker, so that a second wrap (or a child that inherits it) can be recognised
+WRAPPED_ENV = "ACCELPROF_WRAPPED"
+#: what an engine's child processes inherit from the worker that started them, as JSON: group, roles, rank, replica
+PARENT_ENV = "ACCELPROF_PARENT"
+#: set beside it: the target (``ActorGroup/rank0``) that the launch was made for
+TARGET_ENV = "ACCELPROF_TARGET"
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -21,6 +28,7 @@ class Target:
         node: host name or node id.
         has_devices: whether the process will see an accelerator; decides which gate can work.
         interpreter: argv of the worker's own Python, default the running one.
+        engine_rank: in a child process of an engine, its rank within that engine; ``rank`` is then its parent's.
     """
 
     group: str
@@ -32,11 +40,14 @@ class Target:
     accelerator: str | None = None
     has_devices: bool | None = None
     interpreter: tuple[str, ...] = ()
+    engine_rank: int | None = None
 
     @property
     def label(self) -> str:
         """``ActorGroup/rank0`` for messages."""
         rank = "rank?" if self.rank is None else f"rank{self.rank}"
+        if self.engine_rank is not None:
+            rank += f"/engine{self.engine_rank}"
         return f"{self.group}/{rank}" if self.replica is None else f"{self.group}/replica{self.replica}/{rank}"
 
 

@@ -214,6 +214,7 @@ class Config(_Model):
     collect: Literal["none", "copy", "move"] = "none"
     on_error: Literal["warn", "raise"] = "warn"
     report_timeout: float = Field(120.0, ge=0)
+    control_timeout: float = Field(120.0, gt=0)
     groups: dict[str, tuple[Rule, ...]] | None = None
     tools: dict[str, dict[str, Any]] = Field(default_factory=dict)
     schedule: Schedules = ()

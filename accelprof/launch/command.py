@@ -9,10 +9,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accelprof.errors import Problem
-from accelprof.targets import Launch
+from accelprof.targets import TARGET_ENV, WRAPPED_ENV, Launch
 
-#: set in every wrapped worker, so that a second wrap (or a child that inherits it) can be recognised
-WRAPPED_ENV = "ACCELPROF_WRAPPED"
+__all__ = [
+    "TARGET_ENV",
+    "WRAPPED_ENV",
+    "assemble",
+    "canonical",
+    "check_known",
+    "merge",
+    "program",
+    "render",
+    "render_value",
+    "split_command",
+    "to_shell",
+    "wrapped_by",
+]
 
 _MKDIR_THEN_EXEC = (
     'n=$1; shift; while [ "$n" -gt 0 ]; do mkdir -p -- "$1" || exit 73; shift; n=$((n-1)); done; exec "$@"'

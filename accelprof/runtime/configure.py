@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from accelprof.runtime import metrics
 from accelprof.runtime.compiled import hide
 from accelprof.runtime.gate import gate
 from accelprof.runtime.identity import from_environment, host_name
-from accelprof.runtime.session import Session
+from accelprof.runtime.session import JOINED, Session
 from accelprof.targets import Assignment, Target
 from accelprof.tool import Tool, ToolContext
 
@@ -51,6 +52,7 @@ def configure(
     node: str | None = None,
     run_dir: str | None = None,
     has_devices: bool | None = None,
+    engine_rank: int | None = None,
     **values: Any,
 ) -> Session:
     """Make this process's session.
@@ -65,6 +67,7 @@ def configure(
         accelerator: type or alias; else ``ACCELPROF_ACCELERATOR``, the configuration, the highest probe.
         node: node name; else the host name.
         run_dir: directory of the run, when a controller made it already.
+        engine_rank: in a child process of an engine, its rank within the engine; the rest is then its parent's.
         **values: configuration keys as keywords (``steps=[2]``).
 
     Raises:
@@ -90,6 +93,7 @@ def configure(
             world_size=_first(world_size, told.get("world_size"), identity.world_size),
             replica=_first(replica, told.get("replica")),
             node=node or host_name(),
+            engine_rank=engine_rank,
         )
         current = gate.session
         if current is not None and not current.closed:
@@ -100,7 +104,7 @@ def configure(
                 raise UserError(
                     f"role {roles} joins {current.target.label} after its first window; configure all roles of a process before the first step"
                 )
-            current.close("a further role joined")
+            current.close(JOINED)
         plan = registry.plan(resolved)
         assignment = plan.assign(target)
         detected = _detect(registry, accelerator, resolved)
@@ -108,6 +112,7 @@ def configure(
         session = _make_session(registry, resolved, assignment, detected, run_dir)
         gate.session = session
         _install()
+        _instrument(session)
         hide()
         for note in assignment.notes:
             log.info("accelprof %s: %s", target.label, note)
@@ -128,8 +133,11 @@ def reset() -> None:
         session = gate.session
         if session is not None:
             session.close("reset")
-        gate.hot = gate.session = None
+        gate.hot = gate.lane = gate.session = None
         _last_summary = None
+        child = sys.modules.get("accelprof.engines.child")
+        if child is not None:
+            child.forget()
         _uninstall()
         metrics.forget_all()
         from accelprof.registry import reset_registry
@@ -223,6 +231,21 @@ def _make_session(
     return session
 
 
+def _instrument(session: Session) -> None:
+    """Put in what the configuration instruments here, and let child processes of an engine know the run."""
+    config = session.config
+    if not session.assignment.selected or not (config.instrument or config.presets):
+        return
+    from accelprof.engines import child
+    from accelprof.runtime.instrument import Instruments
+
+    child.forget()
+    items = child.items_for(config, session.registry.presets(), session.target, session.report)
+    session.instruments = Instruments(items, session.report)
+    session.instruments.install()
+    child.export(session)
+
+
 def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
@@ -256,7 +279,10 @@ def _on_term(signum: int, frame: FrameType | None) -> None:
 
 def _in_child() -> None:
     """A forked child is another process: it has no session and leaves the parent's files alone."""
-    gate.hot = gate.session = None
+    session = gate.session
+    if session is not None and session.instruments is not None:
+        session.instruments.uninstall()  # the engine's plug-in hook instruments anew, for the child itself
+    gate.hot = gate.lane = gate.session = None
     _installed.clear()
 
 

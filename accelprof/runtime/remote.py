@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from accelprof.config.model import Config
 from accelprof.runtime import metrics
 from accelprof.runtime.configure import configure, current_session
 from accelprof.runtime.gate import gate
-from accelprof.runtime.identity import host_name
+from accelprof.runtime.identity import from_environment, host_name
+from accelprof.targets import TARGET_ENV, WRAPPED_ENV
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_taken: dict[str, tuple[int, int]] = {}
 
 
 def serve(command: str, *args: Any, **kwargs: Any) -> Any:
@@ -29,30 +36,51 @@ def call(actor: Any, command: str, *args: Any, **kwargs: Any) -> Any:
     return serve(command, *args, **kwargs)
 
 
-def _configure(config: Any, run_dir: str, identity: dict[str, Any]) -> dict[str, Any]:
-    session = configure(config, run_dir=run_dir, **identity)
+def _configure(config: dict[str, Any], run_dir: str | None, identity: dict[str, Any]) -> dict[str, Any]:
+    session = configure(Config.model_validate(config), run_dir=run_dir, **identity)
+    _take_timings()
     return {
         "key": session.key,
         "host": session.host,
         "pid": session.pid,
+        "node_id": node_id(),
         "selected": session.assignment.selected,
         "accelerator": session.backend.name,
+        "has_devices": session.target.has_devices,
+        "wrapped": os.environ.get(WRAPPED_ENV),
+        "started_as": os.environ.get(TARGET_ENV),
+        "rank_by_environment": from_environment(os.environ).rank,
+        "problems": list(session.problems),
     }
 
 
-def _begin_step(number: int) -> None:
-    session = current_session()
-    if session is not None:
-        session.begin_step(number, control=True)
-
-
-def _end_step(number: int) -> dict[str, Any]:
-    """Ends the step; the step's timings: ``{tag: {"seconds", "count"}}``."""
+def _begin_step(number: int) -> bool:
+    """``False``: this process has no session (an actor that was restarted, say)."""
     session = current_session()
     if session is None:
-        return {}
+        return False
+    session.begin_step(number, control=True)
+    return True
+
+
+def _end_step(number: int) -> dict[str, Any] | None:
+    """Ends the step; the step's timings: ``{tag: {"seconds", "count"}}``. ``None``: this process has no session."""
+    session = current_session()
+    if session is None:
+        return None
     session.end_step(number)
     return {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
+
+
+def _take_timings() -> dict[str, Any]:
+    """Timings since they were last taken, in the form of :func:`_end_step`, for workers that hear no steps."""
+    rows: dict[str, Any] = {}
+    for tag, (total, count) in metrics.totals(metrics.all_states()).items():
+        was_total, was_count = _taken.get(tag, (0, 0))
+        _taken[tag] = total, count
+        if count > was_count:
+            rows[tag] = {"seconds": (total - was_total) / 1e9, "count": count - was_count}
+    return rows
 
 
 def _step_metrics(number: int | None = None) -> dict[str, Any]:
@@ -72,7 +100,30 @@ def _report() -> dict[str, Any] | None:
 
 def _clock() -> dict[str, Any]:
     """This node's clocks now, for offset estimation."""
-    return {"epoch_ns": time.time_ns(), "monotonic_ns": time.perf_counter_ns(), "host": host_name(), "pid": os.getpid()}
+    return {
+        "epoch_ns": time.time_ns(),
+        "monotonic_ns": time.perf_counter_ns(),
+        "boot_id": boot_id(),
+        "host": host_name(),
+        "pid": os.getpid(),
+    }
+
+
+def boot_id() -> str:
+    """Identity of the running kernel: processes that share it share its clocks. Empty where the system has none."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def node_id() -> str | None:
+    """Ray's id of this node, where this process is a Ray worker; Ray is not imported for it."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    found: str = ray.get_runtime_context().get_node_id()
+    return found
 
 
 def _open_window(steps: list[int] | None = None) -> bool:
@@ -91,6 +142,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "begin_step": _begin_step,
     "end_step": _end_step,
     "step_metrics": _step_metrics,
+    "take_timings": _take_timings,
     "timing_stats": lambda: metrics.stats(metrics.all_states()),
     "close": _close,
     "report": _report,

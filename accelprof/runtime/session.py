@@ -6,6 +6,7 @@ never stops the user's code (unless ``on_error: raise`` asks for it).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -19,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from accelprof.backend import Backend, Emitter
 from accelprof.errors import CaptureError
 from accelprof.output.layout import Layout
-from accelprof.output.manifest import Journal
+from accelprof.output.manifest import Journal, relative
 from accelprof.runtime import metrics
 from accelprof.runtime.gate import gate, now_ns
 from accelprof.runtime.timer import PhaseSpec, Run, phases_on_stacks
-from accelprof.runtime.window import Entry, Window, clocks, task_label
+from accelprof.runtime.window import Entry, Lane, Window, clocks, task_label
 from accelprof.spans import Kind
 from accelprof.targets import ArtifactFile, Assignment, WindowInfo
 from accelprof.tool import Tool
@@ -31,12 +32,15 @@ from accelprof.tool import Tool
 if TYPE_CHECKING:
     from accelprof.config.model import Config
     from accelprof.registry import Registry
+    from accelprof.runtime.instrument import Instruments
     from accelprof.runtime.schedule import Scheduler
     from accelprof.tools.trace import TraceTool
 
 log = logging.getLogger("accelprof")
 FAILURES_BEFORE_OFF = 3
 STEPS_REMEMBERED = 10_000
+#: why a session is closed whose process goes on as a worker with more roles
+JOINED = "a further role joined"
 
 
 class Session:
@@ -74,6 +78,7 @@ class Session:
         self._said: set[Any] = set()
         self.closed = False
         self.scheduler = scheduler
+        self.instruments: Instruments | None = None
         self.lock = self._lock = threading.RLock()
         self._done: set[Any] = set()
         self._armed: tuple[str, tuple[int, ...]] | None = None
@@ -127,6 +132,8 @@ class Session:
                 self.guarded("ending a schedule's step", self.scheduler.step_ends, self, self.step_now, number)
             self.step_now = number
             self._leave_windows_without(number)
+            if self.instruments is not None:
+                self.instruments.settle()
             self._step_totals = metrics.totals(metrics.all_states())
             self.guarded("beginning a step", self.backend.step_begin, number)
             if self.window is not None and not self.window.overdue:
@@ -307,6 +314,7 @@ class Session:
                 "phase": info.phase,
                 "window_kind": info.kind,
                 "sequence": sequence,
+                "stem": relative(info.stem, self.layout.run_dir),
                 "tools": [tool.name for tool in opened],
                 "opened": clocks(),
                 "open_ms": round((now_ns() - before) / 1e6, 3),
@@ -314,6 +322,7 @@ class Session:
             }
             trace = self.trace if self.trace in opened else None
             window = Window(info, opened, trace, emitters, now_ns(), record)
+            window.lane = Lane(window, self.trouble)
             self.windows.append(record)
             self.journal.add("window", record)
             self.window = window
@@ -330,6 +339,7 @@ class Session:
                 return
             if window.thread != threading.get_ident() and any(tool.thread == "starter" for tool in window.tools):
                 window.overdue = reason
+                self._set_hot()
             else:
                 self.close_window(reason)
 
@@ -418,8 +428,7 @@ class Session:
                 self._phase_begins(entry)
             window = self.window
             if window is not None:
-                asyncio = sys.modules.get("asyncio")
-                if entry.suspends or (asyncio is not None and asyncio._get_running_loop() is not None):
+                if entry.suspends or asyncio._get_running_loop() is not None:
                     entry.task = task_label(entry.spec, entry.suspends, self._labels.__next__)
                 entry.emit(window)
                 return entry
@@ -539,13 +548,17 @@ class Session:
                 finally:
                     self.closed = True
                     if gate.hot is self:
-                        gate.hot = None
+                        gate.hot = gate.lane = None
                 for tool in self.tools:
                     try:
                         self._add_artifacts(tool.finalise(reason))
                     except Exception as error:  # noqa: BLE001 - reported once
                         self.report(f"tool {tool.name} failed while finishing: {_text(error)}")
-                self._say_what_never_opened()
+                if self.instruments is not None:
+                    self.guarded("reporting instruments", self.instruments.report)
+                    self.guarded("undoing instruments", self.instruments.uninstall)
+                if reason != JOINED:
+                    self._say_what_never_opened()
                 if self.assignment.selected:
                     self.journal.add("target", self.describe())
             return self.summary()
@@ -656,6 +669,14 @@ class Session:
             gate.hot = self
         elif gate.hot is self:
             gate.hot = None
+        if hot or gate.hot is None:
+            window = self.window
+            alone = (
+                window is not None
+                and not window.overdue
+                and not (self._armed is not None or self._discrete_step is not None or self.scheduler is not None)
+            )
+            gate.lane = window.lane if alone and window is not None else None
 
     def metrics_of_step(self, number: int | None = None) -> Mapping[str, Mapping[str, float]]:
         """``{tag: {"seconds", "count"}}`` of one finished step; the last one when ``number`` is ``None``."""

@@ -1,0 +1,480 @@
+"""The driver's side of a run: announces steps to the selected workers, opens and closes their windows, collects what they leave.
+
+It never fails the training: what goes wrong in a worker or on the way to it is said with the worker's name, in the log and
+in the manifest (``on_error: raise`` asks for exceptions instead).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import ray
+
+from accelprof.cluster import clock, fanout, names, options
+from accelprof.cluster.ending import Ending
+from accelprof.cluster.fanout import Answer, Member
+from accelprof.cluster.timings import StepTimings, added, reduce_timings
+from accelprof.config.model import Config, Rule
+from accelprof.errors import AccelprofError, CaptureError, IncompleteError, UserError
+from accelprof.output.layout import claim_run
+from accelprof.registry import get_registry
+from accelprof.runtime.configure import CONFIG_NAME, RUN_ENV, configure
+from accelprof.runtime.identity import host_name
+from accelprof.runtime.session import Session
+from accelprof.targets import Assignment, Target
+
+log = logging.getLogger("accelprof")
+DRIVER_GROUP = "controller"
+STEPS_KEPT = 10_000
+CLOCK_TIMEOUT_S = 10.0
+
+
+class Controller:
+    """One run. See docs/ray.md.
+
+    Args:
+        config: what ``accelprof.configure`` takes: path, mapping, ``DictConfig``, ``Config``; ``None`` takes the run that
+            ``accelprof run`` started, else defaults.
+        **values: configuration keys as keywords (``steps=[2]``).
+
+    Attributes:
+        plan: what the configuration means.
+        problems: everything that was said so far.
+
+    Raises:
+        ConfigError, PluginError: the configuration is wrong; nothing was started then.
+    """
+
+    def __init__(self, config: Any = None, **values: Any) -> None:
+        self.registry = get_registry()
+        run_dir = None
+        if config is None and os.environ.get(RUN_ENV):
+            run_dir = os.environ[RUN_ENV]
+            stored = os.path.join(run_dir, CONFIG_NAME)
+            config = stored if os.path.exists(stored) else None
+        loaded = self.registry.load(config, **values)
+        self.config: Config = loaded.config
+        self.plan = self.registry.plan(self.config)
+        self.problems: list[str] = []
+        self.members: dict[Any, Member] = {}
+        self.manifest: dict[str, Any] | None = None
+        self.step_now: int | None = None
+        self.history: dict[int, dict[str, dict[str, Any]]] = {}
+        self.session: Session | None = None
+        self._lock = threading.RLock()
+        self._attached: dict[str, int] = {}
+        self._promised: dict[str, list[options.Promise]] = {}
+        self._preflight = options.Preflight()
+        self._checked = False
+        self._steps_begun = 0
+        self.run_dir: str | None = None
+        if names.records_anything(self.config) or self.config.controller is not None:
+            self.run_dir = run_dir or self._claim()
+        for note in loaded.notes:
+            if note.kind != "info":
+                log.info("accelprof: %s", note)
+        self._start_own_session()
+        atexit.register(self._at_exit)
+
+    # --- before the workers start -----------------------------------------------------------------------------------
+
+    def options(
+        self,
+        group: str,
+        *,
+        rank: int | None = None,
+        role: str | Sequence[str] | None = None,
+        replica: int | None = None,
+        world_size: int | None = None,
+        node: str | None = None,
+        has_devices: bool | None = None,
+        base: Mapping[str, Any] | None = None,
+        **ray_options: Any,
+    ) -> dict[str, Any]:
+        """What ``ActorCls.options(**...)`` takes so that this worker can be profiled as the plan says.
+
+        ``base`` and ``ray_options`` are the options you would have given anyway; they are kept, and ``runtime_env`` and
+        ``env_vars`` are merged into. A worker that is not selected, or whose tool needs no launch, gets just these.
+
+        Raises:
+            ConfigError: the launch contradicts what is in ``runtime_env`` (two profilers around one process, an
+                interpreter that cannot be kept).
+            UnavailableError: the tool does not start on the nodes where the worker may run.
+        """
+        given = {**dict(base or {}), **ray_options}
+        if has_devices is None:
+            has_devices = options.sees_devices(given, self.registry)
+        target = Target(group, _roles(role), rank, world_size, replica, node, has_devices=has_devices)
+        promise = options.Promise(target, self.plan.assign(target))
+        if promise.assignment.selected and self.run_dir is not None:
+            given = options.wrap(self.registry, promise, self.run_dir, given, self._preflight, self.report)
+        with self._lock:
+            self._promised.setdefault(group, []).append(promise)
+        return given
+
+    def attach(
+        self,
+        group: str,
+        actors: Any,
+        *,
+        role: str | Sequence[str] | None = None,
+        ranks: Sequence[int | None] | None = None,
+        replicas: Sequence[int | None] | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        """Give ``actors`` (one handle or several) their sessions, all at once.
+
+        Without ``ranks`` they get, in this order, the ranks they were given in :meth:`options`; where that was not
+        called for all of them, they are numbered on from the workers of the group that were attached before.
+        An actor that is attached again with another role has both.
+
+        Raises:
+            UserError: numbers of actors, ranks and replicas differ, or colocated roles contradict each other.
+        """
+        handles = list(actors) if isinstance(actors, (list, tuple)) else [actors]
+        for name, given in (("ranks", ranks), ("replicas", replicas)):
+            if given is not None and len(given) != len(handles):
+                raise UserError(f"attach({group!r}): {len(handles)} actors and {len(given)} {name}; give one for each")
+        with self._lock:
+            self._attached.setdefault(group, 0)
+            promises = self._take_promises(group, len(handles), ranks)
+            before = len(self.members)
+            members = [
+                self._member(group, handle, index, _roles(role), ranks, replicas, world_size, promises, len(handles))
+                for index, handle in enumerate(handles)
+            ]
+            self._attached[group] += len(self.members) - before
+            self._configure(members)
+
+    def _take_promises(
+        self, group: str, count: int, ranks: Sequence[int | None] | None
+    ) -> list[options.Promise | None]:
+        waiting = self._promised.get(group, [])
+        if ranks is None:
+            if len(waiting) < count:
+                return [None] * count
+            taken, self._promised[group] = waiting[:count], waiting[count:]
+            return [*taken]
+        found: list[options.Promise | None] = []
+        for rank in ranks:
+            promise = next((item for item in waiting if item.target.rank == rank), None)
+            if promise is not None:
+                waiting.remove(promise)
+            found.append(promise)
+        return found
+
+    def _member(
+        self,
+        group: str,
+        handle: Any,
+        index: int,
+        roles: tuple[str, ...],
+        ranks: Sequence[int | None] | None,
+        replicas: Sequence[int | None] | None,
+        world_size: int | None,
+        promises: Sequence[options.Promise | None],
+        count: int,
+    ) -> Member:
+        key, promise = fanout.identity(handle), promises[index]
+        known = self.members.get(key)
+        if known is not None and known.target.group == group:
+            target = replace(known.target, roles=tuple(dict.fromkeys((*known.target.roles, *roles))))
+            known.target, known.assignment = target, self.plan.assign(target)
+            return known
+        told = promise.target if promise is not None else Target(group)
+        rank = ranks[index] if ranks is not None else told.rank
+        if rank is None and ranks is None and (promise is None or promise.target.replica is None):
+            rank = self._attached[group] + index
+        target = replace(
+            told,
+            roles=roles or told.roles,
+            rank=rank,
+            replica=replicas[index] if replicas is not None else told.replica,
+            world_size=world_size or told.world_size or (count if self._attached[group] == 0 else None),
+        )
+        member = Member(target, self.plan.assign(target), handle, fanout.invoker(handle), promised=promise)
+        self.members[key] = member
+        return member
+
+    def _configure(self, members: Sequence[Member]) -> None:
+        config = self.config if self.run_dir is not None else self.config.model_copy(update={"enabled": False})
+        data = config.model_dump(mode="json", exclude_unset=True)
+        calls = []
+        for member in members:
+            target = member.target
+            who: dict[str, Any] = {
+                "group": target.group,
+                "role": list(target.roles),
+                "rank": target.rank,
+                "world_size": target.world_size,
+                "replica": target.replica,
+                "node": target.node,
+                "has_devices": target.has_devices,
+            }
+            calls.append((member, (data, self.run_dir, who)))
+        answered = []
+        for answer in fanout.ask_each(calls, "configure", timeout=self.config.control_timeout):
+            if not answer.ok:
+                self._said(answer, "could not be given its session")
+                continue
+            member = answer.member
+            member.facts = answer.value
+            member.since = self._steps_begun
+            target = replace(member.target, node=member.target.node or member.facts["host"])
+            member.target, member.assignment = target, self.plan.assign(target)
+            answered.append(member)
+            self._compare(member)
+        for member in answered:
+            member.clock = clock.estimate(lambda member=member: self._clock_of(member))  # type: ignore[misc]
+
+    def _compare(self, member: Member) -> None:
+        """What the worker says of itself beside what it was taken for."""
+        facts = member.facts
+        if member.assignment.selected != facts["selected"]:
+            member.assignment = replace(member.assignment, selected=facts["selected"])
+        if member.assignment.selected and facts.get("started_as") not in (None, member.label):
+            self.report(
+                f"{member.label} was started as {facts['started_as']}; give ranks= to attach so that launch and session are of one worker"
+            )
+        by_env = facts.get("rank_by_environment")
+        if by_env is not None and member.target.rank is not None and by_env != member.target.rank:
+            self.report(
+                f"{member.label}: its environment says rank {by_env}; attach(..., ranks=...) says which is meant"
+            )
+        for text in facts.get("problems", ()):
+            self.report(f"{member.label}: {text}")
+        for note in member.assignment.notes:
+            log.info("accelprof %s: %s", member.label, note)
+
+    def _clock_of(self, member: Member) -> dict[str, Any] | None:
+        [answer] = fanout.ask([member], "clock", timeout=CLOCK_TIMEOUT_S)
+        if not answer.ok:
+            self._said(answer, "its clock could not be read")
+            return None
+        told: dict[str, Any] = answer.value
+        return told
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[Controller]:
+        """One training step on all selected workers. An exception of the body reaches the caller unchanged."""
+        self.begin_step(number)
+        try:
+            yield self
+        except BaseException:
+            try:
+                self.end_step(number)
+            except AccelprofError as error:
+                log.warning("accelprof: ending step %s failed: %s", number, error)
+            raise
+        else:
+            self.end_step(number)
+
+    def begin_step(self, number: int) -> None:
+        """Announce a step to the selected workers, in parallel; returns when all have opened what they open.
+
+        Raises:
+            TypeError: ``number`` is not a whole number.
+            CaptureError: a worker failed and ``on_error`` is ``raise``.
+        """
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"begin_step: step numbers are whole numbers, got {number!r}")
+        with self._lock:
+            if self.manifest is not None:
+                return
+            if not self._checked:
+                self._check_names()
+            self.step_now = number
+            self._steps_begun += 1
+            if self.session is not None:
+                self.session.begin_step(number)
+            strangers = []
+            for answer in fanout.ask(self._selected(), "begin_step", number, timeout=self.config.control_timeout):
+                if not answer.ok:
+                    self._said(answer, "was not told that a step begins")
+                elif answer.value is False:
+                    strangers.append(answer.member)
+            if strangers:
+                self._reattach(strangers, number)
+
+    def end_step(self, number: int | None = None) -> None:
+        """The step ended; windows that hold no later step close. Harmless when none is running."""
+        with self._lock:
+            number = self.step_now if number is None else number
+            if self.manifest is not None or number is None or number != self.step_now:
+                return
+            rows: dict[str, dict[str, Any]] = {}
+            try:
+                for answer in fanout.ask(self._selected(), "end_step", number, timeout=self.config.control_timeout):
+                    if not answer.ok:
+                        self._said(answer, "was not told that the step ended")
+                    elif answer.value is not None:
+                        rows[answer.member.label] = answer.value
+            finally:
+                self.history.setdefault(number, {}).update(rows)
+                while len(self.history) > STEPS_KEPT:
+                    del self.history[next(iter(self.history))]
+                self.step_now = None
+                if self.session is not None:
+                    self.session.end_step(number)
+
+    def _selected(self) -> list[Member]:
+        return [member for member in self.members.values() if member.assignment.selected and member.facts]
+
+    def _reattach(self, members: Sequence[Member], number: int) -> None:
+        """Workers that lost their session: an actor that Ray restarted, a process that called ``reset``."""
+        for member in members:
+            self.report(
+                f"{member.label} has no session any more (was it restarted?); it gets a new one at step {number}"
+            )
+        self._configure(members)
+        for answer in fanout.ask(members, "begin_step", number, timeout=self.config.control_timeout):
+            if not answer.ok:
+                self._said(answer, "was not told that a step begins")
+
+    def _check_names(self) -> None:
+        """Once, when the first step begins: names in the configuration that none of the attached workers has."""
+        self._checked = True
+        for problem in self.plan.check_names(self._attached):
+            self.report(str(problem))
+        roles: dict[str, set[str]] = {}
+        for member in self.members.values():
+            roles.setdefault(member.target.group, set()).update(member.target.roles)
+        for problem in names.unmatched_roles(self.config, roles):
+            self.report(str(problem))
+
+    # --- what came out ----------------------------------------------------------------------------------------------
+
+    def metrics(self, reduce: str = "max", per_rank: bool = False) -> StepTimings:
+        """Timings of the last step over all attached workers: ``{tag: seconds}``; see :class:`StepTimings`.
+
+        Workers that are not selected hear no steps; theirs are what they did since the last call of this method, and
+        they count when that was within this step: call it after every step.
+
+        Raises:
+            UserError: ``reduce`` is not one of max, mean, min, sum.
+        """
+        with self._lock:
+            step = self.step_now if self.step_now is not None else next(reversed(self.history), None)
+            rows = self.history.setdefault(step, {}) if step is not None else {}
+            absent: dict[str, str] = {}
+            others = [member for member in self.members.values() if not member.assignment.selected and member.facts]
+            for answer in fanout.ask(others, "take_timings", timeout=self.config.control_timeout):
+                member = answer.member
+                if not answer.ok:
+                    absent[member.label] = answer.error
+                    self._said(answer, "its timings could not be read")
+                elif member.since is not None and member.since >= self._steps_begun - 1:
+                    rows[member.label] = added(rows.get(member.label, {}), answer.value)
+                else:
+                    absent[member.label] = (
+                        "its timings were last read before an earlier step; they count from the next call"
+                    )
+                if answer.ok:
+                    member.since = self._steps_begun
+            for member in self._selected():
+                if member.label not in rows:
+                    absent[member.label] = f"no timings of step {step} from it"
+            groups = {member.label: member.target.group for member in self.members.values()}
+            result = reduce_timings(rows, groups, step, reduce, per_rank, absent)
+            self.registry.event("accelprof_metrics", step=step, reduced=result)
+            return result
+
+    def close(self, end_workers: bool = False) -> dict[str, Any]:
+        """Close all windows, wait for reports up to ``report_timeout``, collect, and write the manifest. Idempotent.
+
+        Args:
+            end_workers: also end the attached actors in order (``__ray_terminate__``), for tools that write when their
+                process exits.
+
+        Returns:
+            The manifest. ``status`` is ``complete`` or ``incomplete``; ``undelivered`` says what was asked for and is not
+            there, ``problems`` everything worth saying. Everything is on disk when this returns.
+
+        Raises:
+            IncompleteError: something was not delivered and ``on_error`` is ``raise`` (the manifest is written all the same).
+        """
+        with self._lock:
+            if self.manifest is not None:
+                return self.manifest
+            atexit.unregister(self._at_exit)
+            if self.step_now is not None:
+                self.end_step(self.step_now)
+            if not self._checked and self.members:
+                self._check_names()
+            self.manifest = Ending(self).run(end_workers)
+            undelivered = self.manifest.get("undelivered", [])
+            if undelivered and self.config.on_error == "raise":
+                raise IncompleteError("\n".join(undelivered))
+            return self.manifest
+
+    def report(self, message: str) -> None:
+        """Say something once, in the log and in the manifest."""
+        if message not in self.problems:
+            self.problems.append(message)
+            log.warning("accelprof: %s", message)
+
+    def __enter__(self) -> Controller:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _said(self, answer: Answer, what: str) -> None:
+        text = f"{answer.member.label}: {what}: {answer.error}"
+        self.report(text)
+        if self.config.on_error == "raise" and not answer.ok:
+            raise CaptureError(text)
+
+    def _claim(self) -> str | None:
+        try:
+            return claim_run(self.config.output_dir, self.config.run, secrets.token_hex(8), host_name())
+        except OSError as error:
+            if self.config.on_error == "raise":
+                raise
+            self.report(f"the output directory {self.config.output_dir!r} cannot be made: {error}; nothing is recorded")
+            return None
+
+    def _start_own_session(self) -> None:
+        """``controller: {tool: ...}``: the driver itself is a worker of the group ``controller``."""
+        rule = self.config.controller
+        if rule is None or self.run_dir is None or not self.config.enabled:
+            return
+        own = Rule(ranks="all", tool=rule.tool, options=rule.options)
+        config = self.config.model_copy(update={"groups": {DRIVER_GROUP: (own,)}})
+        try:
+            self.session = configure(config, group=DRIVER_GROUP, rank=0, world_size=1, run_dir=self.run_dir)
+        except AccelprofError as error:
+            if self.config.on_error == "raise":
+                raise
+            self.report(f"the driver itself is not profiled: {error}")
+
+    def assignments(self) -> list[Assignment]:
+        """What the plan gave each attached worker, in order of attachment."""
+        return [member.assignment for member in self.members.values()]
+
+    def _at_exit(self) -> None:
+        if self.manifest is None:
+            if not ray.is_initialized():
+                self.report("the driver ended without Controller.close(), and Ray was shut down before")
+            else:
+                self.report("the driver ended without Controller.close()")
+            try:
+                self.close()
+            except AccelprofError as error:
+                log.warning("accelprof: %s", error)
+
+
+def _roles(role: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (role,) if isinstance(role, str) else tuple(role or ())

@@ -1,0 +1,247 @@
+"""The end of a run: sessions close, reports are awaited, files collected, and the manifest says what is there and what is not."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+import accelprof
+from accelprof.cluster import collect, fanout, names, nodes
+from accelprof.cluster.fanout import DEAD, Member
+from accelprof.cluster.timings import history_row
+from accelprof.output import manifest as manifests
+from accelprof.targets import ArtifactFile
+
+if TYPE_CHECKING:
+    from accelprof.cluster.controller import Controller
+    from accelprof.registry import Registry
+
+log = logging.getLogger("accelprof")
+Journal = Sequence[Mapping[str, Any]]
+PACKAGES = ("ray", "torch")
+
+
+class Ending:
+    """One use: ``Ending(controller).run(end_workers)``."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.ctl = controller
+        self.config, self.plan, self.registry = controller.config, controller.plan, controller.registry
+        self.members = list(controller.members.values())
+        self.undelivered: list[str] = []
+
+    def run(self, end_workers: bool) -> dict[str, Any]:
+        """Everything; returns the manifest, written when there is a run directory."""
+        self._close_sessions()
+        ended = self._end_workers() if end_workers else set()
+        own = self.ctl.session.close("controller closed") if self.ctl.session is not None else None
+        run_dir = self.ctl.run_dir
+        if run_dir is None:
+            self._names({})
+            return self._finish(self._build("", [], {}), write=False)
+        journals = self._journals(run_dir, own)
+        known = manifests.build(run_dir, version="", config={}, plan={}, journals=journals)
+        found = collect.await_reports(
+            self.registry, self.members, run_dir, known, ended, self.config.report_timeout, self._lacks
+        )
+        journals.append(found)
+        offsets = {member.key: {**member.clock, "label": member.label} for member in self.members if member.clock}
+        if self.config.collect != "none":
+            known = manifests.build(run_dir, version="", config={}, plan={}, journals=journals)
+            where = {member.facts.get("host"): member.facts.get("node_id") for member in self.members}
+            journals = collect.relocate(
+                self.config.collect, run_dir, known["artifacts"], journals, where, self.ctl.report
+            )
+        return self._finish(self._build(run_dir, journals, offsets), write=True)
+
+    # --- workers ----------------------------------------------------------------------------------------------------
+
+    def _close_sessions(self) -> None:
+        timeout = max(self.config.control_timeout, self.config.report_timeout)
+        configured = [member for member in self.members if member.facts]
+        for answer in fanout.ask(configured, "close", "controller closed", timeout=timeout):
+            if answer.ok:
+                answer.member.summary = answer.value
+            else:
+                text = f"{answer.member.label}: its session could not be closed: {answer.error}"
+                self.ctl.report(text)
+        for member in self.members:
+            if not member.facts and member.assignment.selected:
+                self._lacks(f"{member.label}: was selected and never got a session")
+
+    def _end_workers(self) -> set[str]:
+        """End the actors in order and wait until they are gone; keys of those that are."""
+        waiting: dict[Any, Member] = {}
+        ended = {member.key for member in self.members if member.state == DEAD}
+        for member in self.members:
+            if member.key in ended:
+                continue
+            try:
+                waiting[member.actor.__ray_terminate__.remote()] = member
+            except Exception as error:  # noqa: BLE001 - Ray may be gone; said with the worker's name
+                self.ctl.report(f"{member.label}: could not be ended: {type(error).__name__}: {error}")
+        if waiting:
+            done, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=self.config.control_timeout)
+            for ref in done:
+                waiting[ref].state = DEAD
+                ended.add(waiting[ref].key)
+            for ref in late:
+                self.ctl.report(f"{waiting[ref].label}: did not end within {self.config.control_timeout:g} s")
+        return ended
+
+    def _journals(self, run_dir: str, own: Mapping[str, Any] | None) -> list[Journal]:
+        journals: list[Journal] = [*manifests.read_journals(run_dir)]
+        here = nodes.own_node()
+        away = {
+            member.facts.get("node_id"): (run_dir,)
+            for member in self.members
+            if member.summary is None and member.assignment.selected and member.facts.get("node_id") not in (None, here)
+        }
+        if away and ray.is_initialized():
+            results, errors = nodes.on_each(away, nodes.journals, self.config.control_timeout)
+            for result in results.values():
+                journals.extend(result)
+            for node, error in errors.items():
+                self.ctl.report(f"journals on node {node} could not be read: {error}")
+        journals.extend(member.summary["journal"] for member in self.members if member.summary)
+        if own is not None:
+            journals.append(own["journal"])
+        return journals
+
+    # --- the manifest -----------------------------------------------------------------------------------------------
+
+    def _build(self, run_dir: str, journals: Sequence[Journal], offsets: Mapping[str, Any]) -> dict[str, Any]:
+        manifest = manifests.build(
+            run_dir,
+            version=accelprof.__version__,
+            config=self.config.model_dump(mode="json"),
+            plan=self.plan.to_dict(),
+            journals=self._marked(journals),
+            clock_offsets=offsets,
+            metrics={"steps": [history_row(step, rows) for step, rows in self.ctl.history.items()]},
+            problems=self.ctl.problems,
+        )
+        manifest["versions"] = versions(self.registry)
+        return manifest
+
+    def _marked(self, journals: Sequence[Journal]) -> list[list[Mapping[str, Any]]]:
+        """Artifacts that lie on other nodes only are marked ``remote``, with Ray's id of the node."""
+        here = nodes.own_node()
+        node_of = {member.facts.get("host"): member.facts.get("node_id") for member in self.members}
+        marked: list[list[Mapping[str, Any]]] = []
+        for journal in journals:
+            rows: list[Mapping[str, Any]] = []
+            for record in journal:
+                node = node_of.get(record.get("host"))
+                away = record.get("kind") == "artifact" and node not in (None, here) and not record.get("collected")
+                if away and not Path(record["path"]).exists():
+                    rows.append({**record, "remote": True, "node_id": node})
+                else:
+                    rows.append(record)
+            marked.append(rows)
+        return marked
+
+    def _finish(self, manifest: dict[str, Any], write: bool) -> dict[str, Any]:
+        if write:
+            self._judge(manifest)
+        manifest["problems"] = list(dict.fromkeys([*manifest["problems"], *self.ctl.problems]))
+        manifest["undelivered"] = list(dict.fromkeys(self.undelivered))
+        manifest["status"] = "incomplete" if manifest["undelivered"] else "complete"
+        for text in manifest["undelivered"]:
+            log.warning("accelprof: not delivered: %s", text)
+        if write:
+            self._write(manifest)
+        for artifact in manifest["artifacts"]:
+            fields = {key: artifact[key] for key in ("path", "tool", "bytes", "state", "reason") if key in artifact}
+            file = ArtifactFile(**fields, windows=tuple(artifact.get("windows", ())))
+            self.registry.event("accelprof_artifact", artifact=file)
+        self.registry.event("accelprof_run_end", manifest=manifest)
+        return manifest
+
+    def _write(self, manifest: dict[str, Any]) -> None:
+        run_dir = str(self.ctl.run_dir)
+        try:
+            manifests.write(run_dir, manifest)
+        except OSError as error:
+            text = f"the manifest cannot be written: {error}"
+            self.ctl.report(text)
+            manifest["problems"].append(text)
+            manifest["undelivered"].append(text)
+            manifest["status"] = "incomplete"
+            return
+        finish = getattr(importlib.import_module("accelprof.analysis"), "finish_run", None)
+        if finish is None:
+            return
+        try:
+            finish(run_dir)
+        except Exception as error:  # noqa: BLE001 - timeline and report can be made again from the files; said here
+            text = f"timeline and report could not be made: {type(error).__name__}: {error}"
+            self.ctl.report(text)
+            manifest["problems"].append(text)
+
+    def _lacks(self, text: str) -> None:
+        """Something that was asked for is not there."""
+        if text not in self.undelivered:
+            self.undelivered.append(text)
+
+    def _judge(self, manifest: Mapping[str, Any]) -> None:
+        """What was asked for and is not there, from the manifest itself."""
+        seen: dict[str, list[str]] = {}
+        for target in manifest["targets"]:
+            key = target["key"]
+            seen[key] = list(target.get("phases_seen", ()))
+            own = [window for window in manifest["windows"] if window.get("target") == key]
+            if target.get("armed") and not own:
+                said = [text for text in manifest["problems"] if text.startswith(f"{key}: armed, 0 windows opened")]
+                self._lacks(said[0] if said else f"{key}: armed, 0 windows opened; wanted: {target.get('wanted')}")
+            for window in own:
+                if window.get("closed") is None:
+                    self._lacks(f"{key}: window {window['id']} was never closed")
+                for text in window.get("errors", ()):
+                    self._lacks(f"{key}: window {window['id']}: {text}")
+                tool = target.get("tool")
+                if tool and tool not in window.get("tools", (tool,)) and tool != "trace":
+                    self._lacks(f"{key}: window {window['id']} was recorded without {tool}")
+        for artifact in manifest["artifacts"]:
+            if artifact.get("state") != "complete":
+                why = f": {artifact['reason']}" if artifact.get("reason") else ""
+                self._lacks(f"{artifact['path']} ({artifact.get('tool')}) is {artifact.get('state')}{why}")
+        self._names(seen)
+
+    def _names(self, seen: Mapping[str, Sequence[str]]) -> None:
+        """Names in the configuration that no worker had: nothing came of them."""
+        if not names.records_anything(self.config):
+            return
+        phases = sorted({phase for phases in seen.values() for phase in phases})
+        groups = {member.target.group for member in self.members}
+        roles: dict[str, set[str]] = {}
+        for member in self.members:
+            roles.setdefault(member.target.group, set()).update(member.target.roles)
+        for problem in [
+            *self.plan.check_names(groups, phases),
+            *names.unmatched_roles(self.config, roles),
+        ]:
+            self._lacks(str(problem))
+        for text in names.unmatched_ranks([member.assignment for member in self.members]):
+            log.info("accelprof: %s", text)
+        if not self.members and self.ctl.session is None and groups == set():
+            self._lacks("no worker was attached to the controller, so nothing was recorded")
+
+
+def versions(registry: Registry) -> dict[str, str]:
+    """Versions of accelprof, Python, Ray, torch and the plug-ins in use, as installed on the driver."""
+    found = {"accelprof": accelprof.__version__, "python": platform.python_version()}
+    plugins = {plugin.distribution for plugin in registry.plugins.values()} - {"", "accelprof"}
+    for package in (*PACKAGES, *sorted(plugins)):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

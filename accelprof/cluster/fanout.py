@@ -1,0 +1,171 @@
+"""Calls to many actors at once: all sent first, then awaited together; who is dead or hung is named, the others answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError
+
+from accelprof.runtime import remote
+from accelprof.targets import Assignment, Target
+
+READY, DEAD, SILENT = "ready", "dead", "silent"
+
+
+@dataclass(eq=False)
+class Member:
+    """One attached actor.
+
+    Attributes:
+        invoke: ``invoke(command, *args)`` sends a command and returns the reference of its answer.
+        state: ``ready`` | ``dead`` | ``silent`` (an earlier call has not been answered yet).
+        facts: what the worker answered when it was configured: key, host, pid, node_id, selected.
+        promised: the launch that ``options()`` made for it, if any.
+        since: the step before which the worker's timings were last read as a whole; ``None`` = unknown.
+    """
+
+    target: Target
+    assignment: Assignment
+    actor: Any
+    invoke: Callable[..., Any]
+    state: str = READY
+    facts: dict[str, Any] = field(default_factory=dict)
+    promised: Any = None
+    pending: Any = None
+    since: int | None = None
+    clock: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] | None = None
+
+    @property
+    def label(self) -> str:
+        return self.target.label
+
+    @property
+    def key(self) -> str:
+        return str(self.facts.get("key", self.label))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one member said: ``value`` when ``ok``, else ``error`` in one line."""
+
+    member: Member
+    ok: bool
+    value: Any = None
+    error: str = ""
+
+
+def invoker(actor: Any) -> Callable[..., Any]:
+    """How commands reach ``actor``: the mixin's method, else Ray's ``__ray_call__``, which works on any class."""
+    if hasattr(actor, "accelprof_call"):
+        send: Callable[..., Any] = actor.accelprof_call.remote
+        return send
+    ray_call = actor.__ray_call__.remote
+
+    def send_plain(command: str, *args: Any) -> Any:
+        return ray_call(remote.call, command, *args)
+
+    return send_plain
+
+
+def identity(actor: Any) -> Any:
+    """What tells two handles of one actor from handles of two."""
+    return actor._actor_id
+
+
+def ask(members: Iterable[Member], command: str, *args: Any, timeout: float) -> list[Answer]:
+    """Send ``command`` with the same arguments to every member that can answer; waits at most ``timeout`` seconds in all."""
+    return ask_each([(member, args) for member in members], command, timeout=timeout)
+
+
+def ask_each(calls: Sequence[tuple[Member, tuple[Any, ...]]], command: str, *, timeout: float) -> list[Answer]:
+    """As :func:`ask`, with arguments per member."""
+    answers: list[Answer] = []
+    members: list[Member] = []
+    refs: list[Any] = []
+    for member, args in calls:
+        if member.state != READY and not _again(member):
+            answers.append(Answer(member, False, error=_why_not(member)))
+            continue
+        try:
+            refs.append(member.invoke(command, *args))
+        except Exception as error:  # noqa: BLE001 - Ray may be gone, or the handle dead; said with the worker's name
+            answers.append(Answer(member, False, error=_one_line(error)))
+        else:
+            members.append(member)
+    if not refs:
+        return answers
+    try:
+        values = ray.get(refs, timeout=timeout)
+    except Exception:  # noqa: BLE001 - somebody failed; who, is found below
+        answers.extend(_one_by_one(members, refs, timeout))
+    else:
+        answers.extend(_answer(member, value) for member, value in zip(members, values, strict=True))
+    return answers
+
+
+def _one_by_one(members: Sequence[Member], refs: Sequence[Any], timeout: float) -> list[Answer]:
+    deadline = time.monotonic() + timeout
+    answers = []
+    try:
+        ready, _ = ray.wait(list(refs), num_returns=len(refs), timeout=timeout)
+    except Exception as error:  # noqa: BLE001 - Ray is gone
+        return [Answer(member, False, error=_one_line(error)) for member in members]
+    there = set(ready)
+    for member, ref in zip(members, refs, strict=True):
+        if ref not in there:
+            member.state, member.pending = SILENT, ref
+            answers.append(Answer(member, False, error=f"did not answer within {timeout:g} s (busy or hung)"))
+            continue
+        try:
+            value = ray.get(ref, timeout=max(deadline - time.monotonic(), 1.0))
+        except GetTimeoutError:
+            member.state, member.pending = SILENT, ref
+            answers.append(Answer(member, False, error=f"did not answer within {timeout:g} s (busy or hung)"))
+        except ActorUnavailableError as error:
+            answers.append(Answer(member, False, error=f"cannot be reached now: {_one_line(error)}"))
+        except ActorDiedError as error:
+            member.state = DEAD
+            answers.append(Answer(member, False, error=f"the actor is dead: {_one_line(error)}"))
+        except RayError as error:
+            answers.append(Answer(member, False, error=_one_line(error)))
+        except Exception as error:  # noqa: BLE001 - a task's own error, as Ray raises it again
+            answers.append(Answer(member, False, error=_one_line(error)))
+        else:
+            answers.append(_answer(member, value))
+    return answers
+
+
+def _answer(member: Member, value: Any) -> Answer:
+    if isinstance(value, dict) and value.get("ok"):
+        return Answer(member, True, value.get("value"))
+    error = value.get("error", "no reason given") if isinstance(value, dict) else f"answered {value!r}"
+    return Answer(member, False, error=str(error))
+
+
+def _again(member: Member) -> bool:
+    """Whether a silent member has answered its old call meanwhile, so that it may be asked again."""
+    if member.state != SILENT or member.pending is None:
+        return False
+    try:
+        ready, _ = ray.wait([member.pending], timeout=0)
+    except Exception:  # noqa: BLE001 - Ray is gone: it stays silent
+        return False
+    if not ready:
+        return False
+    member.state, member.pending = READY, None
+    return True
+
+
+def _why_not(member: Member) -> str:
+    return "the actor is dead" if member.state == DEAD else "still has not answered an earlier call; not asked again"
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[:4]) if isinstance(error, RayError) else " ".join(lines)
+    return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__

@@ -1,0 +1,74 @@
+"""Names in the configuration that no worker has: groups, roles, phases. Known only when workers are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from accelprof.config.model import Config
+from accelprof.errors import Problem, nearest
+from accelprof.numberset import NumberSet
+from accelprof.targets import Assignment, Target
+
+
+def records_anything(config: Config) -> bool:
+    """Whether any rule can open a window at all (steps or a schedule), in any worker."""
+    if not config.enabled:
+        return False
+
+    def wants(steps: Any, schedule: Any) -> bool:
+        return bool(schedule) or not (steps is None or (isinstance(steps, NumberSet) and not steps))
+
+    if config.groups is None:
+        return wants(config.steps, config.schedule)
+    return any(
+        rule.enabled
+        and wants(
+            rule.steps if "steps" in rule.model_fields_set else config.steps,
+            rule.schedule or config.schedule,
+        )
+        for rules in config.groups.values()
+        for rule in rules
+    )
+
+
+def unmatched_roles(config: Config, seen: Mapping[str, Iterable[str]]) -> list[Problem]:
+    """Role patterns that fit no role of an attached group; ``seen``: group -> roles its workers were attached with."""
+    problems = []
+    for name, rules in (config.groups or {}).items():
+        groups = [group for group in seen if group == name or fnmatchcase(group, name)]
+        roles = sorted({role for group in groups for role in seen[group]})
+        if not groups:
+            continue
+        for index, rule in enumerate(rules):
+            for pattern in rule.roles or ():
+                if not any(fnmatchcase(role, pattern) for role in roles):
+                    where = f"groups.{name}[{index}].roles" if len(rules) > 1 else f"groups.{name}.roles"
+                    problems.append(
+                        Problem(
+                            where,
+                            "no worker of this group has this role",
+                            value=pattern,
+                            allowed=", ".join(roles) or "none seen (attach(..., role=...) names them)",
+                            mend=nearest(pattern, roles),
+                        )
+                    )
+    return problems
+
+
+def unmatched_ranks(assignments: Sequence[Assignment]) -> list[str]:
+    """Groups of which nobody was selected although the configuration names them, with the ranks that were attached."""
+    by_group: dict[str, list[Assignment]] = {}
+    for assignment in assignments:
+        by_group.setdefault(assignment.target.group, []).append(assignment)
+    return [
+        f"{group}: none of its {len(rows)} workers is selected (ranks attached: {_ranks(row.target for row in rows)})"
+        for group, rows in by_group.items()
+        if not any(row.selected for row in rows)
+    ]
+
+
+def _ranks(targets: Iterable[Target]) -> str:
+    ranks = sorted({target.rank for target in targets if target.rank is not None})
+    return str(NumberSet.parse(ranks)) if ranks else "unknown"
