@@ -1,0 +1,12 @@
+"""Configurations of other systems, read as they are. Each is translated once into ours; see docs/dialects.md."""
+
+from __future__ import annotations
+
+from accelprof.config.dialect import Dialect
+from accelprof.config.dialects.rlinf import RLinfDialect
+from accelprof.config.dialects.verl import VerlDialect
+
+#: in the order in which they are asked
+BUILTIN: tuple[Dialect, ...] = (VerlDialect(), RLinfDialect())
+
+__all__ = ["BUILTIN", "RLinfDialect", "VerlDialect"]

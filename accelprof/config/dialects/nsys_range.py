@@ -1,0 +1,78 @@
+"""Options of nsys in a foreign file that contradict the windows asked for; said in that file's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accelprof.config.dialects.reading import Source
+
+RANGE, RANGE_END = "capture-range", "capture-range-end"
+#: the older name of the end, with truth values
+STOP_ALIAS = "stop-on-range-end"
+TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def own_options(
+    source: Source, path: str, options: Mapping[str, Any], windows: int | None, gated: bool
+) -> dict[str, Any]:
+    """``options`` without what the plan decides; contradictions are refused.
+
+    Args:
+        windows: how many captures each process makes, ``None`` where that is not known.
+        gated: whether windows open by step at all; otherwise the options stay as they are.
+    """
+    result = {str(key): value for key, value in options.items() if value is not None}
+    if STOP_ALIAS in result:
+        word = str(result.pop(STOP_ALIAS)).strip().lower()
+        if RANGE_END in result:
+            source.refuse(f"{path}.{STOP_ALIAS}", f"says the same as {RANGE_END}; keep one", value=word)
+        result[RANGE_END] = "stop" if word in TRUE else "none" if word in FALSE else word
+        source.note(f"{path}.{STOP_ALIAS}", "changed", f"an older name of {RANGE_END}")
+    if not gated:
+        return result
+    gate = result.pop(RANGE, None)
+    if gate is not None and gate not in ("cudaProfilerApi", "nvtx"):
+        source.refuse(
+            f"{path}.{RANGE}",
+            "the capture range is the gate that opens a window at the steps listed; with this value none could be opened",
+            value=gate,
+            allowed="cudaProfilerApi, nvtx",
+            mend="leave it out, or list no steps",
+        )
+    elif gate is not None:
+        source.note(
+            f"{path}.{RANGE}",
+            "info",
+            "each process gets the gate that works there: the profiler API with a device, an NVTX range without",
+        )
+    end = result.pop(RANGE_END, None)
+    if end is None:
+        return result
+    kind, _, number = str(end).partition(":")
+    right = f"repeat:{windows}" if windows else "repeat"
+    if kind in ("stop", "stop-shutdown") and windows != 1:
+        source.refuse(
+            f"{path}.{RANGE_END}",
+            f"{windows or 'several'} windows are asked for, and nsys would keep the first",
+            value=end,
+            allowed=right,
+            mend=f"{RANGE_END}: {right}, or leave it out",
+        )
+    elif kind == "none":
+        source.refuse(
+            f"{path}.{RANGE_END}",
+            "a capture would go on after its window has ended",
+            value=end,
+            allowed=right,
+            mend=f"{RANGE_END}: {right}, or leave it out",
+        )
+    elif number and str(windows) != number:
+        source.note(
+            f"{path}.{RANGE_END}",
+            "changed",
+            f"{end} does not fit the {windows if windows else 'unknown number of'} captures of the plan; {right} is used",
+        )
+    else:
+        source.note(f"{path}.{RANGE_END}", "info", "the plan says how many captures each process makes")
+    return result

@@ -1,0 +1,257 @@
+"""How dialects read a foreign file: by path, with types checked, interpolations resolved, and everything found wrong kept."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from accelprof.config.dialect import Note, Translation
+from accelprof.errors import ConfigError, Problem, nearest
+from accelprof.numberset import NumberSet
+
+#: what OmegaConf writes for a value that somebody must still give
+MISSING = "???"
+_ABSENT: Any = object()
+
+
+class Source:
+    """A foreign configuration: values by dotted path; problems and notes are collected and said together.
+
+    Interpolations (``${oc.select:a.b,default}``) are resolved where they are read, as Hydra would, and only there: the
+    rest of a large file may use resolvers that exist in its framework alone.
+    """
+
+    def __init__(self, mapping: Mapping[str, Any]) -> None:
+        self.mapping = mapping
+        self.problems: list[Problem] = []
+        self.notes: list[Note] = []
+        self._omega: Any = None
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """The value at ``path``, resolved; ``default`` where the file has none or ``null``."""
+        here: Any = self.mapping
+        for part in path.split("."):
+            if isinstance(here, str) and "${" in here:
+                here = self._resolve(path, here)
+            if not isinstance(here, Mapping) or part not in here:
+                return default
+            here = here[part]
+        if isinstance(here, str) and here == MISSING:
+            self.refuse(path, "must be given", value=here)
+            return default
+        if _interpolates(here):
+            here = self._resolve(path, here)
+        return default if here is None else here
+
+    def has(self, path: str) -> bool:
+        """Whether the file has a value other than ``null`` there."""
+        return self.get(path, _ABSENT) is not _ABSENT
+
+    def mapping_at(self, path: str) -> Mapping[str, Any]:
+        """The mapping at ``path``, empty where there is none; anything else is refused."""
+        value = self.get(path, {})
+        if not isinstance(value, Mapping):
+            self.refuse(path, f"a {type(value).__name__} where a mapping is expected", value=value)
+            return {}
+        return value
+
+    def flag(self, path: str, default: bool = False) -> bool:
+        """A truth value."""
+        value = self.get(path, default)
+        if not isinstance(value, bool):
+            self.refuse(path, "not a truth value", value=value, allowed="true, false")
+            return default
+        return value
+
+    def text(self, path: str, default: str | None = None) -> str | None:
+        """A text."""
+        value = self.get(path, default)
+        if value is not None and not isinstance(value, str):
+            self.refuse(path, f"a {type(value).__name__} where a text is expected", value=value)
+            return default
+        return value
+
+    def number(self, path: str, default: int | None = None, minimum: int = 0) -> int | None:
+        """A whole number, at least ``minimum``."""
+        value = self.get(path, default)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            self.refuse(path, "not a whole number in range", value=value, allowed=f"whole numbers >= {minimum}")
+            return default
+        return value
+
+    def numbers(self, path: str, minimum: int = 0) -> list[int] | None:
+        """A list of whole numbers, sorted, each once; ``None`` where absent. Texts and single numbers are refused with the mend."""
+        value = self.get(path)
+        if value is None:
+            return None
+        allowed = f"a list of whole numbers >= {minimum}, or null"
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
+            try:
+                mend = f"[{', '.join(str(number) for number in NumberSet.parse(value))}]"
+            except ValueError:
+                mend = "[0]"
+            self.refuse(
+                path, f"a {type(value).__name__} where a list is expected", value=value, allowed=allowed, mend=mend
+            )
+            return None
+        if isinstance(value, Mapping) or not isinstance(value, Iterable) or isinstance(value, bytes):
+            self.refuse(path, f"a {type(value).__name__} where a list is expected", value=value, allowed=allowed)
+            return None
+        items = list(value)
+        for item in items:
+            if isinstance(item, bool) or not isinstance(item, int) or item < minimum:
+                self.refuse(path, f"{item!r} is not a whole number >= {minimum}", value=items, allowed=allowed)
+                return None
+        return sorted(set(items))
+
+    def words(self, path: str) -> list[str] | None:
+        """A list of texts, or one text; ``None`` where absent."""
+        value = self.get(path)
+        if value is None:
+            return None
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
+            self.refuse(path, "not a name or a list of names", value=value)
+            return None
+        return list(items)
+
+    def choice(self, path: str, allowed: Sequence[str], default: str | None = None) -> str | None:
+        """One of ``allowed``; the nearest is named otherwise."""
+        value = self.get(path, default)
+        if value is None or (isinstance(value, str) and value in allowed):
+            return value
+        self.refuse(
+            path,
+            "not one of the allowed values",
+            value=value,
+            allowed=", ".join(allowed),
+            mend=nearest(str(value), allowed),
+        )
+        return default
+
+    # --- saying -----------------------------------------------------------------------------------------------------
+
+    def refuse(self, path: str, message: str, **more: Any) -> None:
+        """Keep a problem; :meth:`finish` raises all of them."""
+        problem = Problem(path, message, **more)
+        if str(problem) not in {str(known) for known in self.problems}:
+            self.problems.append(problem)
+
+    def note(self, path: str, kind: str, text: str) -> None:
+        """Say something about a key: ``dropped``, ``changed``, ``doubtful`` or ``info``."""
+        note = Note(path, kind, text)
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def check_keys(self, path: str, known: Iterable[str], hints: Mapping[str, str] | None = None) -> None:
+        """Refuse keys of the mapping at ``path`` that are not ``known``; ``hints`` says of some where they belong."""
+        known = [*known, "_target_"]
+        for key in self.mapping_at(path):
+            if key in known:
+                continue
+            hint = (hints or {}).get(key, "")
+            shown = [word for word in known if word != "_target_"]
+            self.refuse(
+                f"{path}.{key}",
+                "unknown key",
+                value=self.mapping_at(path)[key],
+                allowed=", ".join(shown),
+                mend=hint or nearest(key, shown) or "remove it",
+            )
+
+    def finish(self, draft: Draft, generation: str = "") -> Translation:
+        """The translation.
+
+        Raises:
+            ConfigError: everything that was refused.
+        """
+        if self.problems:
+            raise ConfigError(*self.problems)
+        return Translation(draft.config, tuple(self.notes), dict(draft.sources), generation)
+
+    # --- interpolations -----------------------------------------------------------------------------------------------
+
+    def _resolve(self, path: str, value: Any) -> Any:
+        try:
+            from omegaconf import OmegaConf
+            from omegaconf.errors import OmegaConfBaseException
+        except ImportError:
+            self.refuse(
+                path,
+                "interpolations are resolved with OmegaConf, which is not installed",
+                value=value if isinstance(value, str) else MISSING,
+                mend="pip install 'accelprof[omegaconf]', or give the composed file (python main.py --cfg job --resolve)",
+            )
+            return None
+        if self._omega is None:
+            self._omega = OmegaConf.create(_plain(self.mapping))
+        # Hydra registers this one when it starts; a file that is only looked at needs it all the same
+        ours = not OmegaConf.has_resolver("now")
+        if ours:
+            register = (
+                getattr(OmegaConf, "register_resolver", None) or OmegaConf.register_new_resolver
+            )  # renamed in 2.4
+            register("now", lambda pattern: datetime.datetime.now().strftime(pattern))
+        try:
+            found = OmegaConf.select(self._omega, path)
+            if OmegaConf.is_config(found):
+                return OmegaConf.to_container(found, resolve=True, throw_on_missing=False)
+            return found
+        except OmegaConfBaseException as error:
+            self.refuse(
+                path,
+                f"the interpolation cannot be resolved: {str(error).splitlines()[0]}",
+                value=value if isinstance(value, str) else "",
+                mend="give the composed file (python main.py --cfg job --resolve)",
+            )
+            return None
+        finally:
+            if ours:
+                OmegaConf.clear_resolver("now")
+
+
+class Draft:
+    """A configuration of ours as it grows, with where each key came from."""
+
+    def __init__(self) -> None:
+        self.config: dict[str, Any] = {}
+        self.sources: dict[str, str] = {}
+
+    def set(self, path: str, value: Any, source: str = "") -> None:
+        """Set ``a.b[0].c``; lists grow as needed."""
+        here: Any = self.config
+        parts = re.findall(r"[^.\[\]]+|\[\d+\]", path)
+        for part, following in zip(parts, [*parts[1:], ""], strict=True):
+            key: Any = int(part[1:-1]) if part.startswith("[") else part
+            if isinstance(key, int):
+                while len(here) <= key:
+                    here.append({})
+            if not following:
+                here[key] = value
+                break
+            here = here[key] if isinstance(key, int) else here.setdefault(key, [] if following.startswith("[") else {})
+        if source:
+            self.sources[path] = source
+
+
+def _interpolates(value: Any) -> bool:
+    if isinstance(value, str):
+        return "${" in value
+    if isinstance(value, Mapping):
+        return any(_interpolates(item) for item in value.values())
+    return isinstance(value, (list, tuple)) and any(_interpolates(item) for item in value)
+
+
+def _plain(value: Any) -> Any:
+    """What OmegaConf takes: no tuples, sets or ranges."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset, range)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,252 @@
+"""RLinf's ``cluster.profiling`` and ``cluster.tracer`` as a plan of ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from accelprof.config.dialect import Dialect, Translation
+from accelprof.config.dialects.nsys_range import own_options
+from accelprof.config.dialects.reading import Draft, Source
+
+PROFILING, TRACER = "cluster.profiling", "cluster.tracer"
+COMMON = ("backend", "enabled", "worker_groups", "steps", "output_dir")
+#: keys of each backend besides the common ones, and our tool
+BACKENDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "nsight": ("nsys", ("options", "flags")),
+    "rocprof_sys": ("rocprof_sys", ("args", "env")),
+}
+#: what ``rocprof-sys-python`` itself understands; everything else goes through its environment
+ROCPROF_PYTHON_OPTIONS = frozenset(
+    {
+        "v", "verbosity", "b", "builtin", "c", "config", "s", "setup", "F", "full-filepath", "label", "I",
+        "function-include", "E", "function-exclude", "R", "function-restrict", "MI", "module-include", "ME",
+        "module-exclude", "MR", "module-restrict", "trace-c", "a", "annotate-trace",
+    }
+)  # fmt: skip
+#: options of the sibling programs rocprof-sys-sample and -run that users bring along, and the setting that works here
+ROCPROF_MENDS = {
+    "T": "env: {ROCPROFSYS_TRACE: 'true', ROCPROFSYS_ROCM_DOMAINS: 'hip_api,hsa_api,rccl_api'}",
+    "trace": "env: {ROCPROFSYS_TRACE: 'true'}",
+    "P": "env: {ROCPROFSYS_PROFILE: 'true'}",
+    "profile": "env: {ROCPROFSYS_PROFILE: 'true'}",
+    "output-format": "env: {ROCPROFSYS_TRACE: 'true'} for Perfetto, {ROCPROFSYS_PROFILE: 'true'} for text and JSON",
+    "profile-format": "env: {ROCPROFSYS_PROFILE: 'true'}",
+    "o": "output_dir",
+    "output": "output_dir",
+    "f": "env: {ROCPROFSYS_SAMPLING_FREQ: '100'}",
+    "H": "env: {ROCPROFSYS_USE_PROCESS_SAMPLING: 'true'}",
+    "host": "env: {ROCPROFSYS_USE_PROCESS_SAMPLING: 'true'}",
+    "D": "env: {ROCPROFSYS_USE_PROCESS_SAMPLING: 'true'}",
+    "device": "env: {ROCPROFSYS_USE_PROCESS_SAMPLING: 'true'}",
+}
+
+
+class RLinfDialect(Dialect):
+    """See the module. Steps count from 0, as RLinf's ``global_step`` does."""
+
+    name: ClassVar[str] = "rlinf"
+
+    def detects(self, mapping: Mapping[str, Any]) -> bool:
+        cluster = mapping.get("cluster")
+        return isinstance(cluster, Mapping) and bool({"profiling", "tracer", "component_placement"} & cluster.keys())
+
+    def translate(self, mapping: Mapping[str, Any]) -> Translation:
+        source, draft = Source(mapping), Draft()
+        if mapping.get("defaults"):
+            source.note("defaults", "info", "this file is composed by Hydra; what its defaults add is not seen here")
+        section = source.mapping_at(PROFILING)
+        profiling = bool(section) and source.flag(f"{PROFILING}.enabled", True)
+        tracing = source.flag(f"{TRACER}.enable")
+        if section:
+            _check_keys(source)
+        if profiling:
+            _profiling(source, draft)
+        elif tracing:
+            _tracer_alone(source, draft)
+        else:
+            draft.set("enabled", False, f"{PROFILING}.enabled" if section else "")
+            source.note(
+                f"{PROFILING}.enabled" if section else PROFILING,
+                "info",
+                "nothing is wrapped and no directory is made",
+            )
+        if source.has(TRACER):
+            _tracer(source, profiling and tracing)
+        _others(source)
+        return source.finish(draft)
+
+
+def _check_keys(source: Source) -> None:
+    backend = source.choice(f"{PROFILING}.backend", list(BACKENDS))
+    own = BACKENDS[backend][1] if backend else tuple(key for _, keys in BACKENDS.values() for key in keys)
+    hints = {
+        key: f"it belongs to backend {name}; this file has backend {backend}"
+        for name, (_, keys) in BACKENDS.items()
+        for key in keys
+        if key not in own
+    }
+    source.check_keys(PROFILING, (*COMMON, *own), {**hints, "enable": "it is enabled", "groups": "it is worker_groups"})
+    if backend is None and not source.has(f"{PROFILING}.backend"):
+        source.refuse(f"{PROFILING}.backend", "must be given", allowed=", ".join(BACKENDS))
+
+
+def _profiling(source: Source, draft: Draft) -> None:
+    backend = source.choice(f"{PROFILING}.backend", list(BACKENDS))
+    steps = source.numbers(f"{PROFILING}.steps")
+    groups = source.words(f"{PROFILING}.worker_groups")
+    if not groups:
+        source.note(f"{PROFILING}.worker_groups", "doubtful", "no group is named, so nobody is profiled (as in RLinf)")
+        draft.set("enabled", False, f"{PROFILING}.worker_groups")
+    elif any(group.casefold() == "all" for group in groups):
+        draft.set("ranks", "all", f"{PROFILING}.worker_groups")
+    else:
+        draft.set("groups", {group: {"ranks": "all"} for group in groups}, f"{PROFILING}.worker_groups")
+        for group in groups:
+            draft.sources[f"groups.{group}"] = draft.sources[f"groups.{group}.ranks"] = f"{PROFILING}.worker_groups"
+    if steps is None:
+        draft.set("steps", "process", f"{PROFILING}.steps")
+        source.note(f"{PROFILING}.steps", "info", "absent: one capture for the whole life of each process")
+    elif steps:
+        draft.set("steps", steps, f"{PROFILING}.steps")
+    else:
+        source.note(
+            f"{PROFILING}.steps",
+            "changed",
+            "[] = off: nothing is wrapped (RLinf wraps, waits for a window and never opens one)",
+        )
+    draft.set("output_dir", _output_dir(source), f"{PROFILING}.output_dir")
+    if backend is None:
+        return
+    draft.set("tool", BACKENDS[backend][0], f"{PROFILING}.backend")
+    if backend == "nsight":
+        _nsight(source, draft, len(steps) if steps else None, gated=bool(steps))
+    else:
+        _rocprof(source, draft)
+
+
+def _output_dir(source: Source) -> str:
+    given = source.text(f"{PROFILING}.output_dir")
+    if given:
+        return given
+    log_path = source.text("runner.logger.log_path")
+    if log_path is None:
+        source.note(
+            f"{PROFILING}.output_dir",
+            "changed",
+            "absent, and runner.logger.log_path too: profiling (RLinf takes a temporary directory)",
+        )
+        return "profiling"
+    derived = os.path.join(log_path, source.text("runner.logger.experiment_name") or "", "profiling")
+    source.note(f"{PROFILING}.output_dir", "info", f"absent: {derived}, from runner.logger")
+    return derived
+
+
+def _nsight(source: Source, draft: Draft, windows: int | None, gated: bool) -> None:
+    options = own_options(source, f"{PROFILING}.options", source.mapping_at(f"{PROFILING}.options"), windows, gated)
+    if "o" in options and "output" in options:
+        source.refuse(f"{PROFILING}.options.output", "says the same as o; keep one", value=options["output"])
+    flags = source.words(f"{PROFILING}.flags") or []
+    for flag in flags:
+        if flag in options:
+            source.refuse(
+                f"{PROFILING}.flags", f"{flag!r} stands under options too ({options[flag]!r}); keep one", value=flags
+            )
+    if options or flags:
+        draft.set("tools.nsys", {**options, **({"flags": flags} if flags else {})}, f"{PROFILING}.options")
+
+
+def _rocprof(source: Source, draft: Draft) -> None:
+    args = source.mapping_at(f"{PROFILING}.args")
+    for name, value in args.items():
+        if str(name) not in ROCPROF_PYTHON_OPTIONS:
+            source.refuse(
+                f"{PROFILING}.args.{name}",
+                f"rocprof-sys-python has no option {'-' if len(str(name)) == 1 else '--'}{name}; "
+                "what it records is chosen through its environment",
+                value=value,
+                allowed="verbosity, builtin, config, setup, full-filepath, label, function-include, module-include, "
+                "annotate-trace and their like",
+                mend=ROCPROF_MENDS.get(str(name), "env: {ROCPROFSYS_...: ...}"),
+            )
+    env = {str(name): str(value) for name, value in source.mapping_at(f"{PROFILING}.env").items()}
+    options: dict[str, Any] = {}
+    if args:
+        options["args"] = {str(name): value for name, value in args.items()}
+    if env:
+        options["env"] = env
+    if options:
+        draft.set("tools.rocprof_sys", options, PROFILING)
+
+
+def _tracer(source: Source, with_profiling: bool) -> None:
+    source.check_keys(TRACER, ("enable", "output_file"), {"enabled": "it is enable"})
+    if with_profiling:
+        source.note(f"{TRACER}.enable", "changed", "the timeline is recorded in each window, not over the whole run")
+    if source.has(f"{TRACER}.output_file"):
+        source.note(
+            f"{TRACER}.output_file", "changed", "each process and window has a file of its own, none is appended to"
+        )
+
+
+def _tracer_alone(source: Source, draft: Draft) -> None:
+    """The tracer without a profiler: the timeline of every worker over its whole life."""
+    draft.set("tool", None)
+    draft.set("timeline", True, f"{TRACER}.enable")
+    draft.set("steps", "process", f"{TRACER}.enable")
+    draft.set("ranks", "all", f"{TRACER}.enable")
+    given = source.text(f"{TRACER}.output_file")
+    log_path = source.text("runner.logger.log_path")
+    if given:
+        directory = os.path.dirname(given) or "."
+    elif log_path is not None:
+        directory = os.path.join(log_path, source.text("runner.logger.experiment_name") or "", "trace")
+    else:
+        directory = "trace"
+    draft.set("output_dir", directory, f"{TRACER}.output_file")
+
+
+def _others(source: Source) -> None:
+    if source.get("actor.megatron.use_profiler") is True:
+        source.note(
+            "actor.megatron.use_profiler",
+            "info",
+            "RLinf's own torch profiler around Megatron; left to RLinf. Do not let both record one window",
+        )
+    if source.has("rollout.vllm.torch_profiler_dir"):
+        source.note("rollout.vllm.torch_profiler_dir", "info", "vLLM's own profiler; left to RLinf")
+
+
+#: labels that RLinf's own workers give their phases (0.3.0 and the guide), for reports: label -> what it covers
+PHASES: dict[str, str] = {
+    "actor/compute_adv": "advantages and returns of a received batch",
+    "actor/recv_traj": "receiving trajectories from the environment or rollout workers",
+    "actor/sync_model_to_rollout": "sending new weights to the rollout workers",
+    "compute_bootstrap_rewards": "rewards with bootstrapped values",
+    "compute_image_rewards": "rewards from images",
+    "compute_rewards": "rewards of a batch",
+    "construct_rollout_batch": "putting a training batch together",
+    "drain_received_trajectories": "taking what has arrived from the channel",
+    "env/bootstrap_step": "the first step of an episode",
+    "env/send_rollout_trajectories": "sending trajectories to the actor",
+    "env_interact_step": "one step of the environments",
+    "forward_actor": "forward pass of the policy (SAC)",
+    "forward_alpha": "loss of the entropy coefficient (SAC)",
+    "forward_critic": "forward pass of the critic (SAC)",
+    "generate_one_epoch": "one epoch of generation in a rollout worker",
+    "get_reward_model_output": "the reward model's forward pass",
+    "interact": "environment and policy taking turns",
+    "predict": "actions for a batch of observations",
+    "prepare_micro_batches": "splitting a batch",
+    "remove_below": "dropping what is too old from the replay buffer",
+    "rollout/generate": "generating responses or trajectories",
+    "rollout/poll_weight_sync": "asking whether new weights are there",
+    "rollout/request_weight_sync": "asking for new weights",
+    "run_eval": "evaluation",
+    "run_interact_once": "one round of interaction",
+    "run_training": "the update of a worker",
+    "sample": "drawing from the replay buffer",
+    "update_one_epoch": "one epoch of updates",
+    "wait_for_rollout_store_ready": "waiting for the store of rollouts",
+}

@@ -1,0 +1,317 @@
+"""verl's profiling configuration, in all four of its generations, as a plan of ours.
+
+The generation is recognised by its keys. A key's meaning is the one of that generation's code; where its guide says
+something else, a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from accelprof.config.dialect import Dialect, Translation
+from accelprof.config.dialects import verl_keys as keys
+from accelprof.config.dialects.reading import Draft, Source
+from accelprof.config.dialects.verl_early import translate_early
+from accelprof.config.dialects.verl_roles import ROLES, Role, add_rules, agree, captures, nsys_tool
+from accelprof.config.dialects.verl_tools import token_window, tool_options, update_schedule
+
+#: tools that verl's inference servers can drive
+AGENT_LOOP_TOOLS = ("torch", "npu")
+
+
+class VerlDialect(Dialect):
+    """See the module.
+
+    Args:
+        rollout_ranks: how ``ranks`` of an agent-loop rollout are meant: ``replica``, ``global``, or ``auto`` (replicas
+            in generation c, global ranks in d, as the code of each does). ``global_profiler.rollout_ranks`` in the file
+            says the same and wins.
+    """
+
+    name: ClassVar[str] = "verl"
+
+    def __init__(self, rollout_ranks: str = "auto") -> None:
+        self.rollout_ranks = rollout_ranks
+
+    def detects(self, mapping: Mapping[str, Any]) -> bool:
+        trainer = mapping.get("trainer")
+        if isinstance(trainer, Mapping) and any(key in trainer for key in (*keys.TRAINER_AB, "profile_interval")):
+            return True
+        return "global_profiler" in mapping or "actor_rollout_ref" in mapping
+
+    def translate(self, mapping: Mapping[str, Any]) -> Translation:
+        source, draft = Source(mapping), Draft()
+        generation, foreign = keys.generation_of(mapping)
+        for sign in foreign:
+            _refuse_foreign(source, sign, generation)
+        if mapping.get("defaults"):
+            source.note("defaults", "info", "this file is composed by Hydra; what its defaults add is not seen here")
+        if source.has("ray_kwargs.timeline_json_file"):
+            source.note("ray_kwargs.timeline_json_file", "info", "Ray's own timeline; left to verl")
+        if generation in "ab":
+            translate_early(source, draft, generation)
+        else:
+            _translate_late(source, draft, generation, self.rollout_ranks)
+        return source.finish(draft, generation)
+
+
+def _refuse_foreign(source: Source, sign: keys.Sign, generation: str) -> None:
+    role, _, key = sign.path.rpartition(".")
+    newer = {
+        "trainer.profile_steps": "global_profiler.steps",
+        "trainer.worker_nsight_options": "global_profiler.global_tool_config.nsys.worker_nsight_options",
+        "trainer.controller_nsight_options": "global_profiler.global_tool_config.nsys.controller_nsight_options",
+    }.get(sign.path, "")
+    if key in keys.ROLE_A:
+        name = keys.ROLE_A[key]
+        newer = f"{role}.{'profiler.tool_config.<tool>.discrete' if generation in 'cd' and key == 'profile_discrete' else name}"
+    elif key == "discrete":
+        newer = f"{role}.tool_config.<tool>.discrete"
+    elif generation == "a" and ".profiler." in sign.path:
+        newer = f"{role.rpartition('.')[0]}.profile_{'ranks_all' if key == 'all_ranks' else key}"
+    belongs = " and ".join(f"{letter} ({keys.WHEN[letter]})" for letter in sign.generation)
+    source.refuse(
+        sign.path,
+        f"belongs to generation {belongs}, and this file is generation {generation} ({keys.WHEN[generation]})",
+        value=sign.value if not isinstance(sign.value, Mapping) else dict(sign.value),
+        mend=newer or "keep the keys of one generation",
+    )
+
+
+# --- (c) and (d) ------------------------------------------------------------------------------------------------------
+
+
+def _translate_late(source: Source, draft: Draft, generation: str, rollout_ranks: str) -> None:
+    late = generation == "d"
+    source.check_keys(
+        "global_profiler",
+        (*keys.GLOBAL_C, *(keys.GLOBAL_D if late else ()), keys.ROLLOUT_RANKS),
+        keys.HINTS_GLOBAL,
+    )
+    shared = source.mapping_at("global_profiler.global_tool_config")
+    source.check_keys("global_profiler.global_tool_config", keys.TOOLS)
+    for name in shared:
+        if name in keys.TOOLS and isinstance(shared[name], Mapping):
+            source.check_keys(f"global_profiler.global_tool_config.{name}", keys.GLOBAL_TOOL_KEYS[name])
+    tool = source.choice("global_profiler.tool", keys.TOOLS, source.choice("profiler.tool", keys.TOOLS))
+    steps, where = source.numbers("global_profiler.steps"), "global_profiler.steps"
+    if source.has("trainer.profile_interval"):
+        steps, where = _interval(source), "trainer.profile_interval"
+    merge = source.flag("global_profiler.profile_continuous_steps")
+    roles = [role for name in ROLES if (role := _late_role(source, name, tool, late)) is not None]
+    if source.has("profiler"):
+        roles.append(_sft_role(source, tool, late))
+    _follow_actor(source, roles)
+    agent_loop = source.get("actor_rollout_ref.rollout.mode", "async" if late else "sync") == "async"
+    rollout = next((role for role in roles if role.name == "rollout"), None)
+    if rollout is not None and agent_loop:
+        _agent_loop(source, roles, rollout, late, rollout_ranks)
+    workers = [role for role in roles if role.enabled and role.name in keys.HYBRID and role.replicas is None]
+    agree(source, workers, "they share one process")
+    for role in roles:
+        if merge and role.enabled and role.discrete:
+            source.refuse(
+                "global_profiler.profile_continuous_steps",
+                f"adjacent steps cannot share a capture while {role.discrete_path} makes one per phase",
+                value=True,
+                mend=f"{role.discrete_path}: false, or profile_continuous_steps: false",
+            )
+    if not steps:
+        source.note(where, "info", "null and [] = off: nothing is wrapped and nothing opens")
+    add_rules(draft, roles, steps, where, tool)
+    if merge:
+        draft.set("merge_steps", True, "global_profiler.profile_continuous_steps")
+    save_path = source.text("global_profiler.save_path", source.text("profiler.save_path", "outputs/profile"))
+    draft.set("output_dir", save_path or "outputs/profile", "global_profiler.save_path")
+    draft.set("tool", None if tool in keys.NOT_PROFILERS else tool, "global_profiler.tool")
+    if tool is None and steps:
+        source.note("global_profiler.tool", "info", "null: verl profiles nothing, whatever the roles say")
+        draft.set("enabled", False, "global_profiler.tool")
+    elif tool in keys.NOT_PROFILERS:
+        _leave_to_verl(source, "global_profiler.tool", str(tool))
+    uses_nsys = any(role.enabled and (role.tool or tool) == "nsys" for role in roles)
+    if uses_nsys and steps:
+        discrete = any(role.discrete for role in roles if role.enabled and (role.tool or tool) == "nsys")
+        nsys_tool(
+            source,
+            draft,
+            "global_profiler.global_tool_config.nsys",
+            None if discrete else captures(steps, merge),
+            controller=tool == "nsys",
+        )
+    for key, text in (
+        ("relocate_results", "files lie under output_dir from the start, so none has to be moved"),
+        ("finish_hook_cmd", "is run by verl, also with accelprof.compat.install('verl')"),
+    ):
+        if source.get(f"global_profiler.{key}"):
+            source.note(f"global_profiler.{key}", "info" if key == "relocate_results" else "dropped", text)
+
+
+def _interval(source: Source) -> list[int] | None:
+    """``[first, last]`` of an SFT run; ``[-1, -1]`` is off."""
+    value = source.get("trainer.profile_interval")
+    if isinstance(value, (list, tuple)) and len(value) == 2 and all(type(item) is int for item in value):
+        first, last = value
+        if 0 <= first <= last:
+            return list(range(first, last + 1))
+        if first < 0 and last < 0:
+            return None
+    source.refuse(
+        "trainer.profile_interval",
+        "not a first and a last step",
+        value=value,
+        allowed="[first, last] with first <= last, or [-1, -1] for off",
+    )
+    return None
+
+
+def _late_role(source: Source, name: str, global_tool: str | None, late: bool) -> Role | None:
+    path = next((path for path in keys.ROLE_PATHS[name] if source.mapping_at(f"{path}.profiler")), None)
+    return None if path is None else _profiler_section(source, name, f"{path}.profiler", global_tool, late)
+
+
+def _sft_role(source: Source, global_tool: str | None, late: bool) -> Role:
+    return _profiler_section(source, "sft", "profiler", global_tool, late)
+
+
+def _profiler_section(source: Source, name: str, path: str, global_tool: str | None, late: bool) -> Role:
+    source.check_keys(path, (*keys.ROLE_C, *(keys.ROLE_D if late else ())), keys.HINTS_ROLE)
+    tool = source.choice(f"{path}.tool", keys.TOOLS, global_tool)
+    enabled = source.flag(f"{path}.enable")
+    everybody, ranks = source.flag(f"{path}.all_ranks"), source.numbers(f"{path}.ranks")
+    configs = source.mapping_at(f"{path}.tool_config")
+    source.check_keys(f"{path}.tool_config", keys.TOOLS)
+    for known in configs:
+        if known in keys.TOOLS and isinstance(configs[known], Mapping):
+            own = keys.TOOL_KEYS_C.get(known, ()) + (keys.TOOL_KEYS_D.get(known, ()) if late else ())
+            source.check_keys(f"{path}.tool_config.{known}", own)
+    discrete_path = f"{path}.tool_config.{tool}.discrete"
+    if tool == "nsys" and not source.has(discrete_path):
+        discrete_path = "global_profiler.global_tool_config.nsys.discrete"
+    role = Role(
+        name,
+        path,
+        enabled=enabled,
+        ranks="all" if everybody else ranks or [0],
+        tool=tool,
+        discrete=source.flag(discrete_path) if tool in ("nsys", "npu", "torch") else False,
+        ranks_path=f"{path}.all_ranks" if everybody else f"{path}.ranks",
+        discrete_path=discrete_path,
+        enable_path=f"{path}.enable",
+    )
+    if tool in keys.NOT_PROFILERS:
+        if enabled:
+            _leave_to_verl(source, f"{path}.tool", str(tool))
+        role.enabled, role.tool = False, None
+    elif tool is not None and enabled:
+        role.options = tool_options(source, f"{path}.tool_config.{tool}", tool, late)
+        if tool == "torch":
+            role.schedule = update_schedule(source, f"{path}.tool_config.torch.schedule", role.discrete)
+    if enabled and not everybody and not ranks:
+        source.note(
+            f"{path}.ranks",
+            "doubtful" if source.get(f"{path}.ranks") is not None else "info",
+            "empty with enable: rank 0 is profiled, as verl's code does (its guide says: no data)",
+        )
+    own_path, shared_path = source.get(f"{path}.save_path"), source.get("global_profiler.save_path")
+    if enabled and own_path and shared_path and own_path != shared_path:
+        source.note(f"{path}.save_path", "dropped", f"one output directory for all roles: {shared_path}")
+    return role
+
+
+def _leave_to_verl(source: Source, path: str, tool: str) -> None:
+    source.note(path, "dropped", f"{tool} is no profiler and stays with verl: {keys.NOT_PROFILERS[tool]}")
+
+
+def _follow_actor(source: Source, roles: list[Role]) -> None:
+    by_name = {role.name: role for role in roles}
+    actor = by_name.get("actor")
+    if actor is None:
+        return
+    rollout = by_name.get("rollout")
+    if rollout is None or not source.has(rollout.enable_path):
+        if rollout is not None:
+            roles.remove(rollout)
+        path = "actor_rollout_ref.rollout.profiler"
+        follower = Role(**{**vars(actor), "name": "rollout", "options": dict(actor.options), "schedule": None})
+        if rollout is not None and source.has(rollout.ranks_path):
+            follower.ranks, follower.ranks_path = rollout.ranks, rollout.ranks_path
+        roles.insert(1, follower)
+        if actor.enabled:
+            source.note(f"{path}.enable", "info", "absent: the rollout follows the actor")
+    ref = by_name.get("ref")
+    if actor.enabled and (ref is None or not ref.enabled):
+        source.note(
+            "actor_rollout_ref.ref.profiler.enable",
+            "doubtful",
+            "the reference model is not profiled unless it says so (verl's guide claims that it follows the actor)",
+        )
+
+
+def _agent_loop(source: Source, roles: list[Role], rollout: Role, late: bool, rollout_ranks: str) -> None:
+    """The rollout runs in inference servers, processes of their own, whose number is a replica's."""
+    path = "actor_rollout_ref.rollout.profiler"
+    rollout.replicas = "all"
+    actor = next((role for role in roles if role.name == "actor"), None)
+    follows = actor is not None and (rollout.enabled, rollout.discrete) == (actor.enabled, actor.discrete)
+    if rollout.enabled and rollout.tool is not None and rollout.tool not in AGENT_LOOP_TOOLS:
+        source.note(
+            f"{path}.tool",
+            "dropped",
+            f"verl's inference servers are profiled with {' or '.join(AGENT_LOOP_TOOLS)} only, not {rollout.tool}",
+        )
+        rollout.enabled = False
+    elif rollout.enabled and not rollout.discrete:
+        key = f"{path}.tool_config.{rollout.tool}.discrete"
+        if follows:
+            source.note(key, "dropped", "an agent-loop rollout is profiled only with discrete: true, so it is not")
+            rollout.enabled = False
+        else:
+            source.refuse(
+                key,
+                "an agent-loop rollout is profiled per phase only",
+                value=False,
+                mend=f"{key}: true",
+                allowed="true",
+            )
+    if not rollout.enabled:
+        return
+    if rollout.tool in AGENT_LOOP_TOOLS:
+        window = token_window(source, f"{path}.tool_config.{rollout.tool}")
+        if window is not None:
+            rollout.schedule = window
+    if rollout.ranks == "all":
+        return
+    meaning = source.choice(f"global_profiler.{keys.ROLLOUT_RANKS}", ("global", "replica"), None)
+    if meaning is None:
+        meaning = rollout_ranks if rollout_ranks != "auto" else "global" if late else "replica"
+    size = _replica_size(source)
+    replicas = sorted({rank // size for rank in rollout.ranks}) if meaning == "global" else list(rollout.ranks)
+    count = _replica_count(source, size)
+    outside = [number for number in replicas if count is not None and number >= count]
+    if outside:
+        source.note(
+            rollout.ranks_path, "doubtful", f"{outside} out of range: there are {count} replicas of {size} devices each"
+        )
+    rollout.replicas = [number for number in replicas if number not in outside]
+    rollout.ranks = "all"
+    source.note(
+        rollout.ranks_path,
+        "info",
+        f"of an agent-loop rollout, read as {meaning} ranks: replicas {rollout.replicas} "
+        f"(global_profiler.{keys.ROLLOUT_RANKS}: {'replica' if meaning == 'global' else 'global'} reads them the other way)",
+    )
+
+
+def _replica_size(source: Source) -> int:
+    path = "actor_rollout_ref.rollout"
+    size = 1
+    for key in ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size"):
+        size *= source.number(f"{path}.{key}", 1, 1) or 1
+    return size
+
+
+def _replica_count(source: Source, size: int) -> int | None:
+    nodes, devices = source.number("trainer.nnodes"), source.number("trainer.n_gpus_per_node")
+    return None if not nodes or not devices else nodes * devices // size

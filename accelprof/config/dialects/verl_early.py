@@ -1,0 +1,83 @@
+"""Generations (a) and (b) of verl's profiling configuration: steps under ``trainer``, selections in or under each role."""
+
+from __future__ import annotations
+
+from accelprof.config.dialects import verl_keys as keys
+from accelprof.config.dialects.reading import Draft, Source
+from accelprof.config.dialects.verl_roles import ROLES, Role, add_rules, agree, nsys_tool
+
+
+def translate_early(source: Source, draft: Draft, generation: str) -> None:
+    """Fill ``draft`` from a file of generation ``a`` or ``b``."""
+    steps = source.numbers("trainer.profile_steps")
+    on_npu = source.get("trainer.device") == "npu"
+    roles = [role for name in ROLES if (role := _early_role(source, name, generation)) is not None]
+    active = [role for role in roles if role.enabled]
+    agree(source, active, "all components that are profiled must agree")
+    discrete = bool(active and active[0].discrete)
+    if not steps:
+        source.note("trainer.profile_steps", "info", "null and [] = off: nothing is wrapped and nothing opens")
+    elif not on_npu:
+        nsys_tool(source, draft, "trainer", None if discrete else len(steps))
+    add_rules(draft, roles, steps, "trainer.profile_steps")
+    draft.set("tool", "npu" if on_npu else "nsys", "trainer.device" if on_npu else "")
+    if on_npu:
+        _early_npu(source, draft)
+
+
+def _early_role(source: Source, name: str, generation: str) -> Role | None:
+    for path in keys.ROLE_PATHS[name]:
+        section = source.mapping_at(path)
+        if not section:
+            continue
+        if generation == "a":
+            words = {new.rpartition(".")[2]: f"{path}.{old}" for old, new in keys.ROLE_A.items()}
+            known = any(source.has(word) for word in words.values()) or any(old in section for old in keys.ROLE_A)
+        else:
+            words = {word: f"{path}.profiler.{word}" for word in keys.ROLE_B}
+            known = "profiler" in section
+            source.check_keys(f"{path}.profiler", keys.ROLE_B, keys.HINTS_ROLE_B)
+        if not known:
+            continue
+        everybody, ranks = source.flag(words["all_ranks"]), source.numbers(words["ranks"])
+        if generation == "a" and ranks is None and not everybody and "profile_ranks" in section:
+            source.note(
+                words["ranks"],
+                "doubtful",
+                "null = no ranks, as the guide's text says; the comment in the guide's example says all ranks",
+            )
+        elif not ranks and not everybody:
+            source.note(words["ranks"], "info", f"no ranks are given, so {name} is not profiled")
+        return Role(
+            name,
+            path,
+            enabled=everybody or bool(ranks),
+            ranks="all" if everybody else ranks or None,
+            tool=None,
+            discrete=source.flag(words["discrete"]),
+            ranks_path=words["all_ranks"] if everybody else words["ranks"],
+            discrete_path=words["discrete"],
+            enable_path=words["all_ranks"] if everybody else words["ranks"],
+        )
+    return None
+
+
+def _early_npu(source: Source, draft: Draft) -> None:
+    path = "trainer.npu_profile.options"
+    known = ("save_path", "roles", "level", "with_memory", "record_shapes", "with_npu", "with_cpu", "with_module",
+             "with_stack", "analysis")  # fmt: skip
+    source.check_keys(path, known)
+    parts = {"npu": ("with_npu", True), "cpu": ("with_cpu", True), "memory": ("with_memory", False),
+             "shapes": ("record_shapes", False), "module": ("with_module", False), "stack": ("with_stack", False)}  # fmt: skip
+    contents = [word for word, (key, default) in parts.items() if source.flag(f"{path}.{key}", default)]
+    options = {
+        "contents": contents,
+        "level": source.choice(f"{path}.level", keys.NPU_LEVELS, "level0"),
+        "analysis": source.flag(f"{path}.analysis", True),
+    }
+    draft.set("tools.npu", options, path)
+    draft.set("output_dir", source.text(f"{path}.save_path", "./profiler_data"), f"{path}.save_path")
+    roles = source.words(f"{path}.roles")
+    if roles and roles != ["all"]:
+        draft.set("phases", roles, f"{path}.roles")
+        source.note(f"{path}.roles", "changed", "the phases that may open a window of their own (discrete)")

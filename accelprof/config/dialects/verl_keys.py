@@ -1,0 +1,171 @@
+"""The keys of verl's four generations as data: what each is called, and which generation it belongs to.
+
+(a) mid-2025 draft · (b) v0.4.1-v0.5 · (c) v0.6-v0.7 · (d) 0.9 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+WHEN = {"a": "mid-2025 draft", "b": "v0.4.1-v0.5", "c": "v0.6-v0.7", "d": "0.9"}
+
+#: where the roles stand in the file, by role; the first path is the one to recommend
+ROLE_PATHS: dict[str, tuple[str, ...]] = {
+    "actor": ("actor_rollout_ref.actor",),
+    "rollout": ("actor_rollout_ref.rollout",),
+    "ref": ("actor_rollout_ref.ref",),
+    "critic": ("critic", "actor_rollout_ref.critic"),
+    "reward_model": ("reward_model", "actor_rollout_ref.rm"),
+}
+HYBRID = ("actor", "rollout", "ref")
+HYBRID_GROUP = "actor_rollout_ref"
+
+TOOLS = ("nsys", "npu", "torch", "torch_memory", "precision_debugger")
+#: tools of verl that record no performance data; they stay with verl
+NOT_PROFILERS = {"precision_debugger": "msprobe's precision debugger compares numbers and profiles nothing"}
+
+NPU_CONTENTS = ("npu", "cpu", "memory", "shapes", "module", "stack")
+NPU_LEVELS = ("level_none", "level0", "level1", "level2")
+TORCH_CONTENTS = ("cuda", "cpu", "memory", "shapes", "stack")
+
+#: keys under `trainer` that are about profiling
+TRAINER_AB = ("profile_steps", "controller_nsight_options", "worker_nsight_options", "npu_profile")
+#: keys that stand in a role itself (a), and what became of them
+ROLE_A = {
+    "profile_ranks": "profiler.ranks",
+    "profile_ranks_all": "profiler.all_ranks",
+    "profile_discrete": "profiler.discrete",
+}
+ROLE_B = ("discrete", "all_ranks", "ranks")
+#: keys under a role's `profiler` in (c); those of (d) in addition
+ROLE_C = ("tool", "enable", "all_ranks", "ranks", "save_path", "tool_config", "global_tool_config")
+ROLE_D = ("relocate_results", "finish_hook_cmd", "finish_hook_all_ranks", "finish_hook_ranks")
+GLOBAL_C = ("tool", "steps", "profile_continuous_steps", "save_path", "global_tool_config")
+GLOBAL_D = ROLE_D
+#: our own addition: how the ranks of an agent-loop rollout are meant
+ROLLOUT_RANKS = "rollout_ranks"
+
+TOOL_KEYS_C: dict[str, tuple[str, ...]] = {
+    "nsys": ("discrete", "name"),
+    "npu": ("contents", "level", "analysis", "discrete", "name"),
+    "torch": ("contents", "discrete", "step_start", "step_end", "name"),
+    "torch_memory": ("trace_alloc_max_entries", "stack_depth", "name"),
+}
+TOOL_KEYS_D: dict[str, tuple[str, ...]] = {
+    "npu": ("profile_token_start", "profile_token_end"),
+    "torch": ("profile_token_start", "profile_token_end", "schedule"),
+    "torch_memory": ("memory_snapshot_num_steps",),
+    "precision_debugger": ("config_path", "steps", "stages", "strict", "name"),
+}
+GLOBAL_TOOL_KEYS: dict[str, tuple[str, ...]] = {
+    "nsys": ("discrete", "controller_nsight_options", "worker_nsight_options", "name"),
+    "npu": (*TOOL_KEYS_C["npu"], *TOOL_KEYS_D["npu"]),
+    "torch": (*TOOL_KEYS_C["torch"], *TOOL_KEYS_D["torch"]),
+    "torch_memory": (
+        *TOOL_KEYS_C["torch_memory"], *TOOL_KEYS_D["torch_memory"], "context", "stacks", "kw_args",
+    ),
+    "precision_debugger": TOOL_KEYS_D["precision_debugger"],
+}  # fmt: skip
+SCHEDULE_KEYS = ("skip_first", "wait", "warmup", "active", "repeat", "name")
+
+#: where a misplaced key belongs
+HINTS_GLOBAL = {
+    "discrete": "it is global_profiler.global_tool_config.nsys.discrete (the guide's global_profiler.discrete does not exist)",
+    "enable": "say it for a role: actor_rollout_ref.actor.profiler.enable",
+    "ranks": "say it for a role: actor_rollout_ref.actor.profiler.ranks",
+    "all_ranks": "say it for a role: actor_rollout_ref.actor.profiler.all_ranks",
+    "profile_steps": "it is global_profiler.steps",
+    "tool_config": "it is global_profiler.global_tool_config, or tool_config under a role's profiler",
+}
+HINTS_ROLE = {
+    "steps": "it is global_profiler.steps (the guide's profiler.steps does not exist)",
+    "discrete": "it belongs to generation b (v0.4.1-v0.5); from v0.6 on it is tool_config.<tool>.discrete",
+    "contents": "it is tool_config.<tool>.contents",
+    "level": "it is tool_config.npu.level",
+    "schedule": "it is tool_config.torch.schedule",
+}
+HINTS_ROLE_B = {
+    "enable": "it belongs to generation c (v0.6-v0.7); in generation b a role is on when ranks or all_ranks is given",
+    "tool_config": "it belongs to generation c (v0.6-v0.7), beside global_profiler",
+    "tool": "it belongs to generation c (v0.6-v0.7), beside global_profiler",
+}
+
+
+class Sign(NamedTuple):
+    """A key of one generation that the file holds with a value."""
+
+    path: str
+    generation: str
+    value: Any
+
+
+def signs(mapping: Mapping[str, Any]) -> Iterator[Sign]:
+    """Every key of the file that only one generation (or that one and later ones) has; ``null`` counts as absent."""
+    trainer = _sub(mapping, "trainer")
+    for key in TRAINER_AB:
+        if trainer.get(key) is not None:
+            yield Sign(f"trainer.{key}", "ab", trainer[key])
+    if isinstance(mapping.get("global_profiler"), Mapping):
+        yield Sign("global_profiler", "cd", mapping["global_profiler"])
+        for key in GLOBAL_D:
+            if _sub(mapping, "global_profiler").get(key) is not None:
+                yield Sign(f"global_profiler.{key}", "d", key)
+    if trainer.get("profile_interval") is not None:
+        yield Sign("trainer.profile_interval", "cd", trainer["profile_interval"])
+    yield from _late_signs("profiler", _sub(mapping, "profiler"))
+    for paths in ROLE_PATHS.values():
+        for path in paths:
+            yield from _role_signs(path, _sub(mapping, path))
+
+
+def _role_signs(path: str, section: Mapping[str, Any]) -> Iterator[Sign]:
+    for key in ROLE_A:
+        if section.get(key) is not None:
+            yield Sign(f"{path}.{key}", "a", section[key])
+    profiler = _sub(section, "profiler")
+    if profiler.get("discrete") is not None:
+        yield Sign(f"{path}.profiler.discrete", "b", profiler["discrete"])
+    yield from _late_signs(f"{path}.profiler", profiler)
+
+
+def _late_signs(path: str, profiler: Mapping[str, Any]) -> Iterator[Sign]:
+    for key in ("enable", "tool", "tool_config"):
+        if profiler.get(key) is not None:
+            yield Sign(f"{path}.{key}", "cd", profiler[key])
+    for key in ROLE_D:
+        if profiler.get(key) is not None:
+            yield Sign(f"{path}.{key}", "d", profiler[key])
+    for tool, keys in TOOL_KEYS_D.items():
+        options = _sub(profiler, f"tool_config.{tool}")
+        for key in keys:
+            if options.get(key) is not None:
+                yield Sign(f"{path}.tool_config.{tool}.{key}", "d", options[key])
+
+
+def _sub(mapping: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    here: Any = mapping
+    for part in path.split("."):
+        here = here.get(part) if isinstance(here, Mapping) else None
+    return here if isinstance(here, Mapping) else {}
+
+
+def generation_of(mapping: Mapping[str, Any]) -> tuple[str, list[Sign]]:
+    """The generation, and the signs of other ones that stand beside it.
+
+    ``d`` where a key of it is there, else ``c`` where ``global_profiler`` or a role's ``enable`` is, else ``a`` or ``b``.
+    """
+    found = list(signs(mapping))
+    kinds = {sign.generation for sign in found}
+    if kinds & {"cd", "d"}:
+        generation = "d" if "d" in kinds else "c"
+    elif "a" in kinds and "b" not in kinds:
+        generation = "a"
+    else:
+        generation = "b"
+    return generation, [sign for sign in found if generation not in sign.generation and not _harmless(sign, generation)]
+
+
+def _harmless(sign: Sign, generation: str) -> bool:
+    """Leftovers that say nothing: a file v0.6 and later still ship, and keys of (c) that (d) still has."""
+    return sign.path == "trainer.npu_profile" or (generation == "d" and "c" in sign.generation)

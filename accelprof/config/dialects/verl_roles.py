@@ -1,0 +1,89 @@
+"""What one role of a verl file asks for, and how roles become rules of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from accelprof.config.dialects import verl_keys as keys
+from accelprof.config.dialects.nsys_range import own_options
+from accelprof.config.dialects.reading import Draft, Source
+
+#: the files' roles in the order in which they are looked at
+ROLES = tuple(keys.ROLE_PATHS)
+
+
+@dataclass
+class Role:
+    """What one role asks for. ``ranks``: ``all``, a list, or ``None`` for nobody; paths are those of the source."""
+
+    name: str
+    path: str
+    enabled: bool
+    ranks: Any
+    tool: str | None
+    discrete: bool = False
+    ranks_path: str = ""
+    discrete_path: str = ""
+    enable_path: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    schedule: dict[str, Any] | None = None
+    replicas: Any = None
+
+
+def agree(source: Source, roles: list[Role], why: str) -> None:
+    """Refuse roles whose ``discrete`` differs, naming both keys."""
+    for other in roles[1:]:
+        if other.discrete != roles[0].discrete:
+            source.refuse(
+                other.discrete_path,
+                f"contradicts {roles[0].discrete_path} ({roles[0].discrete}); {why}",
+                value=other.discrete,
+                mend=f"give both the same value: {roles[0].discrete_path} and {other.discrete_path}",
+            )
+
+
+def captures(steps: list[int], merge: bool) -> int:
+    """How many captures these sorted steps make; ``merge``: adjacent ones share a capture."""
+    if not merge:
+        return len(steps)
+    return sum(1 for step in steps if step - 1 not in steps)
+
+
+def nsys_tool(source: Source, draft: Draft, path: str, windows: int | None, controller: bool = True) -> None:
+    """``tools.nsys`` and ``controller`` from the two option blocks under ``path``."""
+    workers = source.mapping_at(f"{path}.worker_nsight_options")
+    options = own_options(source, f"{path}.worker_nsight_options", workers, windows, gated=True)
+    if options:
+        draft.set("tools.nsys", options, f"{path}.worker_nsight_options")
+    driver = {name: value for name, value in source.mapping_at(f"{path}.controller_nsight_options").items() if value}
+    if driver and controller:
+        draft.set("controller", {"tool": "nsys", "options": driver}, f"{path}.controller_nsight_options")
+
+
+def add_rules(
+    draft: Draft, roles: list[Role], steps: list[int] | None, steps_path: str, global_tool: str | None = None
+) -> None:
+    """Steps, and a rule for each role: the hybrid worker\'s roles share a group, the others have their own."""
+    if steps:
+        draft.set("steps", steps, steps_path)
+    draft.set("groups", {})
+    for role in roles:
+        group = keys.HYBRID_GROUP if role.name in keys.HYBRID and role.replicas is None else role.name
+        index = len(draft.config["groups"].get(group, []))
+        where = f"groups.{group}[{index}]"
+        draft.set(f"{where}.roles", [role.name], role.path)
+        if not role.enabled:
+            draft.set(f"{where}.enabled", False, role.enable_path)
+            continue
+        draft.set(f"{where}.ranks", role.ranks, role.ranks_path)
+        if role.replicas is not None:
+            draft.set(f"{where}.replicas", role.replicas, role.ranks_path)
+        if role.discrete:
+            draft.set(f"{where}.discrete", True, role.discrete_path)
+        if role.tool is not None and role.tool != global_tool:
+            draft.set(f"{where}.tool", role.tool, f"{role.path}.tool")
+        if role.options:
+            draft.set(f"{where}.options", role.options, f"{role.path}.tool_config.{role.tool}")
+        if role.schedule is not None:
+            draft.set(f"{where}.schedule", [role.schedule], f"{role.path}.tool_config.{role.tool}")
