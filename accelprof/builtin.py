@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from accelprof.backend import Backend
 from accelprof.config.dialect import Dialect
 from accelprof.hookspecs import hookimpl
@@ -29,3 +31,10 @@ def accelprof_dialects() -> list[Dialect]:
     from accelprof.config.dialects import BUILTIN
 
     return list(BUILTIN)
+
+
+@hookimpl
+def accelprof_presets() -> dict[str, Any]:
+    from accelprof.presets import BUILTIN
+
+    return BUILTIN

@@ -23,6 +23,7 @@ from accelprof.config.load import Loaded, load_config, problems_of
 from accelprof.config.model import Config
 from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest
 from accelprof.plan import Plan, make_plan
+from accelprof.presets import check as check_presets
 from accelprof.targets import Assignment, Target
 from accelprof.tool import Tool
 
@@ -418,7 +419,7 @@ class Registry:
         Raises:
             ConfigError: an unknown tool, an option refused, or options that contradict the plan.
         """
-        problems = []
+        problems = check_presets(config, self.presets()) if config.presets else []
         for name in (*config.tools, *_tools_named(config)):
             try:
                 self.make_tool(name, config.tools.get(name))
