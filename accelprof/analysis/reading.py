@@ -1,0 +1,67 @@
+"""``read_any``: a file of whatever tool as spans. Registered tools are asked first, Chrome traces are read anyway."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from accelprof.analysis.chrome import read_chrome
+from accelprof.errors import AccelprofError, ReadError
+from accelprof.registry import get_registry
+from accelprof.spans import Trace
+
+GZIP = b"\x1f\x8b"
+UTF8_MARK = b"\xef\xbb\xbf"
+
+
+def read_any(path: str | os.PathLike[str], tool: str | None = None) -> Trace:
+    """Read one file; ``tool`` (from a manifest) is asked before the others.
+
+    Raises:
+        ReadError: the file is not there, empty, or no tool can read it; the message names the tools that were asked.
+    """
+    path = os.fspath(path)
+    if not os.path.exists(path):
+        raise ReadError(path, "no such file")
+    problems: list[str] = []
+    name = reader_of(path, tool, problems)
+    if name is not None:
+        try:
+            trace = get_registry().make_tool(name).read(path)
+        except AccelprofError:
+            raise
+        except NotImplementedError as error:
+            raise ReadError(path, str(error)) from None
+        except Exception as error:
+            raise ReadError(path, f"the reader of tool {name!r} failed: {type(error).__name__}: {error}") from error
+    elif looks_like_chrome(path):
+        trace = read_chrome(path, tool or "chrome")
+    else:
+        asked = ", ".join(get_registry().tool_names())
+        raise ReadError(path, f"no registered tool reads this file (asked: {asked}), and it is no Chrome trace")
+    trace.problems.extend(problems)
+    return trace
+
+
+def reader_of(path: str, tool: str | None, problems: list[str]) -> str | None:
+    """Name of the registered tool that reads ``path``, if any; a ``can_read`` that raises is named in ``problems``."""
+    registry = get_registry()
+    names: Iterable[str] = registry.tool_names()
+    if tool is not None and tool in names:
+        names = [tool, *(name for name in names if name != tool)]
+    for name in names:
+        try:
+            if registry.tool_class(name).can_read(path):
+                return name
+        except Exception as error:  # noqa: BLE001 - a plug-in's fault is named, and the other readers are asked
+            problems.append(f"tool {name!r} could not say whether it reads {path}: {type(error).__name__}: {error}")
+    return None
+
+
+def looks_like_chrome(path: str) -> bool:
+    """By content: gzip, or text that begins as JSON does. Empty files are left to the reader, which names them."""
+    if os.path.isdir(path):
+        return False
+    with open(path, "rb") as file:
+        head = file.read(256)
+    return not head or head.startswith(GZIP) or head.removeprefix(UTF8_MARK).lstrip()[:1] in (b"{", b"[")
