@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from accelprof.runtime.session import Session
+    from accelprof.runtime.window import Lane
 
 
 class Gate:
-    """See the module. ``session`` is the current session whether or not anything is open."""
+    """See the module. ``session`` is the current session whether or not anything is open.
 
-    __slots__ = ("hot", "session")
+    ``lane`` is set while a window is open and nothing else has to be looked at: plain calls then emit and record
+    without asking the session.
+    """
+
+    __slots__ = ("hot", "lane", "session")
 
     def __init__(self) -> None:
         self.hot: Session | None = None
+        self.lane: Lane | None = None
         self.session: Session | None = None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
+from _thread import get_ident
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, ClassVar, NamedTuple, TypeVar, overload
@@ -19,6 +19,8 @@ from accelprof.runtime.compiled import hide, keep_out
 from accelprof.runtime.gate import gate, wrapper_globals
 from accelprof.runtime.metrics import State, process_state
 
+#: value of ``accelprof.spans.Kind.PHASE``; that module is not imported here because training code loads this one
+PHASE = "phase"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -263,7 +265,47 @@ def _make_state(instance: Any, spec: PhaseSpec, wrapper: Any) -> State:
 
 
 def open_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """A call while something is hot: a window is open, armed, or a phase may open one."""
+    """A call while a window is open and nothing else is to be looked at; what is not plain goes to :func:`hot_call`."""
+    lane = gate.lane
+    if lane is None or lane.running_loop() is not None:
+        return hot_call(_st, _spec, _fn, args, kwargs)
+    try:
+        buffer = _st.pop()
+    except IndexError:
+        return hot_call(_st, _spec, _fn, args, kwargs)
+    bound = lane.bounds.get(id(_spec)) or lane.bind(_spec)
+    pairs, number = bound
+    try:
+        for push, _ in pairs:
+            push()  # what it returns says nothing: some tools answer -1 although they took the range
+    except Exception as error:  # noqa: BLE001 - reported once; the user's function runs all the same
+        pairs = ()
+        lane.trouble("beginning a range", error)
+    clock = wrapper_globals["_accelprof_clock"]
+    start = clock()
+    try:
+        return _fn(*args, **kwargs)
+    finally:
+        end = clock()
+        buffer.append(end - start)
+        _st.append(buffer)
+        try:
+            for _, pop in pairs:
+                pop()
+        except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
+            lane.trouble("ending a range", error)
+        spans = lane.spans
+        if spans is not None and gate.lane is lane and len(spans) < lane.room:
+            # numbers and texts only: the garbage collector then never looks at these rows again
+            spans.append((number, PHASE, start, end, get_ident(), "", None, False))
+        else:
+            lane.left(_spec, start, end)
+        if len(buffer) > metrics.FOLD_AT:
+            _st.fold()
+
+
+def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, args: Any, kwargs: Any) -> Any:
+    """A call while something is hot: armed, a phase may open a window, an event loop runs, or the tag is running already."""
     hot = gate.hot
     try:
         buffer = _st.pop()
@@ -340,7 +382,7 @@ def state_in(frame: FrameType) -> State | None:
         return (
             found.get("_accelprof_st") if found.get("_accelprof_buf") is not None or "_accelprof_t0" in found else None
         )
-    if code is _OPEN_CODE:
+    if code in _OPEN_CODES:
         found = frame.f_locals
         return found.get("_st") if "start" in found and not found.get("nested") else None
     return None
@@ -353,7 +395,7 @@ def phases_on_stacks() -> list[tuple[PhaseSpec, int, int]]:
         here: FrameType | None = frame
         while here is not None:
             code = here.f_code
-            if code in sync_codes or code is _OPEN_CODE:
+            if code in sync_codes or code in _OPEN_CODES:
                 found = here.f_locals
                 spec = found.get("_accelprof_spec") or found.get("_spec")
                 start = found.get("_accelprof_t0", found.get("start"))
@@ -370,7 +412,7 @@ def phases_on_stacks() -> list[tuple[PhaseSpec, int, int]]:
     return running
 
 
-_OPEN_CODE = open_call.__code__
+_OPEN_CODES = (open_call.__code__, hot_call.__code__)
 
 
 class Run:
@@ -393,7 +435,7 @@ class Run:
         self.done = False
         self.entry: Any = None
         self.events: Any = None
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
         if self.nested:
             return
         _running.add(self.key)
@@ -453,7 +495,7 @@ def _task_or_thread() -> int:
         task = asyncio.current_task()
         if task is not None:
             return id(task)
-    return threading.get_ident()
+    return get_ident()
 
 
 def drive(generator: Any, state: State, spec: PhaseSpec) -> Any:
@@ -533,6 +575,7 @@ def can_be_suspended(frame: FrameType) -> bool:
 
 hide(
     open_call.__code__,
+    hot_call.__code__,
     device_call.__code__,
     Run.__init__.__code__,
     Run.finish.__code__,

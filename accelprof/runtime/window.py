@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof.backend import NO_RANGE, BoundRange, Emitter, RangeSpec
+from accelprof.runtime.gate import gate
 from accelprof.runtime.timer import PhaseSpec
 from accelprof.spans import Kind
 from accelprof.targets import WindowInfo
@@ -18,12 +19,52 @@ if TYPE_CHECKING:
     from accelprof.runtime.session import Session
     from accelprof.tools.trace import TraceTool
 
+Pairs = tuple[tuple[Callable[[], Any], Callable[[], Any]], ...]
 Bound = tuple[tuple[BoundRange, ...], tuple[BoundRange, ...]]
 
 
 def clocks() -> dict[str, int]:
     """This moment on the node's epoch clock and on its monotonic one, in ns."""
     return {"epoch_ns": time.time_ns(), "monotonic_ns": time.perf_counter_ns()}
+
+
+class Lane:
+    """What a plain timed call needs while a window is open, resolved beforehand; see ``accelprof.runtime.timer.open_call``.
+
+    Attributes:
+        bounds: ``id`` of a decorator's phase -> (its ``(push, pop)`` pairs, its number in the timeline).
+        spans: where the timeline's spans go, ``None`` without one; ``room``: how many it takes.
+        running_loop: answers the event loop that runs on this thread, or ``None``.
+    """
+
+    __slots__ = ("_kept", "_window", "bounds", "room", "running_loop", "spans", "trouble")
+
+    def __init__(self, window: Window, trouble: Callable[[str, Exception], None]) -> None:
+        self._window, self.trouble = window, trouble
+        self.bounds: dict[int, tuple[Pairs, int]] = {}
+        self._kept: list[PhaseSpec] = []  # an id is only good while its object lives
+        self.spans = None if window.trace is None else window.trace.spans
+        self.room = 0 if window.trace is None else window.trace.options.max_spans
+        self.running_loop = asyncio._get_running_loop
+
+    def bind(self, spec: PhaseSpec) -> tuple[Pairs, int]:
+        """Resolve a phase's first call in this window; a vendor that fails at it is reported and gets no range."""
+        self._kept.append(spec)
+        pairs: Pairs = ()
+        try:
+            pushers, _ = self._window.bounds.get(spec) or self._window.bind(spec)
+            pairs = tuple((bound.push, bound.pop) for bound in pushers)
+        except Exception as error:  # noqa: BLE001 - reported once; the user's function runs all the same
+            self.trouble("resolving a range", error)
+        trace = self._window.trace
+        bound = self.bounds[id(spec)] = pairs, 0 if trace is None else trace.number(spec)
+        return bound
+
+    def left(self, spec: PhaseSpec, start: int, end: int) -> None:
+        """A call ended that could not be recorded directly: no timeline, no room left, or the window closed meanwhile."""
+        hot = gate.hot
+        if hot is not None:
+            hot.ended_inside(spec, start, end)
 
 
 class Window:
@@ -33,6 +74,7 @@ class Window:
         "bounds",
         "emitters",
         "info",
+        "lane",
         "native",
         "opened",
         "opened_at",
@@ -59,6 +101,7 @@ class Window:
         self.record = record
         self.thread = threading.get_ident()
         self.owner: Entry | None = None
+        self.lane: Lane | None = None
         #: why this window must close as soon as its own thread comes by; empty = it may stay
         self.overdue = ""
 
@@ -152,8 +195,7 @@ class Entry:
 
 def task_label(spec: PhaseSpec, suspends: bool, counter: Callable[[], int]) -> str:
     """Name of the asyncio task that runs here, a label of its own for a generator, empty for plain code on a thread."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
+    if asyncio._get_running_loop() is not None:
         task = asyncio.current_task()
         if task is not None:
             return str(task.get_name())

@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from accelprof.testing.sessions import Captured, capture
     from accelprof.testing.clock import FakeClock
     from accelprof.testing.conformance import BackendConformance, ToolConformance
     from accelprof.testing.recording import Call, RecordingBackend, RecordingTool
+    from accelprof.testing.sessions import Captured, capture
 
 __all__ = [
     "BackendConformance",

@@ -5,16 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from accelprof.backend import Backend, Probe, RangeSpec
+from accelprof.backend import Backend, BoundRange, Probe, RangeSpec
 from accelprof.targets import ArtifactFile, WindowInfo
 from accelprof.tool import Tool
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call: its name, the label or step it was about, the thread, and the handle of start/end."""
 
     name: str
@@ -42,6 +40,9 @@ class RecordingBackend(Backend):
 
     def _note(self, name: str, what: Any = None, handle: Any = None) -> None:
         self.calls.append(Call(name, what, threading.get_ident(), handle))
+        self._fail(name)
+
+    def _fail(self, name: str) -> None:
         if name in self.failing:
             raise RuntimeError(f"{name} was told to fail")
 
@@ -63,6 +64,25 @@ class RecordingBackend(Backend):
 
     def end(self, spec: RangeSpec, handle: Any) -> None:
         self._note("end", spec.label, handle)
+
+    def bind(self, spec: RangeSpec) -> BoundRange:
+        if type(self).push is not RecordingBackend.push or type(self).pop is not RecordingBackend.pop:
+            return super().bind(spec)  # a subclass changed what they do
+        append, failing, label, ident = self.calls.append, self.failing, spec.label, threading.get_ident
+
+        def push() -> Any:
+            append(Call("push", label, ident()))
+            if failing:
+                self._fail("push")
+            return self.push_returns
+
+        def pop() -> Any:
+            append(Call("pop", label, ident()))
+            if failing:
+                self._fail("pop")
+            return self.push_returns
+
+        return BoundRange(push, pop, lambda: self.start(spec), lambda handle: self.end(spec, handle))
 
     def mark(self, spec: RangeSpec) -> None:
         self._note("mark", spec.label)

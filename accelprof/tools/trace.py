@@ -42,12 +42,13 @@ class TraceTool(Tool):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        self._spans: list[tuple[Any, ...]] = []
+        self.spans: list[tuple[Any, ...]] = []
         self._marks: list[tuple[Any, ...]] = []
-        self._names: dict[int, str] = {}
+        self._specs: list[PhaseSpec] = []
+        self._numbers: dict[PhaseSpec, int] = {}
         self._opened = 0
-        self._epoch_offset = 0
         self.span_count = 0
+        self._epoch_offset = 0
         self.dropped = 0
 
     def gate(self, target: Target) -> str:
@@ -57,10 +58,18 @@ class TraceTool(Tool):
         return _NOWHERE
 
     def open(self, window: WindowInfo) -> None:
-        self._spans, self._marks, self._names = [], [], {}
-        self.span_count = self.dropped = 0
+        self.spans, self._marks, self._specs, self._numbers = [], [], [], {}
+        self.dropped = 0
         self._epoch_offset = epoch_offset()
         self._opened = now_ns()
+
+    def number(self, spec: PhaseSpec) -> int:
+        """The number under which rows of ``spans`` name a phase."""
+        number = self._numbers.get(spec)
+        if number is None:
+            number = self._numbers.setdefault(spec, len(self._specs))
+            self._specs.append(spec)
+        return number
 
     def add(
         self,
@@ -74,11 +83,12 @@ class TraceTool(Tool):
         in_progress: bool,
     ) -> None:
         """One span; times on the timers' clock."""
-        if self.span_count >= self.options.max_spans:
+        if len(self.spans) >= self.options.max_spans:
             self.dropped += 1
             return
-        self.span_count += 1
-        self._spans.append((spec, kind, start, end, thread or threading.get_ident(), task, own, in_progress))
+        self.spans.append(
+            (self.number(spec), kind.value, start, end, thread or threading.get_ident(), task, own, in_progress)
+        )
 
     def add_mark(self, spec: PhaseSpec, at: int, thread: int) -> None:
         """One instant."""
@@ -95,6 +105,7 @@ class TraceTool(Tool):
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
         path = window.stem + SUFFIX
         closed = now_ns()
+        self.span_count = len(self.spans)
         temporary = path + ".part"
         try:
             with gzip.open(temporary, "wt", encoding="utf-8", compresslevel=3) as file:
@@ -105,14 +116,14 @@ class TraceTool(Tool):
                 os.unlink(temporary)
             raise
         finally:
-            self._spans, self._marks = [], []
+            self.spans, self._marks = [], []
         return [ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))]
 
     def _lines(self, window: WindowInfo, closed: int) -> Iterator[str]:
         context = self.context
         target = context.target if context is not None else Target("unknown")
         pid = os.getpid()
-        rows = _Rows(self._spans, self._marks)
+        rows = _Rows(self.spans, self._marks)
         facts = {
             "format": FORMAT_VERSION,
             "group": target.group,
@@ -134,7 +145,8 @@ class TraceTool(Tool):
         note = {"steps": list(window.steps), "phase": window.phase, "dropped": self.dropped}
         label = f"window {window.sequence}" + (f" (dropped {self.dropped})" if self.dropped else "")
         yield ",\n" + self._event(label, "window", self._opened, closed, pid, rows.window, note)
-        for spec, kind, start, end, thread, task, own, in_progress in self._spans:
+        for number, kind, start, end, thread, task, own, in_progress in self.spans:
+            spec = self._specs[number]
             args: dict[str, Any] = {
                 key: value
                 for key, value in (
@@ -151,7 +163,7 @@ class TraceTool(Tool):
                 args["in_progress"] = True
             yield ",\n" + self._event(
                 spec.tag,
-                kind.value,
+                kind,
                 max(start, self._opened) if in_progress else start,
                 end,
                 pid,

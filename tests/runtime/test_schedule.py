@@ -369,7 +369,7 @@ def test_a_tool_that_fails_to_start_does_not_stop_the_loop():
     ) as run:
         Rollout().generate(3)
         assert run.session.windows == []
-        assert any("tool failing failed opening window" in text for text in run.session.problems)
+        assert any("tool failing failed opening a window" in text for text in run.session.problems)
 
 
 @pytest.mark.torch

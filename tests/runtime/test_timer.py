@@ -257,6 +257,7 @@ def test_kinds_signature_and_attributes_stay():
 
 def test_static_class_and_property_methods(actor):
     """Static and class methods count for the process, a property for its instance."""
+    accelprof.reset()
     assert actor.static(1) == 1
     assert Actor.static_inside(2) == 2
     assert Actor.static_inside(actor) is actor

@@ -289,7 +289,7 @@ def test_the_users_exception_and_the_next_window():
 def test_a_failing_backend_never_reaches_the_user(failing):
     """A backend that raises anywhere is reported once, with the rest of the run as ever."""
     with capture(steps=[1, 2]) as run:
-        run.backend.failing = {failing}
+        run.backend.failing.add(failing)
         actor = Actor()
         announce(run.session, range(4), lambda step: actor.update())
         run.session.close()
@@ -302,10 +302,10 @@ def test_a_failing_backend_never_reaches_the_user(failing):
 def test_a_failed_start_leaves_closed_and_the_next_window_is_tried():
     """A start that fails half-way means no stop and no ranges; the next window is profiled normally."""
     with capture(steps=[1, 2], timeline=False) as run:
-        run.backend.failing = {"capture_start"}
+        run.backend.failing.add("capture_start")
         announce(run.session, [1], lambda step: Actor().update())
         assert run.backend.names("capture_stop", "push") == []
-        run.backend.failing = set()
+        run.backend.failing.clear()
         announce(run.session, [2], lambda step: Actor().update())
         assert opened(run) == [[2]]
         assert run.backend.names("capture_start", "capture_stop") == ["capture_start", "capture_start", "capture_stop"]
@@ -314,7 +314,7 @@ def test_a_failed_start_leaves_closed_and_the_next_window_is_tried():
 def test_a_tool_that_keeps_failing_is_turned_off():
     """After three failures in a row the tool is off in this process, and that is said once."""
     with capture(steps="0-9", timeline=False) as run:
-        run.backend.failing = {"capture_start"}
+        run.backend.failing.add("capture_start")
         announce(run.session, range(10))
         assert run.backend.count("capture_start") == 3
         assert sum("is off in this process" in text for text in run.session.problems) == 1
@@ -323,7 +323,7 @@ def test_a_tool_that_keeps_failing_is_turned_off():
 def test_on_error_raise():
     """``on_error: raise`` turns a tool's failure into an exception of ours."""
     with capture(steps=[1], timeline=False, on_error="raise") as run:
-        run.backend.failing = {"capture_start"}
+        run.backend.failing.add("capture_start")
         with pytest.raises(CaptureError, match="capture_start"):
             run.session.begin_step(1)
 
