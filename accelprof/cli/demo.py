@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from accelprof.errors import UserError
+from accelprof.errors import IncompleteError, UserError
 
 if TYPE_CHECKING:
     from accelprof.demo.run import DemoResult
@@ -59,6 +59,9 @@ def demo(
         click.echo(json.dumps(_outcome(result), indent=2))
     else:
         _show(result)
+    undelivered = result.manifest.get("undelivered", [])
+    if undelivered:
+        raise IncompleteError("\n".join(undelivered))
 
 
 @contextmanager
@@ -105,7 +108,7 @@ def _show(result: DemoResult) -> None:
         f"Reward by step: {rewards}; right answers {before:.0%} before, {after:.0%} after; {result.seconds:.0f} s."
     )
     for problem in result.manifest["problems"]:
-        console.print(f"[yellow]{problem}[/yellow]")
+        console.print(problem, style="yellow", markup=False)
     if result.run_dir is None:
         return
     directory = os.path.relpath(result.run_dir)

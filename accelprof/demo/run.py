@@ -51,20 +51,23 @@ class Training:
 
     def __init__(self, settings: DemoSettings, controller: Controller) -> None:
         self.settings, self.controller = settings, controller
-        self.actors = self._start("ActorGroup", ActorWorker, settings.actors, settings.actors)
-        self.rollouts = self._start("RolloutGroup", RolloutWorker, settings.rollouts)
-        self.references = self._start("RefGroup", ReferenceWorker, 1)
+        self.actors = self._start("ActorGroup", "actor", ActorWorker, settings.actors, settings.actors)
+        self.rollouts = self._start("RolloutGroup", "rollout", RolloutWorker, settings.rollouts)
+        self.references = self._start("RefGroup", "ref", ReferenceWorker, 1)
 
-    def _start(self, group: str, worker: type[Any], count: int, *args: Any) -> list[Any]:
-        # No logical CPUs: the loop must start on one core as well as on two.
-        remote = ray.remote(num_cpus=0)(worker)
-        return [
-            remote.options(**self.controller.options(group, rank=rank)).remote(self.settings, rank, *args)
-            for rank in range(count)
-        ]
+    def _start(self, group: str, role: str, worker: type[Any], count: int, *args: Any) -> list[Any]:
+        remote = ray.remote(worker)
+        workers = []
+        for rank in range(count):
+            # No logical CPUs: the loop must start on one core as well as on two.
+            options = self.controller.options(group, rank=rank, role=role, world_size=count, num_cpus=0)
+            workers.append(remote.options(**options).remote(self.settings, rank, *args))
+        return workers
 
     def prepare(self) -> float:
         """Attach, connect the actor ranks, warm up, and hand the weights to everyone; returns the accuracy then."""
+        everyone = [*self.actors, *self.rollouts, *self.references]
+        ray.get([worker.__ray_ready__.remote() for worker in everyone], timeout=START_TIMEOUT_S)
         with tempfile.TemporaryDirectory(prefix="accelprof-demo-") as meeting_place:
             store = os.path.join(meeting_place, "store")
             ray.get([actor.join.remote(store) for actor in self.actors], timeout=START_TIMEOUT_S)
