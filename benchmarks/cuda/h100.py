@@ -1,0 +1,450 @@
+"""What must hold on a machine with NVIDIA GPUs, tried with plain processes under the nsys that is found there.
+
+    python benchmarks/cuda/h100.py --output result.json            # one GPU
+    python benchmarks/cuda/h100.py --output result.json --gpus 2   # rank 1 of two selected, with NCCL between them
+
+Needs torch, nvtx and Nsight Systems. Prints one JSON object: machine, versions, a truth value per check, and numbers.
+Ends with status 1 when a check does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from accelprof_cuda import installation, reader, vendor
+
+from accelprof.launch.command import assemble
+from accelprof.output.layout import Layout
+from accelprof.registry import get_registry
+from accelprof.spans import DEVICE_WORK, Kind, Span, Trace, union_ns
+from accelprof.targets import Target
+
+HERE = Path(__file__).parent
+TIMEOUT_S = 170
+ALL = "step by step,merged,discrete,range gate,whole process,fewer,without torch,torch windows,overhead"
+
+
+@dataclass
+class Run:
+    """What one process left."""
+
+    directory: Path
+    left: dict[str, Any]
+    seconds: float
+    output: str
+    returncode: int
+
+    @property
+    def reports(self) -> list[Path]:
+        return sorted(self.directory.glob("*.nsys-rep"))
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [
+            row for row in self.left.get("summary", {}).get("journal", []) if row["kind"] == "window" and row["closed"]
+        ]
+
+    def costs(self) -> dict[str, list[float]]:
+        return {
+            "open_ms": [row["open_ms"] for row in self.records],
+            "close_ms": [row["close_ms"] for row in self.records],
+        }
+
+
+@dataclass
+class Result:
+    checks: dict[str, bool] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    troubles: list[str] = field(default_factory=list)
+
+    def check(self, name: str, holds: bool, detail: Any = None) -> None:
+        self.checks[name] = bool(holds)
+        if not holds:
+            self.troubles.append(f"{name}: {detail}")
+
+
+def run_worker(
+    place: Path,
+    config: dict[str, Any],
+    nsys: str,
+    rank: int = 0,
+    world: int = 1,
+    has_devices: bool | None = True,
+    **options: Any,
+) -> Callable[[], Run]:
+    """Start one worker as the plan says; the returned call waits for it."""
+    registry = get_registry()
+    config = {"tool": "nsys", **config}
+    if config["tool"] == "nsys":
+        config["tools"] = {"nsys": {"nsys": nsys, **config.get("tools", {})}}
+    target = Target("ActorGroup", (), rank, world, has_devices=has_devices, interpreter=(sys.executable,))
+    row = registry.plan(registry.load(config).config).assign(target)
+    directory = Layout(str(place)).target_dir(target)
+    argv = list(target.interpreter)
+    if row.selected and row.tool:
+        argv = assemble(registry.make_tool(row.tool, row.options).launch(row, directory), target.interpreter)
+    argv += [str(HERE / "gpu_worker.py"), json.dumps(config), str(place), json.dumps(options)]
+    env = {
+        **os.environ,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29511",
+    }
+    if world > 1:
+        env["CUDA_VISIBLE_DEVICES"] = str(rank)
+    began = time.monotonic()
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=place, env=env
+    )
+
+    def wait() -> Run:
+        try:
+            output, _ = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output = f"no end after {TIMEOUT_S} s\n" + process.communicate()[0]
+        left = place / f"left-{rank}.json"
+        told = json.loads(left.read_text()) if left.exists() else {}
+        return Run(Path(directory), told, round(time.monotonic() - began, 2), output, process.returncode)
+
+    return wait
+
+
+def named(spans: Iterable[Span], word: str) -> int:
+    return sum(word in span.name for span in spans if span.kind is Kind.KERNEL)
+
+
+def steps_in(trace: Trace) -> list[int]:
+    return sorted({span.args["payload"] for span in trace.of_kind(Kind.PHASE) if "payload" in span.args})
+
+
+def inside(trace: Trace, phase: str) -> dict[str, Any]:
+    """Device work launched by ``phase``'s thread while it ran: kernels, busy time (union), and the phase's own wall time."""
+    phases = [span for span in trace.spans if span.kind in (Kind.PHASE, Kind.RANGE) and span.name == phase]
+    launches = {
+        span.args["correlation"]
+        for span in trace.of_kind(Kind.RUNTIME, Kind.SYNC)
+        if "correlation" in span.args
+        and any(p.tid == span.tid and p.start_ns <= span.start_ns <= p.end_ns for p in phases)
+    }
+    work = [span for span in trace.spans if span.kind in DEVICE_WORK and span.args.get("correlation") in launches]
+    return {
+        "wall_ns": sum(span.duration_ns for span in phases),
+        "gpu_busy_ns": union_ns((span.start_ns, span.end_ns) for span in work),
+        "kernels": sum(span.kind is Kind.KERNEL for span in work),
+    }
+
+
+def stats(nsys: str, report: Path, name: str) -> list[dict[str, str]]:
+    done = installation.run(
+        [nsys, "stats", "--report", name, "--format", "csv", "--quiet", "--force-export=true", str(report)], 120
+    )
+    lines = done.stdout.splitlines()
+    start = next((number for number, line in enumerate(lines) if line.startswith(("Time (%)", "Range,"))), None)
+    return [] if start is None else list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
+
+
+def expect_windows(result: Result, name: str, run: Run, wanted: list[list[int]], at_close: bool = True) -> list[Trace]:
+    """One report a window, of exactly the steps wanted, and there while the process lived."""
+    result.check(f"{name}: worker ended well", run.returncode == 0 and bool(run.left), run.output[-1500:])
+    traces = [reader.read(str(path)) for path in run.reports]
+    result.check(f"{name}: {len(wanted)} reports", len(traces) == len(wanted), [path.name for path in run.reports])
+    for trace, steps in zip(traces, wanted, strict=False):
+        kernels = (named(trace.spans, "sin_kernel"), named(trace.spans, "cos_kernel"))
+        right = sum(step + 1 for step in steps)
+        result.check(f"{name}: report of {steps} has its ranges only", steps_in(trace) == steps, steps_in(trace))
+        result.check(f"{name}: report of {steps} has its kernels only", kernels == (right, right), (kernels, right))
+    if at_close:
+        there = [file for file in run.left.get("seen", []) if file.endswith(".nsys-rep")]
+        result.check(f"{name}: reports are there when the session has closed", len(there) == len(wanted), there)
+    problems = run.left.get("summary", {}).get("problems", ["no summary"])
+    result.check(f"{name}: no problems", not problems, problems)
+    result.numbers[name] = {
+        "seconds": run.seconds,
+        **run.costs(),
+        "report_bytes": [path.stat().st_size for path in run.reports],
+    }
+    return traces
+
+
+def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen: set[str]) -> None:
+    """The scenarios that were chosen, each in a directory of its own; one that breaks is named and the others go on."""
+
+    def step_by_step(place: Path) -> None:
+        run = run_worker(place, {"steps": [2, 4, 6]}, nsys)()
+        result.numbers["environment under nsys"] = run.left.get("injected")
+        result.numbers["phase stats"] = run.left.get("stats")
+        result.numbers["step seconds"] = run.left.get("step_seconds")
+        traces = expect_windows(result, "steps 2, 4, 6", run, [[2], [4], [6]])
+        if keep is not None and run.reports:
+            installation.export_sqlite(str(run.reports[0]), str(keep / "h100_step2.sqlite"))
+        if traces and run.records:
+            details(result, run, traces[0], nsys)
+
+    def merged(place: Path) -> None:
+        run = run_worker(place, {"steps": [2, 3], "merge_steps": True}, nsys)()
+        expect_windows(result, "steps 2, 3 merged", run, [[2, 3]])
+
+    def range_gate(place: Path) -> None:
+        run = run_worker(place, {"steps": [2, 4]}, nsys, has_devices=None, child_at=2)()
+        traces = expect_windows(result, "range gate, child process in the window", run, [[2], [4]])
+        found = [named(trace.spans, "tan_kernel") for trace in traces]
+        result.check("range gate: the child's kernels are not in the report", not any(found), found)
+
+    def whole_process(place: Path) -> None:
+        run = run_worker(place, {"steps": "process"}, nsys, steps=3)()
+        expect_windows(result, "whole process", run, [[0, 1, 2]])
+
+    def fewer(place: Path) -> None:
+        run = run_worker(place, {"steps": [2, 4, 60]}, nsys)()
+        expect_windows(result, "two of three windows", run, [[2], [4]])
+
+    scenarios: dict[str, Callable[[Path], None]] = {
+        "step by step": step_by_step,
+        "merged": merged,
+        "discrete": lambda place: discrete(result, run_worker(place, {"steps": [2, 4], "discrete": True}, nsys)()),
+        "range gate": range_gate,
+        "whole process": whole_process,
+        "fewer": fewer,
+        "without torch": lambda place: without_torch(
+            result, run_worker(place, {"steps": [2, 4]}, nsys, without_torch=True)()
+        ),
+        "torch windows": lambda place: torch_windows(
+            result, run_worker(place, {"tool": "torch", "steps": [2, 4, 6]}, nsys)()
+        ),
+        "overhead": lambda place: overhead(result, place, nsys),
+    }
+    for name, scenario in scenarios.items():
+        if name in chosen:
+            attempt(result, name, scenario, scratch / name.replace(" ", "-"))
+
+
+def attempt(result: Result, name: str, scenario: Callable[[Path], None], place: Path) -> None:
+    place.mkdir(parents=True)
+    began = time.monotonic()
+    try:
+        scenario(place)
+    except Exception:  # noqa: BLE001 - named in the result; the machine is lent, so the other scenarios go on
+        result.check(f"{name}: ran to its end", False, traceback.format_exc())
+    print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+
+
+def details(result: Result, run: Run, trace: Trace, nsys: str) -> None:
+    """Clock, sums against nsys's own, device time of phases."""
+    record = min(run.records, key=lambda row: row["sequence"])
+    early = min(span.start_ns for span in trace.of_kind(Kind.PHASE)) - record["opened"]["epoch_ns"]
+    late = record["closed"]["epoch_ns"] - max(span.end_ns for span in trace.of_kind(Kind.PHASE))
+    result.numbers["clock: first phase after opening, last before closing, ns"] = [early, late]
+    result.check("ranges lie inside their window on the epoch clock", early > -5e6 and late > -5e6, (early, late))
+    ours: dict[str, list[int]] = {}
+    for span in trace.of_kind(Kind.PHASE, Kind.RANGE, Kind.WINDOW):
+        row = ours.setdefault(f"{span.domain}:{span.name}", [0, 0])
+        row[0], row[1] = row[0] + 1, row[1] + span.duration_ns
+    theirs = {
+        row["Range"]: [int(row["Instances"]), int(row["Total Time (ns)"])]
+        for row in stats(nsys, run.reports[0], "nvtx_sum")
+    }
+    result.check("ranges equal nsys stats nvtx_sum", ours == theirs and bool(ours), (ours, theirs))
+    kernels = [span for span in trace.spans if span.kind in (Kind.KERNEL, Kind.COMMUNICATION)]
+    told = stats(nsys, run.reports[0], "cuda_gpu_kern_sum")
+    counted = [sum(int(row["Instances"]) for row in told), sum(int(row["Total Time (ns)"]) for row in told)]
+    mine = [len(kernels), sum(span.duration_ns for span in kernels)]
+    result.check("kernels equal nsys stats cuda_gpu_kern_sum", counted == mine, (counted, mine))
+    update = next(span for span in trace.of_kind(Kind.PHASE) if span.name == "actor/update")
+    result.check("colour arrives", update.color == "#008000", update.color)
+    result.numbers["inside phases of step 2"] = {
+        name: inside(trace, name) for name in ("actor/update", "actor/inner", "actor/rollout")
+    }
+    result.numbers["trace problems"] = trace.problems
+    result.numbers["trace metadata"] = trace.metadata
+    result.numbers["projection by nsys"] = stats(nsys, run.reports[0], "nvtx_gpu_proj_sum")
+    device = run.left.get("stats", {}).get("actor/update", {})
+    result.check(
+        "Worker.timer(device=True) has a device time",
+        0 < device.get("device_total", 0) <= device.get("total", 0),
+        device,
+    )
+
+
+def discrete(result: Result, run: Run) -> None:
+    """Two outermost phases in each of two steps: four windows, one phase each."""
+    traces = [reader.read(str(path)) for path in run.reports]
+    found = [(steps_in(trace), named(trace.spans, "sin_kernel"), named(trace.spans, "cos_kernel")) for trace in traces]
+    expected = [([2], 3, 0), ([2], 0, 3), ([4], 5, 0), ([4], 0, 5)]
+    # a phase of another domain is a range of that domain
+    found = [
+        (
+            steps or sorted({span.args["payload"] for span in trace.of_kind(Kind.RANGE) if "payload" in span.args}),
+            sines,
+            cosines,
+        )
+        for trace, (steps, sines, cosines) in zip(traces, found, strict=True)
+    ]
+    result.check(
+        "discrete: a report for each outermost phase, with its kernels only",
+        found == expected,
+        (found, run.output[-800:]),
+    )
+    there = [file for file in run.left.get("seen", []) if file.endswith(".nsys-rep")]
+    result.check("discrete: reports are there when the session has closed", len(there) == 4, there)
+    result.numbers["discrete, steps 2 and 4"] = {"seconds": run.seconds, **run.costs()}
+
+
+def without_torch(result: Result, run: Run) -> None:
+    traces = [reader.read(str(path)) for path in run.reports]
+    found = [(steps_in(trace), sum("sin" in span.name for span in trace.of_kind(Kind.KERNEL))) for trace in traces]
+    result.check(
+        "without torch: the gate works through the runtime library",
+        found == [([2], 3), ([4], 5)],
+        (found, run.output[-1500:]),
+    )
+    result.check(
+        "without torch: torch was not imported", run.left.get("torch_imported") is False, run.left.get("torch_imported")
+    )
+
+
+def torch_windows(result: Result, run: Run) -> None:
+    """The torch profiler's windows on the same machine, with the same counts."""
+    import gzip
+
+    found = []
+    for path in sorted(run.directory.glob("*.pt.trace.json.gz")):
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        kernels = [event["name"] for event in events if event.get("cat") == "kernel"]
+        found.append((sum("sin_kernel" in name for name in kernels), sum("cos_kernel" in name for name in kernels)))
+    result.check(
+        "torch windows: one trace a step with its kernels only",
+        found == [(3, 3), (5, 5), (7, 7)],
+        (found, run.output[-1500:]),
+    )
+    result.numbers["torch windows"] = {"seconds": run.seconds, **run.costs()}
+
+
+def overhead(result: Result, place: Path, nsys: str) -> None:
+    script = str(HERE / "overhead.py")
+    plain, under = place / "plain.json", place / "under.json"
+    done = subprocess.run(
+        [sys.executable, script, "--output", str(plain)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    argv = [
+        nsys,
+        "profile",
+        "-t",
+        "cuda,nvtx",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "-o",
+        str(place / "o"),
+        sys.executable,
+        script,
+    ]
+    nsys_done = installation.run([*argv, "--calls", "5000", "--rounds", "5", "--output", str(under)], TIMEOUT_S)
+    for name, path, said in (("without a tool", plain, done), ("under nsys", under, nsys_done)):
+        if not path.exists():
+            result.check(f"overhead {name} was measured", False, said.stdout[-800:] + said.stderr[-1500:])
+            continue
+        told = json.loads(path.read_text())
+        result.numbers[f"overhead {name}, ns per phase"] = told["ns_per_call"]
+        result.check(
+            f"overhead {name}: ranges are recorded {'' if name == 'under nsys' else 'nowhere'}",
+            told["recorded"] is (name == "under nsys"),
+            told["recorded"],
+        )
+        if name == "without a tool":
+            result.numbers["overhead without a tool, percent of a 10 ms step"] = told["percent_of_10ms_step"]
+            result.check(
+                "open CUDA range within floor + 1.5 x a raw cached push/pop",
+                told["within_limit"],
+                (told["ns_per_call"], told["limit_ns"]),
+            )
+
+
+def two_gpus(result: Result, scratch: Path, nsys: str, keep: Path | None) -> None:
+    """Rank 1 of two is selected: rank 0 starts as ever and leaves nothing."""
+    config = {"steps": [2, 4, 6], "ranks": [1]}
+    place = scratch
+    waits = [run_worker(place, config, nsys, rank, 2) for rank in range(2)]
+    first, second = (wait() for wait in waits)
+    result.check("two GPUs: rank 0 ended well", first.returncode == 0, first.output[-1500:])
+    result.check("two GPUs: rank 0 was not wrapped", not first.left.get("injected"), first.left.get("injected"))
+    traces = expect_windows(result, "two GPUs, rank 1", second, [[2], [4], [6]])
+    reports = [path.name for path in second.reports]
+    result.check("two GPUs: reports of rank 1 only", bool(reports) and all("-r1-" in name for name in reports), reports)
+    if not traces:
+        return
+    collective = list(traces[0].of_kind(Kind.COMMUNICATION))
+    result.check(
+        "two GPUs: the all-reduce is a communication kernel", len(collective) == 1, [span.name for span in collective]
+    )
+    result.numbers["two GPUs: devices in the report of rank 1"] = {
+        "device": traces[0].devices(),
+        "metadata": traces[0].metadata,
+    }
+    result.numbers["two GPUs: inside phases of step 2"] = {
+        name: inside(traces[0], name) for name in ("actor/update", "actor/rollout")
+    }
+    if keep is not None:
+        installation.export_sqlite(str(second.reports[0]), str(keep / "h100x2_rank1_step2.sqlite"))
+
+
+def machine(nsys: str) -> dict[str, Any]:
+    import torch
+
+    return {
+        "devices": [device["name"] for device in vendor.all_devices()],
+        "driver": vendor.driver_version(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "nvtx": version("nvtx"),
+        "nsys": installation.version(nsys),
+        "nsys at": nsys,
+        "importer": installation.importer(nsys),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", help="also write the JSON here")
+    parser.add_argument("--keep", type=Path, help="directory for an exported report of step 2")
+    parser.add_argument("--gpus", type=int, default=1, choices=(1, 2))
+    parser.add_argument("--only", default=ALL, help=f"comma list of: {ALL}")
+    parser.add_argument("--nsys", help="nsys to use; default: the one found")
+    arguments = parser.parse_args()
+    nsys = arguments.nsys or installation.find()
+    if nsys is None:
+        parser.error("no nsys on PATH or in a CUDA or Nsight installation; give --nsys")
+    result = Result()
+    with tempfile.TemporaryDirectory(prefix="accelprof-h100-", ignore_cleanup_errors=True) as scratch:
+        if arguments.gpus == 2:
+            attempt(
+                result, "two GPUs", lambda place: two_gpus(result, place, nsys, arguments.keep), Path(scratch) / "two"
+            )
+        else:
+            one_gpu(result, Path(scratch), nsys, arguments.keep, set(arguments.only.split(",")))
+    told = {"machine": machine(nsys), "checks": result.checks, "troubles": result.troubles, "numbers": result.numbers}
+    text = json.dumps(told, indent=1, default=str)
+    print(text)
+    if arguments.output:
+        Path(arguments.output).write_text(text)
+    return 0 if all(result.checks.values()) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
