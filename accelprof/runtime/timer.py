@@ -1,7 +1,8 @@
 """``timer``: times a function always, and emits a range while a window is open.
 
 The wrapper is generated with the function's own signature, because ``*args, **kwargs`` alone costs as much as the
-timing. Closed, a call is the user's function, two clock reads, one attribute test, and one list taken and put back.
+timing. Closed, a call is the user's function, two clock reads, one attribute test, and one list taken and put back;
+in an open window, two calls of the tool and one row for the timeline more.
 It never catches the user's exception, never calls the function twice, and always puts back what it took.
 """
 
@@ -19,8 +20,6 @@ from accelprof.runtime.compiled import hide, keep_out
 from accelprof.runtime.gate import gate, wrapper_globals
 from accelprof.runtime.metrics import State, process_state
 
-#: value of ``accelprof.spans.Kind.PHASE``; that module is not imported here because training code loads this one
-PHASE = "phase"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -101,14 +100,23 @@ def _decorate(function: Any, tag: str | None, domain: str, color: str, category:
 # --- code generation --------------------------------------------------------------------------------------------------
 
 _SYNC = """
+    _accelprof_lane = None
     if _accelprof_gate.hot is not None:
-        return _accelprof_open(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
+        _accelprof_lane = _accelprof_gate.lane
+        if _accelprof_lane is None or _accelprof_lane.running_loop() is not None:
+            return _accelprof_hot(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
     try:
         _accelprof_buf = _accelprof_st.pop()
     except IndexError:
         _accelprof_buf = None
     if _accelprof_buf is None:
-        return _accelprof_busy(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
+        return _accelprof_hot(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
+    if _accelprof_lane is not None:
+        _accelprof_bound = _accelprof_lane.bounds.get(_accelprof_spec_id) or _accelprof_lane.bind(_accelprof_spec)
+        try:
+            _accelprof_bound[0]()
+        except Exception as _accelprof_error:
+            _accelprof_bound = _accelprof_lane.failed(_accelprof_error)
     _accelprof_t0 = _accelprof_clock()
     try:
         return _accelprof_fn({call})
@@ -116,7 +124,16 @@ _SYNC = """
         _accelprof_t1 = _accelprof_clock()
         _accelprof_buf.append(_accelprof_t1 - _accelprof_t0)
         _accelprof_st.append(_accelprof_buf)
-        if _accelprof_gate.hot is not None or len(_accelprof_buf) > {fold_at}:
+        if _accelprof_lane is not None:
+            try:
+                _accelprof_bound[1]()
+            except Exception as _accelprof_error:
+                _accelprof_lane.failed(_accelprof_error)
+            if _accelprof_gate.lane is _accelprof_lane and len(_accelprof_lane.spans) < _accelprof_lane.room:
+                _accelprof_lane.spans.append((_accelprof_bound[2], "phase", _accelprof_t0, _accelprof_t1, _accelprof_ident(), "", None, False))
+            else:
+                _accelprof_late(_accelprof_st, _accelprof_spec, _accelprof_t0, _accelprof_t1)
+        elif _accelprof_gate.hot is not None or len(_accelprof_buf) > {fold_at}:
             _accelprof_late(_accelprof_st, _accelprof_spec, _accelprof_t0, _accelprof_t1)
 """
 _DEVICE = """
@@ -190,7 +207,7 @@ def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
     name = getattr(function, "__name__", "timed")
     safe = name if name.isidentifier() and not iskeyword(name) else "timed"
     prefix = "async " if kind in ("coroutine", "asyncgen") else ""
-    outer = ["_accelprof_fn", "_accelprof_spec", *defaults]
+    outer = ["_accelprof_fn", "_accelprof_spec", "_accelprof_spec_id", *defaults]
     inner = "".join(
         f"    {line}\n" if line else "\n" for line in f"{prefix}def {safe}({parameters}):{state}{body}".split("\n")
     )
@@ -199,7 +216,7 @@ def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
     filename = f"<accelprof timer {spec.tag}>"
     namespace: dict[str, Any] = {}
     exec(compile(source, filename, "exec"), wrapper_globals, namespace)  # source is built from identifiers only
-    wrapper = namespace["_accelprof_factory"](function, spec, *defaults.values())
+    wrapper = namespace["_accelprof_factory"](function, spec, id(spec), *defaults.values())
     if kind == "sync":
         sync_codes.add(wrapper.__code__)
     return wrapper
@@ -264,48 +281,8 @@ def _make_state(instance: Any, spec: PhaseSpec, wrapper: Any) -> State:
 # --- the paths that are not closed --------------------------------------------------------------------------------------
 
 
-def open_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """A call while a window is open and nothing else is to be looked at; what is not plain goes to :func:`hot_call`."""
-    lane = gate.lane
-    if lane is None or lane.running_loop() is not None:
-        return hot_call(_st, _spec, _fn, args, kwargs)
-    try:
-        buffer = _st.pop()
-    except IndexError:
-        return hot_call(_st, _spec, _fn, args, kwargs)
-    bound = lane.bounds.get(id(_spec)) or lane.bind(_spec)
-    pairs, number = bound
-    try:
-        for push, _ in pairs:
-            push()  # what it returns says nothing: some tools answer -1 although they took the range
-    except Exception as error:  # noqa: BLE001 - reported once; the user's function runs all the same
-        pairs = ()
-        lane.trouble("beginning a range", error)
-    clock = wrapper_globals["_accelprof_clock"]
-    start = clock()
-    try:
-        return _fn(*args, **kwargs)
-    finally:
-        end = clock()
-        buffer.append(end - start)
-        _st.append(buffer)
-        try:
-            for _, pop in pairs:
-                pop()
-        except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
-            lane.trouble("ending a range", error)
-        spans = lane.spans
-        if spans is not None and gate.lane is lane and len(spans) < lane.room:
-            # numbers and texts only: the garbage collector then never looks at these rows again
-            spans.append((number, PHASE, start, end, get_ident(), "", None, False))
-        else:
-            lane.left(_spec, start, end)
-        if len(buffer) > metrics.FOLD_AT:
-            _st.fold()
-
-
-def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, args: Any, kwargs: Any) -> Any:
-    """A call while something is hot: armed, a phase may open a window, an event loop runs, or the tag is running already."""
+def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """A call that is not plain: armed, a phase may open a window, an event loop runs, or the tag is running already."""
     hot = gate.hot
     try:
         buffer = _st.pop()
@@ -326,6 +303,8 @@ def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, args: Any, kwargs: Any) -> 
                 _st.append(buffer)
             if entry is not None:
                 entry.leave(start, end)
+            elif gate.hot is not None:
+                gate.hot.ended_inside(_spec, start, end)
             if len(_st.buffer) > metrics.FOLD_AT or len(_st.others) > metrics.FOLD_AT:
                 _st.fold()
 
@@ -334,10 +313,10 @@ def device_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs:
     """A call with device events around it."""
     events = device_timer()
     if events is None:
-        return open_call(_st, _spec, _fn, *args, **kwargs)
+        return hot_call(_st, _spec, _fn, *args, **kwargs)
     events.begin()
     try:
-        return open_call(_st, _spec, _fn, *args, **kwargs)
+        return hot_call(_st, _spec, _fn, *args, **kwargs)
     finally:
         events.finish()
         _st.device_pending.append(events)
@@ -382,7 +361,7 @@ def state_in(frame: FrameType) -> State | None:
         return (
             found.get("_accelprof_st") if found.get("_accelprof_buf") is not None or "_accelprof_t0" in found else None
         )
-    if code in _OPEN_CODES:
+    if code is _HOT_CODE:
         found = frame.f_locals
         return found.get("_st") if "start" in found and not found.get("nested") else None
     return None
@@ -395,7 +374,7 @@ def phases_on_stacks() -> list[tuple[PhaseSpec, int, int]]:
         here: FrameType | None = frame
         while here is not None:
             code = here.f_code
-            if code in sync_codes or code in _OPEN_CODES:
+            if code in sync_codes or code is _HOT_CODE:
                 found = here.f_locals
                 spec = found.get("_accelprof_spec") or found.get("_spec")
                 start = found.get("_accelprof_t0", found.get("start"))
@@ -412,7 +391,7 @@ def phases_on_stacks() -> list[tuple[PhaseSpec, int, int]]:
     return running
 
 
-_OPEN_CODES = (open_call.__code__, hot_call.__code__)
+_HOT_CODE = hot_call.__code__
 
 
 class Run:
@@ -574,7 +553,6 @@ def can_be_suspended(frame: FrameType) -> bool:
 
 
 hide(
-    open_call.__code__,
     hot_call.__code__,
     device_call.__code__,
     Run.__init__.__code__,
@@ -584,8 +562,8 @@ hide(
     WorkerTimer._begin.__code__,
 )
 wrapper_globals.update(
-    _accelprof_open=open_call,
-    _accelprof_busy=open_call,
+    _accelprof_hot=hot_call,
+    _accelprof_ident=get_ident,
     _accelprof_device=device_call,
     _accelprof_late=_late,
     _accelprof_make=_make_state,

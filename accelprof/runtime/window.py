@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof.backend import NO_RANGE, BoundRange, Emitter, RangeSpec
-from accelprof.runtime.gate import gate
 from accelprof.runtime.timer import PhaseSpec
 from accelprof.spans import Kind
 from accelprof.targets import WindowInfo
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from accelprof.runtime.session import Session
     from accelprof.tools.trace import TraceTool
 
-Pairs = tuple[tuple[Callable[[], Any], Callable[[], Any]], ...]
+LaneBound = tuple[Callable[[], Any], Callable[[], Any], int]
 Bound = tuple[tuple[BoundRange, ...], tuple[BoundRange, ...]]
 
 
@@ -29,42 +29,64 @@ def clocks() -> dict[str, int]:
 
 
 class Lane:
-    """What a plain timed call needs while a window is open, resolved beforehand; see ``accelprof.runtime.timer.open_call``.
+    """What a plain timed call needs while a window is open, resolved beforehand; the wrapper in ``timer.py`` reads it.
 
     Attributes:
-        bounds: ``id`` of a decorator's phase -> (its ``(push, pop)`` pairs, its number in the timeline).
-        spans: where the timeline's spans go, ``None`` without one; ``room``: how many it takes.
+        bounds: ``id`` of a decorator's phase -> ``(push, pop, its number in the timeline)``.
+        spans: where the timeline's rows go; takes ``room`` of them. Without a timeline it keeps nothing.
         running_loop: answers the event loop that runs on this thread, or ``None``.
     """
 
-    __slots__ = ("_kept", "_window", "bounds", "room", "running_loop", "spans", "trouble")
+    __slots__ = ("_kept", "_trouble", "_window", "bounds", "room", "running_loop", "spans")
 
     def __init__(self, window: Window, trouble: Callable[[str, Exception], None]) -> None:
-        self._window, self.trouble = window, trouble
-        self.bounds: dict[int, tuple[Pairs, int]] = {}
+        self._window, self._trouble = window, trouble
+        self.bounds: dict[int, LaneBound] = {}
         self._kept: list[PhaseSpec] = []  # an id is only good while its object lives
-        self.spans = None if window.trace is None else window.trace.spans
-        self.room = 0 if window.trace is None else window.trace.options.max_spans
+        trace = window.trace
+        self.spans: Any = deque(maxlen=0) if trace is None else trace.spans
+        self.room = 1 if trace is None else trace.options.max_spans
         self.running_loop = asyncio._get_running_loop
 
-    def bind(self, spec: PhaseSpec) -> tuple[Pairs, int]:
+    def bind(self, spec: PhaseSpec) -> LaneBound:
         """Resolve a phase's first call in this window; a vendor that fails at it is reported and gets no range."""
         self._kept.append(spec)
-        pairs: Pairs = ()
+        pushers: tuple[BoundRange, ...] = ()
         try:
             pushers, _ = self._window.bounds.get(spec) or self._window.bind(spec)
-            pairs = tuple((bound.push, bound.pop) for bound in pushers)
         except Exception as error:  # noqa: BLE001 - reported once; the user's function runs all the same
-            self.trouble("resolving a range", error)
+            self._trouble("resolving a range", error)
         trace = self._window.trace
-        bound = self.bounds[id(spec)] = pairs, 0 if trace is None else trace.number(spec)
+        push, pop = _together(pushers)
+        bound = self.bounds[id(spec)] = push, pop, 0 if trace is None else trace.number(spec)
         return bound
 
-    def left(self, spec: PhaseSpec, start: int, end: int) -> None:
-        """A call ended that could not be recorded directly: no timeline, no room left, or the window closed meanwhile."""
-        hot = gate.hot
-        if hot is not None:
-            hot.ended_inside(spec, start, end)
+    def failed(self, error: Exception) -> LaneBound:
+        """A vendor's call raised: reported once; what was not pushed is not popped."""
+        self._trouble("emitting a range", error)
+        return _nothing, _nothing, 0
+
+
+def _nothing() -> None:
+    return None
+
+
+def _together(bounds: tuple[BoundRange, ...]) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """One push and one pop for any number of emitters."""
+    if not bounds:
+        return _nothing, _nothing
+    if len(bounds) == 1:
+        return bounds[0].push, bounds[0].pop
+
+    def push() -> None:
+        for bound in bounds:
+            bound.push()
+
+    def pop() -> None:
+        for bound in reversed(bounds):
+            bound.pop()
+
+    return push, pop
 
 
 class Window:

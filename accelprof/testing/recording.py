@@ -31,15 +31,24 @@ class RecordingBackend(Backend):
     aliases: ClassVar[tuple[str, ...]] = ("recorder",)
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self._rows: list[tuple[Any, ...]] = []
         self.failing: set[str] = set()
         self.push_returns: Any = 0
         self.priority: int | None = -1
         self.device_list: Sequence[Mapping[str, Any]] = ()
         self._handles = itertools.count(1)
 
+    @property
+    def calls(self) -> list[Call]:
+        """Everything that was called so far, in order."""
+        return [Call(*row) for row in self._rows]
+
+    def clear(self) -> None:
+        """Forget the calls so far."""
+        self._rows.clear()
+
     def _note(self, name: str, what: Any = None, handle: Any = None) -> None:
-        self.calls.append(Call(name, what, threading.get_ident(), handle))
+        self._rows.append((name, what, threading.get_ident(), handle))
         self._fail(name)
 
     def _fail(self, name: str) -> None:
@@ -68,16 +77,16 @@ class RecordingBackend(Backend):
     def bind(self, spec: RangeSpec) -> BoundRange:
         if type(self).push is not RecordingBackend.push or type(self).pop is not RecordingBackend.pop:
             return super().bind(spec)  # a subclass changed what they do
-        append, failing, label, ident = self.calls.append, self.failing, spec.label, threading.get_ident
+        append, failing, label, ident = self._rows.append, self.failing, spec.label, threading.get_ident
 
         def push() -> Any:
-            append(Call("push", label, ident()))
+            append(("push", label, ident()))
             if failing:
                 self._fail("push")
             return self.push_returns
 
         def pop() -> Any:
-            append(Call("pop", label, ident()))
+            append(("pop", label, ident()))
             if failing:
                 self._fail("pop")
             return self.push_returns
