@@ -1,0 +1,38 @@
+"""The tutorial plug-in: an accelerator called ``example`` and a tool called ``example_log``.
+
+docs/plugins.md walks through these files. Hooks stand here and import what they need when they are called, because
+this module is loaded in every process that uses accelprof, whether or not it has this accelerator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import accelprof
+
+if TYPE_CHECKING:
+    from accelprof.backend import Backend
+    from accelprof.doctor import Check
+    from accelprof.tool import Tool
+
+
+@accelprof.hookimpl
+def accelprof_backends() -> Sequence[type[Backend]]:
+    from accelprof_example.backend import ExampleBackend
+
+    return [ExampleBackend]
+
+
+@accelprof.hookimpl
+def accelprof_tools() -> Sequence[type[Tool]]:
+    from accelprof_example.tool import ExampleLogTool
+
+    return [ExampleLogTool]
+
+
+@accelprof.hookimpl
+def accelprof_doctor(node: Mapping[str, Any]) -> Sequence[Check]:
+    from accelprof.doctor import Check
+
+    return [Check("example", "device", "info", "the example accelerator is made of software and always there")]
