@@ -18,9 +18,10 @@ from typing import Any
 
 import ray
 
-from accelprof.cluster import clock, fanout, names, options
+from accelprof.cluster import clock, fanout, names
 from accelprof.cluster.ending import Ending
 from accelprof.cluster.fanout import Answer, Member
+from accelprof.cluster.options import Preflight, Promise, sees_devices, wrap
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config, Rule
 from accelprof.errors import AccelprofError, CaptureError, IncompleteError, UserError
@@ -71,8 +72,8 @@ class Controller:
         self.session: Session | None = None
         self._lock = threading.RLock()
         self._attached: dict[str, int] = {}
-        self._promised: dict[str, list[options.Promise]] = {}
-        self._preflight = options.Preflight()
+        self._promised: dict[str, list[Promise]] = {}
+        self._preflight = Preflight()
         self._checked = False
         self._steps_begun = 0
         self.run_dir: str | None = None
@@ -111,11 +112,11 @@ class Controller:
         """
         given = {**dict(base or {}), **ray_options}
         if has_devices is None:
-            has_devices = options.sees_devices(given, self.registry)
+            has_devices = sees_devices(given, self.registry)
         target = Target(group, _roles(role), rank, world_size, replica, node, has_devices=has_devices)
-        promise = options.Promise(target, self.plan.assign(target))
+        promise = Promise(target, self.plan.assign(target))
         if promise.assignment.selected and self.run_dir is not None:
-            given = options.wrap(self.registry, promise, self.run_dir, given, self._preflight, self.report)
+            given = wrap(self.registry, promise, self.run_dir, given, self._preflight, self.report)
         with self._lock:
             self._promised.setdefault(group, []).append(promise)
         return given
@@ -154,16 +155,14 @@ class Controller:
             self._attached[group] += len(self.members) - before
             self._configure(members)
 
-    def _take_promises(
-        self, group: str, count: int, ranks: Sequence[int | None] | None
-    ) -> list[options.Promise | None]:
+    def _take_promises(self, group: str, count: int, ranks: Sequence[int | None] | None) -> list[Promise | None]:
         waiting = self._promised.get(group, [])
         if ranks is None:
             if len(waiting) < count:
                 return [None] * count
             taken, self._promised[group] = waiting[:count], waiting[count:]
             return [*taken]
-        found: list[options.Promise | None] = []
+        found: list[Promise | None] = []
         for rank in ranks:
             promise = next((item for item in waiting if item.target.rank == rank), None)
             if promise is not None:
@@ -180,7 +179,7 @@ class Controller:
         ranks: Sequence[int | None] | None,
         replicas: Sequence[int | None] | None,
         world_size: int | None,
-        promises: Sequence[options.Promise | None],
+        promises: Sequence[Promise | None],
         count: int,
     ) -> Member:
         key, promise = fanout.identity(handle), promises[index]

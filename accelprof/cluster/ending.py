@@ -70,8 +70,8 @@ class Ending:
             if answer.ok:
                 answer.member.summary = answer.value
             else:
-                text = f"{answer.member.label}: its session could not be closed: {answer.error}"
-                self.ctl.report(text)
+                self.ctl.report(f"{answer.member.label}: its session could not be closed: {answer.error}")
+                fanout.withdraw(answer.member)
         for member in self.members:
             if not member.facts and member.assignment.selected:
                 self._lacks(f"{member.label}: was selected and never got a session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutErro
 from accelprof.runtime import remote
 from accelprof.targets import Assignment, Target
 
+log = logging.getLogger("accelprof")
 READY, DEAD, SILENT = "ready", "dead", "silent"
 
 
@@ -159,6 +161,16 @@ def _again(member: Member) -> bool:
         return False
     member.state, member.pending = READY, None
     return True
+
+
+def withdraw(member: Member) -> None:
+    """Take back a call that was never answered, so that it opens nothing when the actor comes to itself later."""
+    if member.pending is not None:
+        try:
+            ray.cancel(member.pending)
+        except Exception as error:  # noqa: BLE001 - at worst the call runs after all; Ray or the actor is gone
+            log.info("accelprof: a call to %s could not be taken back: %s", member.label, _one_line(error))
+        member.pending = None
 
 
 def _why_not(member: Member) -> str:

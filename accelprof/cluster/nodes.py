@@ -127,3 +127,33 @@ def journals(run_dir: str) -> list[list[dict[str, Any]]]:
     from accelprof.output.manifest import read_journals
 
     return read_journals(run_dir)
+
+
+def trial(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[bool, str]:
+    """Run a short command; ``(True, "")``, or ``(False, what it said)``."""
+    import signal
+    import subprocess
+
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        return False, f"{argv[0]}: {error.strerror or error}"
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return False, f"no end after {timeout:g} s"
+    if process.returncode == 0:
+        return True, ""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return False, f"status {process.returncode}: {lines[-1] if lines else 'no output'}"

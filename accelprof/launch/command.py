@@ -29,6 +29,22 @@ __all__ = [
 _MKDIR_THEN_EXEC = (
     'n=$1; shift; while [ "$n" -gt 0 ]; do mkdir -p -- "$1" || exit 73; shift; n=$((n-1)); done; exec "$@"'
 )
+# Ray hands an actor's runtime_env down to the actors it creates, py_executable included. The first process that takes the
+# claim (a file with its pid; exec keeps the pid) is started under the tool; whoever finds the holder alive starts plainly.
+# Arguments: directories to make, claim, variables to unset, r(eplace) or p(refix), launcher, interpreter, the rest.
+_GUARDED_EXEC = (
+    'n=$1; shift; while [ "$n" -gt 0 ]; do mkdir -p -- "$1" || exit 73; shift; n=$((n-1)); done; '
+    "c=$1.$(uname -n); u=$2; shift 2; plain=; "
+    'if read -r p 2>/dev/null <"$c" && kill -0 "$p" 2>/dev/null; then plain=1; else echo $$ 2>/dev/null >"$c"; fi; '
+    'while [ "$u" -gt 0 ]; do if [ "$plain" ]; then unset "$1"; fi; shift; u=$((u-1)); done; '
+    "mode=$1; l=$2; i=$3; shift 3; "
+    'if [ "$plain" ]; then while [ "$l" -gt 0 ]; do shift; l=$((l-1)); done; '
+    'elif [ "$mode" = r ]; then t=$(($#-l-i)); '
+    'while [ "$l" -gt 0 ]; do set -- "$@" "$1"; shift; l=$((l-1)); done; '
+    'while [ "$i" -gt 0 ]; do shift; i=$((i-1)); done; '
+    'while [ "$t" -gt 0 ]; do set -- "$@" "$1"; shift; t=$((t-1)); done; fi; '
+    'exec "$@"'
+)
 
 
 def canonical(options: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
@@ -96,7 +112,7 @@ def split_command(command: str | Sequence[str] | None) -> list[str]:
 
 
 def program(argv: Sequence[str]) -> str:
-    """Base name of the first program that is not ``env``, its assignments, or our own directory-making shell."""
+    """Base name of the first program that is not ``env``, its assignments, or our own shell around a launcher."""
     rest = list(argv)
     while rest:
         head = os.path.basename(rest[0])
@@ -106,6 +122,9 @@ def program(argv: Sequence[str]) -> str:
                 rest = rest[1:]
         elif head == "sh" and len(rest) > 4 and rest[2] == _MKDIR_THEN_EXEC:
             rest = rest[5 + int(rest[4]) :]
+        elif head == "sh" and len(rest) > 4 and rest[2] == _GUARDED_EXEC:
+            rest = rest[5 + int(rest[4]) + 1 :]
+            rest = rest[1 + int(rest[0]) + 3 :]
         else:
             return head
     return ""
@@ -117,22 +136,25 @@ def wrapped_by(argv: Sequence[str], programs: Iterable[str]) -> str | None:
     return name if name in set(programs) else None
 
 
-def assemble(launch: Launch, interpreter: Sequence[str]) -> list[str]:
+def assemble(launch: Launch, interpreter: Sequence[str], claim: str | None = None) -> list[str]:
     """The argv that stands in the interpreter's place: launcher, directories made on the node that runs it, interpreter.
 
     Idempotent: an ``interpreter`` that starts with this launcher's program is returned as it is (wrapping twice would
-    run the tool under itself).
+    run the tool under itself). With ``claim``, a path on that node, only one living process at a time is started
+    under the tool; others that are started by the same command (children that inherit it) run the interpreter alone.
     """
-    if launch.mode in ("none", "env"):
-        argv = list(interpreter)
-    elif wrapped_by(interpreter, [program(launch.argv)]):
-        return list(interpreter)
-    elif launch.mode == "prefix":
-        argv = [*launch.argv, *interpreter]
-    elif launch.mode == "replace":
-        argv = list(launch.argv)
-    else:
+    if launch.mode not in ("none", "env", "prefix", "replace"):
         raise ValueError(f"launch mode {launch.mode!r} is unknown; allowed: none, env, prefix, replace")
+    bare = launch.mode in ("none", "env")
+    if not bare and wrapped_by(interpreter, [program(launch.argv)]):
+        return list(interpreter)
+    launcher = [] if bare else list(launch.argv)
+    if claim is not None and (not bare or launch.unset_in_children):
+        unset = [*launch.unset_in_children, WRAPPED_ENV, TARGET_ENV]
+        head = ["/bin/sh", "-c", _GUARDED_EXEC, "sh", str(len(launch.make_dirs)), *launch.make_dirs, claim]
+        sizes = ["r" if launch.mode == "replace" else "p", str(len(launcher)), str(len(interpreter))]
+        return [*head, str(len(unset)), *unset, *sizes, *launcher, *interpreter]
+    argv = launcher if launch.mode == "replace" else [*launcher, *interpreter]
     if launch.make_dirs:
         argv = ["/bin/sh", "-c", _MKDIR_THEN_EXEC, "sh", str(len(launch.make_dirs)), *launch.make_dirs, *argv]
     return argv

@@ -7,27 +7,17 @@ from typing import Any
 
 from accelprof.errors import AccelprofError
 from accelprof.launch.command import assemble, split_command, to_shell
+from accelprof.launch.compose import compose
 from accelprof.output.layout import Layout
 from accelprof.plan import Plan, describe
 from accelprof.registry import Registry
-from accelprof.targets import Assignment, Launch
+from accelprof.targets import Assignment
 
 
 def preview(registry: Registry, plan: Plan, worlds: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
     """One row per imagined target: :func:`accelprof.plan.describe` and ``command``, ``env``, ``gate``, ``available``."""
     layout = Layout(f"{plan.config.output_dir}/{plan.config.run if plan.config.run != 'auto' else '<run>'}")
     return [_row(registry, assignment, layout) for assignment in plan.preview(worlds)]
-
-
-def launch_of(registry: Registry, assignment: Assignment, directory: str) -> Launch:
-    """The launch of one target: its tool's, as plug-ins changed it."""
-    if not assignment.selected or assignment.tool is None:
-        return Launch()
-    launch = registry.make_tool(assignment.tool, assignment.options).launch(assignment, directory)
-    for changed in registry.event("accelprof_launch_modify", target=assignment.target, launch=launch):
-        if isinstance(changed, Launch):
-            launch = changed
-    return launch
 
 
 def _row(registry: Registry, assignment: Assignment, layout: Layout) -> dict[str, Any]:
@@ -49,7 +39,7 @@ def _row(registry: Registry, assignment: Assignment, layout: Layout) -> dict[str
     if not probe.available:
         row["notes"].append(f"tool {assignment.tool} is not available here: {probe.reason}")
     try:
-        launch = launch_of(registry, assignment, layout.target_dir(assignment.target))
+        launch = compose(registry, assignment, layout.target_dir(assignment.target))
     except AccelprofError as error:
         row["notes"].append(str(error))
         return row

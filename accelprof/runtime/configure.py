@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from accelprof.environment import without
 from accelprof.errors import AccelprofError, UnavailableError, UserError
 from accelprof.output.layout import Layout, claim_run, job_token
 from accelprof.registry import Registry, get_registry
@@ -228,7 +229,27 @@ def _make_session(
         else:
             if tool is not trace:
                 session.tools.append(tool)
+                _spare_children(tool, assignment, context.directory, session)
     return session
+
+
+def _spare_children(tool: Tool, assignment: Assignment, directory: str, session: Session) -> None:
+    """Take what the launch of ``tool`` put there for this process out of the environment that children inherit."""
+    try:
+        launch = tool.launch(assignment, directory)
+    except Exception as error:  # noqa: BLE001 - reported; at worst children are captured too
+        session.report(f"tool {tool.name} does not say what its children must not inherit: {error}")
+        return
+    for name in launch.unset_in_children:
+        present = os.environ.get(name)
+        if present is None:
+            continue
+        rest = without(name, present, launch.env.get(name, present))
+        _installed.append(("environment", (name, present)))
+        if rest:
+            os.environ[name] = rest
+        else:
+            del os.environ[name]
 
 
 def _instrument(session: Session) -> None:
@@ -308,6 +329,8 @@ def _uninstall() -> None:
     for name, previous in list(_installed):
         if name == "atexit":
             atexit.unregister(_at_exit)
+        elif name == "environment":
+            os.environ[previous[0]] = previous[1]
         elif threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is _on_term:
             signal.signal(signal.SIGTERM, previous)
     _installed.clear()

@@ -1,0 +1,55 @@
+"""The launch of one process: what all its tools need, joined, as plug-ins changed it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accelprof.environment import join_env
+from accelprof.errors import ConfigError, Problem
+from accelprof.registry import Registry
+from accelprof.targets import TARGET_ENV, WRAPPED_ENV, Assignment, Launch
+
+
+def compose(registry: Registry, assignment: Assignment, directory: str) -> Launch:
+    """How the process must be started for the tool of ``assignment`` and those in ``also``; ``directory`` is its own.
+
+    Raises:
+        ConfigError: two of the tools want to start the process.
+    """
+    if not assignment.selected or assignment.tool is None:
+        return Launch()
+    launch, owner = Launch(), ""
+    for name, options in ((assignment.tool, assignment.options), *assignment.also):
+        more = registry.make_tool(name, options).launch(assignment, directory)
+        if more.mode in ("prefix", "replace"):
+            if owner:
+                raise ConfigError(
+                    Problem(
+                        "tool",
+                        f"{owner} and {name} both want to start the process of {assignment.target.label}",
+                        mend="one of them per process",
+                    )
+                )
+            owner = name
+        launch = _joined(launch, more)
+    for changed in registry.event("accelprof_launch_modify", target=assignment.target, launch=launch):
+        if isinstance(changed, Launch):
+            launch = changed
+    if launch.mode != "none":
+        env = {**launch.env, TARGET_ENV: assignment.target.label}
+        launch = replace(launch, env={WRAPPED_ENV: owner or assignment.tool, **env})
+    return launch
+
+
+def _joined(one: Launch, other: Launch) -> Launch:
+    strength = ("none", "env", "prefix", "replace")
+    stronger = max((one, other), key=lambda launch: strength.index(launch.mode))
+    return Launch(
+        mode=stronger.mode,
+        argv=stronger.argv,
+        env=join_env(one.env, other.env),
+        unset_in_children=tuple(dict.fromkeys((*one.unset_in_children, *other.unset_in_children))),
+        make_dirs=tuple(dict.fromkeys((*one.make_dirs, *other.make_dirs))),
+        preflight=stronger.preflight or one.preflight or other.preflight,
+        notes=(*one.notes, *other.notes),
+    )
