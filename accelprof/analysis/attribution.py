@@ -18,6 +18,7 @@ from accelprof.spans import DEVICE_WORK, Kind, Span, Trace, merge_intervals, uni
 
 RANGES = frozenset({Kind.PHASE, Kind.RANGE})
 LAUNCHES = frozenset({Kind.RUNTIME, Kind.SYNC})
+KERNELS = frozenset({Kind.KERNEL, Kind.COMMUNICATION})
 Intervals = list[tuple[int, int]]
 Device = int | str
 
@@ -115,7 +116,7 @@ def device_figures(spans: Iterable[Span]) -> list[DeviceFigures]:
     rows = []
     for device in sorted(by_device, key=str):
         mine = by_device[device]
-        kernels = [span for span in mine if span.kind in (Kind.KERNEL, Kind.COMMUNICATION)]
+        kernels = [span for span in mine if span.kind in KERNELS]
         rows.append(
             DeviceFigures(
                 device,
@@ -135,9 +136,9 @@ def _figures(
 ) -> PhaseFigures:
     wall = merge_intervals(_intervals(calls))
     row = PhaseFigures(name, calls=len(calls), wall_ns=sum(end - start for start, end in wall))
-    kernels = [span for span in mine if span.kind in (Kind.KERNEL, Kind.COMMUNICATION)]
+    kernels = [span for span in mine if span.kind in KERNELS]
     row.kernels = len(kernels)
-    row.own_kernels = sum(span.kind in (Kind.KERNEL, Kind.COMMUNICATION) for span in own)
+    row.own_kernels = sum(span.kind in KERNELS for span in own)
     row.busy_ns = {device: union_ns(found) for device, found in _by_device(mine).items()}
     row.own_busy_ns = {device: union_ns(found) for device, found in _by_device(own).items()}
     talking = [span for span in mine if span.kind is Kind.COMMUNICATION]
@@ -166,7 +167,7 @@ def _holders(
     for index, span in enumerate(work):
         launch = launches.get(span.args.get("correlation"))
         if launch is None:
-            result.unlaunched += span.kind in (Kind.KERNEL, Kind.COMMUNICATION)
+            result.unlaunched += span.kind in KERNELS
             continue
         moment = (launch.start_ns, launch.end_ns, index)
         if (launch.pid, launch.tid) in with_ranges:
@@ -186,9 +187,8 @@ def _holders(
             if holding and len({range_.tid for range_ in holding}) == 1:
                 answer[index] = holding
                 result.by_time += 1
-    for span, holding in zip(work, answer, strict=True):
-        if not holding and span.kind in (Kind.KERNEL, Kind.COMMUNICATION):
-            result.unattributed += 1
+    lost = sum(not holding and span.kind in KERNELS for span, holding in zip(work, answer, strict=True))
+    result.unattributed = lost - result.unlaunched
     return answer
 
 
@@ -206,9 +206,7 @@ def _launches(spans: Iterable[Span]) -> dict[Any, Span]:
     return found
 
 
-def _sweep(
-    ranges: Sequence[Span], moments: Sequence[tuple[int, int, int]]
-) -> Iterable[tuple[int, tuple[Span, ...]]]:
+def _sweep(ranges: Sequence[Span], moments: Sequence[tuple[int, int, int]]) -> Iterable[tuple[int, tuple[Span, ...]]]:
     """``(index, ranges that hold [start, end], outermost first)`` for each ``(start, end, index)``."""
     waiting = sorted(ranges, key=lambda range_: (range_.start_ns, -range_.end_ns))
     active: list[Span] = []

@@ -130,13 +130,25 @@ class _Reading:
         else:
             args = _args(event)
             self.trace.marks.append(
-                Mark(str(event.name), at, _place(event.pid), _place(event.tid), str(args.get("domain", "")),
-                     str(event.cat or ""), str(args.get("color", "")), args)  # fmt: skip
+                Mark(
+                    str(event.name),
+                    at,
+                    _place(event.pid),
+                    _place(event.tid),
+                    str(args.get("domain", "")),
+                    str(event.cat or ""),
+                    str(args.get("color", "")),
+                    args,
+                )  # fmt: skip
             )
 
     @staticmethod
     def _async_key(event: Event) -> tuple[Any, Any, Any]:
-        return (event.cat, str(event.id if event.id is not None else event.id2), event.pid if event.id is None else None)
+        return (
+            event.cat,
+            str(event.id if event.id is not None else event.id2),
+            event.pid if event.id is None else None,
+        )
 
     def _ended(self, stack: list[tuple[Event, int]] | None, at: int, otherwise: str) -> None:
         if not stack:
@@ -203,6 +215,9 @@ class _Reading:
         if first is not None and _EPOCH_NS[0] <= first <= _EPOCH_NS[1]:
             trace.clock = Clock.EPOCH
         trace.origin = _origin(top)
+        other = top.get("otherData")
+        if isinstance(other, dict) and isinstance(other.get("accelprof"), dict):
+            trace.metadata["accelprof"] = other["accelprof"]
 
 
 def _args(event: Event) -> dict[str, Any]:
@@ -215,7 +230,9 @@ def _args(event: Event) -> dict[str, Any]:
 
 def _place(value: Any) -> int | str:
     """A pid or tid: a number, or text such as ``Spans``."""
-    return value if isinstance(value, (int, str)) and not isinstance(value, bool) else "" if value is None else str(value)
+    return (
+        value if isinstance(value, (int, str)) and not isinstance(value, bool) else "" if value is None else str(value)
+    )
 
 
 def _origin(top: dict[str, Any]) -> Origin:

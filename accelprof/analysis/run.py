@@ -95,6 +95,12 @@ class Run:
         return sum(row.get("target") == target.get("key") for row in self.rows("windows"))
 
 
+def is_run(directory: str | os.PathLike[str]) -> bool:
+    """Whether there is a manifest, or journals to make one of."""
+    path = Path(directory)
+    return (path / manifests.NAME).exists() or (path / ".workers").is_dir()
+
+
 def open_run(directory: str | os.PathLike[str]) -> Run:
     """The run in ``directory``; without a manifest it is made of the workers' journals, and said so.
 
@@ -112,7 +118,9 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
 
         journals = manifests.read_journals(directory)
         manifest = manifests.build(directory, version=__version__, config={}, plan={}, journals=journals)
-        problems.append("the run left no manifest (did the driver end before close()?); read from the workers' journals")
+        problems.append(
+            "the run left no manifest (did the driver end before close()?); read from the workers' journals"
+        )
     stated = manifest.get("problems")
     problems.extend(str(line) for line in stated if line) if isinstance(stated, list) else None
     run = Run(directory, manifest, problems)

@@ -1,0 +1,99 @@
+"""``report.html``: one file that loads nothing from elsewhere, for light and dark screens."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from accelprof.analysis.html.plot import Plot, plot
+from accelprof.analysis.summary import Summary
+from accelprof.analysis.table import duration, percent, slowest_text
+
+HERE = Path(__file__).parent
+MAX_RANKS = 16
+
+
+def render_html(summary: Summary) -> str:
+    """The report of a run as one HTML page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters.update(duration=duration, percent=percent)
+    environment.globals.update(slowest=slowest_text)
+    drawn = plot(summary)
+    return environment.get_template("report.html.j2").render(
+        css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
+        summary=summary,
+        manifest=summary.run.manifest,
+        plot=drawn,
+        color=drawn.color,
+        matrices=[_matrix(summary, group) for group in dict.fromkeys(row.group for row in summary.phases)],
+        facts=_facts(summary, drawn),
+    )
+
+
+def write_report(summary: Summary, path: str) -> None:
+    """Write the page to ``path`` in one step.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    temporary = f"{path}.{os.getpid()}.part"
+    try:
+        Path(temporary).write_text(render_html(summary), encoding="utf-8", errors="replace")
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _facts(summary: Summary, drawn: Plot) -> list[tuple[str, str]]:
+    """``(name, value)`` tiles at the head of the page."""
+    windows = sum(len(timeline.windows) for timeline in summary.timelines)
+    steps = sorted({step for timeline in summary.timelines for window in timeline.windows for step in window[1]})
+    measured = sum(timeline.window_ns for timeline in summary.timelines)
+    facts = [
+        ("workers", f"{len(summary.timelines)} of {len(summary.run.workers)}"),
+        ("windows", str(windows)),
+        ("steps", ", ".join(map(str, steps[:8])) + (" …" if len(steps) > 8 else "") or "–"),
+        ("time measured", duration(measured) if measured else "–"),
+    ]
+    busy = [row for file in summary.files for row in file.attribution.devices]
+    if busy:
+        facts.append(("device busy", duration(sum(row.busy_ns for row in busy))))
+    return facts
+
+
+def _matrix(summary: Summary, group: str) -> dict[str, Any]:
+    """Time per window of each phase on each rank of a group, with the largest of each row."""
+    rows = [row for row in summary.phases if row.group == group]
+    labels = [timeline.worker.label for timeline in summary.timelines if timeline.worker.group == group]
+    shown = labels[:MAX_RANKS]
+    return {
+        "group": group,
+        "ranks": [label.removeprefix(f"{group}/") for label in shown],
+        "left_out": len(labels) - len(shown),
+        "rows": [
+            {
+                "phase": row.phase,
+                "depth": row.depth,
+                "cells": [
+                    {
+                        "text": duration(row.ranks[label].per_window_ns) if label in row.ranks else "–",
+                        "slowest": label == row.slowest,
+                    }
+                    for label in shown
+                ],
+                "spread": f"×{row.spread:.2f}" if row.spread is not None else "–",
+            }
+            for row in rows
+        ],
+    }

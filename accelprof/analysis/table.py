@@ -1,0 +1,140 @@
+"""A summary as tables for the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accelprof.analysis.phases import PhaseRow
+from accelprof.analysis.summary import Summary, ToolFile
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+MAX_PROBLEMS = 20
+
+
+def duration(ns: float | None) -> str:
+    """``1.23 s``, ``45.6 ms``, ``7.8 µs``, ``90 ns``; a dash for none."""
+    if ns is None:
+        return "–"
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(ns) >= size:
+            return f"{ns / size:.3g} {unit}" if abs(ns) < 1000 * size else f"{ns / size:,.0f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
+
+
+def slowest_text(row: PhaseRow) -> str:
+    """``rank1 ×1.32``: the slowest rank and how much longer it takes than the fastest."""
+    if row.slowest is None:
+        return "–"
+    name = row.slowest.removeprefix(f"{row.group}/")
+    return f"{name} ×{row.spread:.2f}" if row.spread is not None else name
+
+
+def render(summary: Summary, console: Console) -> None:
+    """Print what a run measured, and before all what it was asked for and did not deliver."""
+    from rich.markup import escape
+
+    for line in summary.undelivered:
+        console.print(f"[bold red]not delivered[/bold red] {escape(line)}")
+    if summary.phases:
+        console.print(phases_table(summary))
+    if any(file.attribution.devices for file in summary.files):
+        console.print(devices_table(summary))
+        for file in summary.files:
+            if file.attribution.devices and file.attribution.phases:
+                console.print(gpu_table(file))
+    for file in summary.files:
+        if file.note:
+            console.print(f"[dim]{escape(file.worker.label)}: {escape(file.path)} ({file.tool}): {file.note}[/dim]")
+    shown = summary.problems[:MAX_PROBLEMS]
+    for problem in shown:
+        console.print(f"[yellow]{escape(problem)}[/yellow]")
+    if len(summary.problems) > len(shown):
+        console.print(f"[yellow]… and {len(summary.problems) - len(shown)} more (--json lists all)[/yellow]")
+
+
+def phases_table(summary: Summary) -> Table:
+    from rich.table import Table
+
+    windows = sum(len(timeline.windows) for timeline in summary.timelines)
+    workers = len(summary.timelines)
+    title = f"phases in {windows} window{'s' * (windows != 1)} of {workers} worker{'s' * (workers != 1)}"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("group")
+    table.add_column("phase", overflow="fold")
+    for column in ("calls", "total", "mean", "p50", "p95", "self", "share"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("slowest rank")
+    group = None
+    for row in summary.phases:
+        if group is not None and group != row.group:
+            table.add_section()
+        table.add_row(
+            row.group if row.group != group else "",
+            "  " * row.depth + row.phase,
+            f"{row.calls}" + (f" +{row.cut} cut" if row.cut else ""),
+            duration(row.total_ns),
+            duration(row.mean_ns),
+            duration(row.p50_ns),
+            duration(row.p95_ns),
+            duration(row.self_ns),
+            percent(row.share),
+            slowest_text(row) + (f" ({len(row.missing)} without)" if row.missing else ""),
+        )
+        group = row.group
+    return table
+
+
+def devices_table(summary: Summary) -> Table:
+    from rich.table import Table
+
+    table = Table(title="device time", title_justify="left", title_style="bold")
+    for column in ("worker", "tool", "file"):
+        table.add_column(column, overflow="fold")
+    for column in ("device", "kernels", "busy", "communication", "idle", "busy share"):
+        table.add_column(column, justify="right")
+    for file in summary.files:
+        for row in file.attribution.devices:
+            table.add_row(
+                file.worker.label,
+                file.tool,
+                file.path.rsplit("/", 1)[-1],
+                str(row.device),
+                f"{row.kernels:,}",
+                duration(row.busy_ns),
+                duration(row.communication_ns),
+                duration(row.idle_ns),
+                percent(row.busy_ns / row.span_ns if row.span_ns else None),
+            )
+    return table
+
+
+def gpu_table(file: ToolFile, limit: int = 15) -> Table:
+    """Device time inside each phase of one file."""
+    from rich.table import Table
+
+    title = f"device time by phase: {file.worker.label}, {file.path.rsplit('/', 1)[-1]}"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("phase", overflow="fold")
+    for column in ("calls", "wall", "device busy", "of it own", "idle", "communication", "kernels"):
+        table.add_column(column, justify="right")
+    table.add_column("longest kernel", overflow="ellipsis", no_wrap=True, max_width=40)
+    for row in file.attribution.phases[:limit]:
+        table.add_row(
+            row.name,
+            f"{row.calls:,}",
+            duration(row.wall_ns),
+            duration(sum(row.busy_ns.values()) if row.busy_ns else None),
+            duration(sum(row.own_busy_ns.values()) if row.own_busy_ns else None),
+            duration(row.idle_ns),
+            duration(row.communication_ns) if row.communication_ns else "–",
+            f"{row.kernels:,}",
+            row.top[0][0] if row.top else "–",
+        )
+    return table

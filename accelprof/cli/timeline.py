@@ -1,0 +1,37 @@
+"""``accelprof timeline``: one Chrome trace of all workers and tools of a run, or of any files."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import click
+
+from accelprof.errors import UserError
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True), metavar="DIR | FILE...")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Where it goes.  [default: DIR/timeline.json.gz]")
+@click.option("--json", "as_json", is_flag=True, help="What was merged, for machines.")
+def timeline(sources: tuple[str, ...], output: str | None, as_json: bool) -> None:
+    """Merge the run in DIR, or single FILEs, into one trace for ui.perfetto.dev or chrome://tracing.
+
+    The clocks of a run's workers are brought together by the offsets in its manifest. Files that cannot be read are named.
+    """
+    from accelprof.analysis.run import is_run
+    from accelprof.analysis.timeline import merge_files, write_timeline
+
+    if len(sources) == 1 and is_run(sources[0]):
+        merged = write_timeline(sources[0], output or os.path.join(sources[0], "timeline.json.gz"))
+    else:
+        if output is None:
+            raise UserError("timeline: files are merged into a new one; say which with -o FILE")
+        merged = merge_files(sources, output)
+    if as_json:
+        facts = {"path": merged.path, "read": merged.read, "written": merged.written, "problems": merged.problems}
+        click.echo(json.dumps(facts, indent=1))
+        return
+    for problem in merged.problems:
+        click.echo(f"accelprof: {problem}", err=True)
+    click.echo(f"{merged.path}: {merged.written} events of {len(merged.sources)} files")
