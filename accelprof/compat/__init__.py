@@ -1,0 +1,69 @@
+"""The names of verl and RLinf over accelprof's engine, and both frameworks themselves.
+
+``accelprof.compat.verl`` and ``accelprof.compat.rlinf`` are for code that is written against those names. ``install``
+sends an installed framework's own decorators and timers through accelprof, in this process, and ``uninstall`` takes that
+back; nothing is changed on disk. ``ACCELPROF_INSTALL=verl`` (or ``rlinf``, or both with a comma) does the same in every
+process of a job whose source nobody wants to touch. See docs/compat.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from accelprof.compat.patching import Patches
+from accelprof.errors import UserError, nearest
+
+#: framework -> module with ``install(patches)``
+FRAMEWORKS = {"verl": "accelprof.compat.verl_install", "rlinf": "accelprof.compat.rlinf_install"}
+
+_patches: dict[str, Patches] = {}
+
+__all__ = ["FRAMEWORKS", "install", "installed", "uninstall"]
+
+
+def install(name: str, *, any_version: bool = False) -> None:
+    """Send the installed framework's decorators and timers through accelprof, in this process. Idempotent.
+
+    Args:
+        name: ``verl`` or ``rlinf``.
+        any_version: also take a release that this was not written for; without it such a release is refused.
+
+    Raises:
+        UserError: an unknown name, the framework is not installed, or its release is refused.
+    """
+    module = _module(name)
+    if name in _patches:
+        return
+    patches = Patches()
+    try:
+        module.install(patches, any_version)
+    except BaseException:
+        patches.undo()
+        raise
+    _patches[name] = patches
+
+
+def uninstall(name: str | None = None) -> None:
+    """Give the framework (all of them without a name) its own functions back. Windows that are open are closed."""
+    names = list(_patches) if name is None else [name]
+    for known in names:
+        _module(known)
+        patches = _patches.pop(known, None)
+        if patches is not None:
+            patches.undo()
+
+
+def installed() -> tuple[str, ...]:
+    """Frameworks that go through accelprof in this process."""
+    return tuple(_patches)
+
+
+def _module(name: str) -> ModuleType:
+    if name not in FRAMEWORKS:
+        raise UserError(
+            f"compat: unknown framework {name!r}; allowed: {', '.join(FRAMEWORKS)}. {nearest(name, FRAMEWORKS)}".rstrip(
+                ". "
+            )
+        )
+    return importlib.import_module(FRAMEWORKS[name])

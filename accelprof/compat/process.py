@@ -1,0 +1,157 @@
+"""One process of a framework as a worker of ours: its session, its steps, and the manifest of the run it belongs to.
+
+A framework starts and stops profiling by calls to objects in its workers; several of them may live in one process. They
+share one session: the first start begins the step, the last stop ends it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import accelprof
+from accelprof.errors import AccelprofError
+from accelprof.output import manifest
+from accelprof.output.layout import claim_run, job_token
+from accelprof.runtime.configure import RUN_ENV, configure, current_session
+from accelprof.runtime.gate import gate
+from accelprof.runtime.identity import host_name
+from accelprof.runtime.session import Session
+
+log = logging.getLogger("accelprof")
+
+
+class ProcessSession:
+    """The session that all profilers of a framework share in this process; made at the first start."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.active: dict[Hashable, None] = {}
+        self.step: int | None = None
+        self._numbers = itertools.count()
+        self._owned: Session | None = None
+        self._said: set[str] = set()
+
+    def start(self, key: Hashable, step: int | None, settings: Callable[[], Mapping[str, Any]]) -> bool:
+        """``key`` begins to profile ``step`` (numbered from 0 where nobody counts); ``True`` when a session takes part.
+
+        ``settings`` gives keyword arguments of :func:`accelprof.configure` and is asked when there is no session yet.
+        """
+        with self.lock:
+            if key in self.active:
+                return True
+            session = self.session(settings)
+            if session is None:
+                return False
+            first = not self.active
+            self.active[key] = None
+            if first:
+                number = self.step = step if step is not None else next(self._numbers)
+                self._guard("beginning a step", lambda: session.begin_step(number, control=True))
+            return True
+
+    def stop(self, key: Hashable) -> None:
+        """``key`` has ended; the step ends with the last one."""
+        with self.lock:
+            if key not in self.active:
+                return
+            del self.active[key]
+            session = current_session()
+            if self.active or session is None:
+                return
+            number, self.step = self.step, None
+            self._guard("ending a step", lambda: session.end_step(number))
+            if session is self._owned:
+                self._guard("writing the manifest", lambda: self._write(session, number))
+
+    def session(self, settings: Callable[[], Mapping[str, Any]]) -> Session | None:
+        """The session of this process, made when there is none; ``None`` when it cannot be had (said once)."""
+        session = current_session()
+        if session is not None:
+            return session
+        try:
+            arguments = dict(settings())
+            if os.environ.get(RUN_ENV):
+                arguments = {key: arguments[key] for key in ("group", "role", "rank", "world_size") if key in arguments}
+            else:
+                arguments.setdefault("run_dir", _claim(arguments.get("config") or {}))
+            self._owned = configure(**arguments)
+            return self._owned
+        except (AccelprofError, OSError) as error:
+            self.say(f"nothing is profiled in process {os.getpid()}: {error}")
+            return None
+
+    def say(self, message: str) -> None:
+        """Log something once per process."""
+        if message not in self._said:
+            self._said.add(message)
+            log.warning("accelprof: %s", message)
+
+    def release(self) -> None:
+        """Close what is open and the session this made."""
+        with self.lock:
+            self.active.clear()
+            self.step = None
+            session, self._owned = self._owned, None
+            if session is not None and not session.closed:
+                session.close("uninstalled")
+                self._guard("writing the manifest", lambda: self._write(session, None))
+            if session is not None and gate.session is session:
+                gate.session = None
+
+    def _write(self, session: Session, number: int | None) -> None:
+        if not session.assignment.selected:
+            return
+        if number is not None:
+            session.journal.add(
+                "metrics", {"target": session.key, "step": number, "rows": session.metrics_of_step(number)}
+            )
+        write_manifest(session)
+
+    def _guard(self, doing: str, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - a profiler's failure is said once and never ends training
+            self.say(f"{doing} failed: {type(error).__name__}: {error}")
+
+
+def _claim(config: Mapping[str, Any]) -> str:
+    """The run's directory, one for all processes of a Ray job on a node."""
+    token = job_token(os.environ)
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        context = ray.get_runtime_context()
+        token = f"ray={context.gcs_address}:{context.get_job_id()}"
+    return claim_run(
+        str(config.get("output_dir", "outputs/profile")), str(config.get("run", "auto")), token, host_name()
+    )
+
+
+def write_manifest(session: Session) -> str:
+    """Merge the journals in the run's directory into its manifest; returns its path. Later writers see more.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    run_dir = session.layout.run_dir
+    journals = manifest.read_journals(run_dir)
+    steps: dict[int, dict[str, Any]] = {}
+    for journal in journals:
+        for record in journal:
+            if record["kind"] == "metrics":
+                steps.setdefault(record["step"], {})[record["target"]] = record["rows"]
+    plan = session.registry.plan(session.config)
+    built = manifest.build(
+        run_dir,
+        version=accelprof.__version__,
+        config=session.config.model_dump(mode="json", exclude_unset=True),
+        plan=plan.to_dict(),
+        journals=journals,
+        metrics={"steps": [{"step": step, "workers": steps[step]} for step in sorted(steps)]},
+    )
+    return manifest.write(run_dir, built)

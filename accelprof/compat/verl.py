@@ -1,0 +1,341 @@
+"""verl's profiling names over our engine; see docs/compat.md for each difference.
+
+All profilers of a process share one session: the first ``start`` opens the window of the step, the last ``stop`` closes
+it. Which tool records, and what, comes from the profilers' configuration, or from the run that ``ACCELPROF_RUN`` names.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import subprocess
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from accelprof.compat.process import ProcessSession
+from accelprof.compat.verl_config import (
+    CompatConfigError,
+    NPUToolConfig,
+    NsightToolConfig,
+    PrecisionDebuggerToolConfig,
+    ProfilerConfig,
+    TorchMemoryToolConfig,
+    TorchProfilerScheduleConfig,
+    TorchProfilerToolConfig,
+    as_mapping,
+)
+from accelprof.compat.verl_marks import (
+    GPUMemoryLogger,
+    gather_timing,
+    log_gpu_memory_usage,
+    mark_annotate,
+    mark_end_range,
+    mark_start_range,
+    marked_timer,
+    reduce_timing,
+    simple_timer,
+    topk_reduce_ratio_min_max,
+)
+from accelprof.config.dialects.reading import Source
+from accelprof.config.dialects.verl_keys import HYBRID, HYBRID_GROUP, NOT_PROFILERS, TOOLS
+from accelprof.config.dialects.verl_tools import tool_options, update_schedule
+from accelprof.errors import ConfigError, Problem, nearest
+from accelprof.runtime.configure import current_session
+from accelprof.runtime.gate import gate
+from accelprof.runtime.timer import timer
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = [
+    "CompatConfigError",
+    "DistProfiler",
+    "DistProfilerExtension",
+    "GPUMemoryLogger",
+    "NPUToolConfig",
+    "NsightToolConfig",
+    "PrecisionDebuggerToolConfig",
+    "ProfilerConfig",
+    "TorchMemoryToolConfig",
+    "TorchProfilerScheduleConfig",
+    "TorchProfilerToolConfig",
+    "gather_timing",
+    "log_gpu_memory_usage",
+    "mark_annotate",
+    "mark_end_range",
+    "mark_start_range",
+    "marked_timer",
+    "reduce_timing",
+    "simple_timer",
+    "topk_reduce_ratio_min_max",
+]
+
+#: labels that verl gives a worker which has no role of its own: label -> role
+MODEL_ROLES = {"value_model": "critic", "language_model": "sft"}
+
+process = ProcessSession()
+#: every profiler of this process that is alive
+profilers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def prepare(self: Any, rank: int, config: Any, tool_config: Any, save_file_prefix: str | None) -> None:
+    """Give a profiler object (ours or verl's) its attributes."""
+    config = ProfilerConfig() if config is None else config
+    settings = as_mapping(config)
+    self.rank, self.config, self.save_file_prefix = rank, config, save_file_prefix
+    self.tool_config = settings.get("tool_config") if tool_config is None else tool_config
+    self._tool, self._enable = settings.get("tool"), bool(settings.get("enable"))
+    self._this_step = False
+    ranks = settings.get("ranks") or []
+    self._this_rank = bool(settings.get("all_ranks")) or (rank in ranks if ranks else self._enable and rank == 0)
+    hook_ranks = settings.get("finish_hook_ranks") or []
+    self._finish_hook_cmd = settings.get("finish_hook_cmd")
+    self._relocate_results = bool(settings.get("relocate_results"))
+    self._finish_hook_this_rank = bool(settings.get("finish_hook_all_ranks")) or (
+        rank in hook_ranks if hook_ranks else self._this_rank
+    )
+    self._discrete = bool(as_mapping(self.tool_config).get("discrete", False))
+    profilers.add(self)
+
+
+def start(self: Any, **kwargs: Any) -> None:
+    """Begin to profile the step ``profile_step`` (or ``global_step``; counted from 0 without). Idempotent."""
+    if not (self._enable and self._this_rank):
+        return
+    step = kwargs.get("profile_step", kwargs.get("global_step"))
+    self._this_step = process.start(id(self), step, session_settings)
+
+
+def stop(self: Any, run_command: bool = True) -> None:
+    """End it. Idempotent. ``run_command``: this was the last profiled step, so the finish command runs."""
+    if self._enable and self._this_rank:
+        was, self._this_step = self._this_step, False
+        process.stop(id(self))
+        if not was:
+            return
+    if self._enable and run_command:
+        _finish(self)
+
+
+def session_settings() -> Mapping[str, Any]:
+    """Keyword arguments of ``configure`` from all enabled profilers of this process.
+
+    Raises:
+        ConfigError: they contradict each other.
+    """
+    taking_part = [item for item in profilers if item._enable and item._this_rank]
+    source = Source({"tool_config": {item._tool or "": as_mapping(item.tool_config) for item in taking_part}})
+    first = taking_part[0]
+    for other in taking_part[1:]:
+        for name, what in (("_tool", "tool"), ("_discrete", "discrete")):
+            if getattr(other, name) != getattr(first, name):
+                raise ConfigError(
+                    Problem(
+                        f"profiler of {other.save_file_prefix or 'another role'}.{what}",
+                        f"contradicts that of {first.save_file_prefix or 'the first role'} in the same process",
+                        value=[getattr(first, name), getattr(other, name)],
+                    )
+                )
+    tool = first._tool
+    if tool is not None and tool not in TOOLS:
+        raise ConfigError(
+            Problem(
+                "profiler.tool", "unknown tool", value=tool, allowed=", ".join(TOOLS), mend=nearest(str(tool), TOOLS)
+            )
+        )
+    if tool in NOT_PROFILERS:
+        raise ConfigError(Problem("profiler.tool", f"left to verl: {NOT_PROFILERS[tool]}", value=tool))
+    config: dict[str, Any] = {
+        "tool": tool,
+        "steps": "all",
+        "ranks": "all",
+        "discrete": first._discrete,
+        "output_dir": as_mapping(first.config).get("save_path") or "outputs/profile",
+    }
+    if tool is not None:
+        where = f"tool_config.{tool}"
+        options = tool_options(source, where, tool, late=True)
+        if options:
+            config["tools"] = {tool: options}
+        schedule = update_schedule(source, f"{where}.schedule", first._discrete) if tool == "torch" else None
+        if schedule is not None:
+            config["schedule"] = [schedule]
+    if source.problems:
+        raise ConfigError(*source.problems)
+    roles = _roles(taking_part)
+    group = HYBRID_GROUP if set(roles) & set(HYBRID) else roles[0] if roles else None
+    return {"config": config, "group": group, "role": roles, "rank": first.rank}
+
+
+def _roles(taking_part: list[Any]) -> list[str]:
+    roles: dict[str, None] = {}
+    models: dict[str, None] = {}
+    for item in taking_part:
+        prefix = item.save_file_prefix or ""
+        words = prefix.split("_")
+        if prefix in MODEL_ROLES:
+            models[MODEL_ROLES[prefix]] = None
+        elif all(word in HYBRID for word in words):
+            roles.update(dict.fromkeys(words))
+        elif prefix:
+            roles[prefix] = None
+    models.pop("sft", None) if roles or len(models) > 1 else None
+    return [*(role for role in HYBRID if role in roles), *(role for role in roles if role not in HYBRID), *models]
+
+
+def _finish(self: Any) -> None:
+    """Run ``finish_hook_cmd`` in a shell, on its ranks; what goes wrong is said and ends nothing."""
+    if not self._finish_hook_cmd or not self._finish_hook_this_rank:
+        return
+    session = current_session()
+    env = {
+        **os.environ,
+        "VERL_PROFILE_SAVE_PATH": str(as_mapping(self.config).get("save_path") or ""),
+        "VERL_PROFILE_TOOL": str(self._tool or ""),
+        "VERL_PROFILE_RANK": str(self.rank),
+        "VERL_PROFILE_PID": str(os.getpid()),
+        "VERL_PROFILE_ROLE": str(self.save_file_prefix or ""),
+        "ACCELPROF_RUN_DIR": session.layout.run_dir if session is not None else "",
+    }
+    try:
+        done = subprocess.run(["/bin/sh", "-c", self._finish_hook_cmd], env=env, check=False)
+    except OSError as error:
+        process.say(f"finish_hook_cmd could not be run on rank {self.rank}: {error}")
+        return
+    if done.returncode:
+        process.say(f"finish_hook_cmd ended with status {done.returncode} on rank {self.rank}")
+
+
+def takes_part(profiler: Any) -> bool:
+    """Whether a call on this profiler's worker belongs in the window: it was started, or shares a process with one that was."""
+    return bool(profiler._enable and profiler._this_rank and (profiler._this_step or process.active))
+
+
+def annotated(
+    function: F, message: str | None, color: str | None, domain: str | None, category: str | None, role: str | None
+) -> F:
+    """``function``, a method of a class whose instances have ``profiler``, as a phase; its kind and signature stay."""
+    label = message or role or getattr(function, "__name__", "phase")
+    timed: Any = timer(label, color=color or "", domain=domain or "", category=category or "")(function)
+
+    def choose(instance: Any) -> Any:
+        profiler = getattr(instance, "profiler", None)
+        if gate.hot is None or profiler is None or takes_part(profiler):
+            return timed
+        assignment = gate.hot.assignment
+        # a role that is off must not open a window of its own in somebody else's step
+        return function if assignment.discrete or assignment.schedules else timed
+
+    return by_kind(function, choose)
+
+
+def by_kind(function: F, choose: Callable[[Any], Any]) -> F:
+    """A method of the same kind as ``function`` that calls what ``choose(self)`` gives."""
+    wrapper: Any
+    if inspect.isasyncgenfunction(function):
+
+        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            async for item in choose(self)(self, *args, **kwargs):
+                yield item
+
+    elif inspect.iscoroutinefunction(function):
+
+        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return await choose(self)(self, *args, **kwargs)
+
+    elif inspect.isgeneratorfunction(function):
+
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return (yield from choose(self)(self, *args, **kwargs))
+
+    else:
+
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return choose(self)(self, *args, **kwargs)
+
+    return functools.update_wrapper(wrapper, function)  # type: ignore[return-value]
+
+
+class DistProfiler:
+    """verl's dispatcher. ``start``/``stop`` come from the trainer's loop, ``annotate`` marks the worker's phases.
+
+    Args:
+        rank: global rank of the worker (a replica's number for inference servers).
+        config: :class:`ProfilerConfig`, or verl's own.
+        tool_config: options of the tool; ``config.tool_config`` when ``None``.
+        save_file_prefix: the worker's role.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        config: Any = None,
+        tool_config: Any = None,
+        save_file_prefix: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs:
+            raise TypeError(f"DistProfiler: unknown arguments {', '.join(sorted(kwargs))}")
+        prepare(self, rank, config, tool_config, save_file_prefix)
+
+    start, stop = start, stop
+
+    def check_enable(self) -> bool:
+        """Whether the configuration says profile."""
+        return bool(self._enable)  # type: ignore[attr-defined]
+
+    def check_this_rank(self) -> bool:
+        """Whether this rank is selected."""
+        return bool(self._this_rank)  # type: ignore[attr-defined]
+
+    def check_this_step(self) -> bool:
+        """Whether a step that is profiled is running."""
+        return bool(self._this_step)  # type: ignore[attr-defined]
+
+    def is_discrete_mode(self) -> bool:
+        """Whether each phase has a window of its own."""
+        return bool(self._discrete)  # type: ignore[attr-defined]
+
+    def step(self) -> None:
+        """Nothing to do: a schedule counts the calls of ``train_batch`` by itself."""
+
+    def run_finish_hook(self, run_command: bool = True) -> None:
+        """Run the finish command, for drivers that stop by other means."""
+        if self.check_enable() and run_command:
+            _finish(self)
+
+    @classmethod
+    def annotate(
+        cls,
+        message: str | None = None,
+        color: str | None = None,
+        domain: str | None = None,
+        category: str | None = None,
+        **kwargs_outer: Any,
+    ) -> Callable[[F], F]:
+        """Decorate a method of a worker that has ``self.profiler``; the label is ``message``, ``role`` or the name."""
+
+        def decorator(function: F) -> F:
+            return annotated(function, message, color, domain, category, kwargs_outer.get("role"))
+
+        return decorator
+
+
+class DistProfilerExtension:
+    """Mixin of verl's workers: the calls that the trainer makes on all ranks."""
+
+    def __init__(self, profiler: DistProfiler) -> None:
+        self.profiler = profiler
+
+    def start_profile(self, **kwargs: Any) -> None:
+        """See :meth:`DistProfiler.start`."""
+        self.profiler.start(**kwargs)
+
+    def stop_profile(self, run_command: bool = True) -> None:
+        """See :meth:`DistProfiler.stop`."""
+        self.profiler.stop(run_command=run_command)
+
+    def step_profile(self) -> None:
+        """See :meth:`DistProfiler.step`."""
+        self.profiler.step()

@@ -1,0 +1,206 @@
+"""Sends verl's own profiler, timers and marks through accelprof, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from accelprof.compat import verl as ours
+from accelprof.compat import verl_marks
+from accelprof.compat.patching import Patches, check_version
+from accelprof.config.dialects.verl_keys import NOT_PROFILERS
+
+VERSION = "0.9"
+PROFILE = "verl.utils.profiler.profile"
+#: modules that define timers and marks of their own, of which verl picks one set; not all import everywhere
+DEFINING = (
+    "verl.utils.profiler.profile",
+    "verl.utils.profiler.performance",
+    "verl.utils.profiler.nvtx_profile",
+    "verl.utils.profiler.mstx_profile",
+    "verl.utils.profiler.empty_annotations",
+)
+FUNCTIONS = tuple(name for name in verl_marks.__all__ if name != "GPUMemoryLogger")
+
+
+class _Absorbed:
+    """Stands where verl keeps the profiler of one tool: everything goes to the profiler it belongs to."""
+
+    def __init__(self, profiler: Any) -> None:
+        self.profiler = profiler
+        self._made: dict[Any, Any] = {}
+
+    def start(self, **_: Any) -> None:
+        """The profiler itself has begun already."""
+
+    def stop(self) -> None:
+        """The profiler itself has ended already."""
+
+    def step(self) -> None:
+        """Schedules count phases by themselves."""
+
+    def annotate(
+        self,
+        message: str | None = None,
+        color: str | None = None,
+        domain: str | None = None,
+        category: str | None = None,
+        **kwargs: Any,
+    ) -> Callable[[Any], Any]:
+        """For methods that verl decorated before it went through us."""
+
+        def decorator(function: Any) -> Any:
+            if function not in self._made:
+                self._made[function] = ours.annotated(function, message, color, domain, category, kwargs.get("role"))
+            return self._made[function]
+
+        return decorator
+
+
+def install(patches: Patches, any_version: bool) -> None:
+    """See :func:`accelprof.compat.install`."""
+    check_version("verl", VERSION, any_version)
+    # the package first, as it picks a set of marks while it is imported
+    importlib.import_module("verl.utils.profiler")
+    profile = importlib.import_module(PROFILE)
+    cls = profile.DistProfiler
+    theirs: dict[str, Any] = {name: vars(cls)[name] for name in ("__init__", "start", "stop", "step", "annotate")}
+    taken: dict[int, tuple[Any, Any]] = {}
+    on = [True]
+
+    def take(profiler: Any, before: Any) -> None:
+        taken[id(profiler)] = (profiler, before)
+        profiler._impl = _Absorbed(profiler)
+        ours.profilers.add(profiler)
+
+    @functools.wraps(theirs["__init__"])
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        rank, config, tool_config, prefix = _arguments(*args, **kwargs)
+        if getattr(config, "tool", None) in NOT_PROFILERS:
+            theirs["__init__"](self, *args, **kwargs)
+            return
+        ours.prepare(self, rank, config, tool_config, prefix)
+        take(self, functools.partial(theirs["__init__"], self, *args, **kwargs))
+
+    def left_alone(self: Any) -> bool:
+        return getattr(self, "_tool", None) in NOT_PROFILERS
+
+    @functools.wraps(theirs["start"])
+    def start(self: Any, **kwargs: Any) -> Any:
+        if left_alone(self):
+            return theirs["start"](self, **kwargs)
+        if not isinstance(getattr(self, "_impl", None), _Absorbed):
+            take(self, self._impl)  # made before verl went through us
+        return ours.start(self, **kwargs)
+
+    @functools.wraps(theirs["stop"])
+    def stop(self: Any, run_command: bool = True) -> Any:
+        return (theirs["stop"] if left_alone(self) else ours.stop)(self, run_command)
+
+    @functools.wraps(theirs["step"])
+    def step(self: Any) -> Any:
+        return theirs["step"](self) if left_alone(self) else None
+
+    original_annotate = theirs["annotate"].__func__
+
+    @functools.wraps(original_annotate)
+    def annotate(
+        cls: Any,
+        message: str | None = None,
+        color: str | None = None,
+        domain: str | None = None,
+        category: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        def decorator(function: Any) -> Any:
+            plain = original_annotate(cls, message, color, domain, category, **kwargs)(function)
+            mine = _with_state(
+                ours.annotated(function, message, color, domain, category, kwargs.get("role")), kwargs.get("role")
+            )
+
+            def choose(instance: Any) -> Any:
+                profiler = getattr(instance, "profiler", None)
+                return mine if on[0] and not (profiler is not None and left_alone(profiler)) else plain
+
+            return ours.by_kind(function, choose)
+
+        return decorator
+
+    for name, value in (("__init__", init), ("start", start), ("stop", stop), ("step", step)):
+        patches.set(cls, name, value)
+    made: Any = annotate
+    patches.set(cls, "annotate", classmethod(made))
+    patches.then(lambda: _give_back(on, taken))
+    for module in _defining():
+        for name in FUNCTIONS:
+            if callable(vars(module).get(name)) and vars(module)[name].__module__ == module.__name__:
+                patches.function(module, name, getattr(verl_marks, name))
+    logger = importlib.import_module("verl.utils.profiler.performance").GPUMemoryLogger
+    patches.set(logger, "__call__", _logged)
+
+
+def _arguments(
+    rank: int, config: Any = None, tool_config: Any = None, save_file_prefix: str | None = None, **_: Any
+) -> tuple[int, Any, Any, str | None]:
+    return rank, config, tool_config, save_file_prefix
+
+
+def _give_back(on: list[bool], taken: dict[int, tuple[Any, Any]]) -> None:
+    on[0] = False
+    ours.process.release()
+    for profiler, before in taken.values():
+        profiler._this_step = False
+        if not callable(before):
+            profiler._impl = before
+            continue
+        try:
+            before()
+        except Exception as error:  # noqa: BLE001 - its tool may be missing here; the worker goes on unprofiled
+            profiler._impl = None
+            ours.process.say(f"verl's own profiler cannot be made again: {type(error).__name__}: {error}")
+    taken.clear()
+
+
+def _defining() -> list[Any]:
+    found = []
+    for name in DEFINING:
+        # those of vendors import their vendor's package; verl has imported what it uses
+        if name in sys.modules:
+            found.append(sys.modules[name])
+    return found
+
+
+def _with_state(function: Any, role: str | None) -> Any:
+    """verl's own state timeline goes on while accelprof marks the phase."""
+    import inspect
+
+    if (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
+        return function
+    insight = getattr(sys.modules.get("verl.utils.tracking"), "RLInsightLogger", None)
+    if insight is None:
+        return function
+
+    @functools.wraps(function)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        profiler = getattr(self, "profiler", None)
+        state = (
+            contextlib.nullcontext()
+            if profiler is None
+            else insight.trace_state(role or function.__qualname__, state_lane_id=f"rank_{profiler.rank}")
+        )
+        with state:
+            return function(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _logged(self: Any, decorated_function: Any) -> Any:
+    return verl_marks.GPUMemoryLogger(self.role, self.logger, self.level, self.log_only_rank_0)(decorated_function)
