@@ -20,6 +20,10 @@ def _load(file: str, overrides: tuple[str, ...]) -> tuple[Any, Any, Any]:
 
     registry = get_registry()
     loaded = registry.load(file, overrides)
+    if loaded.config.engines:
+        from accelprof.engines.options import engines_of
+
+        engines_of(loaded.config)
     return registry, loaded, registry.plan(loaded.config)
 
 
@@ -61,9 +65,16 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
 
     registry, loaded, plan = _load(file, overrides)
     rows = preview(registry, plan, _worlds(worlds))
+    engines = _engines(loaded.config)
     notes = [str(note) for note in loaded.notes]
     if as_json:
-        data = {"dialect": loaded.dialect, "generation": loaded.generation, "notes": notes, "targets": rows}
+        data = {
+            "dialect": loaded.dialect,
+            "generation": loaded.generation,
+            "notes": notes,
+            "targets": rows,
+            "engines": engines,
+        }
         click.echo(json.dumps(data, indent=1, default=str))
         return
     from rich.console import Console
@@ -102,8 +113,22 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
                 highlight=False,
                 markup=False,
             )
+    if engines:
+        from accelprof.engines.preview import text as lines_of
+
+        for row in engines:
+            for line in lines_of(row):
+                console.print(line, highlight=False, markup=False)
     for text in dict.fromkeys([*notes, *(note for row in rows for note in row["notes"])]):
         console.print(f"note: {text}", highlight=False, markup=False)
+
+
+def _engines(config: Any) -> list[dict[str, Any]]:
+    if not config.engines:
+        return []
+    from accelprof.engines.preview import preview
+
+    return preview(config)
 
 
 def _rank(row: dict[str, Any]) -> str:

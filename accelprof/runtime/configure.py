@@ -82,6 +82,10 @@ def configure(
             stored = os.path.join(run_dir, CONFIG_NAME)
             config = stored if os.path.exists(stored) else None
         resolved = registry.load(config, **values).config
+        if resolved.engines:
+            from accelprof.engines.options import engines_of
+
+            engines_of(resolved)
         identity = from_environment(os.environ)
         told = registry.first("accelprof_worker_identity", env=dict(os.environ)) or {}
         roles = (role,) if isinstance(role, str) else tuple(role or ())
