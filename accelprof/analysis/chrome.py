@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from accelprof.analysis.chrome_file import BadTime, ChromeFile, Event, exact_ns, load
+from accelprof.analysis.chrome_file import BadTimeError, ChromeFile, Event, exact_ns, load
 from accelprof.spans import DEVICE_WORK, Clock, Kind, Mark, Origin, Span, Trace
 
 #: category of an event, case-folded -> kind. Kineto's are those of ``libkineto/include/ActivityType.h``; the capitalised
@@ -99,12 +99,12 @@ class _Reading:
     def _complete(self, event: Event) -> None:
         try:
             start = exact_ns(bytes(event.ts)) + self.base
-        except BadTime as bad:
+        except BadTimeError as bad:
             self.bad[f"start {bad}"] += 1
             return
         try:
             duration = exact_ns(bytes(event.dur))
-        except BadTime as bad:
+        except BadTimeError as bad:
             self.bad[f"duration {bad}"] += 1
             return
         if duration < 0:
@@ -115,7 +115,7 @@ class _Reading:
     def _other(self, event: Event, phase: str) -> None:
         try:
             at = exact_ns(bytes(event.ts)) + self.base
-        except BadTime as bad:
+        except BadTimeError as bad:
             self.bad[f"time {bad}"] += 1
             return
         if phase == "B":
@@ -139,7 +139,7 @@ class _Reading:
                     str(event.cat or ""),
                     str(args.get("color", "")),
                     args,
-                )  # fmt: skip
+                )
             )
 
     @staticmethod

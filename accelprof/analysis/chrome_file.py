@@ -161,9 +161,10 @@ def _repair(data: bytes, file: ChromeFile, reason: str) -> None:
         if found is None:
             raise ReadError(file.path, f"not readable as JSON ({reason}), and no traceEvents in it")
         start = found.end()
-    repairs, end = Repairs(), start
-    for value, end in objects(text, start, repairs):
-        file.events.append(_event(value))
+    repairs = Repairs()
+    found_events = list(objects(text, start, repairs))
+    file.events = [_event(value) for value, _ in found_events]
+    end = found_events[-1][1] if found_events else start
     if found is not None:
         close = text.find("]", end)
         file.top = _top(text[:start], text[close + 1 :] if close >= 0 and not repairs.ended else "")
@@ -213,12 +214,12 @@ def _clean(value: Any) -> Any:
         return [_clean(item) for item in value]
     if isinstance(value, Decimal):
         return float(value)
-    if isinstance(value, float) and not (value - value == 0.0):
+    if isinstance(value, float) and value - value != 0.0:
         return str(value)
     return value
 
 
-class BadTime(ValueError):
+class BadTimeError(ValueError):
     """A time that is missing, not a number or endless; the message says which."""
 
 
@@ -226,7 +227,7 @@ def exact_ns(raw: bytes) -> int:
     """A time in µs, number or string, as whole ns (rounded half to even below 1 ns).
 
     Raises:
-        BadTime: missing, NaN, infinite, beyond 64 bits, or no number.
+        BadTimeError: missing, NaN, infinite, beyond 64 bits, or no number.
     """
     plain = _PLAIN.fullmatch(raw)
     if plain is None:
@@ -241,13 +242,13 @@ def exact_ns(raw: bytes) -> int:
 def _slow_ns(raw: bytes) -> int:
     word = raw.strip().strip(b'"').strip().decode("ascii", "replace")
     if not word or word == "null":
-        raise BadTime("missing")
+        raise BadTimeError("missing")
     try:
         value = Decimal(word)
     except InvalidOperation:
-        raise BadTime("not a number") from None
+        raise BadTimeError("not a number") from None
     if value.is_nan():
-        raise BadTime("NaN")
+        raise BadTimeError("NaN")
     if value.is_infinite() or abs(value) * 1000 >= ENDLESS_NS:
-        raise BadTime("endless")
+        raise BadTimeError("endless")
     return int((value * 1000).to_integral_value())

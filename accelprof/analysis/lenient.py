@@ -27,7 +27,7 @@ _AFTER_MEMBER = re.compile(r"\s*(?:\}\s*(?:[,\]}]|$)|,\s*(?:\"[^\"\\]{1,80}\"\s*
 _AFTER_ELEMENT = re.compile(r"\s*(?:\]|,\s*[\[{\"\-\dtfnNI\]])")
 
 
-class Broken(ValueError):
+class BrokenError(ValueError):
     """The text at ``position`` cannot be read as JSON even with leniency."""
 
     def __init__(self, reason: str, position: int, ended: bool = False) -> None:
@@ -82,7 +82,7 @@ def objects(text: str, position: int, repairs: Repairs) -> Iterator[tuple[dict[s
         except (json.JSONDecodeError, RecursionError):
             try:
                 value, position = _Lenient(text, repairs).value(position, _AFTER_ELEMENT)
-            except Broken as broken:
+            except BrokenError as broken:
                 if broken.ended:
                     repairs.ended = f"the file ends at character {size}, inside the event that begins at {begin}"
                     return
@@ -110,7 +110,7 @@ class _Lenient:
     def value(self, at: int, after: re.Pattern[str]) -> tuple[Any, int]:
         at = _end(_SPACE, self.text, at)
         if at >= len(self.text):
-            raise Broken("the text ends", at, ended=True)
+            raise BrokenError("the text ends", at, ended=True)
         char = self.text[at]
         if char == "{":
             return self.object(at + 1)
@@ -124,7 +124,7 @@ class _Lenient:
         for word, meaning in _WORDS.items():
             if self.text.startswith(word, at):
                 return meaning, at + len(word)
-        raise Broken(f"{self.text[at : at + 12]!r} is no JSON value", at)
+        raise BrokenError(f"{self.text[at : at + 12]!r} is no JSON value", at)
 
     def object(self, at: int) -> tuple[dict[str, Any], int]:
         result: dict[str, Any] = {}
@@ -134,15 +134,15 @@ class _Lenient:
             if char == "}":
                 return result, at + 1
             if char != '"':
-                raise Broken(f"a key was expected, found {self.text[at : at + 12]!r}", at)
+                raise BrokenError(f"a key was expected, found {self.text[at : at + 12]!r}", at)
             key, at = self.string(at, _AFTER_KEY)
             at = _end(_SPACE, self.text, at)
             if self._char(at) != ":":
-                raise Broken("a colon was expected", at)
+                raise BrokenError("a colon was expected", at)
             result[key], at = self.value(at + 1, _AFTER_MEMBER)
             at = _end(_SPACE, self.text, at)
             if self._char(at) not in ",}":
-                raise Broken(f"a comma or brace was expected, found {self.text[at : at + 12]!r}", at)
+                raise BrokenError(f"a comma or brace was expected, found {self.text[at : at + 12]!r}", at)
 
     def array(self, at: int) -> tuple[list[Any], int]:
         result: list[Any] = []
@@ -154,7 +154,7 @@ class _Lenient:
             result.append(item)
             at = _end(_SPACE, self.text, at)
             if self._char(at) not in ",]":
-                raise Broken(f"a comma or bracket was expected, found {self.text[at : at + 12]!r}", at)
+                raise BrokenError(f"a comma or bracket was expected, found {self.text[at : at + 12]!r}", at)
 
     def string(self, at: int, after: re.Pattern[str]) -> tuple[str, int]:
         parts: list[str] = []
@@ -162,7 +162,7 @@ class _Lenient:
         while True:
             found = _SPECIAL.search(self.text, position)
             if found is None:
-                raise Broken("a string is not closed", at, ended=True)
+                raise BrokenError("a string is not closed", at, ended=True)
             parts.append(self.text[position : found.start()])
             here = found.start()
             if found.group() == '"':
@@ -190,7 +190,7 @@ class _Lenient:
 
     def _char(self, at: int) -> str:
         if at >= len(self.text):
-            raise Broken("the text ends", at, ended=True)
+            raise BrokenError("the text ends", at, ended=True)
         return self.text[at]
 
 

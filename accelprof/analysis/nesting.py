@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Hashable, Iterable, Sequence
 
 from accelprof.spans import Span
@@ -21,7 +22,7 @@ def segments(spans: Sequence[tuple[int, int]]) -> list[Segment]:
     heap: list[tuple[int, int, int]] = []
     result: list[Segment] = []
     following = 0
-    for begin, until in zip(bounds, bounds[1:], strict=False):
+    for begin, until in itertools.pairwise(bounds):
         while following < len(order) and spans[order[following]][0] <= begin:
             index = order[following]
             heapq.heappush(heap, (-spans[index][0], spans[index][1], -index))

@@ -52,8 +52,9 @@ class Run:
         """The worker that left a file, by the windows in it, otherwise by group, rank, host and pid."""
         windows = {row.get("id"): row.get("target") for row in self.rows("windows")}
         for window in artifact.get("windows") or ():
-            if windows.get(window) in self.workers:
-                return self.workers[windows[window]]
+            found = self.workers.get(str(windows.get(window)))
+            if found is not None:
+                return found
         for worker in self.workers.values():
             mine = (worker.group, worker.rank, worker.host, worker.pid)
             if mine == tuple(artifact.get(name) for name in ("group", "rank", "host", "pid")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from accelprof.analysis.phases import PhaseRow
@@ -12,12 +13,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MAX_PROBLEMS = 20
+NONE = "-"
+#: columns of the phase table, and the width of the terminal from which on each is shown
+COLUMNS = {"calls": 0, "total": 0, "mean": 0, "p50": 96, "p95": 88, "self": 80, "share": 0}
 
 
 def duration(ns: float | None) -> str:
     """``1.23 s``, ``45.6 ms``, ``7.8 µs``, ``90 ns``; a dash for none."""
     if ns is None:
-        return "–"
+        return NONE
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if abs(ns) >= size:
             return f"{ns / size:.3g} {unit}" if abs(ns) < 1000 * size else f"{ns / size:,.0f} {unit}"
@@ -25,15 +29,15 @@ def duration(ns: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.1%}"
+    return NONE if share is None else f"{share:.1%}"
 
 
 def slowest_text(row: PhaseRow) -> str:
-    """``rank1 ×1.32``: the slowest rank and how much longer it takes than the fastest."""
+    """``rank1 1.32x``: the slowest rank and how much longer it takes than the fastest."""
     if row.slowest is None:
-        return "–"
+        return NONE
     name = row.slowest.removeprefix(f"{row.group}/")
-    return f"{name} ×{row.spread:.2f}" if row.spread is not None else name
+    return f"{name} {row.spread:.2f}x" if row.spread is not None else name
 
 
 def render(summary: Summary, console: Console) -> None:
@@ -43,7 +47,7 @@ def render(summary: Summary, console: Console) -> None:
     for line in summary.undelivered:
         console.print(f"[bold red]not delivered[/bold red] {escape(line)}")
     if summary.phases:
-        console.print(phases_table(summary))
+        console.print(phases_table(summary, console.width))
     if any(file.attribution.devices for file in summary.files):
         console.print(devices_table(summary))
         for file in summary.files:
@@ -51,7 +55,8 @@ def render(summary: Summary, console: Console) -> None:
                 console.print(gpu_table(file))
     for file in summary.files:
         if file.note:
-            console.print(f"[dim]{escape(file.worker.label)}: {escape(file.path)} ({file.tool}): {file.note}[/dim]")
+            line = f"{file.worker.label}: {os.path.basename(file.path)} ({file.tool}): {file.note}"
+            console.print(f"[dim]{escape(line)}[/dim]", soft_wrap=True)
     shown = summary.problems[:MAX_PROBLEMS]
     for problem in shown:
         console.print(f"[yellow]{escape(problem)}[/yellow]")
@@ -59,35 +64,39 @@ def render(summary: Summary, console: Console) -> None:
         console.print(f"[yellow]… and {len(summary.problems) - len(shown)} more (--json lists all)[/yellow]")
 
 
-def phases_table(summary: Summary) -> Table:
+def phases_table(summary: Summary, width: int = 120) -> Table:
+    """Phases over ranks; a narrow terminal gets fewer columns."""
+    from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     windows = sum(len(timeline.windows) for timeline in summary.timelines)
     workers = len(summary.timelines)
     title = f"phases in {windows} window{'s' * (windows != 1)} of {workers} worker{'s' * (workers != 1)}"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("group")
-    table.add_column("phase", overflow="fold")
-    for column in ("calls", "total", "mean", "p50", "p95", "self", "share"):
+    columns = [column for column, least in COLUMNS.items() if width >= least]
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("phase", overflow="fold", min_width=18)
+    for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("slowest rank")
+    table.add_column("slowest rank", overflow="fold")
     group = None
     for row in summary.phases:
-        if group is not None and group != row.group:
-            table.add_section()
-        table.add_row(
-            row.group if row.group != group else "",
-            "  " * row.depth + row.phase,
-            f"{row.calls}" + (f" +{row.cut} cut" if row.cut else ""),
-            duration(row.total_ns),
-            duration(row.mean_ns),
-            duration(row.p50_ns),
-            duration(row.p95_ns),
-            duration(row.self_ns),
-            percent(row.share),
-            slowest_text(row) + (f" ({len(row.missing)} without)" if row.missing else ""),
-        )
+        if group != row.group:
+            table.add_row(f"[bold]{escape(row.group)}[/bold]")
         group = row.group
+        texts = {
+            "calls": f"{row.calls}" + (f"+{row.cut} cut" if row.cut else ""),
+            "total": duration(row.total_ns),
+            "mean": duration(row.mean_ns),
+            "p50": duration(row.p50_ns),
+            "p95": duration(row.p95_ns),
+            "self": duration(row.self_ns),
+            "share": percent(row.share),
+        }
+        slowest = slowest_text(row) + (f" ({len(row.missing)} without)" if row.missing else "")
+        table.add_row(
+            "  " * (row.depth + 1) + escape(row.phase), *(texts[column] for column in columns), escape(slowest)
+        )
     return table
 
 
@@ -133,8 +142,8 @@ def gpu_table(file: ToolFile, limit: int = 15) -> Table:
             duration(sum(row.busy_ns.values()) if row.busy_ns else None),
             duration(sum(row.own_busy_ns.values()) if row.own_busy_ns else None),
             duration(row.idle_ns),
-            duration(row.communication_ns) if row.communication_ns else "–",
+            duration(row.communication_ns) if row.communication_ns else NONE,
             f"{row.kernels:,}",
-            row.top[0][0] if row.top else "–",
+            row.top[0][0] if row.top else NONE,
         )
     return table

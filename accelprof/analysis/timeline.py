@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +18,10 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from accelprof.analysis.chrome_file import BadTime, ChromeFile, Event, exact_ns, load
+from accelprof.analysis.chrome_file import BadTimeError, ChromeFile, Event, exact_ns, load
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import looks_like_chrome, read_any
-from accelprof.analysis.run import Run, WorkerId, open_run
+from accelprof.analysis.run import Run, open_run
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.spans import Clock, Mark, Span, Trace
 
@@ -69,7 +70,7 @@ class Merged:
     problems: list[str] = field(default_factory=list)
 
 
-class _TooEarly(Exception):
+class _TooEarlyError(Exception):
     def __init__(self, at_ns: int) -> None:
         self.at_ns = at_ns
 
@@ -115,7 +116,7 @@ def merge(sources: Sequence[Source], out: str, problems: Sequence[str], first_ns
                 _Writer(file, merged, base).all()
             os.replace(temporary, out)
             return merged
-        except _TooEarly as early:
+        except _TooEarlyError as early:
             base = _floor(early.at_ns - MARGIN_NS)
         finally:
             if os.path.exists(temporary):
@@ -231,7 +232,7 @@ class _Writer:
         for event in file.events:
             try:
                 times.append(None if event.ph == "M" else exact_ns(bytes(event.ts)))
-            except BadTime as error:
+            except BadTimeError as error:
                 times.append(None)
                 bad[f"{'start' if event.ph == 'X' else 'time'} {error}"] += 1
                 event.ph = None
@@ -252,7 +253,7 @@ class _Writer:
     def _duration(self, event: Event, bad: Counter[str]) -> bool:
         try:
             duration = exact_ns(bytes(event.dur))
-        except BadTime as error:
+        except BadTimeError as error:
             bad[f"duration {error}"] += 1
             return False
         if duration < 0:
@@ -263,7 +264,7 @@ class _Writer:
 
     def _place_time(self, event: Event, at: int) -> None:
         if at < 0 and self.base:
-            raise _TooEarly(at + self.base)
+            raise _TooEarlyError(at + self.base)
         event.ts = msgspec.Raw(_us(at))
 
     def _chrome_event(self, number: int, source: Source, event: Event) -> None:
@@ -317,7 +318,8 @@ class _Writer:
         if trace.clock is not Clock.EPOCH and source.clock == "epoch":
             self._problem(source, f"its clock is said to be {trace.clock.value}; its times look like epoch times")
         source.clock = source.clock or "none"
-        for item in (*trace.spans, *trace.marks):
+        items: list[Span | Mark] = [*trace.spans, *trace.marks]
+        for item in items:
             self._item(source, item, shift)
 
     def _item(self, source: Source, item: Span | Mark, shift: int) -> None:
@@ -360,15 +362,14 @@ def _us(ns: int) -> bytes:
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments that strict JSON can hold; others as text."""
-    plain: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, float) and value - value != 0.0:
-            plain[str(key)] = str(value)
-        elif value is None or isinstance(value, (str, int, float, bool)):
-            plain[str(key)] = value
-        elif isinstance(value, (list, tuple)):
-            plain[str(key)] = list(_plain(dict(enumerate(value))).values())
-        else:
-            plain[str(key)] = _plain(value) if isinstance(value, Mapping) else str(value)
-    return plain
+    return {str(key): _plain_value(value) for key, value in values.items()}
 
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain_value(item) for item in value]
+    return _plain(value) if isinstance(value, Mapping) else str(value)

@@ -11,7 +11,9 @@ import click
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
-@click.option("--html", "html", type=click.Path(dir_okay=False), help="Where the page goes.  [default: DIR/report.html]")
+@click.option(
+    "--html", "html", type=click.Path(dir_okay=False), help="Where the page goes.  [default: DIR/report.html]"
+)
 @click.option("--no-html", is_flag=True, help="Write no page.")
 @click.pass_context
 def report(ctx: click.Context, directory: str, as_json: bool, html: str | None, no_html: bool) -> None:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from accelprof.analysis.html.plot import Plot, plot
 from accelprof.analysis.summary import Summary
-from accelprof.analysis.table import duration, percent, slowest_text
+from accelprof.analysis.table import NONE, duration, percent, slowest_text
 
 HERE = Path(__file__).parent
 MAX_RANKS = 16
@@ -63,8 +63,8 @@ def _facts(summary: Summary, drawn: Plot) -> list[tuple[str, str]]:
     facts = [
         ("workers", f"{len(summary.timelines)} of {len(summary.run.workers)}"),
         ("windows", str(windows)),
-        ("steps", ", ".join(map(str, steps[:8])) + (" …" if len(steps) > 8 else "") or "–"),
-        ("time measured", duration(measured) if measured else "–"),
+        ("steps", ", ".join(map(str, steps[:8])) + (" …" if len(steps) > 8 else "") or NONE),
+        ("time measured", duration(measured) if measured else NONE),
     ]
     busy = [row for file in summary.files for row in file.attribution.devices]
     if busy:
@@ -87,12 +87,12 @@ def _matrix(summary: Summary, group: str) -> dict[str, Any]:
                 "depth": row.depth,
                 "cells": [
                     {
-                        "text": duration(row.ranks[label].per_window_ns) if label in row.ranks else "–",
+                        "text": duration(row.ranks[label].per_window_ns) if label in row.ranks else NONE,
                         "slowest": label == row.slowest,
                     }
                     for label in shown
                 ],
-                "spread": f"×{row.spread:.2f}" if row.spread is not None else "–",
+                "spread": f"{row.spread:.2f}x" if row.spread is not None else NONE,
             }
             for row in rows
         ],
