@@ -28,6 +28,9 @@ class Gate:
         self.lane: Lane | None = None
         self.session: Session | None = None
 
+    def __reduce__(self) -> str:
+        return "gate"  # a class of a script travels by value to other processes; its timers find their gate there
+
 
 gate = Gate()
 

@@ -23,7 +23,18 @@ KEPT = 4096
 _fold_lock = threading.RLock()
 _slot_ids: dict[str, str] = {}
 _slotted: weakref.WeakKeyDictionary[Any, dict[str, State]] = weakref.WeakKeyDictionary()
-process_states: dict[str, State] = {}
+
+
+class ProcessStates(dict[str, "State"]):
+    """States of plain functions by tag. Pickled as the one of the process that unpickles it."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> str:
+        return "process_states"
+
+
+process_states = ProcessStates()
 
 
 class UnknownTagError(UserError, KeyError):
@@ -109,11 +120,10 @@ class State(list[list[int]]):
 
 
 def slot_of(tag: str) -> str:
-    """Name of the instance attribute that holds the state of ``tag``."""
+    """Name of the instance attribute that holds the state of ``tag``; the same in every process."""
     slot = _slot_ids.get(tag)
     if slot is None:
-        with _fold_lock:
-            slot = _slot_ids.setdefault(tag, f"_accelprof_state_{len(_slot_ids)}")
+        slot = _slot_ids.setdefault(tag, f"_accelprof_{tag.encode('utf-8', 'surrogatepass').hex()}")
     return slot
 
 

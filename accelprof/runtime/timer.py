@@ -12,7 +12,7 @@ import functools
 import sys
 from _thread import get_ident
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, ClassVar, NamedTuple, TypeVar, overload
 
 from accelprof.runtime import metrics
@@ -31,6 +31,11 @@ class PhaseSpec(NamedTuple):
     color: str = ""
     category: str = ""
     device: bool = False
+
+
+def key_of(spec: PhaseSpec) -> str:
+    """The phase as one text: the same in every process, and quicker to look up than the tuple."""
+    return "\0".join(map(str, spec))
 
 
 @overload
@@ -112,7 +117,7 @@ _SYNC = """
     if _accelprof_buf is None:
         return _accelprof_hot(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
     if _accelprof_lane is not None:
-        _accelprof_bound = _accelprof_lane.bounds.get(_accelprof_spec_id) or _accelprof_lane.bind(_accelprof_spec)
+        _accelprof_bound = _accelprof_lane.bounds.get(_accelprof_key) or _accelprof_lane.bind(_accelprof_spec)
         try:
             _accelprof_bound[0]()
         except Exception as _accelprof_error:
@@ -192,8 +197,8 @@ _FUNCTION_STATE = """
     _accelprof_st = _accelprof_states.get(_accelprof_spec.tag) or _accelprof_process_state(_accelprof_spec.tag)
 """
 
-#: code objects of all wrappers that run their function on the caller's stack
-sync_codes: set[CodeType] = set()
+#: how the code of every wrapper says where it is from; one that came by pickle into another process says it too
+_FILE = "<accelprof timer "
 _made: dict[Any, str] = {}
 
 
@@ -207,18 +212,16 @@ def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
     name = getattr(function, "__name__", "timed")
     safe = name if name.isidentifier() and not iskeyword(name) else "timed"
     prefix = "async " if kind in ("coroutine", "asyncgen") else ""
-    outer = ["_accelprof_fn", "_accelprof_spec", "_accelprof_spec_id", *defaults]
+    outer = ["_accelprof_fn", "_accelprof_spec", "_accelprof_key", *defaults]
     inner = "".join(
         f"    {line}\n" if line else "\n" for line in f"{prefix}def {safe}({parameters}):{state}{body}".split("\n")
     )
     # the wrapper refers to itself so that a state is only put on instances whose class really holds it
     source = f"def _accelprof_factory({', '.join(outer)}):\n    _accelprof_self = None\n{inner}    _accelprof_self = {safe}\n    return {safe}\n"
-    filename = f"<accelprof timer {spec.tag}>"
+    filename = f"{_FILE}{spec.tag}>"
     namespace: dict[str, Any] = {}
     exec(compile(source, filename, "exec"), wrapper_globals, namespace)  # source is built from identifiers only
-    wrapper = namespace["_accelprof_factory"](function, spec, id(spec), *defaults.values())
-    if kind == "sync":
-        sync_codes.add(wrapper.__code__)
+    wrapper = namespace["_accelprof_factory"](function, spec, key_of(spec), *defaults.values())
     return wrapper
 
 
@@ -356,7 +359,7 @@ def _on_this_stack(state: State) -> bool:
 def state_in(frame: FrameType) -> State | None:
     """The state that a wrapper's frame is timing at this moment, or ``None`` for any other frame."""
     code = frame.f_code
-    if code in sync_codes:
+    if code.co_filename.startswith(_FILE):
         found = frame.f_locals
         return (
             found.get("_accelprof_st") if found.get("_accelprof_buf") is not None or "_accelprof_t0" in found else None
@@ -374,7 +377,7 @@ def phases_on_stacks() -> list[tuple[PhaseSpec, int, int]]:
         here: FrameType | None = frame
         while here is not None:
             code = here.f_code
-            if code in sync_codes or code is _HOT_CODE:
+            if code.co_filename.startswith(_FILE) or code is _HOT_CODE:
                 found = here.f_locals
                 spec = found.get("_accelprof_spec") or found.get("_spec")
                 start = found.get("_accelprof_t0", found.get("start"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof.backend import NO_RANGE, BoundRange, Emitter, RangeSpec
-from accelprof.runtime.timer import PhaseSpec
+from accelprof.runtime.timer import PhaseSpec, key_of
 from accelprof.spans import Kind
 from accelprof.targets import WindowInfo
 from accelprof.tool import Tool
@@ -32,17 +32,16 @@ class Lane:
     """What a plain timed call needs while a window is open, resolved beforehand; the wrapper in ``timer.py`` reads it.
 
     Attributes:
-        bounds: ``id`` of a decorator's phase -> ``(push, pop, its number in the timeline)``.
+        bounds: a phase's key -> ``(push, pop, its number in the timeline)``.
         spans: where the timeline's rows go; takes ``room`` of them. Without a timeline it keeps nothing.
         running_loop: answers the event loop that runs on this thread, or ``None``.
     """
 
-    __slots__ = ("_kept", "_trouble", "_window", "bounds", "room", "running_loop", "spans")
+    __slots__ = ("_trouble", "_window", "bounds", "room", "running_loop", "spans")
 
     def __init__(self, window: Window, trouble: Callable[[str, Exception], None]) -> None:
         self._window, self._trouble = window, trouble
-        self.bounds: dict[int, LaneBound] = {}
-        self._kept: list[PhaseSpec] = []  # an id is only good while its object lives
+        self.bounds: dict[str, LaneBound] = {}
         trace = window.trace
         self.spans: Any = deque(maxlen=0) if trace is None else trace.spans
         self.room = 1 if trace is None else trace.options.max_spans
@@ -50,7 +49,6 @@ class Lane:
 
     def bind(self, spec: PhaseSpec) -> LaneBound:
         """Resolve a phase's first call in this window; a vendor that fails at it is reported and gets no range."""
-        self._kept.append(spec)
         pushers: tuple[BoundRange, ...] = ()
         try:
             pushers, _ = self._window.bounds.get(spec) or self._window.bind(spec)
@@ -58,7 +56,7 @@ class Lane:
             self._trouble("resolving a range", error)
         trace = self._window.trace
         push, pop = _together(pushers)
-        bound = self.bounds[id(spec)] = push, pop, 0 if trace is None else trace.number(spec)
+        bound = self.bounds[key_of(spec)] = push, pop, 0 if trace is None else trace.number(spec)
         return bound
 
     def failed(self, error: Exception) -> LaneBound:
