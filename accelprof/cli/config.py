@@ -66,6 +66,9 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
     registry, loaded, plan = _load(file, overrides)
     rows = preview(registry, plan, _worlds(worlds))
     engines = _engines(loaded.config)
+    sizes = _sizes(loaded.config, plan, _worlds(worlds))
+    for row, size in zip(rows, sizes, strict=True):
+        row["expected_size"] = size
     notes = [str(note) for note in loaded.notes]
     if as_json:
         data = {
@@ -105,6 +108,8 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
             row["command"] or "as ever",
         )
     console.print(table)
+    for text in dict.fromkeys(f"expected size, {r['group']} rank {_rank(r)}: {r['expected_size']}" for r in rows):
+        console.print(text, highlight=False, markup=False)
     for row in rows:
         if row["env"]:
             console.print(
@@ -121,6 +126,14 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
                 console.print(line, highlight=False, markup=False)
     for text in dict.fromkeys([*notes, *(note for row in rows for note in row["notes"])]):
         console.print(f"note: {text}", highlight=False, markup=False)
+
+
+def _sizes(config: Any, plan: Any, worlds: dict[str, int]) -> list[str]:
+    """Expected size of each row, from what earlier runs in the same directory left."""
+    from accelprof.runtime.budget import expected_size, history
+
+    known = history(config.output_dir)
+    return [expected_size(assignment, known, config.budget) for assignment in plan.preview(worlds)]
 
 
 def _engines(config: Any) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from accelprof.errors import CaptureError
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal, relative
 from accelprof.runtime import metrics
+from accelprof.runtime.budget import BudgetWatch
 from accelprof.runtime.gate import gate, now_ns
 from accelprof.runtime.timer import PhaseSpec, Run, phases_on_stacks
 from accelprof.runtime.window import Entry, Lane, Window, clocks, task_label
@@ -30,7 +31,7 @@ from accelprof.targets import ArtifactFile, Assignment, WindowInfo
 from accelprof.tool import Tool
 
 if TYPE_CHECKING:
-    from accelprof.config.model import Config
+    from accelprof.config.model import Budget, Config
     from accelprof.registry import Registry
     from accelprof.runtime.instrument import Instruments
     from accelprof.runtime.schedule import Scheduler
@@ -79,6 +80,7 @@ class Session:
         self.closed = False
         self.scheduler = scheduler
         self.instruments: Instruments | None = None
+        self.budget = BudgetWatch(config.budget, self) if assignment.selected and _limited(config.budget) else None
         self.lock = self._lock = threading.RLock()
         self._done: set[Any] = set()
         self._armed: tuple[str, tuple[int, ...]] | None = None
@@ -288,6 +290,12 @@ class Session:
             if info is None:
                 return None
             sequence = info.sequence
+            refused = self.budget.refuses(os.path.dirname(info.stem)) if self.budget is not None else ""
+            if refused:
+                self.report(f"no further window is opened: {refused}")
+                if info.warmup:
+                    self.abandon(info)
+                return None
             before = now_ns()
             opened: list[Tool] = []
             for tool in [*self._usable(), *([self.trace] if self.trace is not None else [])]:
@@ -326,6 +334,8 @@ class Session:
             self.windows.append(record)
             self.journal.add("window", record)
             self.window = window
+            if self.budget is not None:
+                self.budget.opened(window)
             self._set_hot()
         if self.hooks["accelprof_window_opened"]:
             self.registry.event("accelprof_window_opened", session=self, window=info)
@@ -365,6 +375,8 @@ class Session:
                 record.update(spans=self.trace.span_count, dropped=self.trace.dropped)
             self.journal.add("window", record)
             self._add_artifacts(files)
+            if self.budget is not None:
+                self.budget.closed(window, files, (before - window.opened_at) / 1e9)
             self._set_hot()
         if self.hooks["accelprof_window_closed"]:
             self.registry.event("accelprof_window_closed", session=self, window=window.info)
@@ -547,6 +559,8 @@ class Session:
                     self.close_window(reason)
                 finally:
                     self.closed = True
+                    if self.budget is not None:
+                        self.budget.end()
                     if gate.hot is self:
                         gate.hot = gate.lane = None
                 for tool in self.tools:
@@ -688,6 +702,10 @@ class Session:
 def _nature(error: BaseException) -> Any:
     """What makes two failures the same one: a disk that is full stays full, whichever file it was about."""
     return (type(error), error.errno) if isinstance(error, OSError) else (type(error), str(error))
+
+
+def _limited(budget: Budget) -> bool:
+    return any(limit is not None for limit in (budget.per_window, budget.per_run, budget.free_space))
 
 
 def _text(error: BaseException) -> str:

@@ -101,7 +101,11 @@ class TorchTool(Tool):
         if self._profiler is None:
             self._profiler = self._start(window)
         else:
-            self._profiler.step()  # out of the warm-up
+            try:
+                self._profiler.step()  # out of the warm-up
+            except Exception:
+                self._profiler = None  # nothing of it may reach the next window
+                raise
 
     def tick(self) -> None:
         if self._profiler is not None:
