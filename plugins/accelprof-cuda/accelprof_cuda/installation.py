@@ -29,13 +29,14 @@ NSYS_GLOBS = (
 #: below the directory above nsys's own, then where Debian puts it
 IMPORTER_GLOBS = (
     "{root}/host-linux-*/QdstrmImporter",
+    "{root}/linux-desktop-*/QdstrmImporter",  # inside Nsight Compute
     "{home}/QdstrmImporter",
     "/usr/lib/nsight-systems/host-linux-*/QdstrmImporter",
 )
 #: what nsys puts into the environment of the process it profiles, and what a child must not inherit
 PRELOAD_ENV = "LD_PRELOAD"
 SESSION_ENV = "NSYS_PROFILING_SESSION_ID"
-GATE_RANGE_ENV = "NSYS_NVTX_PROFILER_RANGE"
+CUDA_INJECTION_ENV = "CUDA_INJECTION64_PATH"
 PRELOADED = re.compile(r"libToolsInjection|libLinuxKeyboardInterceptorProxy|nsight-?systems", re.IGNORECASE)
 
 
@@ -59,8 +60,8 @@ def _numbers(path: str) -> list[int]:
 def clean_environment() -> dict[str, str]:
     """The environment without what nsys injects, for helpers that must not be profiled themselves."""
     env = dict(os.environ)
-    env.pop(INJECTION_ENV, None)
-    env.pop(SESSION_ENV, None)
+    for name in (INJECTION_ENV, CUDA_INJECTION_ENV, SESSION_ENV):
+        env.pop(name, None)
     rest = other_preloads(env)
     if rest:
         env[PRELOAD_ENV] = rest
@@ -124,14 +125,13 @@ def importer(nsys: str | None = None) -> str | None:
         found = sorted(glob.glob(pattern.format(root=glob.escape(os.path.dirname(home)), home=glob.escape(home))))
         if found:
             return found[-1]
-    return next(
-        (
-            path
-            for nsys in _installed()
-            for path in glob.glob(os.path.join(os.path.dirname(real_directory(nsys)), "host-linux-*/QdstrmImporter"))
-        ),
-        None,
-    )
+    for other in _installed():
+        root = os.path.dirname(real_directory(other))
+        for pattern in IMPORTER_GLOBS[:2]:
+            found = sorted(glob.glob(pattern.format(root=glob.escape(root))))
+            if found:
+                return found[-1]
+    return None
 
 
 def convert(path: str, output: str | None = None, timeout: float = 300) -> str:

@@ -29,6 +29,8 @@ from accelprof_cuda.nsys_options import CUPTI_TRACES, NsysOptions, normalise
 WINDOW = "window"
 GATES = {"api": "cudaProfilerApi", "range": "nvtx"}
 SHORT = {"trace": "t", "output": "o"}
+#: tells the worker which gate its nsys waits for
+GATE_ENV = "ACCELPROF_NSYS_GATE"
 #: seconds; writing large reports takes long
 STOP_TIMEOUT = 300.0
 
@@ -52,6 +54,7 @@ class NsysTool(Tool):
         self._gate = ""
         self._ranges: CudaBackend | None = None
         self._finished = False
+        self._hides = False
 
     # --- on the driver ----------------------------------------------------------------------------------------------
 
@@ -121,7 +124,7 @@ class NsysTool(Tool):
         return Launch(
             mode="prefix",
             argv=argv,
-            env={WRAPPED_ENV: self.name},
+            env={WRAPPED_ENV: self.name, GATE_ENV: self.gate_of(assignment)},
             make_dirs=(os.path.dirname(arguments["output"]).replace("%%", "%"),),
             preflight=self._preflight(assignment, arguments) if self.options.preflight else (),
             notes=tuple(notes),
@@ -159,16 +162,17 @@ class NsysTool(Tool):
                 "this process was not started under nsys; start it through accelprof (accelprof run, or the controller's options)"
             )
         self._ranges = context.backend if isinstance(context.backend, CudaBackend) else CudaBackend()
-        self._gate = self.gate_of(context.assignment)
-        if self._gate != "none":
-            self._gate = "range" if os.environ.get(installation.GATE_RANGE_ENV) == WINDOW else "api"
+        # what nsys waits for was settled at launch, when it may not have been known whether there is a device
+        self._gate = os.environ.get(GATE_ENV) or self.gate_of(context.assignment)
         silent = self._silent()
         if silent and self._gate == "range":
             raise CaptureError(f"the window is an NVTX range, and {silent}; no window would open")
         if silent and "nvtx" in self.options.traces():
             context.report(f"nsys: no ranges in the reports: {silent}")
-        if self.options.children != "follow":
+        self._hides = self.options.children != "follow"
+        if self._hides:
             leave_children_alone()
+            hide_cuda_injection()
 
     @staticmethod
     def _silent() -> str:
@@ -200,6 +204,8 @@ class NsysTool(Tool):
             where = domains.domain(DOMAIN)
             self._handle = where.start_range(where.get_event_attributes(message=WINDOW))
         self._opened.append(window)
+        if self._hides:
+            hide_cuda_injection()
 
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
         if self._ranges is None:
@@ -270,6 +276,7 @@ def leave_children_alone() -> None:
     """Take nsys's injection out of the environment that child processes inherit; this process has it loaded already.
 
     NVTX copies inside libraries that are used later in this process (NCCL's) find no tool then; torch's is woken first.
+    What CUDA itself reads when it starts stays until it has started.
     """
     cuda = vendor.torch_cuda()
     if cuda is not None:
@@ -280,3 +287,9 @@ def leave_children_alone() -> None:
         os.environ[installation.PRELOAD_ENV] = rest
     domains.keep_injected()
     os.environ.pop(domains.INJECTION_ENV, None)
+
+
+def hide_cuda_injection() -> None:
+    """Once CUDA has started here, child processes that use it need not be recorded any more."""
+    if installation.CUDA_INJECTION_ENV in os.environ and vendor.cuda_in_use():
+        os.environ.pop(installation.CUDA_INJECTION_ENV)

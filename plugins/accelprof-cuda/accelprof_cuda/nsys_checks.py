@@ -12,7 +12,7 @@ from accelprof_cuda.nsys_files import varies
 #: an assignment and the gate it gets (``none``, ``api``, ``range``)
 Gated = tuple[Assignment, str]
 #: options that start or end the collection by themselves, beside the windows of the plan
-OWN_TIMING = ("delay", "duration", "duration-frames", "start-frame-index", "hotkey-capture")
+OWN_TIMING = ("delay", "duration", "duration-frames", "start-frame-index", "start-later", "hotkey-capture")
 PATH = "tools.nsys"
 
 

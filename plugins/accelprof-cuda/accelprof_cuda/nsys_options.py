@@ -1,6 +1,6 @@
 """The options of ``nsys profile`` as data, and the model that validates what a user writes under ``tools.nsys``.
 
-Names are those of Nsight Systems 2022.4 to 2025.3 (``nsys profile --help``); options a later version adds go through
+Names are those of ``nsys profile --help`` in 2022.4 and 2025.3 and of the user guides between them; others go through
 ``extra_args``. Values are passed on as text; only those that decide over windows are looked at.
 """
 
@@ -31,13 +31,13 @@ ALIASES = {
     "y": "delay",
     "cuda-backtrace": "cudabacktrace",
 }
-#: every option with a value; a version that lacks one says so in the preflight
+#: every option with a value; a version that lacks one says so in the trial run
 OPTIONS = (
     "backtrace", "capture-range", "capture-range-end", "command-file", "cpu-cluster-events", "cpu-core-events",
     "cpu-core-metrics", "cpu-socket-events", "cpu-socket-metrics", "cpuctxsw", "cuda-event-trace",
     "cuda-flush-interval", "cuda-graph-trace", "cuda-memory-usage", "cuda-trace-all-apis", "cuda-trace-scope",
-    "cuda-um-cpu-page-faults", "cuda-um-gpu-page-faults", "cudabacktrace", "debug-symbols", "delay", "duration",
-    "duration-frames", "enable", "env-var", "etw-provider", "event-sample", "event-sampling-frequency",
+    "cuda-um-cpu-page-faults", "cuda-um-gpu-page-faults", "cudabacktrace", "dask", "debug-symbols", "delay",
+    "duration", "duration-frames", "enable", "env-var", "etw-provider", "event-sample", "event-sampling-frequency",
     "event-sampling-interval", "export", "flush-on-cudaprofilerstop", "force-overwrite", "ftrace",
     "ftrace-keep-user-config", "gds-metrics", "gpu-metrics-device", "gpu-metrics-devices", "gpu-metrics-frequency",
     "gpu-metrics-set", "gpu-video-device", "gpuctxsw", "hotkey-capture", "ib-net-info-devices", "ib-net-info-files",
@@ -49,9 +49,9 @@ OPTIONS = (
     "osrt-threshold", "output", "python-backtrace", "python-functions-trace", "python-sampling",
     "python-sampling-frequency", "pytorch", "qnx-kernel-events", "resolve-symbols", "retain-etw-files", "run-as",
     "sample", "samples-per-backtrace", "sampling-frequency", "sampling-period", "sampling-trigger", "session-new",
-    "show-output", "soc-metrics", "soc-metrics-frequency", "soc-metrics-set", "start-frame-index", "stats",
-    "stop-on-exit", "storage-metrics", "syscall", "trace", "trace-fork-before-exec", "vsync", "vulkan-gpu-workload",
-    "wait", "wddm-additional-events", "wddm-backtraces", "xhv-trace", "xhv-trace-events",
+    "show-output", "soc-metrics", "soc-metrics-frequency", "soc-metrics-set", "start-frame-index", "start-later",
+    "stats", "stop-on-exit", "storage-metrics", "syscall", "trace", "trace-fork-before-exec", "vsync",
+    "vulkan-gpu-workload", "wait", "wddm-additional-events", "wddm-backtraces", "xhv-trace", "xhv-trace-events",
 )  # fmt: skip
 #: options whose "off" is the word none; YAML turns a bare ``no`` or ``off`` into a boolean
 NONE_IS_OFF = frozenset(

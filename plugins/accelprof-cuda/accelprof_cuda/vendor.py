@@ -13,6 +13,7 @@ from typing import Any
 from accelprof.errors import CaptureError
 
 VISIBLE_ENV = "CUDA_VISIBLE_DEVICES"
+NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
 CUDART_NAMES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
 #: where wheels (nvidia-cuda-runtime) and toolkits keep the runtime when the loader does not know it
 CUDART_GLOBS = (
@@ -74,6 +75,15 @@ def profiler_call(name: str) -> None:
         raise CaptureError(f"{name} cannot be called: {error}") from error
     if int(code) != 0:
         raise CaptureError(f"{name} answered CUDA error {int(code)}")
+
+
+def cuda_in_use() -> bool:
+    """Whether CUDA was initialised in this process; asks the driver that is loaded and loads none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return False
+    return bool(driver.cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p())) != NOT_INITIALIZED)
 
 
 @functools.cache

@@ -113,9 +113,18 @@ def worker(tmp_path_factory: pytest.TempPathFactory, nsys: str) -> Callable[...,
         row = registry.plan(registry.load(config).config).assign(target)
         assert row.tool is not None
         directory = Layout(str(place)).target_dir(target)
-        argv = assemble(registry.make_tool(row.tool, row.options).launch(row, directory), target.interpreter)
+        launch = registry.make_tool(row.tool, row.options).launch(row, directory)
+        argv = assemble(launch, target.interpreter)
         argv += [str(script), json.dumps(config), str(place), str(steps), ending]
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=150, cwd=place)
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=150,
+            cwd=place,
+            env={**os.environ, **launch.env},
+        )
         return Run(done.returncode, place, Path(directory), done.stdout + done.stderr)
 
     return run
