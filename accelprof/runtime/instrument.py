@@ -1,7 +1,7 @@
 """Times methods of other packages without editing them: when their module is imported, in the process that imports it.
 
-``wrapt`` brings the post-import hooks; the wrapper is :func:`accelprof.timer`'s own, so that signature, kind and cost are
-those of a decorated method. Everything can be undone.
+``wrapt`` brings the post-import hooks; the wrapper is :func:`accelprof.timer`'s own behind one test of the gate, so that
+signature and kind are those of the method. Everything can be undone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import wrapt
 
 from accelprof.errors import nearest
 from accelprof.numberset import NumberSet
-from accelprof.runtime.timer import timer
+from accelprof.runtime.sampled import sampled
 
 #: facts about the process; every other key of ``when`` is an attribute path of the instance
 PROCESS_FACTS = frozenset({"role", "group", "rank"})
@@ -249,7 +249,7 @@ class Instruments:
                 raise TypeError(f"it is a {kind}, not a function")
             raw = staticmethod(raw)  # a callable object in a class gets no instance, and must not after wrapping
             bound = False
-        timed = raw if item.refused else timer(item.phase or None)(raw)
+        timed = raw if item.refused else sampled(raw, item.phase or item.path)
         if not bound:
             if item.refused:
                 raise TypeError(item.refused)

@@ -205,7 +205,7 @@ _made: dict[Any, str] = {}
 def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
     from keyword import iskeyword
 
-    parameters, call, defaults, first = _signature(function)
+    parameters, call, defaults, first = parameters_of(function)
     is_method = first is not None and "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
     state = _METHOD_STATE.format(first=first, slot=metrics.slot_of(spec.tag)) if is_method else _FUNCTION_STATE
     body = _BODIES[kind].format(call=call, fold_at=metrics.FOLD_AT)
@@ -225,7 +225,7 @@ def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
     return wrapper
 
 
-def _signature(function: Any) -> tuple[str, str, dict[str, Any], str | None]:
+def parameters_of(function: Any) -> tuple[str, str, dict[str, Any], str | None]:
     """``(parameter list, call arguments, default objects by name, first positional parameter)``."""
     import inspect
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import inspect
@@ -91,10 +92,12 @@ def package(tmp_path, monkeypatch):
 
 
 class Put:
-    """Instruments in place for a ``with`` block, and what they said."""
+    """Instruments in place for a ``with`` block, with a window open unless told otherwise, and what they said."""
 
-    def __init__(self, *items, **kwargs):
-        self.said = []
+    def __init__(self, *items, window=True, **kwargs):
+        self.said, self.stack = [], contextlib.ExitStack()
+        if window:
+            self.stack.enter_context(capture(steps="process"))
         items = [Item(item, "phase") if isinstance(item, str) else item for item in items]
         self.instruments = Instruments(items, self.said.append, **kwargs)
 
@@ -104,7 +107,7 @@ class Put:
 
     def __exit__(self, *_):
         self.instruments.uninstall()
-        metrics.forget_all()
+        self.stack.close()
 
     @property
     def reported(self):
@@ -496,13 +499,25 @@ def test_cost_of_a_closed_instrument(package):
 
     engine.Engine.wrapped = bare
     one = engine.Engine()
-    with Put("shop.engine:Engine.recursive"):
+    with Put("shop.engine:Engine.recursive", window=False):
 
         def measure(name):
-            return min(timeit.repeat(f"f({0})", globals={"f": getattr(one, name)}, number=20_000, repeat=7))
+            return min(timeit.repeat(f"f({0})", globals={"f": getattr(one, name)}, number=5_000, repeat=3))
 
-        ratios = [measure("recursive") / measure("wrapped") for _ in range(5)]
-        assert min(ratios) <= 2, ratios
+        best = {"recursive": 1.0, "wrapped": 1.0}
+        for _ in range(10):  # in turn, so that what else runs here hits both
+            best = {name: min(before, measure(name)) for name, before in best.items()}
+        assert best["recursive"] <= 2 * best["wrapped"], best
+
+
+def test_closed_methods_are_not_timed(package):
+    """While nothing is open the method runs and nothing is recorded: these are sampled, not timed always."""
+    with Put("shop.engine:Engine.sync", Item("shop.engine:Engine.coroutine", "c"), window=False):
+        one = package().Engine()
+        assert one.sync(1)[0] == "sync"
+        assert asyncio.run(one.coroutine(1)) == ("coroutine", 1)
+        assert list(one.generator(2)) == [0, 1]
+        assert (calls(one), calls(one, "c")) == (0, 0)
 
 
 def test_methods_work_as_ray_actors_see_them(package):
