@@ -6,14 +6,13 @@ it. Which tool records, and what, comes from the profilers' configuration, or fr
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import subprocess
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from accelprof.compat.kinds import by_kind
 from accelprof.compat.process import ProcessSession
 from accelprof.compat.verl_config import (
     CompatConfigError,
@@ -104,7 +103,7 @@ def start(self: Any, **kwargs: Any) -> None:
     if not (self._enable and self._this_rank):
         return
     step = kwargs.get("profile_step", kwargs.get("global_step"))
-    self._this_step = process.start(id(self), step, session_settings)
+    self._this_step = process.start(id(self), step, lambda: session_settings(self))
 
 
 def stop(self: Any, run_command: bool = True) -> None:
@@ -118,16 +117,16 @@ def stop(self: Any, run_command: bool = True) -> None:
         _finish(self)
 
 
-def session_settings() -> Mapping[str, Any]:
-    """Keyword arguments of ``configure`` from all enabled profilers of this process.
+def session_settings(first: Any) -> Mapping[str, Any]:
+    """Keyword arguments of ``configure`` from ``first`` and all other enabled profilers of this process.
 
     Raises:
         ConfigError: they contradict each other.
     """
-    taking_part = [item for item in profilers if item._enable and item._this_rank]
+    others = [item for item in profilers if item is not first and item._enable and item._this_rank]
+    taking_part = [first, *others]
     source = Source({"tool_config": {item._tool or "": as_mapping(item.tool_config) for item in taking_part}})
-    first = taking_part[0]
-    for other in taking_part[1:]:
+    for other in others:
         for name, what in (("_tool", "tool"), ("_discrete", "discrete")):
             if getattr(other, name) != getattr(first, name):
                 raise ConfigError(
@@ -228,33 +227,6 @@ def annotated(
         return function if assignment.discrete or assignment.schedules else timed
 
     return by_kind(function, choose)
-
-
-def by_kind(function: F, choose: Callable[[Any], Any]) -> F:
-    """A method of the same kind as ``function`` that calls what ``choose(self)`` gives."""
-    wrapper: Any
-    if inspect.isasyncgenfunction(function):
-
-        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            async for item in choose(self)(self, *args, **kwargs):
-                yield item
-
-    elif inspect.iscoroutinefunction(function):
-
-        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return await choose(self)(self, *args, **kwargs)
-
-    elif inspect.isgeneratorfunction(function):
-
-        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return (yield from choose(self)(self, *args, **kwargs))
-
-    else:
-
-        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return choose(self)(self, *args, **kwargs)
-
-    return functools.update_wrapper(wrapper, function)  # type: ignore[return-value]
 
 
 class DistProfiler:

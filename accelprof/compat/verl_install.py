@@ -11,6 +11,7 @@ from typing import Any
 
 from accelprof.compat import verl as ours
 from accelprof.compat import verl_marks
+from accelprof.compat.kinds import by_kind
 from accelprof.compat.patching import Patches, check_version
 from accelprof.config.dialects.verl_keys import NOT_PROFILERS
 
@@ -126,7 +127,7 @@ def install(patches: Patches, any_version: bool) -> None:
                 profiler = getattr(instance, "profiler", None)
                 return mine if on[0] and not (profiler is not None and left_alone(profiler)) else plain
 
-            return ours.by_kind(function, choose)
+            return by_kind(function, choose)
 
         return decorator
 
@@ -154,6 +155,7 @@ def _give_back(on: list[bool], taken: dict[int, tuple[Any, Any]]) -> None:
     ours.process.release()
     for profiler, before in taken.values():
         profiler._this_step = False
+        ours.profilers.discard(profiler)
         if not callable(before):
             profiler._impl = before
             continue

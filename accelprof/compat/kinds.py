@@ -1,0 +1,47 @@
+"""Wrappers that keep the kind of what they wrap."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+_NOTHING = contextlib.nullcontext()
+
+
+def _nothing(_: Any) -> Any:
+    return _NOTHING
+
+
+def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[Any], Any] = _nothing) -> F:
+    """A method of the same kind as ``function`` that calls what ``choose(self)`` gives, inside ``with around(self)``."""
+    wrapper: Any
+    if inspect.isasyncgenfunction(function):
+
+        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with around(self):
+                async for item in choose(self)(self, *args, **kwargs):
+                    yield item
+
+    elif inspect.iscoroutinefunction(function):
+
+        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with around(self):
+                return await choose(self)(self, *args, **kwargs)
+
+    elif inspect.isgeneratorfunction(function):
+
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with around(self):
+                return (yield from choose(self)(self, *args, **kwargs))
+
+    else:
+
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with around(self):
+                return choose(self)(self, *args, **kwargs)
+
+    return functools.update_wrapper(wrapper, function)  # type: ignore[return-value]

@@ -1,0 +1,209 @@
+"""RLinf's profiling names over our engine; see docs/compat.md for each difference."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, TypeVar, overload
+
+from accelprof.compat.kinds import by_kind
+from accelprof.compat.process import ProcessSession
+from accelprof.errors import ConfigError, Problem
+from accelprof.runtime import metrics
+from accelprof.runtime.configure import current_session
+from accelprof.runtime.gate import now_ns
+from accelprof.runtime.metrics import UnknownTagError
+from accelprof.runtime.ranges import profiling_range
+from accelprof.runtime.timer import WorkerTimer
+from accelprof.runtime.timer import timer as engine_timer
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = ["AcceleratorType", "AcceleratorUtil", "ProfileConfig", "TimerNotRecordedError", "Worker"]
+
+process = ProcessSession()
+#: every worker of a process announces steps under this one name
+KEY = "rlinf"
+
+
+class AcceleratorType(str, Enum):
+    """RLinf's names; ours are the backends' (``cuda``, ``rocm``, ``npu``, ``cpu``)."""
+
+    NV_GPU = "NV_GPU"
+    AMD_GPU = "AMD_GPU"
+    INTEL_GPU = "INTEL_GPU"
+    NPU = "NPU"
+    NO_ACCEL = "NO_ACCEL"
+    MUSA_GPU = "MUSA_GPU"
+
+
+class TimerNotRecordedError(UnknownTagError, ValueError):
+    """RLinf's ``ValueError`` for a tag that nothing recorded, with the tags there are."""
+
+
+@dataclass
+class ProfileConfig:
+    """``cluster.profiling``, the part that all backends share.
+
+    Raises:
+        ConfigError: ``steps`` or ``worker_groups`` is not what it should be.
+    """
+
+    BACKEND_TYPE: ClassVar[str] = ""
+
+    backend: str = ""
+    enabled: bool = True
+    worker_groups: Any = None
+    steps: Any = None
+    output_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        from accelprof.config.dialects.reading import Source
+
+        source = Source({"profiling": {"worker_groups": _plain(self.worker_groups), "steps": _plain(self.steps)}})
+        self.worker_groups = source.words("profiling.worker_groups")
+        self.steps = source.numbers("profiling.steps")
+        if source.problems:
+            raise ConfigError(*source.problems)
+
+    def profiles_worker_group(self, worker_group_name: str) -> bool:
+        """Whether the group is named, whatever its case; ``all`` names every group."""
+        if not self.enabled or not self.worker_groups:
+            return False
+        named = {group.casefold() for group in self.worker_groups}
+        return "all" in named or worker_group_name.casefold() in named
+
+    def should_profile_step(self, step_idx: int) -> bool:
+        """Whether the step is listed; without a list every step is, with an empty one none."""
+        return self.enabled and (self.steps is None or step_idx in self.steps)
+
+    def check(self) -> bool:
+        """Whether the tool of ``backend`` is installed here.
+
+        Raises:
+            ConfigError: the backend is unknown.
+        """
+        from accelprof.config.dialects.rlinf import BACKENDS
+        from accelprof.registry import get_registry
+
+        if not self.backend:
+            return True
+        if self.backend not in BACKENDS:
+            raise ConfigError(Problem("backend", "unknown", value=self.backend, allowed=", ".join(BACKENDS)))
+        return get_registry().make_tool(BACKENDS[self.backend][0]).probe().available
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if type(value).__module__.startswith("omegaconf") else value
+
+
+class AcceleratorUtil:
+    """RLinf's static calls. The accelerator type is the session's own; the argument names it for readers only."""
+
+    @staticmethod
+    def profiling_range(accelerator_type: Any, label: str, color: str | None = None, domain: str | None = None) -> Any:
+        """A range around a block while a window is open; works in coroutines."""
+        return profiling_range(label, color=color or "", domain=domain or "")
+
+    @staticmethod
+    def start_profiling(accelerator_type: Any, step_idx: int | None = None) -> None:
+        """The step begins; a window opens when the plan has one there. A second call does nothing."""
+        process.start(KEY, step_idx, default_settings)
+
+    @staticmethod
+    def stop_profiling(accelerator_type: Any) -> None:
+        """The step ends. A second call does nothing."""
+        process.stop(KEY)
+
+    @staticmethod
+    def is_profiling_active(accelerator_type: Any = None) -> bool:
+        """Whether a window is open in this process."""
+        session = current_session()
+        return session is not None and session.window is not None
+
+
+def default_settings() -> Mapping[str, Any]:
+    """A process that nobody configured: the timeline of the steps that are started."""
+    return {"config": {"steps": "all", "ranks": "all", "output_dir": "profiling"}}
+
+
+class _Untraced:
+    """Times a block on an instance without a range."""
+
+    __slots__ = ("_start", "_state")
+
+    def __init__(self, instance: Any, tag: str) -> None:
+        self._state, self._start = metrics.state_of(instance, tag), 0
+
+    def __enter__(self) -> None:
+        self._start = now_ns()
+
+    def __exit__(self, *_: object) -> None:
+        self._state.others.append(now_ns() - self._start)
+
+
+@overload
+def timer(tag: F, /) -> F: ...
+@overload
+def timer(tag: str | None = None, trace: bool = True) -> Callable[[F], F]: ...
+def timer(tag: Any = None, trace: bool = True) -> Any:
+    """Decorate a worker's method: seconds under ``tag`` (the method's name without), and a range while a window is open.
+
+    Args:
+        trace: ``False`` = seconds only.
+    """
+    if callable(tag):
+        return timer(None)(tag)
+
+    def decorator(function: F) -> F:
+        label = tag or function.__name__
+        if trace:
+            return engine_timer(label)(function)
+
+        def choose(instance: Any) -> Any:
+            return function
+
+        return by_kind(function, choose, lambda instance: _Untraced(instance, label))
+
+    return decorator
+
+
+def worker_timer(self: Any, tag: str | None = None) -> WorkerTimer:
+    """A block as a phase, plain or async; the tag is the calling function's name where none is given."""
+    return WorkerTimer(self, tag or sys._getframe(1).f_code.co_name)
+
+
+def pop_execution_times(self: Any) -> dict[str, float]:
+    """Seconds per tag since the last pop."""
+    return metrics.pop_times(metrics.states_of(self))
+
+
+def pop_execution_time(self: Any, tag: str) -> float:
+    """Seconds of one tag since the last pop.
+
+    Raises:
+        TimerNotRecordedError: (``ValueError`` and ``KeyError``) nothing was recorded under it.
+    """
+    try:
+        return metrics.pop_time(metrics.states_of(self), tag)
+    except UnknownTagError as error:
+        raise TimerNotRecordedError(*error.args) from None
+
+
+class Worker:
+    """RLinf's worker, as far as timing and profiling go; a mixin without a constructor."""
+
+    timer = staticmethod(timer)
+    worker_timer = worker_timer
+    pop_execution_time = pop_execution_time
+    pop_execution_times = pop_execution_times
+
+    def start_profile(self, step_idx: int) -> None:
+        """See :meth:`AcceleratorUtil.start_profiling`."""
+        AcceleratorUtil.start_profiling(None, step_idx)
+
+    def stop_profile(self) -> None:
+        """See :meth:`AcceleratorUtil.stop_profiling`."""
+        AcceleratorUtil.stop_profiling(None)

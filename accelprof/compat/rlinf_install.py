@@ -1,0 +1,221 @@
+"""Sends RLinf's own timers, ranges and profiling windows through accelprof: in the driver its worker groups too."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import wrapt
+
+from accelprof.compat import rlinf as ours
+from accelprof.compat import startup
+from accelprof.compat.kinds import by_kind
+from accelprof.compat.patching import Patches, check_version
+from accelprof.config.load import plain
+
+VERSION = "0.3"
+WORKER = "rlinf.scheduler.worker.worker"
+GROUP = "rlinf.scheduler.worker.worker_group"
+CLUSTER = "rlinf.scheduler.cluster.cluster"
+ACCELERATOR = "rlinf.scheduler.hardware.accelerators.accelerator"
+RUNNER = "rlinf.runners.embodied_runner"
+
+
+def install(patches: Patches, any_version: bool) -> None:
+    """See :func:`accelprof.compat.install`."""
+    check_version("rlinf", VERSION, any_version)
+    importlib.import_module("rlinf.scheduler")
+    _worker(patches, importlib.import_module(WORKER).Worker)
+    _accelerator(patches, importlib.import_module(ACCELERATOR))
+    driver = _Driver()
+    _driver(patches, driver)
+    patches.then(driver.close)
+    patches.then(ours.process.release)
+
+
+# --- in the workers -----------------------------------------------------------------------------------------------------
+
+
+def _worker(patches: Patches, cls: Any) -> None:
+    on = [True]
+    patches.then(lambda: on.__setitem__(0, False))
+    theirs = vars(cls)["timer"].__func__
+
+    @functools.wraps(theirs)
+    def timer(tag: Any = None, trace: bool = True) -> Any:
+        def decorator(function: Any) -> Any:
+            mine, plainly = ours.timer(tag, trace)(function), theirs(tag)(function)
+            return by_kind(function, lambda _: mine if on[0] else plainly)
+
+        return decorator
+
+    patches.set(cls, "timer", staticmethod(timer))
+    patches.set(cls, "worker_timer", _worker_timer)
+    patches.set(cls, "pop_execution_time", ours.pop_execution_time)
+    patches.set(cls, "pop_execution_times", ours.pop_execution_times)
+    patches.set(cls, "start_profile", ours.Worker.start_profile)
+    patches.set(cls, "stop_profile", ours.Worker.stop_profile)
+
+
+def _worker_timer(self: Any, tag: str | None = None) -> Any:
+    return ours.worker_timer(self, tag or sys._getframe(1).f_code.co_name)
+
+
+def _accelerator(patches: Patches, module: Any) -> None:
+    util, base = module.AcceleratorUtil, module.AcceleratorManager
+    for name in ("start_profiling", "stop_profiling"):
+        patches.set(util, name, staticmethod(getattr(ours.AcceleratorUtil, name)))
+    patches.set(util, "profiling_range", staticmethod(_profiling_range))
+    patches.set(util, "is_profiling_active", staticmethod(ours.AcceleratorUtil.is_profiling_active))
+    for manager in {base, *base.manager_register.values()}:
+        if "is_profiling_active" in vars(manager):
+            patches.set(manager, "is_profiling_active", staticmethod(ours.AcceleratorUtil.is_profiling_active))
+
+
+def _profiling_range(accelerator_type: Any, label: str, color: str | None = None, domain: str | None = None) -> Any:
+    if sys._getframe(1).f_globals.get("__name__") == WORKER:
+        return contextlib.nullcontext()  # RLinf's timer, whose worker_timer has made the range already
+    return ours.AcceleratorUtil.profiling_range(accelerator_type, label, color, domain)
+
+
+# --- in the driver ------------------------------------------------------------------------------------------------------
+
+
+class _Driver:
+    """The controller of an RLinf run, made when its cluster is given a profiling section."""
+
+    def __init__(self) -> None:
+        self.controller: Any = None
+        self.given: dict[str, dict[str, Any]] = {}
+        self.env: Mapping[str, str] = {}
+
+    def begin(self, cluster_cfg: Any) -> None:
+        """Read the section as it was written; RLinf has added options of its own to the parsed one."""
+        section = plain(cluster_cfg)
+        if self.controller is not None or not isinstance(section, Mapping):
+            return
+        if not {"profiling", "tracer"} & section.keys():
+            return
+        from accelprof.cluster import Controller
+
+        self.controller = Controller({"cluster": dict(section)})
+
+    def options(self, worker_name: str, interpreter: str) -> dict[str, Any]:
+        """``runtime_env`` of one worker as the plan wraps it; asked twice per worker."""
+        if worker_name not in self.given:
+            group, rank = _address(worker_name)
+            kind = self.env.get("ACCELERATOR_TYPE", ours.AcceleratorType.NO_ACCEL.value)
+            options = self.controller.options(
+                group,
+                rank=rank,
+                has_devices=kind != ours.AcceleratorType.NO_ACCEL.value,
+                base={"runtime_env": {"py_executable": interpreter}},
+            )
+            self.given[worker_name] = options.get("runtime_env", {})
+        return self.given[worker_name]
+
+    def attach(self, group: Any) -> None:
+        """Give the workers of a group that was launched their sessions."""
+        members = group.worker_info_list
+        handles = [member.worker for member in members]
+        if handles:
+            ranks = [member.rank for member in members]
+            self.controller.attach(group.worker_group_name, handles, ranks=ranks, world_size=len(handles))
+
+    def close(self) -> None:
+        """Close windows, wait for reports, write the manifest."""
+        controller, self.controller = self.controller, None
+        self.given.clear()
+        if controller is not None:
+            controller.close()
+
+
+def _address(worker_name: str) -> tuple[str, int | None]:
+    address = importlib.import_module("rlinf.scheduler.manager").WorkerAddress.from_name(worker_name)
+    return address.root_group_name, address.rank_path[-1] if address.rank_path else None
+
+
+def _driver(patches: Patches, driver: _Driver) -> None:
+    cluster, group = importlib.import_module(CLUSTER).Cluster, importlib.import_module(GROUP).WorkerGroup
+    theirs_init, theirs_allocate, theirs_launch = cluster.__init__, cluster.allocate, group.launch
+
+    @functools.wraps(theirs_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        theirs_init(self, *args, **kwargs)
+        config = kwargs.get("cluster_cfg", args[1] if len(args) > 1 else None)
+        if config is not None:
+            driver.begin(config)
+
+    @functools.wraps(theirs_allocate)
+    def allocate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        env = {**(kwargs.get("env_vars") or {}), **startup.environment({}, "rlinf")}
+        driver.env = env
+        if "env_vars" in kwargs:
+            kwargs["env_vars"] = env
+        return theirs_allocate(self, *args, **kwargs)
+
+    theirs_modify = vars(cluster)["modify_profile_context"].__func__
+    theirs_env = vars(cluster)["get_profiling_env_vars_for_worker"].__func__
+
+    @functools.wraps(theirs_modify)
+    def modify_profile_context(cls: Any, python_interpreter_path: str, worker_name: str, profiling_cfg: Any) -> str:
+        if driver.controller is None:
+            return str(theirs_modify(cls, python_interpreter_path, worker_name, profiling_cfg))
+        runtime_env = driver.options(worker_name, python_interpreter_path)
+        return str(runtime_env.get("py_executable", python_interpreter_path))
+
+    @functools.wraps(theirs_env)
+    def environment(cls: Any, worker_name: str, profiling_cfg: Any) -> dict[str, str]:
+        if driver.controller is None:
+            return dict(theirs_env(cls, worker_name, profiling_cfg))
+        return dict(driver.given.get(worker_name, {}).get("env_vars", {}))
+
+    @functools.wraps(theirs_launch)
+    def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        launched = theirs_launch(self, *args, **kwargs)
+        if driver.controller is not None:
+            driver.attach(self)
+        return launched
+
+    modify: Any = modify_profile_context
+    variables: Any = environment
+    patches.set(cluster, "__init__", init)
+    patches.set(cluster, "allocate", allocate)
+    patches.set(cluster, "modify_profile_context", classmethod(modify))
+    patches.set(cluster, "get_profiling_env_vars_for_worker", classmethod(variables))
+    patches.set(group, "launch", launch)
+    _runner(patches, driver)
+
+
+def _runner(patches: Patches, driver: _Driver) -> None:
+    """The runner tells three groups; the controller tells every selected one, channel workers too."""
+    on = [True]
+    patches.then(lambda: on.__setitem__(0, False))
+
+    def imported(module: Any) -> None:
+        if not on[0]:
+            return
+        cls = module.EmbodiedRunner
+        opens, closes = cls._open_profiling_window, cls._close_profiling_window
+
+        @functools.wraps(opens)
+        def open_window(self: Any, step_idx: int) -> None:
+            if driver.controller is not None:
+                driver.controller.begin_step(step_idx)
+            opens(self, step_idx)
+
+        @functools.wraps(closes)
+        def close_window(self: Any, step_idx: int) -> None:
+            closes(self, step_idx)
+            if driver.controller is not None:
+                driver.controller.end_step(step_idx)
+
+        patches.set(cls, "_open_profiling_window", open_window)
+        patches.set(cls, "_close_profiling_window", close_window)
+
+    # workers never import it, and its packages are not everywhere
+    wrapt.register_post_import_hook(imported, RUNNER)

@@ -1,0 +1,328 @@
+"""verl 0.9.1 itself, its decorators and timers going through accelprof. Run under the interpreter that has verl."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import inspect
+import json
+import os
+
+import pytest
+import torch  # noqa: F401
+from verl.utils.profiler import DistProfiler, DistProfilerExtension, ProfilerConfig
+from verl.utils.profiler.config import (
+    NPUToolConfig,
+    NsightToolConfig,
+    PrecisionDebuggerToolConfig,
+    TorchProfilerScheduleConfig,
+    TorchProfilerToolConfig,
+)
+
+import accelprof
+from accelprof import compat
+from accelprof.compat import verl as ours
+from accelprof.errors import UserError
+
+
+class Before(DistProfilerExtension):
+    """Decorated before verl went through us."""
+
+    def __init__(self, profiler):
+        super().__init__(profiler)
+
+    @DistProfiler.annotate(role="early")
+    def early(self, calls):
+        calls.append(1)
+        return len(calls)
+
+
+@pytest.fixture
+def verl():
+    compat.install("verl")
+    yield compat
+    compat.uninstall()
+    accelprof.reset()
+
+
+def settings(tmp_path, tool=None, rank=0, **more):
+    tool = TorchProfilerToolConfig() if tool is None else tool
+    options = {"enable": True, "ranks": [0], "save_path": str(tmp_path), **more}
+    return ProfilerConfig(tool=tool.name.replace("nsight", "nsys"), tool_config={tool.name: tool}, **options), tool
+
+
+def profiler(tmp_path, tool=None, rank=0, prefix="actor_rollout_ref", **more):
+    config, tool = settings(tmp_path, tool, rank, **more)
+    return DistProfiler(rank=rank, config=config, tool_config=tool, save_file_prefix=prefix)
+
+
+def manifest(tmp_path):
+    (path,) = glob.glob(f"{tmp_path}/*/manifest.json")
+    with open(path) as file:
+        return json.load(file)
+
+
+def spans(tmp_path, window):
+    found = glob.glob(f"{tmp_path}/*/*/*w{window:04d}*.trace.json.gz")
+    (path,) = (path for path in found if not path.endswith(".pt.trace.json.gz"))
+    with gzip.open(path) as file:
+        names = [event["name"] for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+    return [name for name in names if name != f"window {window}"]
+
+
+def worker_class():
+    class Worker(DistProfilerExtension):
+        @DistProfiler.annotate(color="red", role="actor_update")
+        def update(self, calls):
+            calls.append("update")
+            return self.inner(calls)
+
+        @DistProfiler.annotate(message="inner label", role="not this")
+        def inner(self, calls):
+            calls.append("inner")
+            return 7
+
+        @DistProfiler.annotate()
+        def fails(self, calls):
+            calls.append("fails")
+            raise KeyError("mine")
+
+        @DistProfiler.annotate(role="waits")
+        async def waits(self):
+            return 3
+
+    return Worker
+
+
+def test_windows_ranges_and_metrics(verl, tmp_path):
+    """verl's own class: steps that the trainer starts are windows, annotated methods ranges and metrics of the manifest."""
+    worker = worker_class()(profiler(tmp_path))
+    calls = []
+    for step in (3, 5):
+        worker.start_profile(role="train", profile_step=step)
+        assert worker.update(calls) == 7
+        worker.stop_profile()
+    assert worker.update(calls) == 7
+    found = manifest(tmp_path)
+    assert [window["steps"] for window in found["windows"]] == [[3], [5]]
+    assert all(window["closed"] for window in found["windows"])
+    assert found["targets"][0]["roles"] == ["actor", "rollout", "ref"]
+    assert {item["tool"] for item in found["artifacts"]} == {"torch", "trace"}
+    assert sorted(spans(tmp_path, 1)) == ["actor_update", "inner label"]
+    (rows,) = found["metrics"]["steps"][0]["workers"].values()
+    assert rows["actor_update"]["count"] == 1
+    assert calls == ["update", "inner"] * 3
+
+
+def test_start_and_stop_once(verl, tmp_path):
+    """Starting twice opens one window, stopping twice closes it once, and stopping without a start does nothing."""
+    worker = worker_class()(profiler(tmp_path))
+    worker.stop_profile()
+    worker.start_profile(profile_step=1)
+    worker.start_profile(profile_step=1)
+    assert worker.profiler.check_this_step()
+    worker.stop_profile()
+    assert not worker.profiler.check_this_step()
+    worker.stop_profile()
+    assert [window["steps"] for window in manifest(tmp_path)["windows"]] == [[1]]
+
+
+def test_exception_in_an_annotated_method(verl, tmp_path):
+    """The method's own exception reaches the caller, it is called once, its range ends, and the next step is profiled."""
+    worker = worker_class()(profiler(tmp_path))
+    calls = []
+    worker.start_profile(profile_step=1)
+    with pytest.raises(KeyError, match="mine"):
+        worker.fails(calls)
+    worker.stop_profile()
+    worker.start_profile(profile_step=2)
+    worker.update(calls)
+    worker.stop_profile()
+    assert calls == ["fails", "update", "inner"]
+    assert spans(tmp_path, 1) == ["fails"]
+    assert len(manifest(tmp_path)["windows"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("rank", "options", "expected"),
+    [
+        (0, {"enable": False}, (False, True)),
+        (1, {}, (True, False)),
+        (1, {"all_ranks": True}, (True, True)),
+        (0, {"ranks": []}, (True, True)),
+        (3, {"ranks": []}, (True, False)),
+    ],
+)
+def test_selection(verl, tmp_path, rank, options, expected):
+    """The same ranks as verl selects; a process that is not selected makes no directory."""
+    worker = worker_class()(profiler(tmp_path, rank=rank, **options))
+    assert (worker.profiler.check_enable(), worker.profiler.check_this_rank()) == expected
+    worker.start_profile(profile_step=1)
+    assert worker.update([]) == 7
+    worker.stop_profile()
+    assert bool(os.listdir(tmp_path)) == all(expected)
+
+
+def test_discrete(verl, tmp_path):
+    """Discrete: each outermost phase has a window of its own, and every window its own file."""
+    worker = worker_class()(profiler(tmp_path, TorchProfilerToolConfig(discrete=True)))
+    assert worker.profiler.is_discrete_mode()
+    for step in (1, 2):
+        worker.start_profile(profile_step=step)
+        worker.update([])
+        worker.update([])
+        worker.stop_profile()
+    found = manifest(tmp_path)
+    assert [(window["steps"], window["phase"]) for window in found["windows"]] == [
+        ([step], "actor_update") for step in (1, 1, 2, 2)
+    ]
+    traces = [item["path"] for item in found["artifacts"] if item["tool"] == "torch"]
+    assert len(set(traces)) == 4
+
+
+def test_role_that_is_off_opens_no_discrete_window(verl, tmp_path):
+    """A role that is off runs as ever inside another role's discrete step, without a window of its own."""
+    tool = TorchProfilerToolConfig(discrete=True)
+    on = worker_class()(profiler(tmp_path, tool))
+    off = worker_class()(profiler(tmp_path, tool, enable=False, prefix="ref"))
+    on.start_profile(profile_step=1)
+    assert off.update([]) == 7
+    on.update([])
+    on.stop_profile()
+    assert len(manifest(tmp_path)["windows"]) == 1
+
+
+def test_two_workers_of_one_process(verl, tmp_path):
+    """Colocated workers share a window: the first start opens it, the last stop closes it."""
+    actor, critic = worker_class()(profiler(tmp_path)), worker_class()(profiler(tmp_path, prefix="value_model"))
+    for worker in (actor, critic):
+        worker.start_profile(profile_step=4)
+    actor.update([])
+    actor.stop_profile()
+    critic.update([])
+    critic.stop_profile()
+    found = manifest(tmp_path)
+    assert len(found["windows"]) == 1
+    assert found["targets"][0]["roles"] == ["actor", "rollout", "ref", "critic"]
+    assert spans(tmp_path, 1).count("actor_update") == 2
+
+
+def test_mini_batch_schedule(verl, tmp_path):
+    """verl's mini-batch schedule records the stretch it names, and nothing before it."""
+    tool = TorchProfilerToolConfig(schedule=TorchProfilerScheduleConfig(skip_first=1, active=2))
+
+    class Trainer(DistProfilerExtension):
+        @DistProfiler.annotate(role="train_batch")
+        def train_batch(self, index):
+            return torch.ones(8).sum().item() + index
+
+    worker = Trainer(profiler(tmp_path, tool))
+    worker.start_profile(profile_step=1)
+    for index in range(5):
+        worker.train_batch(index)
+        worker.step_profile()
+    worker.stop_profile()
+    assert len(manifest(tmp_path)["windows"]) == 1
+    assert spans(tmp_path, 1) == ["train_batch"] * 2
+
+
+def test_async_methods_stay_async(verl, tmp_path):
+    """An annotated coroutine function stays one, and its range covers what is awaited."""
+    import asyncio
+
+    worker = worker_class()(profiler(tmp_path))
+    assert inspect.iscoroutinefunction(type(worker).waits)
+    worker.start_profile(profile_step=1)
+    assert asyncio.run(worker.waits()) == 3
+    worker.stop_profile()
+    assert spans(tmp_path, 1) == ["waits"]
+
+
+def test_marked_timer_of_the_trainer(verl, tmp_path):
+    """verl's marked_timer is ours wherever verl imported it, adds up seconds, and survives an exception."""
+    from verl.utils import debug, profiler
+    from verl.utils.debug import marked_timer
+
+    assert debug.marked_timer is profiler.marked_timer is ours.marked_timer
+    raw = {"gen": 1.0}
+    with marked_timer("gen", raw, color="red"):
+        pass
+    with pytest.raises(ZeroDivisionError), marked_timer("bad", raw):
+        raise ZeroDivisionError
+    assert 1.0 < raw["gen"] < 1.5
+    assert 0 < raw["bad"] < 0.5
+
+
+def test_tools_that_are_missing_do_not_stop_the_worker(verl, tmp_path):
+    """A tool that cannot work here is said once; the worker trains on and the timeline is kept."""
+    worker = worker_class()(profiler(tmp_path, NsightToolConfig()))
+    worker.start_profile(profile_step=1)
+    assert worker.update([]) == 7
+    worker.stop_profile()
+    npu = worker_class()(profiler(tmp_path, NPUToolConfig(), prefix="other"))
+    assert npu.profiler.check_this_rank()
+
+
+def test_debugger_is_left_to_verl(verl, tmp_path):
+    """The precision debugger keeps verl's own implementation."""
+    config, tool = settings(tmp_path, PrecisionDebuggerToolConfig())
+    made = DistProfiler(rank=0, config=config, tool_config=tool)
+    assert type(made._impl).__name__ == "PrecisionDebuggerProfiler"
+
+
+def test_finish_command(verl, tmp_path):
+    """The finish command runs once, after the last profiled step, with verl's variables."""
+    log = tmp_path / "log"
+    command = f'echo "$VERL_PROFILE_TOOL $VERL_PROFILE_RANK $VERL_PROFILE_ROLE" >> {log}'
+    worker = worker_class()(profiler(tmp_path / "out", finish_hook_cmd=command))
+    for step, last in ((1, False), (2, True)):
+        worker.start_profile(profile_step=step)
+        worker.stop_profile(run_command=last)
+    assert log.read_text() == "torch 0 actor_rollout_ref\n"
+
+
+def test_decorated_before(tmp_path):
+    """Classes and profilers that verl made before go through us too, once installed."""
+    worker = Before(profiler(tmp_path))
+    compat.install("verl")
+    try:
+        worker.start_profile(profile_step=1)
+        assert worker.early([]) == 1
+        worker.stop_profile()
+        assert spans(tmp_path, 1) == ["early"]
+    finally:
+        compat.uninstall()
+        accelprof.reset()
+
+
+def test_uninstall_gives_everything_back(tmp_path):
+    """After uninstall verl's functions are its own, also for what was decorated or made in between."""
+    import verl.utils.profiler as package
+    from verl.utils.profiler import performance
+
+    before = {name: vars(DistProfiler)[name] for name in ("__init__", "start", "stop", "step", "annotate")}
+    functions = package.marked_timer, package.simple_timer, performance.reduce_timing, package.mark_annotate
+    compat.install("verl")
+    compat.install("verl")
+    cls = worker_class()
+    worker = cls(profiler(tmp_path))
+    assert compat.installed() == ("verl",)
+    compat.uninstall("verl")
+    accelprof.reset()
+    assert compat.installed() == ()
+    assert {name: vars(DistProfiler)[name] for name in before} == before
+    assert (package.marked_timer, package.simple_timer, performance.reduce_timing, package.mark_annotate) == functions
+    assert type(worker.profiler._impl).__module__ == "verl.utils.profiler.torch_profile"
+    worker.start_profile(profile_step=1)
+    assert worker.update([]) == 7
+    worker.stop_profile()
+    assert not glob.glob(f"{tmp_path}/*/manifest.json")
+    assert len(glob.glob(f"{tmp_path}/*.json.gz")) == 1
+
+
+def test_other_releases_are_refused(monkeypatch):
+    """A release that this was not written for is refused, with the way to take it all the same."""
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.4.1")
+    with pytest.raises(UserError, match=r"verl 0.4.1 is installed; this was written for 0.9.*any_version=True"):
+        compat.install("verl")
+    assert compat.installed() == ()
