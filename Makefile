@@ -38,7 +38,8 @@ interpreters: $(VENV)/.stamp-test
 	scripts/test-interpreters
 
 bench: $(VENV)/.stamp-bench
-	$(VENV)/bin/python -m benchmarks $(BENCH_ARGS)
+	python=$(VENV)/bin/python; if [ -x .venv-frameworks/bin/python ]; then python=.venv-frameworks/bin/python; fi; \
+	  "$$python" -m benchmarks $(BENCH_ARGS)
 
 venv: $(VENV)/.stamp-test
 
