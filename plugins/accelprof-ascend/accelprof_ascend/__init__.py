@@ -1,0 +1,1 @@
+"""Ascend NPUs for accelprof: the accelerator type ``npu`` and the tools ``npu`` (torch_npu.profiler) and ``msprof``."""

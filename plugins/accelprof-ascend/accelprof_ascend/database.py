@@ -1,0 +1,229 @@
+"""Reader of ``ascend_pytorch_profiler*.db`` and of msprof's ``msprof_*.db``: SQLite, times in ns since the epoch.
+
+Tables are those of MindStudio's "db data" documentation; any may be missing, as torch_npu writes only what was recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+from accelprof.errors import ReadError
+from accelprof.spans import Kind, Mark, Origin, Span, Trace
+from accelprof_ascend import kinds
+from accelprof_ascend.times import clock_of, counted, ns_of_ns, ns_of_us
+
+OURS = frozenset({"STRING_IDS"})
+CLUSTER = "ClusterStepTraceTime"
+#: ENUM_API_TYPE of torch_npu: 50001 op, 50002 queue, 50003 trace (Python functions)
+QUEUE = 50002
+#: MSTX_EVENTS.eventType: 0 marker, 1 push/pop, 2 start/end, 3 marker with stream
+MSTX_MARKS = frozenset({0, 3})
+_STEP_TABLE = "StepTraceTime"
+Row = Mapping[str, Any]
+
+
+def can_read(path: str) -> bool:
+    """Whether an SQLite file holds tables of torch_npu, msprof or a cluster analysis."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with closing(_open(path)) as database:
+            tables = _tables(database).keys()
+    except (ReadError, sqlite3.Error):
+        return False
+    return bool(tables & {"PYTORCH_API", "CANN_API", "MSTX_EVENTS", "StepTraceTime", CLUSTER}) or tables >= {
+        "STRING_IDS",
+        "TASK",
+    }
+
+
+def read_database(path: str, tool: str = "npu") -> Trace:
+    """All spans of one file; per-step sums in ``metadata["steps"]``, versions and host in ``metadata``.
+
+    Raises:
+        ReadError: not there, empty, not SQLite, or damaged.
+    """
+    try:
+        with closing(_open(path)) as database:
+            return _Reading(path, tool, database).all()
+    except sqlite3.Error as error:
+        raise ReadError(path, f"not a readable SQLite file: {error}") from error
+
+
+def _open(path: str) -> sqlite3.Connection:
+    if not os.path.isfile(path):
+        raise ReadError(path, "no such file")
+    if os.path.getsize(path) == 0:
+        raise ReadError(path, "the file is empty")
+    database = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1", uri=True)
+    database.row_factory = sqlite3.Row
+    return database
+
+
+def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
+    names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+    return {name: {row[1] for row in database.execute(f'PRAGMA table_info("{name}")')} for name in names}
+
+
+class _Reading:
+    def __init__(self, path: str, tool: str, database: sqlite3.Connection) -> None:
+        self.database, self.tables = database, _tables(database)
+        self.trace = Trace(source=path, tool=tool)
+        self.bad: Counter[str] = Counter()
+        self.strings = {row["id"]: row["value"] for row in self._rows("STRING_IDS")}
+        #: CANN's connection -> the host row of torch that made it
+        self.launched_by: dict[Any, str] = {}
+
+    def all(self) -> Trace:
+        self._facts()
+        self._host()
+        self._device()
+        self._mstx()
+        trace = self.trace
+        trace.problems.extend(counted(self.bad, "row"))
+        if "TASK" not in self.tables and "PYTORCH_API" in self.tables:
+            trace.problems.append("no table TASK: the device's data was not recorded or not analysed")
+        trace.clock = clock_of(span.start_ns for span in trace.spans)
+        trace.metadata["tables"] = sorted(self.tables)
+        return trace
+
+    def _rows(self, table: str) -> Iterator[Row]:
+        if table in self.tables:
+            for row in self.database.execute(f'SELECT * FROM "{table}"'):
+                yield {key: row[key] for key in row.keys()}  # noqa: SIM118 - a Row iterates over its values
+
+    def _text(self, value: Any) -> str:
+        """A name: an id of STRING_IDS, or text as it is."""
+        return str(self.strings.get(value, value)) if value is not None else ""
+
+    def _add(self, row: Row, name: str, kind: Kind, **more: Any) -> Span | None:
+        try:
+            start, end = ns_of_ns(row.get("startNs")), ns_of_ns(row.get("endNs"))
+        except ValueError as error:
+            self.bad[f"time {error}"] += 1
+            return None
+        if end < start:
+            self.bad["negative duration"] += 1
+            return None
+        tid = row.get("globalTid")
+        if isinstance(tid, int):
+            more |= {"pid": tid >> 32, "tid": tid & 0xFFFFFFFF}
+        span = Span(name, kind, start, end, **more)
+        self.trace.spans.append(span)
+        return span
+
+    def _facts(self) -> None:
+        metadata = self.trace.metadata
+        for row in self._rows("META_DATA"):
+            if row.get("name") != "ENV_VARIABLES":
+                metadata[str(row.get("name"))] = row.get("value")
+        hosts = [str(row.get("hostName")) for row in self._rows("HOST_INFO")]
+        ranks = [row.get("rankId") for row in self._rows("RANK_DEVICE_MAP")]
+        known = [rank for rank in ranks if isinstance(rank, int) and rank >= 0]  # -1: nobody said
+        self.trace.origin = Origin(rank=known[0] if known else None, host=hosts[0] if hosts else None)
+        steps = [_step_row(row, self.bad) for table in (_STEP_TABLE, CLUSTER) for row in self._rows(table)]
+        if steps:
+            metadata["steps"] = steps
+
+    def _host(self) -> None:
+        connections: dict[Any, list[Any]] = {}
+        for row in self._rows("CONNECTION_IDS"):
+            connections.setdefault(row["id"], []).append(row["connectionId"])
+        for number, row in enumerate(self._rows("PYTORCH_API")):
+            name = self._text(row.get("name"))
+            kind = Kind.RUNTIME if row.get("type") == QUEUE else kinds.host_kind(name, Kind.OPERATOR)
+            args = {key: self._text(row[key]) for key in ("inputShapes", "inputDtypes") if row.get(key) is not None}
+            made = connections.get(row.get("connectionId"), [])
+            if made and kind is Kind.OPERATOR:  # the row that hands the kernel over; its correlation is its own number
+                kind, args["correlation"] = Kind.RUNTIME, f"torch:{number}"
+                self.launched_by.update(dict.fromkeys(made, args["correlation"]))
+            self._add(row, name, kind, category="torch", args=args)
+        for row in self._rows("STEP_TIME"):
+            self._add(row, f"ProfilerStep#{row['id']}", Kind.STEP, category="STEP_TIME")
+        for row in self._rows("CANN_API"):
+            name = self._text(row.get("name"))
+            connection = row.get("connectionId")
+            args = {"connection_id": connection, "type": self._text(row.get("type"))}
+            if connection is not None and connection not in self.launched_by:
+                args["correlation"] = f"cann:{connection}"
+            self._add(row, name, kinds.host_kind(name, Kind.RUNTIME), category="CANN", args=args)
+
+    def _correlation(self, row: Row) -> dict[str, Any]:
+        connection = row.get("connectionId")
+        if connection is None:
+            return {}
+        return {"connection_id": connection, "correlation": self.launched_by.get(connection, f"cann:{connection}")}
+
+    def _device(self) -> None:
+        compute = {row["globalTaskId"]: row for row in self._rows("COMPUTE_TASK_INFO")}
+        parts = {row.get("globalTaskId") for row in self._rows("COMMUNICATION_TASK_INFO")}
+        devices = Counter(row.get("deviceId") for row in self._rows("TASK"))
+        for row in self._rows("TASK"):
+            info = compute.get(row.get("globalTaskId"), {})
+            task_type = self._text(row.get("taskType"))
+            name = self._text(info.get("name")) or task_type
+            kind = kinds.device_kind(name, task_type)
+            if row.get("globalTaskId") in parts:
+                kind = (
+                    Kind.DEVICE_ANNOTATION
+                )  # the tasks a collective is made of; COMMUNICATION_OP holds the collective
+            elif not info and kind is Kind.KERNEL:
+                kind = Kind.DEVICE_ANNOTATION  # no kernel is known for it: queue handling of the device
+            args = {"task_type": task_type, "op_type": self._text(info.get("opType")), **self._correlation(row)}
+            self._add(row, name, kind, device=row.get("deviceId"), stream=row.get("streamId"), args=args)
+        only = next(iter(devices)) if len(devices) == 1 else None
+        for row in self._rows("COMMUNICATION_OP"):
+            args = {"group": self._text(row.get("groupName")), **self._correlation(row)}
+            device = row.get("deviceId", only)
+            self._add(
+                row,
+                self._text(row.get("opName")),
+                Kind.COMMUNICATION,
+                device="npu" if device is None else device,
+                args=args,
+            )
+
+    def _mstx(self) -> None:
+        for row in self._rows("MSTX_EVENTS"):
+            name, domain = self._text(row.get("message")), self._text(row.get("domainId"))
+            if row.get("eventType") in MSTX_MARKS:
+                try:
+                    self.trace.marks.append(Mark(name, ns_of_ns(row.get("startNs")), domain=domain))
+                except ValueError as error:
+                    self.bad[f"time {error}"] += 1
+                continue
+            self._add(row, name, kinds.host_kind(name, Kind.RANGE), domain=domain, category="mstx")
+
+
+#: columns of StepTraceTime and ClusterStepTraceTime, in µs -> our names
+_STEP_COLUMNS = {
+    "computing": "computing_ns",
+    "communication": "communication_ns",
+    "communication_not_overlapped": "communication_not_overlapped_ns",
+    "overlapped": "overlapped_ns",
+    "free": "free_ns",
+    "stage": "stage_ns",
+    "bubble": "bubble_ns",
+    "preparing": "preparing_ns",
+}
+
+
+def _step_row(row: Row, bad: Counter[str]) -> dict[str, Any]:
+    step = str(row.get("step") if row.get("step") is not None else "")
+    found: dict[str, Any] = {"step": int(step) if step.isdigit() else step or None, "type": row.get("type", "device")}
+    for theirs, ours in (("deviceId", "device"), ("index", "rank")):
+        if row.get(theirs) is not None:
+            found[ours] = row[theirs]
+    for theirs, ours in _STEP_COLUMNS.items():
+        if theirs in row:
+            try:
+                found[ours] = ns_of_us(row[theirs])
+            except ValueError as error:
+                bad[f"{theirs} {error}"] += 1
+    return found

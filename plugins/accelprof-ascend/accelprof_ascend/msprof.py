@@ -1,0 +1,213 @@
+"""Tool ``msprof``: CANN's ``msprof`` around the whole process, for what ``torch_npu.profiler`` cannot see.
+
+It records from start to exit; windows only say where accelprof's ranges are emitted. Ranges of ``torch_npu.npu.mstx`` reach
+it only through wheels that look at the configuration msprof leaves in the environment; with others they would be lost, and
+that is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import importlib.util
+import mmap
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from accelprof.backend import Backend, Emitter, Probe
+from accelprof.errors import CaptureError, Problem, ReadError
+from accelprof.launch.command import WRAPPED_ENV
+from accelprof.output.layout import Layout
+from accelprof.spans import Trace
+from accelprof.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
+from accelprof.tool import Tool, ToolContext, ToolOptions
+from accelprof_ascend import database, vendor
+from accelprof_ascend.backend import NpuBackend
+from accelprof_ascend.options import _words
+from accelprof_ascend.trace_view import read_trace_view
+
+#: what msprof sets in the application, and what a wheel must look at for its ranges to be recorded
+CONFIG_ENV = "PROFILER_SAMPLECONFIG"
+#: options that msprof has and accelprof gives from settings of its own
+OWN = frozenset({"output", "msproftx", "mstx-domain-include", "mstx-domain-exclude", "application", "dynamic", "pid"})
+DIRECTORY = re.compile(r"^PROF_\d+_\d+_[0-9a-zA-Z]+")
+
+
+class MsprofOptions(ToolOptions):
+    """``ranges``: accelprof's ranges go into the data. ``options``: further options of msprof, without dashes, for instance
+    ``{aic-metrics: PipeUtilization, task-time: l1}``. ``command``: msprof itself."""
+
+    command: str = "msprof"
+    ranges: bool = True
+    type: Literal["text", "db"] = "text"
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    mstx_domain_include: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(())
+    mstx_domain_exclude: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(())
+
+
+class MsprofTool(Tool):
+    """See the module."""
+
+    name: ClassVar[str] = "msprof"
+    Options: ClassVar[type[ToolOptions]] = MsprofOptions
+    writes_at: ClassVar[str] = "process_exit"
+    count: ClassVar[str] = "whole_process"
+    exclusive: ClassVar[frozenset[str]] = frozenset({"cann"})
+    on_demand: ClassVar[bool] = False
+    needs_clean_exit: ClassVar[bool] = True
+    accelerators: ClassVar[frozenset[str]] = frozenset({"npu"})
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._emitter: NpuBackend | None = None
+
+    def probe(self) -> Probe:
+        path = shutil.which(self.options.command)
+        if path is None:
+            return Probe(None, f"{self.options.command} is not on PATH; source CANN's set_env.sh")
+        return Probe(0, f"msprof at {path}", {"path": path, "ranges": wheel_passes_ranges()})
+
+    def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
+        problems = [
+            Problem(f"tools.msprof.options.{name}", "accelprof sets it itself", value=value, mend=_mend(name))
+            for name, value in self.options.options.items()
+            if name.lstrip("-") in OWN
+        ]
+        if self.options.ranges and wheel_passes_ranges() is False:
+            problems.append(
+                Problem(
+                    "tools.msprof.ranges",
+                    f"torch_npu {vendor.installed()} sends no ranges to msprof: outside its own profiler it calls mstx only in wheels that read {CONFIG_ENV}",
+                    value=True,
+                    mend="ranges: false to record without them, tool npu, or a newer torch_npu",
+                )
+            )
+        return problems
+
+    def gate(self, target: Target) -> str:
+        return "none"
+
+    def output(self, target: Target, directory: str) -> str:
+        """Directory in which msprof makes ``PROF_*``; one for each target, since names of ``PROF_*`` hold none."""
+        return os.path.join(directory, f"{Layout(directory).target_name(target)}-msprof")
+
+    def launch(self, assignment: Assignment, directory: str) -> Launch:
+        place = self.output(assignment.target, directory)
+        argv = [self.options.command, f"--output={place}", f"--type={self.options.type}"]
+        argv.append(f"--msproftx={'on' if self.options.ranges else 'off'}")
+        for name, words in (
+            ("mstx-domain-include", self.options.mstx_domain_include),
+            ("mstx-domain-exclude", self.options.mstx_domain_exclude),
+        ):
+            if words and self.options.ranges:
+                argv.append(f"--{name}={','.join(words)}")
+        argv += [f"--{name.lstrip('-')}={_value(value)}" for name, value in self.options.options.items()]
+        notes = []
+        if assignment.mode != "process":
+            notes.append("msprof records the whole process; steps only say where ranges are emitted")
+        return Launch(
+            mode="prefix",
+            argv=tuple(argv),
+            env={WRAPPED_ENV: self.name},
+            make_dirs=(place,),
+            preflight=(self.options.command, "--help"),
+            notes=tuple(notes),
+        )
+
+    def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
+        pattern = os.path.join(glob.escape(self.output(assignment.target, directory)), "PROF_*")
+        return [Expectation(pattern, None, "process_exit")]
+
+    # --- in the worker ----------------------------------------------------------------------------------------------
+
+    def attach(self, context: ToolContext) -> None:
+        super().attach(context)
+        if not os.environ.get(CONFIG_ENV):
+            raise CaptureError(
+                f"this process was not started under msprof ({CONFIG_ENV} is not set); start it through accelprof (accelprof run, or the controller's options)"
+            )
+        if self.options.ranges and wheel_passes_ranges() is False:
+            context.report(f"msprof: torch_npu {vendor.installed()} sends it no ranges; they will not be in the data")
+        self._emitter = context.backend if isinstance(context.backend, NpuBackend) else NpuBackend()
+
+    def emitter(self, backend: Backend) -> Emitter:
+        return self._emitter or backend
+
+    def open(self, window: WindowInfo) -> None:
+        """Nothing to start: msprof records already."""
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        return []
+
+    # --- afterwards -------------------------------------------------------------------------------------------------
+
+    def match(self, files: Sequence[str], windows: Sequence[WindowInfo]) -> list[ArtifactFile]:
+        """``PROF_*`` directories: each holds every window of its process."""
+        from accelprof_ascend.directory import size
+
+        ids = tuple(window.id for window in windows)
+        return [
+            ArtifactFile(path, self.name, ids, size(path))
+            for path in files
+            if DIRECTORY.match(os.path.basename(path.rstrip(os.sep)))
+        ]
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        name = os.path.basename(path.rstrip(os.sep))
+        if os.path.isdir(path):
+            return DIRECTORY.match(name) is not None
+        if name.startswith("msprof_") and name.endswith(".json"):
+            return True
+        return name.startswith("msprof_") and name.endswith(".db") and database.can_read(path)
+
+    def read(self, path: str) -> Trace:
+        """A ``PROF_*`` directory, or one of ``msprof_*.json`` and ``msprof_*.db`` in it.
+
+        Raises:
+            ReadError: not there, or msprof has not exported it.
+        """
+        if not os.path.isdir(path):
+            return database.read_database(path, self.name) if path.endswith(".db") else read_trace_view(path, self.name)
+        below = glob.escape(path)
+        found = [
+            *sorted(glob.glob(os.path.join(below, "mindstudio_profiler_output", "msprof_*.json"))),
+            *sorted(glob.glob(os.path.join(below, "msprof_*.db"))),
+        ]
+        if not found:
+            raise ReadError(path, "not exported; `msprof --export=on --output=DIR` does it where CANN is installed")
+        trace = self.read(found[-1])
+        trace.source = path
+        return trace
+
+
+def _value(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def _mend(name: str) -> str:
+    words = {"msproftx": "tools.msprof.ranges", "mstx-domain-include": "tools.msprof.mstx_domain_include",
+             "mstx-domain-exclude": "tools.msprof.mstx_domain_exclude", "output": "output_dir"}  # fmt: skip
+    return f"use {words[name.lstrip('-')]}" if name.lstrip("-") in words else "leave it out"
+
+
+@functools.cache
+def wheel_passes_ranges() -> bool | None:
+    """Whether the installed torch_npu calls mstx under msprof; ``None`` without torch_npu.
+
+    The wheels that do hold the variable's name in their library; there is nothing to ask.
+    """
+    spec = importlib.util.find_spec("torch_npu")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    for place in spec.submodule_search_locations:
+        for library in glob.glob(os.path.join(glob.escape(place), "lib", "libtorch_npu.so")):
+            with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                if content.find(CONFIG_ENV.encode()) >= 0:
+                    return True
+    return False

@@ -1,0 +1,232 @@
+"""Tool ``npu``: ``torch_npu.profiler`` in the process; a fresh profile and a ``*_ascend_pt`` directory for each window.
+
+Success is what lies on disk after the profile has stopped. torch_npu must start and stop on one thread and takes one
+profile at a time in a process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from accelprof.backend import Backend, Emitter, Probe
+from accelprof.errors import CaptureError, ConfigError, Problem, ReadError
+from accelprof.spans import Trace
+from accelprof.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
+from accelprof.tool import Tool, ToolContext, ToolOptions
+from accelprof_ascend import checks, directory, vendor
+from accelprof_ascend.analysing import Analysis
+from accelprof_ascend.backend import NpuBackend
+from accelprof_ascend.options import NpuOptions, lacking
+from accelprof_ascend.profile import Profile
+
+
+class NpuTool(Tool):
+    """See the module."""
+
+    name: ClassVar[str] = "npu"
+    aliases: ClassVar[tuple[str, ...]] = ("torch_npu", "ascend_pytorch_profiler")
+    Options: ClassVar[type[ToolOptions]] = NpuOptions
+    thread: str = "starter"
+    exclusive: ClassVar[frozenset[str]] = frozenset({"cann", "torch_profiler"})
+    gil_blocking: ClassVar[bool] = True
+    schedule: ClassVar[str] = "native"
+    accelerators: ClassVar[frozenset[str]] = frozenset({"npu"})
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._profile: Profile | None = None
+        self._emitter: NpuBackend | None = None
+        self._running: list[tuple[Analysis, ArtifactFile]] = []
+
+    # --- on the driver ----------------------------------------------------------------------------------------------
+
+    def probe(self) -> Probe:
+        reason = vendor.reason_not_loadable()
+        if reason is not None:
+            return Probe(None, reason)
+        return Probe(0, f"torch_npu {vendor.installed()} is installed")
+
+    def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
+        return checks.check(self.options, assignments)
+
+    def launch(self, assignment: Assignment, directory: str) -> Launch:
+        return Launch(notes=tuple(checks.notes(self.options, [assignment])))
+
+    def gate(self, target: Target) -> str:
+        return "in_process"
+
+    # --- in the worker ----------------------------------------------------------------------------------------------
+
+    def attach(self, context: ToolContext) -> None:
+        """Load torch_npu and refuse what this wheel cannot do.
+
+        Raises:
+            CaptureError: torch_npu does not load, or another profiler owns the process.
+            ConfigError: an option that this wheel does not have.
+        """
+        super().attach(context)
+        silenced = vendor.set_in_environment(vendor.SILENCING)
+        if silenced:
+            raise CaptureError(f"{'; '.join(silenced)}; start the process without it, or choose tool msprof")
+        try:
+            vendor.load()
+        except RuntimeError as error:
+            raise CaptureError(str(error)) from error
+        parameters = vendor.config_parameters()
+        if parameters is not None:
+            refused, degraded = lacking(self.options, parameters, vendor.installed())
+            if refused:
+                raise ConfigError(*refused)
+            for text in degraded:
+                context.report(text)
+        for text in vendor.set_in_environment(vendor.INTERFERING):
+            context.report(f"{text}; windows fail while that profiler runs")
+        if not os.environ.get(vendor.HOME_ENV):
+            context.report(
+                f"{vendor.HOME_ENV} is not set: torch_npu searches the whole working directory for CANN's version at the end of every window; source CANN's set_env.sh"
+            )
+        self._emitter = context.backend if isinstance(context.backend, NpuBackend) else NpuBackend()
+
+    def emitter(self, backend: Backend) -> Emitter:
+        return self._emitter or backend
+
+    def warm_up(self, window: WindowInfo) -> None:
+        self._start(window, warmup=True)
+
+    def open(self, window: WindowInfo) -> None:
+        if self._profile is None:
+            self._start(window)
+        else:
+            self._profile.record()
+
+    def _start(self, window: WindowInfo, warmup: bool = False) -> None:
+        if self._profile is not None:
+            self._profile.cancel()
+        self._profile = None
+        self._say_which_device()
+        parent = directory.parent_of(window)
+        os.makedirs(parent, exist_ok=True)
+        profile = Profile(self.options, parent, directory.worker_of(window))
+        profile.start(window.steps[0] if window.steps else 0, warmup)
+        self._profile = profile
+
+    def _say_which_device(self) -> None:
+        """Making a profile starts a device, the first one unless the worker has chosen."""
+        if self.context is not None and not vendor.load().npu.is_initialized():
+            self.context.report(
+                "no NPU was in use when the window opened, so torch_npu takes the first one it sees; call torch.npu.set_device before the first window"
+            )
+
+    def step(self, step: int) -> None:
+        if self._profile is not None:
+            self._profile.step(step)
+
+    def tick(self) -> None:
+        if self._profile is not None:
+            self._profile.step()
+
+    def abandon(self, window: WindowInfo) -> None:
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            profile.cancel()
+            _remove_if_empty(directory.parent_of(window))
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        """Stop and look at the disk.
+
+        Raises:
+            CaptureError: nothing of the window is there.
+        """
+        profile, self._profile = self._profile, None
+        if profile is None or self.context is None:
+            return []
+        self._synchronize()
+        profile.stop()
+        path = profile.directory
+        if not os.path.isdir(path):
+            raise CaptureError("; ".join(profile.errors) or f"{path} is gone: another torch_npu profile removed it")
+        faults = [
+            *(f"torch_npu said: {line}" for line in profile.errors),
+            *directory.faults(path, self.options.wanted, self.options.level != "level_none"),
+        ]
+        if self.context.target.rank is not None:
+            directory.give_rank(path, self.context.target.rank)
+        artifact = ArtifactFile(path, self.name, (window.id,), directory.size(path))
+        if faults:
+            self._fault(artifact, "; ".join(faults))
+        elif self.options.analysis != "offline":
+            self._analyse(artifact)
+        return [artifact]
+
+    def _synchronize(self) -> None:
+        """Stopping waits for the device only in newer wheels."""
+        if "npu" in self.options.wanted and self._emitter is not None:
+            self._emitter.synchronize()
+
+    def _fault(self, artifact: ArtifactFile, reason: str) -> None:
+        artifact.state, artifact.reason = "partial", reason
+        if self.context is not None:
+            self.context.report(f"tool npu: the window's directory {artifact.path} is not complete: {reason}")
+
+    def _analyse(self, artifact: ArtifactFile) -> None:
+        try:
+            analysis = Analysis(artifact.path, self.options.exports)
+        except OSError as error:
+            self._fault(artifact, f"its analysis could not be started: {error}")
+            return
+        if self.options.analysis == "async":
+            self._running.append((analysis, artifact))
+        else:
+            self._judge(analysis, artifact)
+
+    def _judge(self, analysis: Analysis, artifact: ArtifactFile) -> None:
+        outcome = analysis.wait(self.options.analysis_timeout)
+        if not outcome.done:
+            self._fault(artifact, f"its analysis failed, the data is kept for `accelprof analyse`: {outcome.reason}")
+        artifact.bytes = directory.size(artifact.path)
+
+    def finalise(self, reason: str) -> list[ArtifactFile]:
+        """Wait for analyses that still run."""
+        running, self._running = self._running, []
+        for analysis, artifact in running:
+            self._judge(analysis, artifact)
+        return [artifact for _, artifact in running]
+
+    # --- afterwards -------------------------------------------------------------------------------------------------
+
+    def match(self, files: Sequence[str], windows: Sequence[WindowInfo]) -> list[ArtifactFile]:
+        """``*_ascend_pt`` directories by the name that :func:`accelprof_ascend.directory.worker_of` gave them."""
+        found = []
+        for path in files:
+            name = os.path.basename(path.rstrip(os.sep))
+            if not name.endswith(directory.SUFFIX):
+                continue
+            ids = tuple(window.id for window in windows if name.startswith(directory.worker_of(window) + "_"))
+            faults = directory.faults(path, self.options.wanted, self.options.level != "level_none")
+            artifact = ArtifactFile(path, self.name, ids, directory.size(path))
+            if faults:
+                artifact.state, artifact.reason = "partial", "; ".join(faults)
+            found.append(artifact)
+        return found
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        from accelprof_ascend.reading import can_read
+
+        return can_read(path)
+
+    def read(self, path: str) -> Trace:
+        from accelprof_ascend.reading import read
+
+        if not os.path.exists(path):
+            raise ReadError(path, "no such file or directory")
+        return read(path)
+
+
+def _remove_if_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass  # other ranks have their directories in it

@@ -1,0 +1,168 @@
+"""Readers of the CSV files of an analysis and of a cluster analysis.
+
+Column names differ between versions of the tools, so columns are looked up by several names; text keeps its spelling.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from accelprof.errors import ReadError
+from accelprof.spans import Kind, Span, Trace
+from accelprof_ascend import kinds
+from accelprof_ascend.times import clock_of, counted, ns_of_us
+
+#: our name -> the columns of step_trace_time.csv and cluster_step_trace_time.csv, all in µs
+STEP_COLUMNS: Mapping[str, str] = {
+    "computing_ns": "Computing",
+    "communication_ns": "Communication",
+    "communication_not_overlapped_ns": "Communication(Not Overlapped)",
+    "overlapped_ns": "Overlapped",
+    "free_ns": "Free",
+    "stage_ns": "Stage",
+    "bubble_ns": "Bubble",
+    "preparing_ns": "Preparing",
+}
+OPERATOR_COLUMNS: Mapping[str, str] = {
+    "host_self_ns": "Host Self Duration(us)",
+    "host_total_ns": "Host Total Duration(us)",
+    "device_self_ns": "Device Self Duration(us)",
+    "device_total_ns": "Device Total Duration(us)",
+}
+Row = Mapping[str, str]
+
+
+def rows(path: str) -> Iterator[Row]:
+    """Rows by column, whitespace (a TAB inside the quotes among it) taken off.
+
+    Raises:
+        ReadError: not there, empty, or not text.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            if not reader.fieldnames:
+                raise ReadError(path, "the file is empty")
+            for row in reader:
+                yield {
+                    (key or "").strip(): (value or "").strip()
+                    for key, value in row.items()
+                    if isinstance(value, str) or value is None
+                }
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ReadError(path, str(error)) from error
+
+
+def column(row: Row, *names: str) -> str:
+    """The first of ``names`` that the row has with something in it."""
+    return next((row[name] for name in names if row.get(name)), "")
+
+
+def read_kernel_details(path: str, tool: str = "npu") -> Trace:
+    """``kernel_details.csv``: one span a row, ``args`` the whole row."""
+    trace = Trace(source=path, tool=tool)
+    bad: Counter[str] = Counter()
+    for row in rows(path):
+        name = column(row, "Name", "Op Name", "OP Name")
+        try:
+            start = ns_of_us(column(row, "Start Time(us)", "Task Start Time(us)"))
+            length = ns_of_us(column(row, "Duration(us)", "Task Duration(us)"))
+        except ValueError as error:
+            bad[f"time {error}"] += 1
+            continue
+        if length < 0:
+            bad["negative duration"] += 1
+            continue
+        core = column(row, "Accelerator Core", "Task Type").casefold()
+        kind = Kind.COMMUNICATION if core in kinds.COLLECTIVE_CORES else kinds.device_kind(name, core)
+        device = column(row, "Device_id", "Device Id")
+        trace.spans.append(
+            Span(
+                name,
+                kind,
+                start,
+                start + length,
+                category=column(row, "Type", "OP Type"),
+                device=int(device) if device.isdigit() else "npu",
+                stream=column(row, "Stream ID", "Stream Id") or None,
+                args=row,
+            )
+        )
+    trace.problems.extend(counted(bad, "row"))
+    if not trace.spans:
+        trace.problems.append("the file holds no kernels")
+    trace.clock = clock_of(span.start_ns for span in trace.spans)
+    return trace
+
+
+def step_times(path: str, problems: list[str]) -> list[dict[str, Any]]:
+    """Rows of a ``step_trace_time.csv``, or of the cluster's: ``step``, ``device`` or ``rank``, and times in ns.
+
+    ``step`` is ``None`` where the column is empty; the cluster's file also has rows of type ``stage``, whose ``rank`` is
+    the text of the stage.
+    """
+    found: list[dict[str, Any]] = []
+    bad: Counter[str] = Counter()
+    for row in rows(path):
+        step, device, index = column(row, "Step"), column(row, "Device_id"), column(row, "Index")
+        times: dict[str, Any] = {
+            "step": int(step) if step.lstrip("-").isdigit() else step or None,
+            "type": column(row, "Type") or "device",
+        }
+        if device:
+            times["device"] = int(device) if device.isdigit() else device
+        if index:
+            times["rank"] = int(index) if index.isdigit() else index
+        for ours, theirs in STEP_COLUMNS.items():
+            if theirs not in row:
+                continue
+            try:
+                times[ours] = ns_of_us(row[theirs])
+            except ValueError as error:
+                bad[f"{theirs} {error}"] += 1
+        found.append(times)
+    problems.extend(counted(bad, "value"))
+    return found
+
+
+def read_step_times(path: str, tool: str = "npu") -> Trace:
+    """``step_trace_time.csv`` and ``cluster_step_trace_time.csv``: sums without a place in time, so ``metadata["steps"]``."""
+    trace = Trace(source=path, tool=tool)
+    trace.metadata["steps"] = step_times(path, trace.problems)
+    return trace
+
+
+def read_operator_details(path: str, tool: str = "npu") -> Trace:
+    """``operator_details.csv`` summed by name into ``metadata["operators"]``: ``{name: {"count", "host_self_ns", …}}``."""
+    trace = Trace(source=path, tool=tool)
+    operators: dict[str, dict[str, int]] = {}
+    bad: Counter[str] = Counter()
+    for row in rows(path):
+        mine = operators.setdefault(column(row, "Name"), {"count": 0, **dict.fromkeys(OPERATOR_COLUMNS, 0)})
+        mine["count"] += 1
+        for ours, theirs in OPERATOR_COLUMNS.items():
+            try:
+                mine[ours] += ns_of_us(row.get(theirs))
+            except ValueError as error:
+                bad[f"{theirs} {error}"] += 1
+    trace.metadata["operators"] = operators
+    trace.problems.extend(counted(bad, "value"))
+    return trace
+
+
+READERS: Sequence[tuple[re.Pattern[str], Any]] = (
+    (re.compile(r"step_trace_time\.csv$"), read_step_times),
+    (re.compile(r"kernel_details\w*\.csv$"), read_kernel_details),
+    (re.compile(r"operator_details\.csv$"), read_operator_details),
+)
+
+
+def reader(path: str) -> Any | None:
+    """The function that reads this CSV, by its name."""
+    name = os.path.basename(path)
+    return next((function for pattern, function in READERS if pattern.search(name)), None)

@@ -1,0 +1,60 @@
+"""Times as CANN and torch_npu write them, as whole nanoseconds.
+
+µs come as text with three decimals, epoch times of 1.7e15 among them (a float64 keeps a quarter of a µs there), with a
+TAB at the end so that spreadsheets leave them alone, or as ``N/A``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+
+from accelprof.spans import Clock
+
+_LIMIT_NS = 1 << 63
+#: Unix-epoch times of 2005 to 2100, in ns
+_EPOCH_NS = (1_104_537_600_000_000_000, 4_102_444_800_000_000_000)
+
+
+def ns_of_us(value: object) -> int:
+    """A time or duration in µs (text or number) as ns, rounded half to even.
+
+    Raises:
+        ValueError: missing, ``N/A``, NaN or beyond 64 bits; the message says which.
+    """
+    return _whole(value, 1000)
+
+
+def ns_of_ns(value: object) -> int:
+    """A time in ns as a database holds it (text or number).
+
+    Raises:
+        ValueError: as :func:`ns_of_us`.
+    """
+    return value if isinstance(value, int) else _whole(value, 1)
+
+
+def _whole(value: object, factor: int) -> int:
+    text = "" if value is None else str(value).strip()
+    if not text or text.casefold() in ("n/a", "null", "none"):
+        raise ValueError("missing")
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:
+        raise ValueError("not a number") from None
+    if exact.is_nan():
+        raise ValueError("NaN")
+    if exact.is_infinite() or abs(exact) * factor >= _LIMIT_NS:
+        raise ValueError("endless")
+    return int((exact * factor).to_integral_value())
+
+
+def clock_of(starts: Iterable[int]) -> Clock:
+    """``EPOCH`` when the earliest start is a date, else ``RELATIVE``."""
+    first = min(starts, default=0)
+    return Clock.EPOCH if _EPOCH_NS[0] <= first <= _EPOCH_NS[1] else Clock.RELATIVE
+
+
+def counted(what: dict[str, int], noun: str) -> Sequence[str]:
+    """Lines for ``Trace.problems``: how many were left out, and why."""
+    return [f"left out: {count} {noun}{'s' * (count != 1)}, {reason}" for reason, count in what.items()]

@@ -1,0 +1,150 @@
+"""Reader of ``trace_view.json``: a Chrome trace whose times are text, whose top level is a list, and whose device rows
+have no category; the process they stand under says what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from accelprof.analysis.chrome_file import Event, exact_ns, load
+from accelprof.spans import DEVICE_WORK, Kind, Mark, Span, Trace
+from accelprof_ascend import kinds
+from accelprof_ascend.times import clock_of, counted
+
+_LABEL = re.compile(r"NPU\s*(\d+)")
+_FLOW = "async_npu"
+Place = tuple[Any, Any]
+
+
+def read_trace_view(path: str, tool: str = "npu") -> Trace:
+    """Spans of one file. ``Trace.metadata`` has ``state``, ``events`` by phase letter and ``processes``.
+
+    A kernel and the host row that launched it carry the same ``args["correlation"]``.
+
+    Raises:
+        ReadError: empty, not there, or no trace.
+    """
+    file = load(path)
+    trace = Trace(source=path, tool=tool, problems=list(file.problems))
+    names, threads, labels = _names(file.events)
+    events: Counter[str] = Counter(str(event.ph) for event in file.events)
+    bad: Counter[str] = Counter()
+    for event in file.events:
+        if event.ph == "X":
+            try:
+                start, length = exact_ns(bytes(event.ts)), exact_ns(bytes(event.dur))
+            except ValueError as error:
+                bad[f"time {error}"] += 1
+                continue
+            if length < 0:
+                bad["negative duration"] += 1
+                continue
+            trace.spans.append(_span(event, start, start + length, names, threads, labels))
+        elif event.ph in ("i", "I", "R"):
+            try:
+                trace.marks.append(Mark(str(event.name), exact_ns(bytes(event.ts)), event.pid or 0, event.tid or 0))
+            except ValueError as error:
+                bad[f"time {error}"] += 1
+    _launches(file.events, trace.spans)
+    trace.problems.extend(counted(bad, "event"))
+    if not trace.spans:
+        trace.problems.append("the file holds no intervals")
+    trace.clock = clock_of(span.start_ns for span in trace.spans)
+    trace.metadata.update(
+        state=file.state,
+        events=dict(sorted(events.items())),
+        event_count=len(file.events),
+        processes=sorted(set(names.values())),
+    )
+    return trace
+
+
+def _names(events: list[Event]) -> tuple[dict[Any, str], dict[Place, str], dict[Any, str]]:
+    """Names of processes and threads, and labels of processes, from the metadata events."""
+    names: dict[Any, str] = {}
+    threads: dict[Place, str] = {}
+    labels: dict[Any, str] = {}
+    for event in events:
+        if event.ph != "M":
+            continue
+        args = _args(event)
+        if event.name == "process_name":
+            names[event.pid] = str(args.get("name", ""))
+        elif event.name == "thread_name":
+            threads[event.pid, event.tid] = str(args.get("name", ""))
+        elif event.name == "process_labels":
+            labels[event.pid] = str(args.get("labels", ""))
+    return names, threads, labels
+
+
+def _span(
+    event: Event, start: int, end: int, names: dict[Any, str], threads: dict[Place, str], labels: dict[Any, str]
+) -> Span:
+    name, args = str(event.name), _args(event)
+    category = event.cat if isinstance(event.cat, str) else ""
+    process = names.get(event.pid, "")
+    kind = kinds.PROCESSES.get(process.casefold(), Kind.RANGE)
+    if kind is Kind.OPERATOR:
+        kind = kinds.CATEGORIES.get(category, Kind.OPERATOR)
+    device: int | str | None = None
+    stream: int | str | None = None
+    if kind in DEVICE_WORK or kind is Kind.DEVICE_ANNOTATION:
+        label = _LABEL.search(labels.get(event.pid, ""))
+        device = int(label.group(1)) if label else "npu"
+        stream = args.get("Stream Id", event.tid)
+        if kind is Kind.KERNEL:
+            kind = kinds.device_kind(name, str(args.get("Task Type", "")))
+        elif kind is Kind.COMMUNICATION and threads.get((event.pid, event.tid), "").startswith("Plane"):
+            kind = Kind.DEVICE_ANNOTATION  # the tasks a collective is made of; the group's own row holds the collective
+    else:
+        kind = kinds.host_kind(name, kind)
+    return Span(
+        name, kind, start, end, event.pid or 0, event.tid or 0, category=category or process,
+        domain=str(args.get("domain", args.get("Domain", ""))), device=device, stream=stream, args=args,
+    )  # fmt: skip
+
+
+def _launches(events: list[Event], spans: list[Span]) -> None:
+    """Tie kernels to the host row where the flow ``async_npu`` (torch's thread) begins.
+
+    CANN's own rows run on the thread of torch_npu's task queue, which no phase runs on.
+    """
+    begins: dict[Any, tuple[Any, Any, int]] = {}
+    ends: list[tuple[Any, tuple[Any, Any, int]]] = []
+    for event in events:
+        if event.cat == _FLOW and event.ph in ("s", "f"):
+            try:
+                place = (event.pid, event.tid, exact_ns(bytes(event.ts)))
+            except ValueError:
+                continue
+            if event.ph == "s":
+                begins[event.id] = place
+            else:
+                ends.append((event.id, place))
+    at: dict[tuple[Any, Any, int], Span] = {}
+    for span in spans:
+        place = (span.pid, span.tid, span.start_ns)
+        known = at.get(place)
+        if known is None or span.end_ns < known.end_ns:  # the innermost of those that begin together
+            at[place] = span
+    for flow, place in ends:
+        launch, work = at.get(begins.get(flow, place)), at.get(place)
+        if launch is None or work is None or launch is work:
+            continue
+        correlation = f"{launch.pid}:{launch.tid}:{launch.start_ns}"
+        work.args = {**work.args, "correlation": correlation}
+        if launch.args.get("correlation") != correlation:
+            launch.args = {**launch.args, "correlation": correlation}
+            launch.kind = Kind.RUNTIME
+
+
+def _args(event: Event) -> dict[str, Any]:
+    raw = bytes(event.args)
+    if not raw or raw == b"{}":
+        return {}
+    value = msgspec.json.decode(raw)
+    return value if isinstance(value, dict) else {"value": value}
