@@ -1,0 +1,192 @@
+"""Options of AMD's launchers by release, for drivers on which the tool is not installed (its own help is asked otherwise).
+
+Names are long ones, without dashes; ``short`` is the other spelling. ``takes``: ``switch`` (bare), ``flag`` (bare, or
+with a truth value), ``value``, or ``words`` (several, each an argument of its own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from accelprof_rocm.releases import Release
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option; known from ``since`` on and before ``until``. ``choices``: allowed words, empty = any."""
+
+    takes: str = "value"
+    short: str = ""
+    since: Release = (0, 0)
+    until: Release = (99, 0)
+    choices: tuple[str, ...] = ()
+
+
+Table = Mapping[str, Option]
+
+FLAG, WORDS, VALUE = Option("flag"), Option("words"), Option("value")
+
+#: rocprof-sys-python, omnitrace-python: the same list in every release looked at
+PYTHON: Table = {
+    "help": Option("switch", "h"),
+    "verbosity": Option("value", "v"),
+    "builtin": Option("switch", "b"),
+    "config": Option("value", "c"),
+    "setup": Option("value", "s"),
+    "full-filepath": Option("value", "F"),
+    "label": Option("words", choices=("args", "file", "line")),
+    "function-include": Option("words", "I"),
+    "function-exclude": Option("words", "E"),
+    "function-restrict": Option("words", "R"),
+    "module-include": Option("words", "MI"),
+    "module-exclude": Option("words", "ME"),
+    "module-restrict": Option("words", "MR"),
+    "trace-c": Option("value"),
+    "annotate-trace": Option("value", "a"),
+}
+
+_KINDS = (
+    "all", "kokkosp", "mpip", "ompt", "rcclp", "amd-smi", "rocm-smi", "rocm", "rocprofiler", "rocprofiler-sdk", "roctracer",
+    "roctx", "mutex-locks", "spin-locks", "rw-locks",
+)  # fmt: skip
+_SYS_COMMON: Table = {
+    "help": Option("flag", "h"),
+    "config": Option("value", "c"),
+    "output": Option("words", "o"),
+    "trace": Option("flag", "T"),
+    "profile": Option("flag", "P"),
+    "flat-profile": Option("flag", "F"),
+    "host": Option("flag", "H"),
+    "device": Option("flag", "D"),
+    "wait": Option("value", "w"),
+    "duration": Option("value", "d"),
+    "tids": Option("words", "t"),
+    "trace-file": VALUE,
+    "trace-buffer-size": VALUE,
+    "trace-fill-policy": Option("value", choices=("discard", "ring_buffer")),
+    "trace-wait": VALUE,
+    "trace-duration": VALUE,
+    "trace-periods": WORDS,
+    "trace-clock-id": VALUE,
+    "trace-legacy": Option("flag", "L", since=(7, 11)),
+    "profile-format": Option("words", choices=("text", "json", "console")),
+    "profile-diff": WORDS,
+    "process-freq": VALUE,
+    "process-wait": VALUE,
+    "process-duration": VALUE,
+    "cpus": WORDS,
+    "gpus": WORDS,
+    "include": Option("words", "I", choices=_KINDS),
+    "exclude": Option("words", "E", choices=_KINDS),
+    "cpu-events": Option("words", "C"),
+    "gpu-events": Option("words", "G"),
+    "verbose": Option("value", "v"),
+    "monochrome": FLAG,
+    "debug": FLAG,
+    "selected-regions": Option("flag", since=(7, 13)),
+}
+RUN: Table = {
+    **_SYS_COMMON,
+    "sample": Option("words", "S"),
+    "sampling-freq": Option("value", "f"),
+    "sampling-wait": VALUE,
+    "sampling-duration": VALUE,
+    "periods": WORDS,
+    "fork": FLAG,
+}
+SAMPLE: Table = {
+    **_SYS_COMMON,
+    "freq": Option("value", "f"),
+    "sampling-freq": Option("value", since=(7, 13)),
+    "cputime": WORDS,
+    "realtime": WORDS,
+    "sampling-cputime": Option("words", since=(7, 13)),
+    "sampling-realtime": Option("words", since=(7, 13)),
+}
+
+_TRACES = (
+    "hip", "hip-runtime", "hip-compiler", "marker", "kernel", "memory-copy", "scratch-memory", "hsa", "hsa-core", "hsa-amd",
+    "hsa-image", "hsa-finalizer",
+)  # fmt: skip
+_TRACES_63 = ("memory-allocation", "rccl")
+_TRACES_64 = ("rocdecode", "rocjpeg", "kokkos")
+_TRACES_NEW = ("hip-graph", "hip-event", "kfd", "ompt", "rocshmem", "hipfile")
+FORMATS = ("csv", "json", "pftrace", "otf2", "rocpd")
+ROCPROFV3: Table = {
+    "help": Option("flag", "h"),
+    "version": Option("flag", "v"),
+    "input": Option("value", "i"),
+    "output-file": Option("value", "o"),
+    "output-directory": Option("value", "d"),
+    "output-format": Option("words", "f", choices=FORMATS),
+    "output-config": FLAG,
+    "log-level": Option("value", choices=("fatal", "error", "warning", "info", "trace", "env", "config")),
+    "extra-counters": Option("value", "E"),
+    "runtime-trace": Option("flag", "r", since=(6, 3)),
+    "sys-trace": Option("flag", "s"),
+    **{f"{name}-trace": FLAG for name in _TRACES},
+    **{f"{name}-trace": Option("flag", since=(6, 3)) for name in _TRACES_63},
+    **{f"{name}-trace": Option("flag", since=(6, 4)) for name in _TRACES_64},
+    **{f"{name}-trace": Option("flag", since=(7, 2)) for name in _TRACES_NEW},
+    "pmc": Option("words", since=(6, 3)),
+    "stats": Option("flag", "S"),
+    "summary": Option("flag", "D", since=(6, 3)),
+    "summary-per-domain": Option("flag", since=(6, 3)),
+    "summary-groups": Option("words", since=(6, 3)),
+    "summary-output-file": Option("value", since=(6, 3)),
+    "summary-units": Option("value", "u", since=(6, 3)),
+    "kernel-rename": Option("flag", since=(6, 3)),
+    "mangled-kernels": Option("flag", "M"),
+    "truncate-kernels": Option("flag", "T"),
+    "kernel-include-regex": Option("value", since=(6, 3)),
+    "kernel-exclude-regex": Option("value", since=(6, 3)),
+    "kernel-iteration-range": Option("words", since=(6, 3)),
+    "perfetto-buffer-size": Option("value", since=(6, 3)),
+    "perfetto-buffer-fill-policy": Option("value", since=(6, 3), choices=("discard", "ring_buffer")),
+    "perfetto-backend": Option("value", since=(6, 3), choices=("inprocess", "system")),
+    "perfetto-shmem-size-hint": Option("value", since=(6, 3)),
+    "list-avail": Option("flag", "L", since=(6, 3)),
+    "preload": Option("words", since=(6, 3)),
+    "collection-period": Option("words", "P", since=(6, 4)),
+    "collection-period-unit": Option("value", since=(6, 4)),
+    "group-by-queue": Option("flag", since=(7, 0)),
+    "selected-regions": Option("flag", since=(7, 0)),
+    "selected-regions-ref-count": Option("flag", since=(7, 2)),
+    "minimum-output-data": Option("value", since=(7, 0)),
+    "disable-signal-handlers": Option("flag", since=(7, 0)),
+    "process-sync": Option("flag", since=(7, 2)),
+    "attach": Option("value", since=(7, 1)),
+    "pid": Option("value", "p", since=(7, 1)),
+    "attach-duration-msec": Option("value", since=(7, 1)),
+    "attach-children": Option("flag", since=(7, 2)),
+    "profile-mpi-ranks": Option("value", since=(7, 2)),
+    "rocm-root": Option("value", since=(7, 0)),
+}
+
+#: rocprof-sys's groups and domains (``ROCPROFSYS_ROCM_DOMAINS``); a word that it does not know ends the worker
+DOMAINS = (
+    "hip_runtime_api", "hip_compiler_api", "hip_api", "hsa_core_api", "hsa_amd_ext_api", "hsa_image_ext_api",
+    "hsa_finalize_ext_api", "hsa_api", "marker_api", "roctx", "kernel_dispatch", "memory_copy", "memory_allocation",
+    "scratch_memory", "page_migration", "rccl_api", "rocdecode_api", "rocjpeg_api", "ompt",
+)  # fmt: skip
+#: words that the guides put after ``-T``, and the domains that are meant
+MEANT = {
+    "hip": "hip_api",
+    "hsa": "hsa_api",
+    "rccl": "rccl_api",
+    "roctx": "marker_api",
+    "marker": "marker_api",
+    "kernel": "kernel_dispatch",
+    "memory": "memory_copy",
+}
+
+
+def known(table: Table, release: Release) -> dict[str, Option]:
+    """The options that ``release`` has."""
+    return {name: option for name, option in table.items() if option.since <= release < option.until}
+
+
+def aliases(table: Table) -> dict[str, str]:
+    """Short spelling -> long one."""
+    return {option.short: name for name, option in table.items() if option.short}

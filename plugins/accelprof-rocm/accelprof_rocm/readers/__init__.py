@@ -1,0 +1,106 @@
+"""Readers of what AMD's tools leave: formats by name and (cheaply) content, each read into one :class:`~accelprof.spans.Trace`."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib
+import os
+from collections.abc import Mapping
+
+from accelprof.errors import ReadError
+from accelprof.spans import Trace
+
+GZIP = b"\x1f\x8b"
+HEAD = 64 << 10
+#: format -> the module that reads it
+MODULES: Mapping[str, str] = {
+    "json": "sdk_json",
+    "csv": "sdk_csv",
+    "rocpd": "rocpd",
+    "rocpd-sys": "rocpd",
+    "pftrace": "perfetto_proto",
+    "proto": "perfetto_proto",
+    "metadata": "sys_metadata",
+}
+ROCPROFV3 = frozenset({"json", "csv", "rocpd", "pftrace"})
+ROCPROF_SYS = frozenset({"proto", "metadata", "rocpd-sys"})
+
+
+def format_of(path: str) -> str | None:
+    """The format of ``path``, or ``None`` when it is none of AMD's."""
+    if os.path.isdir(path):
+        return None
+    name = os.path.basename(path).removesuffix(".gz")
+    if name.endswith(".pftrace"):
+        return "pftrace"
+    if name.endswith(".proto") and "perfetto" in name:
+        return "proto"
+    head = head_of(path)
+    if name.endswith(".db"):
+        if not head.startswith(b"SQLite format 3\x00") or b"rocpd_" not in head:
+            return None
+        return "rocpd-sys" if name.startswith("rocpd") or "-rocpd" in name else "rocpd"
+    if name.endswith(".csv"):
+        return "csv" if _is_csv(head) else None
+    if name.endswith(".json"):
+        if b'"rocprofiler-sdk-tool"' in head[:4096]:
+            return "json"
+        if "metadata" in name and (b"rocprof" in head or b"omnitrace" in head):
+            return "metadata"
+    return None
+
+
+def head_of(path: str) -> bytes:
+    """The first bytes, unpacked; empty for a file that cannot be unpacked."""
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    if not head.startswith(GZIP):
+        return head
+    try:
+        with gzip.open(path) as packed:
+            return packed.read(HEAD)
+    except (OSError, EOFError):
+        return b""
+
+
+def _is_csv(head: bytes) -> bool:
+    from accelprof_rocm.readers.sdk_csv import SHAPES
+
+    lines = head.decode("utf-8", "replace").splitlines()
+    row = next(csv.reader(lines[:1]), []) if lines else []
+    return any(shape <= set(row) for shape in SHAPES)
+
+
+def read(path: str, tool: str) -> Trace:
+    """Read one file.
+
+    Raises:
+        ReadError: it is none of AMD's formats, or not readable as a whole.
+    """
+    if not os.path.exists(path):
+        raise ReadError(path, "no such file")
+    if os.path.isfile(path) and os.path.getsize(path) == 0:
+        raise ReadError(path, "empty file")
+    found = format_of(path)
+    if found is None:
+        raise ReadError(path, "none of the formats of rocprofv3 and rocprof-sys")
+    module = importlib.import_module(f"accelprof_rocm.readers.{MODULES[found]}")
+    trace: Trace = module.read(path, tool)
+    return trace
+
+
+def content(path: str) -> bytes:
+    """The whole file, unpacked.
+
+    Raises:
+        ReadError: it is cut off or not what its first bytes say.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    if not data.startswith(GZIP):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError) as error:
+        raise ReadError(path, f"gzip: {error}") from None

@@ -1,0 +1,184 @@
+"""What all formats share: names to kinds, checked times, and the windows by which a recording is cut."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from accelprof.spans import DEVICE_WORK, Clock, Kind, Mark, Span, Trace
+
+#: kernels that move data between devices
+COMMUNICATION = re.compile(r"^(void )?(nccl|rccl|mscclpp|rocshmem|cross_device_reduce|oneShot|twoShot)", re.IGNORECASE)
+#: host calls that wait for the device
+WAITING = re.compile(r"^(hip(Device|Stream|Event|Ctx)Synchronize|hsa_signal_wait|hsa_amd_signal_wait)")
+COPIES = {
+    "HOST_TO_DEVICE": "HtoD",
+    "DEVICE_TO_HOST": "DtoH",
+    "DEVICE_TO_DEVICE": "DtoD",
+    "HOST_TO_HOST": "HtoH",
+}
+MARK_NAMES = ("roctxMark", "roctxMarkA")
+RANGE_NAMES = (
+    "roctxThreadRangeA", "roctxProcessRangeA", "roctxRangePushA", "roctxRangePush", "roctxRangeStartA", "roctxRangeStart",
+    "roctxRange",
+)  # fmt: skip
+CONTROL_NAMES = ("roctxProfilerPause", "roctxProfilerResume")
+_WINDOW = re.compile(r"^accelprof window (begin|end) (.+)$", re.DOTALL)
+#: problems of one sort are counted, and this many are shown with their place
+SHOWN = 3
+
+
+def kernel_kind(name: str) -> Kind:
+    return Kind.COMMUNICATION if COMMUNICATION.match(name) else Kind.KERNEL
+
+
+def call_kind(name: str) -> Kind:
+    return Kind.SYNC if WAITING.match(name) else Kind.RUNTIME
+
+
+def copy_name(operation: str) -> str:
+    """``Memcpy HtoD`` of ``MEMORY_COPY_HOST_TO_DEVICE``; other names stay as they are."""
+    short = next((short for long, short in COPIES.items() if operation.upper().endswith(long)), None)
+    return f"Memcpy {short}" if short else operation
+
+
+class Builder:
+    """Collects spans and marks of one file; :meth:`finish` gives the trace."""
+
+    def __init__(self, path: str, tool: str, clock: Clock = Clock.BOOTTIME) -> None:
+        self.trace = Trace(path, tool, clock)
+        self._bad: Counter[str] = Counter()
+        self._places: dict[str, list[str]] = {}
+        self.skipped: Counter[str] = Counter()
+
+    def bad(self, reason: str, where: str) -> None:
+        """One record that is left out."""
+        self._bad[reason] += 1
+        places = self._places.setdefault(reason, [])
+        if len(places) < SHOWN:
+            places.append(where)
+
+    def times(self, start: Any, end: Any, where: str) -> tuple[int, int] | None:
+        """Both times as whole ns, or ``None`` when the record cannot be counted."""
+        try:
+            begin, finish = whole(start), whole(end)
+        except (TypeError, ValueError):
+            self.bad("time is not a number", where)
+            return None
+        if begin <= 0 or finish <= 0:
+            self.bad("no start or no end", where)
+            return None
+        if finish < begin:
+            self.bad("ends before it starts", where)
+            return None
+        return begin, finish
+
+    def span(self, name: str, kind: Kind, start: Any, end: Any, where: str, **fields: Any) -> Span | None:
+        both = self.times(start, end, where)
+        if both is None:
+            return None
+        span = Span(name, kind, *both, **fields)
+        self.trace.spans.append(span)
+        return span
+
+    def marker(self, operation: str, message: str, start: Any, end: Any, where: str, **fields: Any) -> None:
+        """One ROCTX record, by the name of its operation."""
+        window = _WINDOW.match(message) is not None  # formats without operations cannot tell a mark from a range
+        if operation in RANGE_NAMES and not window:
+            self.span(message, Kind.RANGE, start, end, where, **fields)
+        elif window or operation in MARK_NAMES or operation in CONTROL_NAMES:
+            control = operation in CONTROL_NAMES
+            both = self.times(start, start, where)
+            if both is not None:
+                name = operation if control else message
+                mark = Mark(name, both[0], category="control" if control else "", **fields)
+                self.trace.marks.append(mark)
+        else:
+            self.skipped[operation] += 1
+
+    def finish(self, metadata: Mapping[str, Any]) -> Trace:
+        trace = self.trace
+        cut_by_windows(trace)
+        for reason, count in self._bad.items():
+            trace.problems.append(f"{count} record(s) left out: {reason} ({', '.join(self._places[reason])}, …)")
+        trace.metadata.update(metadata)
+        if self.skipped:
+            trace.metadata["left_out"] = dict(self.skipped)
+        if not trace.spans and not trace.marks:
+            trace.problems.append("no spans at all: nothing was recorded, or no window was ever open")
+        return trace
+
+
+def whole(value: Any) -> int:
+    """A whole number of ns out of what a format has; floats are refused, since they have lost some.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise TypeError(f"{value!r} is no whole number")
+    return int(value)
+
+
+def cut_by_windows(trace: Trace) -> None:
+    """Where accelprof left marks around its windows, they become spans and what lies outside all of them is left out.
+
+    Device work counts by the host call that launched it. Ranges inside windows are phases: what else is annotated in a
+    recording made by accelprof does not reach these tools, bar ranges of libraries that use the SDK's ROCTX.
+    """
+    begun: dict[tuple[Any, str], Mark] = {}
+    windows: list[Span] = []
+    rest: list[Mark] = []
+    for mark in sorted(trace.marks, key=lambda item: item.at_ns):
+        match = _WINDOW.match(mark.name)
+        if match is None:
+            rest.append(mark)
+        elif match[1] == "begin":
+            begun[mark.pid, match[2]] = mark
+        else:
+            begin = begun.pop((mark.pid, match[2]), None)
+            if begin is None:
+                trace.problems.append(f"window {match[2]} ends and has no beginning in this file")
+                continue
+            windows.append(_window(match[2], begin, mark.at_ns))
+    last = max((span.end_ns for span in trace.spans), default=0)
+    for (_, wid), mark in begun.items():
+        trace.problems.append(f"window {wid} has no end in this file; it is taken to last until the last record")
+        windows.append(_window(wid, mark, max(last, mark.at_ns)))
+    trace.marks = rest
+    if not windows:
+        return
+    launches = {
+        (span.pid, span.args.get("correlation")): span.start_ns
+        for span in trace.spans
+        if span.kind in (Kind.RUNTIME, Kind.SYNC) and span.args.get("correlation") is not None
+    }
+    kept: list[Span] = []
+    for span in trace.spans:
+        if _inside(span, windows, launches):
+            if span.kind is Kind.RANGE:
+                span.kind = Kind.PHASE
+            kept.append(span)
+    if len(kept) < len(trace.spans):
+        trace.metadata["outside_windows"] = len(trace.spans) - len(kept)
+    trace.spans = [*windows, *kept]
+    trace.marks = [
+        mark for mark in rest if any(w.start_ns <= mark.at_ns <= w.end_ns and w.pid == mark.pid for w in windows)
+    ]
+
+
+def _window(wid: str, begin: Mark, end_ns: int) -> Span:
+    return Span("window", Kind.WINDOW, begin.at_ns, end_ns, begin.pid, begin.tid, args={"window": wid})
+
+
+def _inside(span: Span, windows: list[Span], launches: Mapping[tuple[Any, Any], int]) -> bool:
+    if span.kind in DEVICE_WORK:
+        at = launches.get((span.pid, span.args.get("correlation")), span.start_ns)
+        return any(window.start_ns <= at <= window.end_ns for window in windows if window.pid == span.pid)
+    return any(
+        span.start_ns <= window.end_ns and span.end_ns >= window.start_ns
+        for window in windows
+        if window.pid == span.pid
+    )

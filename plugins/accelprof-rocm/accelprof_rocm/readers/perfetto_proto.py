@@ -1,0 +1,286 @@
+"""Perfetto traces of rocprof-sys (``perfetto-trace-*.proto``) and rocprofv3 (``*.pftrace``), through the protos from PyPI.
+
+Packets are taken one by one, so that a file that was cut off gives what it has and says where it ends. Names, categories and
+annotations may be interned per sequence, and times may be increments on a clock of the sequence's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from accelprof.errors import ReadError
+from accelprof.spans import Clock, Kind, Mark, Origin, Trace
+from accelprof_rocm.readers import content
+from accelprof_rocm.readers.building import CONTROL_NAMES, MARK_NAMES, Builder, call_kind, copy_name, kernel_kind
+
+PACKET = 0x0A  # field 1, length-delimited: TracePacket
+BEGIN, END, INSTANT = 1, 2, 3
+CLEARED = 1  # SEQ_INCREMENTAL_STATE_CLEARED
+#: clocks from here to 127 belong to one sequence
+OWN_CLOCKS = range(64, 128)
+BOOTTIME = 6
+#: category -> what a slice of it is
+DEVICE = frozenset({"rocm_kernel_dispatch", "kernel_dispatch", "rocm_hip_stream"})
+COPY = frozenset({"rocm_memory_copy", "memory_copy"})
+MARKER = frozenset({"rocm_marker_api", "marker_api", "rocm_roctx"})
+CALLS = frozenset(
+    {
+        "rocm_hip_api", "rocm_hsa_api", "rocm_rccl_api", "hip_api", "hsa_api", "rccl_api", "rocm_hip", "rocm_hsa", "hip", "hsa",
+        "rocm_hip_runtime_api", "hip_runtime_api",
+    }
+)  # fmt: skip
+HOST = {"python": Kind.OPERATOR, "user": Kind.RANGE, "host": Kind.OPERATOR}
+#: where a slice names its device, stream and launch
+DEVICE_KEYS = ("device", "agent", "gpu", "device_id", "agent_id", "agent_abs_index")
+STREAM_KEYS = ("stream", "stream_id", "queue", "queue_id")
+CORRELATION_KEYS = ("corr_id", "correlation_id", "corr", "stack_id")
+_TRACK_DEVICE = re.compile(r"\[(\d+)\]|(?:GPU|Device|Agent)\D{0,3}(\d+)", re.IGNORECASE)
+_TRACK_STREAM = re.compile(r"(?:Stream|Queue)\D{0,3}(\d+)", re.IGNORECASE)
+_NUMBER = re.compile(r"^\d+$")
+
+
+def read(path: str, tool: str) -> Trace:
+    try:
+        protos: Any = importlib.import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    except ImportError as error:
+        raise ReadError(path, f"needs the package perfetto (pip install perfetto): {error}") from None
+    reader = _Reader(path, tool)
+    for offset, body in _packets(content(path), reader):
+        try:
+            packet = protos.TracePacket.FromString(body)
+        except Exception as error:  # noqa: BLE001 - protobuf's DecodeError differs between its implementations
+            reader.build.bad(f"packet that cannot be decoded ({error})", f"byte {offset}")
+            continue
+        reader.packet(packet)
+    return reader.finish()
+
+
+def _packets(data: bytes, reader: _Reader) -> Iterator[tuple[int, bytes]]:
+    """``(offset, bytes)`` of each packet."""
+    at = 0
+    while at < len(data):
+        offset = at
+        if data[at] != PACKET:
+            if at == 0:
+                raise ReadError(reader.build.trace.source, "not a Perfetto trace: it does not begin with a packet")
+            reader.build.trace.problems.append(f"byte {at}: no packet begins here; what follows is left out")
+            return
+        size, at = _varint(data, at + 1)
+        if size is None or at + size > len(data):
+            reader.build.trace.problems.append(
+                f"cut off: the packet at byte {offset} does not end; what came before counts"
+            )
+            return
+        yield offset, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int | None, int]:
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if not byte & 0x80:
+            return value, at
+        shift += 7
+    return None, at
+
+
+class _Sequence:
+    """What packets of one sequence lean on."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.categories: dict[int, str] = {}
+        self.keys: dict[int, str] = {}
+        self.texts: dict[int, str] = {}
+        self.track = 0
+        self.clock: int | None = None
+        #: own clock -> [increments?, ns per unit, value at the snapshot, BOOTTIME at the snapshot, last value]
+        self.clocks: dict[int, list[int]] = {}
+
+
+class _Reader:
+    def __init__(self, path: str, tool: str) -> None:
+        self.build = Builder(path, tool, Clock.BOOTTIME)
+        self.sequences: dict[int, _Sequence] = {}
+        self.tracks: dict[int, Any] = {}
+        #: track -> open slices, innermost last: (name, category, start, annotations)
+        self.open: dict[int, list[tuple[str, str, int, dict[str, Any]]]] = {}
+        #: finished ones wait until all tracks are known
+        self.slices: list[tuple[int, str, str, int, int, dict[str, Any]]] = []
+        self.instants: list[tuple[int, str, str, int, dict[str, Any]]] = []
+        self.lost = 0
+        self.orphans = 0
+
+    # --- packets ----------------------------------------------------------------------------------------------------
+
+    def packet(self, packet: Any) -> None:
+        sequence = self.sequences.setdefault(packet.trusted_packet_sequence_id, _Sequence())
+        if packet.incremental_state_cleared or packet.sequence_flags & CLEARED:
+            sequence = self.sequences[packet.trusted_packet_sequence_id] = _Sequence()
+        if packet.previous_packet_dropped:
+            self.lost += 1
+        if packet.HasField("trace_packet_defaults"):
+            defaults = packet.trace_packet_defaults
+            sequence.clock = defaults.timestamp_clock_id or sequence.clock
+            sequence.track = defaults.track_event_defaults.track_uuid or sequence.track
+        if packet.HasField("interned_data"):
+            self._intern(packet.interned_data, sequence)
+        if packet.HasField("clock_snapshot"):
+            self._snapshot(packet.clock_snapshot, sequence)
+        if packet.HasField("track_descriptor"):
+            self.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+        if packet.HasField("track_event"):
+            self._event(packet, sequence)
+
+    @staticmethod
+    def _intern(data: Any, sequence: _Sequence) -> None:
+        for item in data.event_names:
+            sequence.names[item.iid] = item.name
+        for item in data.event_categories:
+            sequence.categories[item.iid] = item.name
+        for item in data.debug_annotation_names:
+            sequence.keys[item.iid] = item.name
+        for item in data.debug_annotation_string_values:
+            sequence.texts[item.iid] = item.str.decode("utf-8", "replace") if isinstance(item.str, bytes) else item.str
+
+    @staticmethod
+    def _snapshot(snapshot: Any, sequence: _Sequence) -> None:
+        clocks = {clock.clock_id: clock for clock in snapshot.clocks}
+        boot = clocks[BOOTTIME].timestamp if BOOTTIME in clocks else 0
+        for number, clock in clocks.items():
+            if number in OWN_CLOCKS:
+                unit = clock.unit_multiplier_ns or 1
+                value = clock.timestamp * unit
+                sequence.clocks[number] = [int(clock.is_incremental), unit, value, boot, value]
+
+    def _time(self, packet: Any, sequence: _Sequence) -> int:
+        number = packet.timestamp_clock_id or sequence.clock
+        clock = sequence.clocks.get(number) if number is not None else None
+        if clock is None:
+            return int(packet.timestamp)
+        incremental, unit, base, boot, last = clock
+        value = packet.timestamp * unit + (last if incremental else 0)
+        clock[4] = value
+        return int(boot + value - base)
+
+    def _event(self, packet: Any, sequence: _Sequence) -> None:
+        event = packet.track_event
+        at = self._time(packet, sequence)
+        track = event.track_uuid or sequence.track
+        notes = {
+            (note.name or sequence.keys.get(note.name_iid, "")): _value(note, sequence)
+            for note in event.debug_annotations
+        }
+        if event.type == END:
+            stack = self.open.get(track)
+            if not stack:
+                self.orphans += 1
+                return
+            name, category, start, before = stack.pop()
+            self.slices.append((track, name, category, start, at, {**before, **notes}))
+            return
+        name = event.name or sequence.names.get(event.name_iid, "")
+        category = next(iter(event.categories), "") or sequence.categories.get(next(iter(event.category_iids), 0), "")
+        if event.type == BEGIN:
+            self.open.setdefault(track, []).append((name, category, at, notes))
+        elif event.type == INSTANT:
+            self.instants.append((track, name, category, at, notes))
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> Trace:
+        for track, name, category, start, end, notes in self.slices:
+            self._slice(track, name, category, start, end, notes)
+        for track, name, category, at, notes in self.instants:
+            if category in MARKER or category == "user":
+                pid, tid = self._thread(track)
+                self.build.trace.marks.append(Mark(name, at, pid, notes.get("tid", tid), category=category))
+        problems = self.build.trace.problems
+        unfinished = sum(len(stack) for stack in self.open.values())
+        if unfinished:
+            problems.append(f"{unfinished} slice(s) without an end are left out")
+        if self.orphans:
+            problems.append(f"{self.orphans} end(s) without a beginning are left out")
+        if self.lost:
+            problems.append(f"packets were dropped {self.lost} time(s): the trace buffer was full (policy discard)")
+        processes = {
+            item.process.pid: item.process.process_name for item in self.tracks.values() if item.HasField("process")
+        }
+        trace = self.build.finish({"format": "perfetto", "processes": processes})
+        if len(processes) == 1:
+            trace.origin = Origin(pid=next(iter(processes)))
+        return trace
+
+    def _slice(self, track: int, name: str, category: str, start: int, end: int, notes: dict[str, Any]) -> None:
+        pid, tid = self._thread(track)
+        start, end = notes.get("begin_ns", start), notes.get("end_ns", end)
+        where = f"slice {name!r} at {start}"
+        correlation = next((notes[key] for key in CORRELATION_KEYS if key in notes), None)
+        host = {"pid": pid, "tid": notes.get("tid", tid)}
+        build = self.build
+        if category in DEVICE or category in COPY:
+            copy = category in COPY or name.upper().startswith("MEMORY_COPY")
+            label = copy_name(name) if copy else name.removesuffix(".kd")
+            kind = Kind.COPY if copy else kernel_kind(label)
+            device, stream = self._place(track, notes)
+            args = {"correlation": correlation}
+            build.span(label, kind, start, end, where, device=device, stream=stream, args=args, **host)
+        elif category in MARKER:
+            operation = name if name in CONTROL_NAMES or name in MARK_NAMES else "roctxRange"
+            build.marker(operation, str(notes.get("message", name)), start, end, where, **host)
+        elif category in CALLS:
+            build.span(
+                name, call_kind(name), start, end, where, category=category, args={"correlation": correlation}, **host
+            )
+        elif category in HOST:
+            build.span(name, HOST[category], start, end, where, category=category, **host)
+        else:
+            build.skipped[category or "(no category)"] += 1
+
+    def _thread(self, track: int) -> tuple[int, int]:
+        """``(pid, tid)`` of a track, from itself or what it lies in."""
+        pid = tid = 0
+        seen = set()
+        while track in self.tracks and track not in seen:
+            seen.add(track)
+            item = self.tracks[track]
+            if item.HasField("thread"):
+                pid, tid = pid or item.thread.pid, tid or item.thread.tid
+            if item.HasField("process"):
+                pid = pid or item.process.pid
+            track = item.parent_uuid
+        if not pid:
+            pids = {item.process.pid for item in self.tracks.values() if item.HasField("process")}
+            pid = pids.pop() if len(pids) == 1 else 0
+        return pid, tid
+
+    def _place(self, track: int, notes: dict[str, Any]) -> tuple[int | str, int | str | None]:
+        """Device and stream: from the slice, else from its track's name."""
+        title = self.tracks[track].name if track in self.tracks else ""
+        device = next((notes[key] for key in DEVICE_KEYS if key in notes), None)
+        stream = next((notes[key] for key in STREAM_KEYS if key in notes), None)
+        if device is None:
+            hit = _TRACK_DEVICE.search(title)
+            device = (hit[1] or hit[2]) if hit else "gpu"
+        if stream is None:
+            hit = _TRACK_STREAM.search(title)
+            stream = hit[1] if hit else None
+        return _number(device), None if stream is None else _number(stream)
+
+
+def _number(value: Any) -> int | str:
+    text = str(value)
+    return int(text) if _NUMBER.match(text) else text
+
+
+def _value(note: Any, sequence: _Sequence) -> Any:
+    which = note.WhichOneof("value")
+    if which == "string_value_iid":
+        return sequence.texts.get(note.string_value_iid, "")
+    return getattr(note, which) if which else None

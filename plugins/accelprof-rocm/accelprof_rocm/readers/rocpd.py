@@ -1,0 +1,147 @@
+"""rocpd, the SQLite schema of rocprofv3 (default from ROCm 7.0) and of rocprof-sys.
+
+Tables carry a suffix per process, views do not: only views are asked, and each by the columns it has. A marker's text is JSON in
+``extdata``, not in ``name``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from accelprof.errors import ReadError
+from accelprof.spans import Kind, Origin, Trace
+from accelprof_rocm.readers.building import Builder, call_kind, copy_name, kernel_kind
+
+Row = Mapping[str, Any]
+#: views without which the file says nothing; others may be missing
+NEEDED = ("kernels", "regions")
+OPTIONAL = ("memory_copies",)
+#: category of rows in ``regions`` -> kind; others are calls
+MARKER, CONTROL = "MARKER", "MARKER_CONTROL"
+HOST = {"python": Kind.OPERATOR, "user": Kind.RANGE, "host": Kind.OPERATOR}
+
+
+def read(path: str, tool: str) -> Trace:
+    uri = f"{Path(os.path.abspath(path)).as_uri()}?mode=ro"
+    try:
+        connection = sqlite3.connect(uri, uri=True)
+    except sqlite3.Error as error:
+        raise ReadError(path, f"SQLite: {error}") from None
+    connection.row_factory = sqlite3.Row
+    try:
+        return _read(connection, path, tool)
+    except sqlite3.Error as error:
+        raise ReadError(path, f"SQLite: {error}") from None
+    finally:
+        connection.close()
+
+
+def _read(connection: sqlite3.Connection, path: str, tool: str) -> Trace:
+    views = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('view', 'table')")}
+    missing = [name for name in NEEDED if name not in views]
+    if len(missing) == len(NEEDED):
+        raise ReadError(
+            path, f"no view {' and none '.join(NEEDED)}: not a rocpd database, or one that was not finished"
+        )
+    build = Builder(path, tool)
+    build.trace.problems += [f"no view {name} in this file" for name in (*missing, *OPTIONAL) if name not in views]
+    if "kernels" in views:
+        _kernels(connection, build)
+    if "memory_copies" in views:
+        _copies(connection, build)
+    if "regions" in views:
+        _regions(connection, build)
+    facts: dict[str, Any] = {"format": "rocpd"}
+    if "rocpd_metadata" in views:
+        facts.update({row["tag"]: row["value"] for row in connection.execute("SELECT tag, value FROM rocpd_metadata")})
+    processes = list(_rows(connection, "processes")) if "processes" in views else []
+    trace = build.finish(facts)
+    if len(processes) == 1:
+        trace.origin = Origin(host=processes[0].get("hostname"), pid=processes[0].get("pid"))
+    return trace
+
+
+def _rows(connection: sqlite3.Connection, view: str) -> Iterator[dict[str, Any]]:
+    for row in connection.execute(f"SELECT * FROM {view}"):
+        yield {key.lower(): row[key] for key in row.keys()}  # noqa: SIM118 - a sqlite3.Row iterates over values
+
+
+def _correlation(row: Row) -> Any:
+    """What a call and the work it launched share: the stack id; in some files only the correlation id is set."""
+    return row.get("stack_id") or row.get("corr_id")
+
+
+def _kernels(connection: sqlite3.Connection, build: Builder) -> None:
+    for row in _rows(connection, "kernels"):
+        name = str(row.get("name") or "?").removesuffix(".kd")
+        queue = row.get("queue_id")
+        stream = row.get("stream_id") if row.get("stream_id") is not None else queue
+        build.span(
+            name,
+            kernel_kind(name),
+            row.get("start"),
+            row.get("end"),
+            f"kernels id {row.get('id')}",
+            pid=row.get("pid") or 0,
+            tid=row.get("tid") or 0,
+            device=_device(row, ""),
+            stream=stream,
+            args={"correlation": _correlation(row), "queue": queue, "dispatch": row.get("dispatch_id")},
+        )
+
+
+def _copies(connection: sqlite3.Connection, build: Builder) -> None:
+    for row in _rows(connection, "memory_copies"):
+        where = "dst_" if str(row.get("dst_agent_type", "")).upper() == "GPU" else "src_"
+        build.span(
+            copy_name(str(row.get("name") or "Memcpy")),
+            Kind.COPY,
+            row.get("start"),
+            row.get("end"),
+            f"memory_copies id {row.get('id')}",
+            pid=row.get("pid") or 0,
+            tid=row.get("tid") or 0,
+            device=_device(row, where),
+            stream=row.get("stream_id"),
+            args={"correlation": _correlation(row), "bytes": row.get("size")},
+        )
+
+
+def _device(row: Row, side: str) -> int | str:
+    """A GPU's number among the GPUs of its node."""
+    for column in ("agent_type_index", "agent_log_index", "agent_abs_index"):
+        if row.get(side + column) is not None:
+            number = int(row[side + column])
+            return number if str(row.get(f"{side}agent_type", "GPU")).upper() == "GPU" else f"cpu {number}"
+    return "?"
+
+
+def _regions(connection: sqlite3.Connection, build: Builder) -> None:
+    for row in _rows(connection, "regions"):
+        name, category = str(row.get("name") or ""), str(row.get("category") or "")
+        where = f"regions id {row.get('id')}"
+        fields = {"pid": row.get("pid") or 0, "tid": row.get("tid") or 0}
+        if category.upper().startswith(MARKER) or "marker_api" in category.lower():
+            message = _message(row.get("extdata")) or name
+            # rocprof-sys names a range by its text and has no operation there
+            operation = name if name.startswith("roctx") else "roctxRange"
+            build.marker(operation, message, row.get("start"), row.get("end"), where, **fields)
+            continue
+        kind = HOST.get(category.lower(), call_kind(name))
+        args = {"correlation": _correlation(row)}
+        build.span(name, kind, row.get("start"), row.get("end"), where, category=category, args=args, **fields)
+
+
+def _message(extdata: Any) -> str:
+    if not extdata:
+        return ""
+    try:
+        found = json.loads(extdata)
+    except (TypeError, ValueError):
+        return ""
+    return str(found.get("message") or "") if isinstance(found, dict) else ""

@@ -1,0 +1,161 @@
+"""rocprofv3's CSV files, by header name: columns come and go between releases. In the marker file ``Function`` is the message.
+
+The kernel file's reader takes the other files of the same process along, so that one recording is one trace; any other file
+is read by itself.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from accelprof.errors import ReadError
+from accelprof.spans import Kind, Origin, Trace
+from accelprof_rocm.artifacts import CSV_LEADS, csv_stem
+from accelprof_rocm.readers import content
+from accelprof_rocm.readers.building import MARK_NAMES, Builder, call_kind, copy_name, kernel_kind
+
+#: columns by which a file is known
+SHAPES = (
+    frozenset({"Kernel_Name", "Start_Timestamp", "End_Timestamp"}),
+    frozenset({"Domain", "Function", "Start_Timestamp", "End_Timestamp"}),
+    frozenset({"Kind", "Direction", "Start_Timestamp", "End_Timestamp"}),
+)
+TOGETHER = ("marker_api_trace", "hip_api_trace", "hsa_api_trace", "rccl_api_trace", "memory_copy_trace")
+_NUMBER = re.compile(r"(\d+)$")
+#: domains of ROCTX records; their names begin so in every release
+MARKER = "MARKER"
+CONTROL = "MARKER_CONTROL"
+Row = Mapping[str, str]
+
+
+def read(path: str, tool: str) -> Trace:
+    build = Builder(path, tool)
+    stem = csv_stem(path)
+    devices = _agents(f"{stem}_agent_info.csv")
+    # a kernel's row has no process: it is in the host calls of the same recording, or in the name
+    pid = _pid(path, stem)
+    files = [path]
+    if path.endswith(CSV_LEADS[0]):
+        files += [name for name in (f"{stem}_{part}.csv" for part in TOGETHER) if os.path.exists(name)]
+    for name in files:
+        _read_one(name, build, devices, pid)
+    facts = {"format": "rocprofv3 csv", "files": [os.path.basename(name) for name in files]}
+    trace = build.finish(facts)
+    trace.origin = Origin(pid=pid or None)
+    return trace
+
+
+def _pid(path: str, stem: str) -> int:
+    for name in (path, *(f"{stem}_{part}.csv" for part in TOGETHER)):
+        if os.path.exists(name):
+            for _, row in _rows(name):
+                if row.get("Process_Id", "").isdigit():
+                    return int(row["Process_Id"])
+                break
+    match = _NUMBER.search(os.path.basename(stem))
+    return int(match[1]) if match else 0
+
+
+def _rows(path: str) -> Iterator[tuple[int, Row]]:
+    text = content(path).decode("utf-8", "replace")
+    try:
+        reader = csv.DictReader(text.splitlines(keepends=True))
+        for row in reader:
+            yield (
+                reader.line_num,
+                {
+                    key: value or ""
+                    for key, value in row.items()
+                    if key is not None and isinstance(value, (str, type(None)))
+                },
+            )
+    except csv.Error as error:
+        raise ReadError(path, f"line {reader.line_num}: {error}") from None
+
+
+def _agents(path: str) -> dict[str, int | str]:
+    """Agent as the other files name it -> GPU number among the GPUs."""
+    if not os.path.exists(path):
+        return {}
+    found: dict[str, int | str] = {}
+    gpus = 0
+    for _, row in sorted(_rows(path), key=lambda item: int(item[1].get("Node_Id") or 0)):
+        node = row.get("Node_Id", "")
+        if row.get("Agent_Type", "").upper() == "GPU":
+            found[node] = int(row["Logical_Node_Type_Id"]) if row.get("Logical_Node_Type_Id", "").isdigit() else gpus
+            gpus += 1
+        else:
+            found[node] = f"cpu {node}"
+    return found
+
+
+def _device(text: str, devices: Mapping[str, int | str]) -> int | str:
+    """``4`` or ``Agent 4`` (from 7.0): the GPU's number where the agent file is there, else the agent's."""
+    match = _NUMBER.search(text.strip())
+    if match is None:
+        return text or "?"
+    return devices.get(match[1], int(match[1]))
+
+
+def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: int) -> None:
+    name = os.path.basename(path)
+    seen = 0
+    for line, row in _rows(path):
+        seen += 1
+        where = f"{name} line {line}"
+        start, end = row.get("Start_Timestamp", ""), row.get("End_Timestamp", "")
+        owner = int(row["Process_Id"]) if row.get("Process_Id", "").isdigit() else pid
+        fields: dict[str, Any] = {"pid": owner, "tid": _int(row.get("Thread_Id"))}
+        correlation = _int(row.get("Correlation_Id"))
+        if "Kernel_Name" in row:
+            kernel = row["Kernel_Name"].removesuffix(".kd")
+            queue = _int(row.get("Queue_Id"))
+            stream: int | str | None = _int(row["Stream_Id"]) if row.get("Stream_Id") else queue
+            args = {"correlation": correlation, "queue": queue}
+            device = _device(row.get("Agent_Id", ""), devices)
+            build.span(
+                kernel, kernel_kind(kernel), start, end, where, device=device, stream=stream, args=args, **fields
+            )
+        elif "Direction" in row:
+            ends = [_device(row.get(key, ""), devices) for key in ("Destination_Agent_Id", "Source_Agent_Id")]
+            device = next((one for one in ends if isinstance(one, int)), ends[0])
+            args = {"correlation": correlation}
+            stream = _int(row["Stream_Id"]) if row.get("Stream_Id") else None
+            build.span(
+                copy_name(row["Direction"]),
+                Kind.COPY,
+                start,
+                end,
+                where,
+                device=device,
+                stream=stream,
+                args=args,
+                **fields,
+            )
+        elif row.get("Domain", "").startswith(MARKER):
+            _marker(row, start, end, where, build, fields)
+        else:
+            function = row.get("Function", "")
+            args = {"correlation": correlation}
+            build.span(
+                function, call_kind(function), start, end, where, category=row.get("Domain", ""), args=args, **fields
+            )
+    if not seen:
+        build.trace.problems.append(f"{name}: a header and no records")
+
+
+def _marker(row: Row, start: str, end: str, where: str, build: Builder, fields: Mapping[str, Any]) -> None:
+    """A range has a length and a mark has none: the operation's own name is not in this file."""
+    message = row.get("Function", "")
+    if row["Domain"].startswith(CONTROL):
+        build.marker(message, message, start, end, where, **fields)
+        return
+    build.marker(MARK_NAMES[1] if start == end else "roctxRange", message, start, end, where, **fields)
+
+
+def _int(text: str | None) -> int | str:
+    return int(text) if text and text.isdigit() else text or 0

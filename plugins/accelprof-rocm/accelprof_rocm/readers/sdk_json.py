@@ -1,0 +1,175 @@
+"""rocprofv3's JSON (``*_results.json``). Kinds and operations are looked up by name: their numbers move between releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from accelprof.errors import ReadError
+from accelprof.spans import Kind, Origin, Trace
+from accelprof_rocm.readers import content
+from accelprof_rocm.readers.building import Builder, call_kind, copy_name, kernel_kind
+
+ROOT = "rocprofiler-sdk-tool"
+GPU = 2
+Record = Mapping[str, Any]
+
+
+def read(path: str, tool: str) -> Trace:
+    try:
+        data = msgspec.json.decode(content(path))
+    except msgspec.DecodeError as error:
+        raise ReadError(path, f"not valid JSON: {error}") from None
+    processes = data.get(ROOT) if isinstance(data, dict) else None
+    if not isinstance(processes, list) or not processes:
+        raise ReadError(path, f"no {ROOT!r} in it")
+    build = Builder(path, tool)
+    facts: dict[str, Any] = {"format": "rocprofv3 json"}
+    for process in processes:
+        one = _Process(process, build)
+        one.read()
+        facts.update(one.facts)
+    trace = build.finish(facts)
+    if len(processes) == 1:
+        trace.origin = Origin(host=facts.get("host"), pid=facts.get("pid"))
+    return trace
+
+
+class _Process:
+    def __init__(self, data: Record, build: Builder) -> None:
+        self.data, self.build = data, build
+        metadata = data.get("metadata") or {}
+        self.pid = metadata.get("pid") or 0
+        self.agents = {agent["id"]["handle"]: agent for agent in data.get("agents", ())}
+        self.symbols = {symbol["kernel_id"]: symbol for symbol in data.get("kernel_symbols", ())}
+        strings = data.get("strings") or {}
+        self.names = {
+            index: (kind.get("kind", ""), kind.get("operations", ()))
+            for index, kind in enumerate(strings.get("buffer_records", ()))
+        }
+        self.messages = {row["key"]: row["value"] for row in strings.get("marker_api") or ()}
+        self.facts = {
+            "host": (metadata.get("node") or {}).get("hostname"),
+            "pid": metadata.get("pid"),
+            "command": metadata.get("command"),
+            "devices": {
+                self.device(handle): agent.get("product_name") or agent.get("name")
+                for handle, agent in self.agents.items()
+                if agent.get("type") == GPU
+            },
+        }
+
+    def read(self) -> None:
+        records = self.data.get("buffer_records") or {}
+        handlers: dict[str, Callable[[Record, str], None]] = {
+            "kernel_dispatch": self._kernel,
+            "memory_copy": self._copy,
+            "marker_api": self._marker,
+            "hip_api": self._call,
+            "hsa_api": self._call,
+            "rccl_api": self._call,
+            "rocdecode_api": self._call,
+            "rocjpeg_api": self._call,
+        }
+        for name, rows in records.items():
+            handler = handlers.get(name)
+            if handler is None:
+                if rows:
+                    self.build.skipped[name] += len(rows)
+                continue
+            for index, row in enumerate(rows):
+                where = f"{name}[{index}]"
+                try:
+                    handler(row, where)
+                except (KeyError, TypeError, AttributeError) as error:
+                    self.build.bad(f"{type(error).__name__} {error}", where)
+
+    # --- one record -------------------------------------------------------------------------------------------------
+
+    def _kernel(self, row: Record, where: str) -> None:
+        info = row["dispatch_info"]
+        symbol = self.symbols.get(info["kernel_id"])
+        name = kernel_name(symbol) if symbol else f"kernel {info['kernel_id']}"
+        args = {
+            "correlation": _correlation(row),
+            "queue": info["queue_id"]["handle"],
+            "dispatch": info.get("dispatch_id"),
+        }
+        stream = row["stream_id"]["handle"] if "stream_id" in row else args["queue"]
+        self._device(name, kernel_kind(name), row, where, info["agent_id"]["handle"], stream, args)
+
+    def _copy(self, row: Record, where: str) -> None:
+        ends = [row[key]["handle"] for key in ("dst_agent_id", "src_agent_id") if isinstance(row.get(key), dict)]
+        gpus = [handle for handle in ends if self.agents.get(handle, {}).get("type") == GPU]
+        agent = gpus[0] if gpus else (ends[0] if ends else None)
+        args = {"correlation": _correlation(row), "bytes": row.get("bytes")}
+        stream = row["stream_id"]["handle"] if "stream_id" in row else None
+        self._device(copy_name(self._operation(row)), Kind.COPY, row, where, agent, stream, args)
+
+    def _device(self, name: str, kind: Kind, row: Record, where: str, agent: Any, stream: Any, args: Record) -> None:
+        self.build.span(
+            name,
+            kind,
+            row["start_timestamp"],
+            row["end_timestamp"],
+            where,
+            pid=self.pid,
+            tid=row.get("thread_id", 0),
+            device=self.device(agent),
+            stream=stream,
+            args=args,
+        )
+
+    def _call(self, row: Record, where: str) -> None:
+        name = self._operation(row)
+        self.build.span(
+            name,
+            call_kind(name),
+            row["start_timestamp"],
+            row["end_timestamp"],
+            where,
+            pid=self.pid,
+            tid=row.get("thread_id", 0),
+            category=self._kind(row),
+            args={"correlation": _correlation(row)},
+        )
+
+    def _marker(self, row: Record, where: str) -> None:
+        message = self.messages.get(_correlation(row))
+        operation = self._operation(row)
+        text = message if message is not None else operation
+        fields = {"pid": self.pid, "tid": row.get("thread_id", 0)}
+        self.build.marker(operation, text, row["start_timestamp"], row["end_timestamp"], where, **fields)
+
+    # --- names ------------------------------------------------------------------------------------------------------
+
+    def _kind(self, row: Record) -> str:
+        name: str = self.names.get(row["kind"], ("", ()))[0]
+        return name
+
+    def _operation(self, row: Record) -> str:
+        kind, operations = self.names.get(row["kind"], ("", ()))
+        number = row["operation"]
+        return str(operations[number]) if 0 <= number < len(operations) else f"{kind or row['kind']} operation {number}"
+
+    def device(self, handle: Any) -> int | str:
+        """A GPU's number among the GPUs of its node; the handle's text where the file does not know the agent."""
+        agent = self.agents.get(handle)
+        if agent is None:
+            return f"agent {handle}"
+        number = agent.get("logical_node_type_id", agent.get("logical_node_id", agent.get("node_id")))
+        return int(number) if agent.get("type") == GPU and number is not None else f"cpu {number}"
+
+
+def kernel_name(symbol: Record) -> str:
+    """The readable name of a kernel symbol."""
+    name = (
+        symbol.get("formatted_kernel_name") or symbol.get("demangled_kernel_name") or symbol.get("kernel_name") or "?"
+    )
+    return str(name).removesuffix(".kd")
+
+
+def _correlation(row: Record) -> Any:
+    return (row.get("correlation_id") or {}).get("internal")

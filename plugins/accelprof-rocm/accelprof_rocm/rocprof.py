@@ -1,0 +1,290 @@
+"""What ``rocprof_sys`` and ``rocprofv3`` share: they wrap the worker, may be paused from inside, and write at exit only."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from accelprof.backend import Backend, Emitter, Probe
+from accelprof.errors import CaptureError, ConfigError, Problem
+from accelprof.launch.command import render_value
+from accelprof.output.layout import Layout, safe
+from accelprof.targets import WRAPPED_ENV, ArtifactFile, Assignment, Target, WindowInfo
+from accelprof.tool import Tool, ToolContext, ToolOptions
+from accelprof_rocm import artifacts, installation, releases, roctx, vendor
+from accelprof_rocm.children import leave_alone
+from accelprof_rocm.ranges import OverlappingRanges, RoctxRanges
+from accelprof_rocm.releases import Release
+
+#: marks around every window; readers cut a recording of the whole process by them
+WINDOW_MARK = "accelprof window {which} {id}"
+#: what the tools would replace in a path: ``%pid%``, ``%p``, ``%env{NAME}%``
+PATH_KEYS = re.compile(r"%(env\{|cfg\{|arg\d*|[a-z_]+%|[prjsmh](?![A-Za-z_]))")
+SCRATCH = "d=$(mktemp -d) || exit 73; trap 'rm -rf \"$d\"' EXIT; "
+
+
+def _release_text(value: Any) -> Any:
+    if value is None:
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is a number, and 7.1 and 7.10 would be the same; write it in quotes")
+    releases.parse(value)
+    return value
+
+
+def _words(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def _env(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {str(name): render_value(item) for name, item in value.items() if item is not None}
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+
+
+class RocprofOptions(ToolOptions):
+    """What users write under ``tools.rocprof_sys`` and ``tools.rocprofv3``.
+
+    Attributes:
+        args: options with values, ``{T: true, output-format: [csv, json]}``.
+        flags: options without.
+        env: environment of the worker; wins over ours.
+        extra_args: passed on as they are, for options that this version does not know.
+        rocm: release of ROCm on the workers (``"7.0"``, in quotes); else that of the tool found here, else 7.0.
+        program: the launcher to start, where it is not the release's own.
+        windows: ``auto`` (pause and resume where the release can), ``pause`` (ask for it), ``whole`` (record all, cut when read).
+        preflight: whether the launcher is tried once on each node before workers start.
+        children: ``leave`` (processes that a worker starts are not recorded) or ``follow``.
+    """
+
+    args: dict[str, Any] = Field(default_factory=dict)
+    flags: Words = ()
+    env: Annotated[dict[str, str], BeforeValidator(_env)] = Field(default_factory=dict)
+    extra_args: Words = ()
+    rocm: Annotated[str | None, BeforeValidator(_release_text)] = None
+    program: str | None = Field(None, min_length=1)
+    windows: Literal["auto", "pause", "whole"] = "auto"
+    preflight: bool = True
+    children: Literal["leave", "follow"] = "leave"
+
+
+class RocprofTool(Tool):
+    """See the module. Subclasses name their program, and say whether windows can be paused and which ranges are safe."""
+
+    Options: ClassVar[type[ToolOptions]] = RocprofOptions
+    writes_at: ClassVar[str] = "process_exit"
+    count: ClassVar[str] = "open"
+    #: torch's profiler claims the device's tracing interface as ``cupti`` on every accelerator
+    exclusive: ClassVar[frozenset[str]] = frozenset({"rocprofiler", "cupti"})
+    needs_clean_exit: ClassVar[bool] = True
+    accelerators: ClassVar[frozenset[str]] = frozenset({"rocm"})
+
+    def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self._library: roctx.Library | None = None
+        self._ranges: Emitter | None = None
+        self._paused = False
+        self._opened: list[WindowInfo] = []
+
+    # --- what subclasses say ----------------------------------------------------------------------------------------
+
+    @property
+    def program(self) -> str:
+        """The launcher's name."""
+        raise NotImplementedError
+
+    @property
+    def pausable(self) -> bool:
+        """Whether this release can be paused and resumed from inside."""
+        raise NotImplementedError
+
+    @property
+    def legacy(self) -> bool:
+        """Whether this release listens to roctracer's ``libroctx64`` only."""
+        return False
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether this release keeps ranges by id that overlap."""
+        return False
+
+    def started_under(self) -> bool:
+        """Whether this process shows that it was started under the tool."""
+        raise NotImplementedError
+
+    def waits_paused(self) -> bool:
+        """Whether this process was started so that recording waits for a resume."""
+        raise NotImplementedError
+
+    # --- on the driver ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def normalise(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {str(name).replace("-", "_"): value for name, value in options.items()}
+
+    @property
+    def release(self) -> Release:
+        """The release whose rules hold: stated, of the tool that is installed here, or assumed."""
+        return self.known_release or releases.ASSUMED
+
+    @property
+    def known_release(self) -> Release | None:
+        if self.options.rocm is not None:
+            return releases.parse(self.options.rocm)
+        for program in self.programs():
+            path = installation.find(program)
+            if path is not None:
+                return installation.release_of(path)
+        return None
+
+    def programs(self) -> Sequence[str]:
+        """Names under which the launcher may be installed, newest first."""
+        return (self.options.program,) if self.options.program else ()
+
+    def probe(self) -> Probe:
+        path = installation.find(self.program)
+        if path is None:
+            return Probe(None, f"{self.program} is not on PATH and in no ROCm installation of this machine")
+        release = installation.release_of(path)
+        text = f"ROCm {releases.show(release)}" if release else "its release is not known"
+        return Probe(0, f"{self.program} at {path} ({text})", {"path": path, "release": release})
+
+    def gate(self, target: Target) -> str:
+        return "pause" if self.pausable and self.options.windows != "whole" else "none"
+
+    def notes(self, assignment: Assignment) -> list[str]:
+        """What the user should know about this launch."""
+        notes = []
+        if self.known_release is None:
+            notes.append(
+                f"{self.name}: {self.program} is not installed here and no release is stated (tools.{self.name}.rocm); "
+                f"the rules of ROCm {releases.show(self.release)} are taken"
+            )
+        if self.gate(assignment.target) == "none" and assignment.mode != "process":
+            notes.append(
+                f"{self.name}: recorded from start to exit and cut by its windows when read; "
+                f"ROCm {releases.show(self.release)} cannot be paused"
+                if not self.pausable
+                else f"{self.name}: recorded from start to exit and cut by its windows when read, as asked (windows: whole)"
+            )
+        notes.append(f"{self.name}: files are written when the worker ends in order, not after ray.kill")
+        return notes
+
+    def check_windows(self) -> list[Problem]:
+        if self.options.windows == "pause" and not self.pausable:
+            return [
+                Problem(
+                    f"tools.{self.name}.windows",
+                    f"{self.program} of ROCm {releases.show(self.release)} cannot be paused from inside",
+                    value="pause",
+                    allowed="auto, whole",
+                    mend="windows: auto; the whole process is then recorded and cut by its windows when read",
+                )
+            ]
+        return []
+
+    def file_name(self, target: Target, directory: str) -> str:
+        """``ActorGroup-r0``, with the node where it is known: these tools have names made before the process exists."""
+        name = Layout(directory).target_name(target)
+        return f"{name}-{safe(target.node)}" if target.node else name
+
+    def checked_directory(self, directory: str) -> str:
+        """``directory``, refused when the tool would replace a part of it.
+
+        Raises:
+            ConfigError: it holds one of the tool's own keys; there is no way to escape them.
+        """
+        key = PATH_KEYS.search(directory)
+        if key:
+            raise ConfigError(
+                Problem(
+                    "output_dir",
+                    f"{self.program} would replace {key[0]!r} in this path",
+                    value=directory,
+                    mend="choose a directory without '%'",
+                )
+            )
+        return directory
+
+    @staticmethod
+    def interpreter(target: Target) -> list[str]:
+        return list(target.interpreter) or [sys.executable]
+
+    def trial(self, target: Target) -> list[str]:
+        """A command that ends at once under the worker's own interpreter."""
+        interpreter = self.interpreter(target)
+        return [interpreter[0], "--version"] if {"-m", "-c"} & set(interpreter) else [*interpreter, "-c", "pass"]
+
+    # --- in the worker ----------------------------------------------------------------------------------------------
+
+    def attach(self, context: ToolContext) -> None:
+        super().attach(context)
+        if not self.started_under() and os.environ.get(WRAPPED_ENV) != self.name:
+            raise CaptureError(
+                f"this process was not started under {self.program}; start it through accelprof (accelprof run, or the controller's options)"
+            )
+        self._paused = self.waits_paused()
+        try:
+            self._library = roctx.find(self.legacy)
+        except roctx.NotFoundError as error:
+            if self._paused:
+                raise CaptureError(f"recording waits for a resume that cannot be given: {error}") from None
+            context.report(f"{self.name}: no ranges in its files: {error}")
+        else:
+            self._use(self._library, context)
+        if self.options.children == "leave":
+            leave_alone(os.environ)
+
+    def _use(self, library: roctx.Library, context: ToolContext) -> None:
+        if self._paused and library.resume is None:
+            raise CaptureError(f"recording waits for a resume, and {library.path} cannot give it")
+        if library.source == "roctx64" and not self.legacy:
+            context.report(f"{self.name}: no ranges in its files: it does not listen to {library.path}")
+        if self.overlapping:
+            self._ranges = OverlappingRanges(library)
+        else:
+            self._ranges = RoctxRanges(library, vendor.DeviceReady() if vendor.visible_devices() else None)
+
+    def emitter(self, backend: Backend) -> Emitter:
+        return self._ranges or Emitter()
+
+    def open(self, window: WindowInfo) -> None:
+        library = self._library
+        if self._paused and library is not None and library.resume is not None:
+            status = library.resume(0)
+            if status != 0:
+                raise CaptureError(f"roctxProfilerResume(0) answered {status}")
+        self._mark("begin", window)
+        self._opened.append(window)
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        library = self._library
+        self._mark("end", window)
+        if self._paused and library is not None and library.pause is not None:
+            status = library.pause(0)
+            if status != 0:
+                raise CaptureError(f"roctxProfilerPause(0) answered {status}")
+        return []
+
+    def _mark(self, which: str, window: WindowInfo) -> None:
+        if self._library is not None:
+            self._library.mark(self._library.message(WINDOW_MARK.format(which=which, id=window.id)))
+
+    # --- afterwards -------------------------------------------------------------------------------------------------
+
+    def match(self, files: Sequence[str], windows: Sequence[WindowInfo]) -> list[ArtifactFile]:
+        return artifacts.match(files, windows, self.name)
+
+
+def pattern(directory: str, *parts: str) -> str:
+    """An absolute glob; ``*`` in ``parts`` stays a wildcard, ``directory`` does not."""
+    return os.path.join(glob.escape(directory), *parts)

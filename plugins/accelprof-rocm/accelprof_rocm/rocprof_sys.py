@@ -1,0 +1,316 @@
+"""Tool ``rocprof_sys``: AMD's systems profiler around the worker (``rocprof-sys-*``, ``omnitrace-*`` up to ROCm 6.2).
+
+Three launchers. ``python`` runs a *script* inside its own interpreter: no interpreter may follow its ``--`` (it would be
+compiled as source), so it stands in the interpreter's place and gets it through ``PYTHON_EXECUTABLE``. ``run`` and ``sample``
+replace themselves with the command that follows ``--``, so they stand before the interpreter. What is recorded and where it
+goes is chosen by settings in the environment, which all three read.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from accelprof.errors import ConfigError, Problem, nearest
+from accelprof.launch.command import WRAPPED_ENV
+from accelprof.spans import Trace
+from accelprof.targets import ArtifactFile, Assignment, Expectation, Launch, Target
+from accelprof.tool import ToolOptions
+from accelprof_rocm import arguments, artifacts, installation, option_tables, releases
+from accelprof_rocm.rocprof import SCRATCH, RocprofOptions, RocprofTool, pattern
+
+PATH = "tools.rocprof_sys"
+TABLES = {"python": option_tables.PYTHON, "run": option_tables.RUN, "sample": option_tables.SAMPLE}
+TRUE = frozenset({"1", "true", "on", "yes", "y", "t"})
+#: recorded whenever nothing else is said: a Perfetto trace per process, in a place that does not change with the time
+SETTINGS = {"TRACE": "true", "TIME_OUTPUT": "false", "USE_PID": "true"}
+#: setting -> file that it makes (rocpd's name has not been seen on a real run)
+OUTPUTS = {"TRACE": "*perfetto-trace*.proto", "PROFILE": "*wall_clock*", "USE_ROCPD": "*rocpd*.db"}
+#: what an option of the sibling launchers is under ``variant: python``: a setting and its value when none was given
+AS_SETTING = {
+    "profile": ("PROFILE", "true"),
+    "flat-profile": ("FLAT_PROFILE", "true"),
+    "host": ("USE_PROCESS_SAMPLING", "true"),
+    "device": ("USE_AMD_SMI", "true"),
+    "sampling-freq": ("SAMPLING_FREQ", "100"),
+    "freq": ("SAMPLING_FREQ", "100"),
+    "trace-file": ("PERFETTO_FILE", "perfetto-trace.proto"),
+    "trace-buffer-size": ("PERFETTO_BUFFER_SIZE_KB", "1024000"),
+    "trace-fill-policy": ("PERFETTO_FILL_POLICY", "ring_buffer"),
+    "trace-wait": ("TRACE_DELAY", "10"),
+    "trace-duration": ("TRACE_DURATION", "10"),
+    "trace-periods": ("TRACE_PERIODS", "10:5"),
+    "gpus": ("SAMPLING_GPUS", "0"),
+    "output": ("OUTPUT_PATH", "profiles"),
+}
+#: the trial of the Python launcher proves that the worker's interpreter ran: exit codes are lost there
+_TRIAL_PYTHON = (
+    SCRATCH + 'echo \'import sys; open(sys.argv[1], "w").close()\' >"$d/trial.py"; '
+    'export "$1OUTPUT_PATH=$d"; shift; "$@" "$d/trial.py" "$d/ran"; s=$?; '
+    '[ -e "$d/ran" ] || { echo "the trial script was not run (status $s)"; exit 1; }; exit "$s"'
+)
+_TRIAL_PREFIX = SCRATCH + 'export "$1OUTPUT_PATH=$d"; shift; "$@"'
+
+
+class RocprofSysOptions(RocprofOptions):
+    """``variant``: which launcher. ``finalize_in_process``: have the library write when the session closes (``python`` only)."""
+
+    variant: Literal["python", "run", "sample"] = "python"
+    finalize_in_process: bool = False
+
+
+class RocprofSysTool(RocprofTool):
+    """See the module."""
+
+    name: ClassVar[str] = "rocprof_sys"
+    aliases: ClassVar[tuple[str, ...]] = ("rocprof-sys", "omnitrace")
+    Options: ClassVar[type[ToolOptions]] = RocprofSysOptions
+
+    # --- the release ------------------------------------------------------------------------------------------------
+
+    @property
+    def row(self) -> releases.Sys:
+        return releases.at(releases.SYS, self.release)
+
+    def programs(self) -> Sequence[str]:
+        rows = [row for _, row in reversed(releases.SYS)]
+        return super().programs() or list(dict.fromkeys(row.programs[self.options.variant] for row in rows))
+
+    @property
+    def program(self) -> str:
+        return str(self.options.program or self.row.programs[self.options.variant])
+
+    @property
+    def pausable(self) -> bool:
+        return self.row.pause
+
+    @property
+    def legacy(self) -> bool:
+        return self.row.legacy
+
+    @property
+    def known(self) -> arguments.Known:
+        """The options of this launcher: by the help of the installed one if its release is the one meant, else by table."""
+        path = installation.find(self.program)
+        stated = self.options.rocm is not None and path is not None
+        if path is not None and stated and installation.release_of(path) != self.release:
+            path = None
+        shown = installation.options_of(path, {"PYTHON_EXECUTABLE": sys.executable}) if path else {}
+        return arguments.Known(os.path.basename(self.program), TABLES[self.options.variant], self.release, shown)
+
+    # --- on the driver ----------------------------------------------------------------------------------------------
+
+    def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
+        options = self.options
+        problems = arguments.check(PATH, options.args, options.flags, self.known, self._mend)
+        problems += [*self.check_windows(), *self._check_env(), *self._check_shell()]
+        if options.variant != "python":
+            if "output" in {self.known.long(arguments.bare(key)) for key in options.args}:
+                name = f"{self.row.env}OUTPUT_PATH"
+                problems.append(
+                    Problem(
+                        f"{PATH}.args.output", "files would not lie in the run's directory", mend=f"env: {{{name}: …}}"
+                    )
+                )
+            if options.finalize_in_process:
+                problems.append(
+                    Problem(f"{PATH}.finalize_in_process", "only the Python launcher has it", mend="variant: python")
+                )
+        for assignment in assignments:
+            problems += self._check_interpreter(assignment.target)
+        return list({str(problem): problem for problem in problems}.values())
+
+    def _mend(self, name: str, value: Any) -> str:
+        """The form that works for what the user meant."""
+        env, long = self.row.env, {**option_tables.aliases(option_tables.SAMPLE), "f": "sampling-freq"}.get(name, name)
+        if long == "trace":
+            words = [option_tables.MEANT.get(word.strip(), word.strip()) for word in str(value).split(",")]
+            domains = [word for word in words if word in option_tables.DOMAINS]
+            chosen = f", {env}ROCM_DOMAINS: '{','.join(domains)}'" if domains else ""
+            return f"env: {{{env}TRACE: 'true'{chosen}}}"
+        if long in ("output-format", "profile-format"):
+            return f"env: {{{env}TRACE: 'true'}} for a Perfetto trace, {{{env}PROFILE: 'true'}} for text and JSON"
+        if self.options.variant == "python" and long in AS_SETTING:
+            setting, default = AS_SETTING[long]
+            given = default if value is True or value is None else value
+            return f"env: {{{env}{setting}: '{given}'}}"
+        return ""
+
+    def _check_env(self) -> list[Problem]:
+        problems, row = [], self.row
+        for name in self.options.env:
+            for _, other in releases.SYS:
+                if other.env != row.env and name.startswith(other.env):
+                    problems.append(
+                        Problem(
+                            f"{PATH}.env.{name}",
+                            f"{self.program} of ROCm {releases.show(self.release)} does not read {other.env}*",
+                            mend=f"{row.env}{name.removeprefix(other.env)}",
+                        )
+                    )
+                    break
+        domains = self.options.env.get(f"{row.env}ROCM_DOMAINS", "")
+        for word in (part.strip() for part in domains.split(",") if part.strip()):
+            if word not in option_tables.DOMAINS:
+                meant = option_tables.MEANT.get(word)
+                problems.append(
+                    Problem(
+                        f"{PATH}.env.{row.env}ROCM_DOMAINS",
+                        f"the worker would end at its start: {word!r} is no domain",
+                        value=domains,
+                        allowed=", ".join(option_tables.DOMAINS),
+                        mend=meant or nearest(word, option_tables.DOMAINS) or "leave it out",
+                    )
+                )
+        rocpd = f"{row.env}USE_ROCPD"
+        if self._on(rocpd) and self.options.variant == "python" and not row.rocpd_python:
+            problems.append(
+                Problem(
+                    f"{PATH}.env.{rocpd}",
+                    f"{self.program} crashes with rocpd before ROCm 7.2",
+                    value=self.options.env[rocpd],
+                    mend="variant: run, or leave it out",
+                )
+            )
+        return problems
+
+    def _check_shell(self) -> list[Problem]:
+        """Up to ROCm 6.2 the Python launcher hands its arguments to a shell as they are."""
+        if self.options.variant != "python" or self.row.env != "OMNITRACE_":
+            return []
+        given = [*arguments.render(self.options.args, self.options.flags, self.known), *self.options.extra_args]
+        return [
+            Problem(
+                f"{PATH}.args",
+                f"{self.program} would have a shell take {word!r} apart",
+                value=word,
+                allowed="words without blanks and characters that a shell knows",
+            )
+            for word in given
+            if shlex.quote(word) != word
+        ]
+
+    def _check_interpreter(self, target: Target) -> list[Problem]:
+        interpreter = self.interpreter(target)
+        if self.options.variant != "python" or not {"-m", "-c"} & set(interpreter):
+            return []
+        return [
+            Problem(
+                "runtime_env.py_executable",
+                f"{self.program} takes an interpreter with its flags, and this is a program",
+                value=shlex.join(interpreter),
+                mend=f"{PATH}.variant: run",
+            )
+        ]
+
+    def _on(self, name: str) -> bool:
+        return str(self.options.env.get(name, "")).strip().lower() in TRUE
+
+    def settings(self, assignment: Assignment, directory: str) -> dict[str, str]:
+        """The launcher's environment: ours, with the user's over it."""
+        row = self.row
+        ours = {
+            **SETTINGS,
+            **row.settings,
+            "OUTPUT_PATH": self.checked_directory(directory),
+            # the pid by our own hand: where SLURM or MPI is seen the suffix is a rank, and not that of the worker
+            "OUTPUT_PREFIX": f"{self.file_name(assignment.target, directory)}-%pid%-",
+        }
+        if self.gate(assignment.target) == "pause":
+            ours["SELECTED_REGIONS"] = "true"
+        return {**{row.env + name: value for name, value in ours.items()}, **self.options.env}
+
+    def launch(self, assignment: Assignment, directory: str) -> Launch:
+        problems = self._check_interpreter(assignment.target)
+        if problems:
+            raise ConfigError(*problems)
+        options, python = self.options, self.options.variant == "python"
+        env = {WRAPPED_ENV: self.name, **self.settings(assignment, directory)}
+        start = installation.command(self.program)
+        known = self.known
+        given = {known.long(arguments.bare(key)) for key in (*options.args, *options.flags)}
+        # without -b every Python call of the worker is recorded, which costs more than the work
+        lean = ["-b"] if python and "builtin" not in given else []
+        argv = (start, *lean, *arguments.render(options.args, options.flags, known), *options.extra_args, "--")
+        interpreter = self.interpreter(assignment.target)
+        notes = self.notes(assignment)
+        if python:
+            env["PYTHON_EXECUTABLE"] = shlex.join(interpreter)
+            notes.append(f"{self.name}: {self.program} ends with status 0 whatever the worker's own was")
+        return Launch(
+            mode="replace" if python else "prefix",
+            argv=argv,
+            env=env,
+            make_dirs=(env[f"{self.row.env}OUTPUT_PATH"],),
+            preflight=self._preflight(argv, assignment.target) if options.preflight else (),
+            notes=tuple(notes),
+        )
+
+    def _preflight(self, argv: Sequence[str], target: Target) -> tuple[str, ...]:
+        if self.options.variant == "python":
+            return ("/bin/sh", "-c", _TRIAL_PYTHON, "sh", self.row.env, *argv)
+        return ("/bin/sh", "-c", _TRIAL_PREFIX, "sh", self.row.env, *argv, *self.trial(target))
+
+    def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
+        settings, env = self.settings(assignment, directory), self.row.env
+        prefix = f"{self.file_name(assignment.target, directory)}-*"
+        if f"{env}OUTPUT_PREFIX" in self.options.env:
+            prefix = "*"
+        wanted = []
+        for setting, name in OUTPUTS.items():
+            if settings.get(env + setting, "").strip().lower() in TRUE:
+                file = self.options.env.get(f"{env}PERFETTO_FILE") if setting == "TRACE" else None
+                name = f"*{os.path.splitext(os.path.basename(file))[0]}*" if file else name
+                wanted.append(Expectation(pattern(settings[f"{env}OUTPUT_PATH"], prefix + name), None, "process_exit"))
+        return wanted
+
+    # --- in the worker ----------------------------------------------------------------------------------------------
+
+    def started_under(self) -> bool:
+        return (
+            any(name.startswith(("ROCPROFSYS_", "OMNITRACE_")) for name in os.environ) or self.row.module in sys.modules
+        )
+
+    def waits_paused(self) -> bool:
+        return os.environ.get(f"{self.row.env}SELECTED_REGIONS", "").strip().lower() in TRUE
+
+    def finalise(self, reason: str) -> list[ArtifactFile]:
+        from accelprof.runtime.session import JOINED
+
+        library = sys.modules.get(self.row.module)
+        if not self.options.finalize_in_process or self.context is None or reason == JOINED or not self._opened:
+            return []
+        if library is None:
+            self.context.report(
+                f"{self.name}: {self.row.module} is not loaded here, so files come when the worker ends"
+            )
+            return []
+        library.finalize()
+        files = [
+            path
+            for expected in self.expects(self.context.assignment, self.context.directory)
+            for path in _existing(expected.pattern, os.getpid())
+        ]
+        return artifacts.match(files, self._opened, self.name)
+
+    # --- afterwards -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        from accelprof_rocm import readers
+
+        return readers.format_of(path) in readers.ROCPROF_SYS
+
+    def read(self, path: str) -> Trace:
+        from accelprof_rocm import readers
+
+        return readers.read(path, self.name)
+
+
+def _existing(glob_pattern: str, pid: int) -> list[str]:
+    import glob
+
+    return [path for path in sorted(glob.glob(glob_pattern)) if f"-{pid}-" in os.path.basename(path)]
