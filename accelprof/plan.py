@@ -78,7 +78,8 @@ class Plan:
                     if rule.enabled:
                         chosen.append(self._resolve(rule, path, role, target))
                     break
-        chosen = [rule for rule in chosen if rule.steps is not None or rule.schedules]
+        if self.config.on_demand is None:
+            chosen = [rule for rule in chosen if rule.steps is not None or rule.schedules]
         if not chosen:
             return Assignment(target, False, notes=tuple(dict.fromkeys(notes)))
         return self._unite(target, chosen, tuple(dict.fromkeys(notes)))

@@ -188,6 +188,20 @@ class Budget(_Model):
     free_space: Size = 1 << 30
 
 
+class OnDemand(_Model):
+    """Windows that are opened on a live job (``accelprof window``).
+
+    ``signal``: SIGUSR2 opens one, and closes it again; ``seconds``: how long such a window stays open at most.
+    """
+
+    signal: bool = False
+    seconds: float = Field(30.0, gt=0)
+
+
+def _on_demand(value: Any) -> Any:
+    return {} if value is True else None if value is False else value
+
+
 class ControllerRule(_Model):
     """Profiling of the driver process itself."""
 
@@ -222,6 +236,7 @@ class Config(_Model):
     presets: Words = ()
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
     budget: Budget = Budget()
+    on_demand: Annotated[OnDemand | None, BeforeValidator(_on_demand)] = None
     controller: ControllerRule | None = None
 
     @field_validator("groups", mode="before")

@@ -122,6 +122,7 @@ def configure(
         for note in assignment.notes:
             log.info("accelprof %s: %s", target.label, note)
         session.start()
+        _listen(session)
         return session
 
 
@@ -269,6 +270,15 @@ def _instrument(session: Session) -> None:
     session.instruments = Instruments(items, session.report)
     session.instruments.install()
     child.export(session)
+
+
+def _listen(session: Session) -> None:
+    """Selected sessions hear requests for windows; see :mod:`accelprof.runtime.control`."""
+    if session.assignment.selected and not session.closed:
+        from accelprof.runtime.control import Control
+
+        session.control = Control(session)
+        session.control.start()
 
 
 def _first(*values: Any) -> Any:

@@ -33,6 +33,7 @@ from accelprof.tool import Tool
 if TYPE_CHECKING:
     from accelprof.config.model import Budget, Config
     from accelprof.registry import Registry
+    from accelprof.runtime.control import Control
     from accelprof.runtime.instrument import Instruments
     from accelprof.runtime.schedule import Scheduler
     from accelprof.tools.trace import TraceTool
@@ -80,12 +81,14 @@ class Session:
         self.closed = False
         self.scheduler = scheduler
         self.instruments: Instruments | None = None
+        self.control: Control | None = None
         self.budget = BudgetWatch(config.budget, self) if assignment.selected and _limited(config.budget) else None
         self.lock = self._lock = threading.RLock()
         self._done: set[Any] = set()
         self._armed: tuple[str, tuple[int, ...]] | None = None
         self._discrete_step: int | None = None
         self._split = False
+        self._plain_work = False
         self._failures: dict[str, int] = {}
         self._sequence = itertools.count(1)
         self._labels = itertools.count(1)
@@ -136,7 +139,9 @@ class Session:
             self._leave_windows_without(number)
             if self.instruments is not None:
                 self.instruments.settle()
-            self._step_totals = metrics.totals(metrics.all_states())
+            states = metrics.all_states()
+            self._step_totals = metrics.totals(states)
+            self._plain_work = self._plain_work or any(state.plain_calls for state in states)
             self.guarded("beginning a step", self.backend.step_begin, number)
             if self.window is not None and not self.window.overdue:
                 self._add_step(self.window, number)
@@ -161,7 +166,8 @@ class Session:
             window = self.window
             if window is not None and window.info.kind in ("step", "phase") and not self._continues(number):
                 self.close_window("step ended")
-            self._armed = None if self._armed is not None and not self._continues(number) else self._armed
+            if self._armed is not None and self._armed[0] == "step" and not self._continues(number):
+                self._armed = None
             self._discrete_step = None
             self._split = False
             self._set_hot()
@@ -218,8 +224,10 @@ class Session:
             )
             if not same:
                 self.close_window("a step outside it was announced")
-        if self._armed is not None and (
-            not self.assignment.merge_steps or self._window_for(self._armed[1][-1]) != self._window_for(number)
+        if (
+            self._armed is not None
+            and self._armed[0] == "step"
+            and (not self.assignment.merge_steps or self._window_for(self._armed[1][-1]) != self._window_for(number))
         ):
             self._armed = None
         if self._discrete_step != number:
@@ -341,6 +349,22 @@ class Session:
             self.registry.event("accelprof_window_opened", session=self, window=info)
         return window
 
+    def arm(self, kind: str, steps: Sequence[int] = ()) -> bool:
+        """Open a window where the next phase begins, on the thread that works; ``False`` when one is armed already."""
+        with self._lock:
+            if self._armed is not None:
+                return False
+            self._armed = (kind, tuple(steps))
+            self._set_hot()
+            return True
+
+    def disarm(self, kind: str) -> None:
+        """Take back :meth:`arm`, where no phase has begun since."""
+        with self._lock:
+            if self._armed is not None and self._armed[0] == kind:
+                self._armed = None
+                self._set_hot()
+
     def request_close(self, reason: str) -> None:
         """Close the open window now, or where its own thread comes by next if a tool must stop on the thread it started on."""
         with self._lock:
@@ -461,6 +485,8 @@ class Session:
         with self._lock:
             if self.window is not None:  # another thread was first; this phase lies in its window
                 return
+            if entry.suspends and self._plain_work and any(tool.thread != "any" for tool in self._usable()):
+                return  # the coroutine only waits; a tool bound to its thread opens in the plain phase that works
             step = self._discrete_step
             if step is not None and self._phase_matches(entry.spec.tag):
                 window = self.open_window("phase", (step,), entry.spec.tag)
@@ -476,7 +502,8 @@ class Session:
                     entry.owns = True  # this tool must stop on this thread, and no later call here is certain
                 else:
                     self._armed = None
-                self._done.add(self._window_for(steps[-1]) if steps else kind)
+                if kind != "on_demand":
+                    self._done.add(self._window_for(steps[-1]) if steps else kind)
 
     def phase_ended(self, entry: Entry) -> None:
         """A phase that owns a window, or that a schedule counts, ended."""
@@ -561,6 +588,8 @@ class Session:
                     self.closed = True
                     if self.budget is not None:
                         self.budget.end()
+                    if self.control is not None:
+                        self.control.end()
                     if gate.hot is self:
                         gate.hot = gate.lane = None
                 for tool in self.tools:

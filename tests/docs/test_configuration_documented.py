@@ -14,7 +14,7 @@ SOURCES = [ROOT / "accelprof", *(ROOT / "plugins").glob("*")]
 PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["Config", "Rule", "Schedule", "Instrument", "Budget", "ControllerRule"])
+@pytest.mark.parametrize("name", ["Config", "Rule", "Schedule", "Instrument", "Budget", "OnDemand", "ControllerRule"])
 def test_every_key_is_on_the_configuration_page(name: str) -> None:
     """Each field of each model of the schema is named in ``docs/configuration.md``."""
     missing = [key for key in getattr(model, name).model_fields if f"`{key}`" not in PAGE]

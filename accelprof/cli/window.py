@@ -1,0 +1,112 @@
+"""``accelprof window open | close | status``: a window on a live job that was not planned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from accelprof.errors import IncompleteError
+from accelprof.runtime.control import DEFAULT_SECONDS, Answer
+
+_run = click.option("--run", "run_dir", required=True, type=click.Path(), help="Directory of the live run.")
+_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
+
+
+def _choosers(command: Any) -> Any:
+    for option in (
+        click.option("--group", help="Only workers of this group (patterns work)."),
+        click.option("--role", help="Only workers with this role."),
+        click.option("--rank", help="Only these ranks: 0, 0-3, or all."),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0),
+            default=10.0,
+            show_default=True,
+            help="Seconds to wait for answers.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def window() -> None:
+    """Open, close and look at windows on a live job.
+
+    Only workers that the run's configuration selects take part, and only with tools that take windows which were not
+    planned: one whose number was fixed at launch says no, by name.
+    """
+
+
+@window.command("open")
+@_run
+@_choosers
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=DEFAULT_SECONDS,
+    show_default=True,
+    help="Close after this time if nobody closed it before.",
+)
+@_json
+def open_window(
+    run_dir: str,
+    group: str | None,
+    role: str | None,
+    rank: str | None,
+    timeout: float,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Open a window now. Status 1 when a worker that was asked did not open one."""
+    from accelprof.runtime.control import ask
+
+    answers = ask(run_dir, "open", group=group, role=role, rank=rank, seconds=seconds, timeout=timeout)
+    _show(answers, as_json)
+    _complete(answers, {"open", "armed"})
+
+
+@window.command("close")
+@_run
+@_choosers
+@_json
+def close_window(
+    run_dir: str, group: str | None, role: str | None, rank: str | None, timeout: float, as_json: bool
+) -> None:
+    """Close windows that were opened on demand; planned ones close as planned."""
+    from accelprof.runtime.control import ask
+
+    answers = ask(run_dir, "close", group=group, role=role, rank=rank, timeout=timeout)
+    _show(answers, as_json)
+    _complete(answers, {"listening"})
+
+
+@window.command("status")
+@_run
+@_json
+def show_status(run_dir: str, as_json: bool) -> None:
+    """Who listens, and what each said last."""
+    from accelprof.runtime.control import status
+
+    _show(status(run_dir), as_json)
+
+
+def _show(answers: Sequence[Answer], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([asdict(answer) for answer in answers], indent=1))
+        return
+    for answer in answers:
+        text = f": {answer.text}" if answer.text else ""
+        click.echo(f"{answer.label} ({answer.host}, pid {answer.pid}) {answer.state}{text}")
+
+
+def _complete(answers: Sequence[Answer], wanted: set[str]) -> None:
+    if not answers:
+        raise IncompleteError("no selected worker fits --group, --role and --rank")
+    wrong = [answer for answer in answers if answer.state not in wanted]
+    if wrong:
+        raise IncompleteError("; ".join(f"{a.label} {a.state}: {a.text}" for a in wrong))
