@@ -68,6 +68,8 @@ class Tool:
     on_demand: ClassVar[bool] = True
     #: files are only complete when the worker process ends in order
     needs_clean_exit: ClassVar[bool] = False
+    #: files are Chrome traces to which ``read`` adds nothing; a merged timeline takes their events over as they are
+    writes_chrome_trace: ClassVar[bool] = False
     #: accelerator types this tool serves; empty = all
     accelerators: ClassVar[frozenset[str]] = frozenset()
 

@@ -47,6 +47,7 @@ class TorchTool(Tool):
     name: ClassVar[str] = "torch"
     aliases: ClassVar[tuple[str, ...]] = ("torch_profiler", "kineto")
     Options: ClassVar[type[ToolOptions]] = TorchOptions
+    writes_chrome_trace: ClassVar[bool] = True
     thread: str = "any"  # with profile_all_threads; "starter" where this torch lacks it (set in attach)
     exclusive: ClassVar[frozenset[str]] = frozenset({"torch_profiler"})
     gil_blocking: ClassVar[bool] = True

@@ -39,6 +39,7 @@ class TraceTool(Tool):
     name: ClassVar[str] = "trace"
     aliases: ClassVar[tuple[str, ...]] = ("timeline",)
     Options: ClassVar[type[ToolOptions]] = TraceOptions
+    writes_chrome_trace: ClassVar[bool] = True
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
