@@ -81,7 +81,7 @@ class Ending:
         waiting: dict[Any, Member] = {}
         ended = {member.key for member in self.members if member.state == DEAD}
         for member in self.members:
-            if member.key in ended:
+            if member.key in ended or not ray.is_initialized():
                 continue
             try:
                 waiting[member.actor.__ray_terminate__.remote()] = member

@@ -89,6 +89,8 @@ def ask_each(calls: Sequence[tuple[Member, tuple[Any, ...]]], command: str, *, t
     answers: list[Answer] = []
     members: list[Member] = []
     refs: list[Any] = []
+    if not ray.is_initialized():  # any call would start a new cluster
+        return [Answer(member, False, error="Ray was shut down") for member, _ in calls]
     for member, args in calls:
         if member.state != READY and not _again(member):
             answers.append(Answer(member, False, error=_why_not(member)))
@@ -165,7 +167,7 @@ def _again(member: Member) -> bool:
 
 def withdraw(member: Member) -> None:
     """Take back a call that was never answered, so that it opens nothing when the actor comes to itself later."""
-    if member.pending is not None:
+    if member.pending is not None and ray.is_initialized():
         try:
             ray.cancel(member.pending)
         except Exception as error:  # noqa: BLE001 - at worst the call runs after all; Ray or the actor is gone

@@ -30,7 +30,13 @@ def alive() -> dict[str, str]:
 
 
 def start_on(node_id: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Start ``function(*args)`` as a task on that node; the reference of its result."""
+    """Start ``function(*args)`` as a task on that node; the reference of its result.
+
+    Raises:
+        ConnectionError: Ray was shut down; a call would start a new cluster.
+    """
+    if not ray.is_initialized():
+        raise ConnectionError("Ray was shut down")
     strategy = NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
     return ray.remote(num_cpus=0, max_retries=0)(function).options(scheduling_strategy=strategy).remote(*args)
 

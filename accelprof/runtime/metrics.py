@@ -61,6 +61,7 @@ class State(list[list[int]]):
         "others",
         "pending",
         "pending_count",
+        "plain_calls",
         "tag",
         "total",
     )
@@ -71,6 +72,8 @@ class State(list[list[int]]):
         self.others: list[int] = []
         self.held: list[list[int]] = []
         self.calls = self.total = self.max = self.last = self.pending = self.pending_count = 0
+        #: calls that could not be suspended, as far as they are folded
+        self.plain_calls = 0
         self.min = 0
         self.kept: deque[int] = deque(maxlen=KEPT)
         self.device_pending: deque[Any] = deque()
@@ -96,6 +99,8 @@ class State(list[list[int]]):
                 del buffer[:size]
                 if not values:
                     continue
+                if buffer is self.buffer:
+                    self.plain_calls += size
                 low, high = min(values), max(values)
                 self.min = low if not self.calls else min(self.min, low)
                 self.max = max(self.max, high)

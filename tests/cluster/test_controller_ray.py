@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-ray = pytest.importorskip("ray", reason="ray is not installed")
-
 from accelprof import Worker
-from accelprof.cluster import Controller
 from accelprof.errors import CaptureError, IncompleteError, UserError
+
+ray = pytest.importorskip("ray", reason="ray is not installed")
 
 pytestmark = pytest.mark.ray
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -66,7 +65,9 @@ def pool(ray_cluster: Any) -> list[Any]:
     return start(Trainer, 4)
 
 
-def controller(tmp_path: Path, **config: Any) -> Controller:
+def controller(tmp_path: Path, **config: Any) -> Any:
+    from accelprof.cluster import Controller  # needs ray
+
     return Controller({"output_dir": str(tmp_path), "control_timeout": 20, "report_timeout": 5, **config})
 
 
@@ -304,7 +305,7 @@ def test_the_driver_itself_can_be_a_worker(ray_cluster: Any, tmp_path: Path) -> 
 def test_nothing_is_selected_nothing_is_made(pool: list[Any], tmp_path: Path) -> None:
     """Without steps there is no directory, the options are the user's own, and the calls do nothing."""
     actor = pool[0]
-    ctl = Controller(output_dir=str(tmp_path))
+    ctl = controller(tmp_path)
     assert ctl.options("Actors", rank=0, num_cpus=0) == {"num_cpus": 0}
     ctl.attach("Actors", actor)
     with ctl.step(1):
