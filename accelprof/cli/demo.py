@@ -111,12 +111,15 @@ def _show(result: DemoResult) -> None:
         console.print(problem, style="yellow", markup=False)
     if result.run_dir is None:
         return
-    directory = os.path.relpath(result.run_dir)
-    console.print(
-        "\nTimeline (open in ui.perfetto.dev):",
-        f"  {os.path.join(directory, 'timeline.json.gz')}",
-        sep="\n",
-        soft_wrap=True,
-    )
-    console.print("Report:", f"  {os.path.join(directory, 'report.html')}", sep="\n", soft_wrap=True)
-    console.print("Manifest:", f"  {os.path.join(directory, 'manifest.json')}", sep="\n", soft_wrap=True)
+    for what, name in (
+        ("Timeline, for ui.perfetto.dev", "timeline.json.gz"),
+        ("Report", "report.html"),
+        ("Manifest", "manifest.json"),
+    ):
+        console.print(f"{what}: {_short(os.path.join(result.run_dir, name))}", soft_wrap=True, markup=False)
+
+
+def _short(path: str) -> str:
+    """``path`` from here when it lies below, whole otherwise."""
+    below = os.path.relpath(path)
+    return path if below.startswith(os.pardir) else below

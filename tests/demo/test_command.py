@@ -61,7 +61,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     pytest.importorskip("torch", reason="torch is not installed")
     output = tmp_path_factory.mktemp("outputs")
     command = [sys.executable, "-m", "accelprof.cli.main", "demo", "--json", "--output", str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=220, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=380, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -73,6 +73,7 @@ def events(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.ray
 @pytest.mark.torch
 def test_the_reward_goes_up(outcome: dict[str, Any]) -> None:
