@@ -7,9 +7,9 @@ as microseconds with three decimals, so that every nanosecond of the epoch clock
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +25,7 @@ from accelprof.targets import ArtifactFile, Target, WindowInfo
 from accelprof.tool import Tool, ToolOptions
 
 SUFFIX = ".trace.json.gz"
+LINES_AT_ONCE = 2000
 
 
 class TraceOptions(ToolOptions):
@@ -109,8 +110,10 @@ class TraceTool(Tool):
         self.span_count = len(self.spans)
         temporary = path + ".part"
         try:
-            with gzip.open(temporary, "wt", encoding="utf-8", compresslevel=3) as file:
-                file.writelines(self._lines(window, closed))
+            lines = self._lines(window, closed)
+            with gzip.open(temporary, "wb", compresslevel=1) as file:
+                while chunk := "".join(itertools.islice(lines, LINES_AT_ONCE)):
+                    file.write(chunk.encode("ascii"))
             os.replace(temporary, path)
         except OSError:
             if os.path.exists(temporary):
@@ -124,7 +127,8 @@ class TraceTool(Tool):
         context = self.context
         target = context.target if context is not None else Target("unknown")
         pid = os.getpid()
-        rows = _Rows(self.spans, self._marks)
+        spans, marks = list(self.spans), list(self._marks)  # a call on another thread may end just now
+        rows = _Rows(spans, marks)
         facts = {
             "format": FORMAT_VERSION,
             "group": target.group,
@@ -146,38 +150,27 @@ class TraceTool(Tool):
         note = {"steps": list(window.steps), "phase": window.phase, "dropped": self.dropped}
         label = f"window {window.sequence}" + (f" (dropped {self.dropped})" if self.dropped else "")
         yield ",\n" + self._event(label, "window", self._opened, closed, pid, rows.window, note)
-        for number, kind, start, end, thread, task, own, in_progress in self.spans:
-            spec = self._specs[number]
-            args: dict[str, Any] = {
-                key: value
-                for key, value in (
-                    ("domain", spec.domain),
-                    ("color", spec.color),
-                    ("category", spec.category),
-                    ("task", task),
-                )
-                if value
-            }
-            if own is not None:
-                args["own_ns"] = own
-            if in_progress:
-                args["in_progress"] = True
-            yield ",\n" + self._event(
-                spec.tag,
-                kind,
-                max(start, self._opened) if in_progress else start,
-                end,
-                pid,
-                rows.tid(thread, task),
-                args,
-            )
-        for spec, at, thread in self._marks:
+        heads: dict[tuple[Any, ...], str] = {}  # all of an event but its times; the same for each call of a phase
+        offset, opened = self._epoch_offset, self._opened
+        for number, kind, start, end, thread, task, own, in_progress in spans:
+            key = (number, kind, thread, task, own, in_progress)
+            head = heads.get(key)
+            if head is None:
+                head = self._head(self._specs[number], kind, pid, rows.tid(thread, task), task, own, in_progress)
+                if own is None:
+                    heads[key] = head
+            if in_progress and start < opened:
+                start = opened
+            duration = end - start if end > start else 0
+            start += offset
+            yield f'{head}{start // 1000}.{start % 1000:03d},"dur":{duration // 1000}.{duration % 1000:03d}}}'
+        for spec, at, thread in marks:
             args = {
                 key: value
                 for key, value in (("domain", spec.domain), ("color", spec.color), ("category", spec.category))
                 if value
             }
-            head = {
+            event = {
                 "ph": "i",
                 "s": "t",
                 "cat": "mark",
@@ -186,8 +179,20 @@ class TraceTool(Tool):
                 "tid": rows.tid(thread, ""),
                 "args": args,
             }
-            yield ",\n" + _json(head)[:-1] + f',"ts":{self._us(at)}}}'
+            yield ",\n" + _json(event)[:-1] + f',"ts":{self._us(at)}}}'
         yield "\n]}\n"
+
+    @staticmethod
+    def _head(spec: PhaseSpec, kind: str, pid: int, tid: int, task: str, own: int | None, in_progress: bool) -> str:
+        """A complete event up to the number of its ``ts``."""
+        args: dict[str, Any] = {"domain": spec.domain, "color": spec.color, "category": spec.category, "task": task}
+        args = {key: value for key, value in args.items() if value}
+        if own is not None:
+            args["own_ns"] = own
+        if in_progress:
+            args["in_progress"] = True
+        event = {"ph": "X", "cat": kind, "name": spec.tag, "pid": pid, "tid": tid, "args": args}
+        return ",\n" + _json(event)[:-1] + ',"ts":'
 
     def _event(self, name: str, cat: str, start: int, end: int, pid: int, tid: int, args: dict[str, Any]) -> str:
         duration = max(end - start, 0)
@@ -258,4 +263,4 @@ def epoch_offset() -> int:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=sys.getdefaultencoding() != "utf-8")
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
