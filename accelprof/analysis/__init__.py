@@ -13,10 +13,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from accelprof.analysis.summary import Summary
     from accelprof.spans import Trace
 
 __all__ = ["finish_run", "read_any", "render_table"]
 log = logging.getLogger("accelprof")
+#: what ``finish_run`` found, kept for the ``render_table`` that follows it: reading a run twice takes seconds
+_finished: tuple[str, Summary] | None = None
+
+
+def _state_of(directory: str) -> str:
+    """Tells whether a run directory is as it was: its path, and the manifest's size and time."""
+    try:
+        found = os.stat(os.path.join(directory, "manifest.json"))
+    except OSError:
+        return ""
+    return f"{os.path.realpath(directory)} {found.st_mtime_ns} {found.st_size}"
 
 
 def finish_run(run_dir: str | os.PathLike[str]) -> None:
@@ -28,15 +40,25 @@ def finish_run(run_dir: str | os.PathLike[str]) -> None:
         ReadError: there is no run in the directory.
     """
     from accelprof.analysis.html import write_report
-    from accelprof.analysis.summary import MAX_AT_END_BYTES, summarise
-    from accelprof.analysis.timeline import write_timeline
+    from accelprof.analysis.run import open_run
+    from accelprof.analysis.summary import MAX_AT_END_BYTES, SummaryBuilder, read_files
+    from accelprof.analysis.timeline import TimelineWriter, first_moment, source_of
 
     directory = os.fspath(run_dir)
+    run = open_run(directory)
+    builder = SummaryBuilder(run)
+    files = read_files(run, builder, MAX_AT_END_BYTES)
     try:
-        write_timeline(directory, os.path.join(directory, "timeline.json.gz"), max_bytes=MAX_AT_END_BYTES)
+        with TimelineWriter(os.path.join(directory, "timeline.json.gz"), first_moment(run)) as timeline:
+            for file, loaded in files:
+                timeline.add(source_of(run, file), loaded)
     except OSError as error:
         log.warning("accelprof: the merged timeline of %s cannot be written: %s", directory, error)
-    summary = summarise(directory, max_bytes=MAX_AT_END_BYTES)
+        for _ in files:
+            pass  # the report has them all the same
+    summary = builder.finish()
+    global _finished
+    _finished = (_state_of(directory), summary)
     try:
         write_report(summary, os.path.join(directory, "report.html"))
     except OSError as error:
@@ -52,7 +74,11 @@ def render_table(run_dir: str | os.PathLike[str], console: Console) -> None:
     from accelprof.analysis.summary import MAX_AT_END_BYTES, summarise
     from accelprof.analysis.table import render
 
-    render(summarise(run_dir, max_bytes=MAX_AT_END_BYTES), console)
+    global _finished
+    finished, _finished = _finished, None
+    if finished is None or finished[0] != _state_of(os.fspath(run_dir)):
+        finished = ("", summarise(run_dir, max_bytes=MAX_AT_END_BYTES))
+    render(finished[1], console)
 
 
 def read_any(path: str | os.PathLike[str], tool: str | None = None) -> Trace:

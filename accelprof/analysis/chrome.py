@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -84,6 +86,8 @@ class _Reading:
         self.unmatched: Counter[str] = Counter()
         self.kinds: dict[Any, Kind] = {}
         self.first: int | None = None
+        #: the fields that our own timeline keeps in the arguments are looked for in our own files only
+        self.ours = _facts(file.top) is not None
 
     def all(self) -> None:
         counts: Counter[str] = Counter()
@@ -129,18 +133,13 @@ class _Reading:
             self._ended(self.pending.get(self._async_key(event)), at, "asynchronous ends without a begin")
         else:
             args = _args(event)
-            self.trace.marks.append(
-                Mark(
-                    str(event.name),
-                    at,
-                    _place(event.pid),
-                    _place(event.tid),
-                    str(args.get("domain", "")),
-                    str(event.cat or ""),
-                    str(args.get("color", "")),
-                    args,
-                )
+            mark = Mark(
+                str(event.name), at, _place(event.pid), _place(event.tid), category=str(event.cat or ""), args=args
             )
+            if self.ours:
+                mark.domain, mark.color = str(args.get("domain", "")), str(args.get("color", ""))
+                mark.category = str(args.get("category", ""))
+            self.trace.marks.append(mark)
 
     @staticmethod
     def _async_key(event: Event) -> tuple[Any, Any, Any]:
@@ -167,6 +166,8 @@ class _Reading:
         if kind is None:
             kind = self.kinds[category] = KINDS.get(category.casefold(), Kind.RANGE)
         args = _args(event)
+        if self.first is None or start < self.first:
+            self.first = start
         device = stream = None
         if kind in DEVICE_WORK or kind is Kind.DEVICE_ANNOTATION:
             device = args.get("device", event.pid)
@@ -177,25 +178,13 @@ class _Reading:
             kind = Kind.SYNC
         elif PROFILER_STEP.match(name):
             kind = Kind.STEP
-        if self.first is None or start < self.first:
-            self.first = start
-        self.trace.spans.append(
-            Span(
-                name,
-                kind,
-                start,
-                end,
-                _place(event.pid),
-                _place(event.tid),
-                str(args.get("task", "")),
-                str(args.get("domain", "")),
-                str(args.get("category", category)),
-                str(args.get("color", "")),
-                device,
-                stream,
-                args,
-            )
+        span = Span(
+            name, kind, start, end, _place(event.pid), _place(event.tid), "", "", category, "", device, stream, args
         )
+        if self.ours and args:
+            span.task, span.domain = str(args.get("task", "")), str(args.get("domain", ""))
+            span.category, span.color = str(args.get("category", "")), str(args.get("color", ""))
+        self.trace.spans.append(span)
 
     def _finish(self, counts: Counter[str]) -> None:
         trace, top = self.trace, self.file.top
@@ -215,17 +204,51 @@ class _Reading:
         if first is not None and _EPOCH_NS[0] <= first <= _EPOCH_NS[1]:
             trace.clock = Clock.EPOCH
         trace.origin = _origin(top)
-        other = top.get("otherData")
-        if isinstance(other, dict) and isinstance(other.get("accelprof"), dict):
-            trace.metadata["accelprof"] = other["accelprof"]
+        ours = _facts(top)
+        if ours is not None:
+            trace.metadata["accelprof"] = ours
 
 
-def _args(event: Event) -> dict[str, Any]:
-    raw = bytes(event.args)
-    if not raw or raw == b"{}":
-        return {}
-    value = msgspec.json.decode(raw)
-    return value if isinstance(value, dict) else {"value": value}
+class Arguments(Mapping[str, Any]):
+    """Arguments of an event, decoded when first looked at: most events of a large file are never asked for theirs."""
+
+    __slots__ = ("_raw", "_values")
+
+    def __init__(self, raw: msgspec.Raw) -> None:
+        self._raw = raw
+        self._values: dict[str, Any] | None = None
+
+    def _decoded(self) -> dict[str, Any]:
+        if self._values is None:
+            value = msgspec.json.decode(self._raw)
+            self._values = value if isinstance(value, dict) else {"value": value}
+        return self._values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._decoded()[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._decoded().get(key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded())
+
+    def __len__(self) -> int:
+        return len(self._decoded())
+
+    def __repr__(self) -> str:
+        return repr(self._decoded())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (dict, (self._decoded(),))
+
+
+NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
+
+
+def _args(event: Event) -> Mapping[str, Any]:
+    raw = event.args
+    return Arguments(raw) if bytes(raw) not in (b"", b"{}") else NO_ARGUMENTS
 
 
 def _place(value: Any) -> int | str:
@@ -235,10 +258,16 @@ def _place(value: Any) -> int | str:
     )
 
 
-def _origin(top: dict[str, Any]) -> Origin:
+def _facts(top: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What our own timeline says of itself, ``None`` for other files."""
     other = top.get("otherData")
     ours = other.get("accelprof") if isinstance(other, dict) else None
-    if isinstance(ours, dict):
+    return ours if isinstance(ours, dict) else None
+
+
+def _origin(top: dict[str, Any]) -> Origin:
+    ours = _facts(top)
+    if ours is not None:
         roles, window = ours.get("roles") or [], ours.get("window")
         return Origin(
             group=ours.get("group"),

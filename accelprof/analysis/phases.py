@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import heapq
+from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from accelprof.analysis.nesting import clip, parents, row_of, segments, shares
 from accelprof.analysis.run import WorkerId
 from accelprof.spans import Kind, Span, Trace, merge_intervals
 
 TIMED = frozenset({Kind.PHASE, Kind.RANGE})
+MAX_CALLS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call of a phase on one worker; ``cut``: it began before the window or went on after it."""
 
     phase: str
-    kind: Kind
     start_ns: int
     end_ns: int
     taken_ns: int
@@ -26,15 +28,36 @@ class Call:
 
 
 @dataclass
+class PhaseTimes:
+    """One phase on one worker: ``whole`` are the times of whole calls in ns, ``cut_ns`` is of those that a window cut."""
+
+    kind: Kind
+    whole: array[int] = field(default_factory=lambda: array("q"))
+    cut: int = 0
+    cut_ns: int = 0
+    self_ns: int = 0
+    shared_ns: float = 0.0
+    parents: set[str | None] = field(default_factory=set)
+
+    @property
+    def total_ns(self) -> int:
+        return sum(self.whole) + self.cut_ns
+
+
+@dataclass
 class WorkerTimeline:
-    """What one worker's timelines hold. ``windows``: ``(id, steps, start_ns, end_ns)`` on the worker's own clock."""
+    """What one worker's timelines hold.
+
+    Attributes:
+        windows: ``(id, steps, start_ns, end_ns)`` on the worker's own clock.
+        calls: the longest calls, at most ``MAX_CALLS``, for drawing; ``calls_left_out`` the number of the others.
+    """
 
     worker: WorkerId
     windows: list[tuple[str, tuple[int, ...], int, int]] = field(default_factory=list)
+    phases: dict[str, PhaseTimes] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
-    self_ns: dict[str, int] = field(default_factory=dict)
-    shared_ns: dict[str, float] = field(default_factory=dict)
-    parents: dict[str, set[str | None]] = field(default_factory=lambda: defaultdict(set))
+    calls_left_out: int = 0
     dropped: int = 0
     _rows: dict[object, list[Span]] = field(default_factory=lambda: defaultdict(list))
 
@@ -54,33 +77,38 @@ class WorkerTimeline:
         self.dropped += dropped if isinstance(dropped, int) else 0
 
     def finish(self) -> None:
-        """Work out calls, self time and shares."""
+        """Work out times, self time and shares; the spans are let go."""
         inside = merge_intervals((row[2], row[3]) for row in self.windows)
         stretches: list[tuple[int, int, str]] = []
-        own: dict[str, int] = defaultdict(int)
+        calls: list[Call] = []
         for spans in self._rows.values():
             bounds = [(span.start_ns, span.end_ns) for span in spans]
+            for span, parent in zip(spans, parents(bounds), strict=True):
+                calls.append(self._take(span, None if parent is None else spans[parent].name))
             for start, end, index in segments(bounds):
                 for low, high in clip(start, end, inside):
-                    own[spans[index].name] += high - low
+                    self.phases[spans[index].name].self_ns += high - low
                     stretches.append((low, high, spans[index].name))
-            for span, parent in zip(spans, parents(bounds), strict=True):
-                self.parents[span.name].add(None if parent is None else spans[parent].name)
-                taken = span.args.get("own_ns")
-                cut = bool(span.args.get("in_progress"))
-                self.calls.append(
-                    Call(
-                        span.name,
-                        span.kind,
-                        span.start_ns,
-                        span.end_ns,
-                        taken if isinstance(taken, int) and not cut else span.duration_ns,
-                        cut,
-                    )
-                )
         self._rows.clear()
-        self.self_ns = dict(own)
-        self.shared_ns = {str(label): taken for label, taken in shares(stretches).items()}
+        for label, taken in shares(stretches).items():
+            self.phases[str(label)].shared_ns = taken
+        self.calls = heapq.nlargest(MAX_CALLS, calls, key=lambda call: call.end_ns - call.start_ns)
+        self.calls_left_out = len(calls) - len(self.calls)
+
+    def _take(self, span: Span, parent: str | None) -> Call:
+        times = self.phases.get(span.name)
+        if times is None:
+            times = self.phases[span.name] = PhaseTimes(span.kind)
+        times.parents.add(parent)
+        cut = bool(span.args.get("in_progress"))
+        own = span.args.get("own_ns")
+        taken = own if isinstance(own, int) and not cut else span.duration_ns
+        if cut:
+            times.cut += 1
+            times.cut_ns += taken
+        else:
+            times.whole.append(taken)
+        return Call(span.name, span.start_ns, span.end_ns, taken, cut)
 
 
 @dataclass
@@ -143,37 +171,30 @@ def phase_rows(timelines: Sequence[WorkerTimeline]) -> list[PhaseRow]:
 
 
 def _group_rows(group: str, workers: Sequence[WorkerTimeline]) -> list[PhaseRow]:
-    calls: dict[str, list[tuple[WorkerTimeline, Call]]] = defaultdict(list)
-    for worker in workers:
-        for call in worker.calls:
-            calls[call.phase].append((worker, call))
-    rows = {phase: _row(group, phase, workers, found) for phase, found in calls.items()}
-    for phase, row in rows.items():
-        around = set().union(*(worker.parents.get(phase, set()) for worker in workers)) - {phase}
+    rows = {}
+    for phase in dict.fromkeys(phase for worker in workers for phase in worker.phases):
+        rows[phase] = row = _row(group, phase, workers)
+        around = {parent for worker in workers if phase in worker.phases for parent in worker.phases[phase].parents}
+        around.discard(phase)
         row.parent = next(iter(around)) if len(around) == 1 else None
     return _tree(rows)
 
 
-def _row(
-    group: str, phase: str, workers: Sequence[WorkerTimeline], found: Sequence[tuple[WorkerTimeline, Call]]
-) -> PhaseRow:
+def _row(group: str, phase: str, workers: Sequence[WorkerTimeline]) -> PhaseRow:
+    found = [(worker, worker.phases[phase]) for worker in workers if phase in worker.phases]
     row = PhaseRow(group, phase, found[0][1].kind.value)
-    whole = sorted(call.taken_ns for _, call in found if not call.cut)
-    row.calls, row.cut = len(whole), len(found) - len(whole)
-    row.total_ns = sum(call.taken_ns for _, call in found)
+    whole = sorted(taken for _, times in found for taken in times.whole)
+    row.calls, row.cut = len(whole), sum(times.cut for _, times in found)
+    row.total_ns = sum(times.total_ns for _, times in found)
     if whole:
         row.mean_ns, row.p50_ns, row.p95_ns = sum(whole) / len(whole), percentile(whole, 0.5), percentile(whole, 0.95)
-    row.self_ns = sum(worker.self_ns.get(phase, 0) for worker in workers)
+    row.self_ns = sum(times.self_ns for _, times in found)
     available = sum(worker.window_ns for worker in workers)
-    row.share = sum(worker.shared_ns.get(phase, 0.0) for worker in workers) / available if available else None
-    for worker in workers:
-        mine = [call for owner, call in found if owner is worker]
-        if not mine:
-            row.missing.append(worker.worker.label)
-            continue
-        total = sum(call.taken_ns for call in mine)
+    row.share = sum(times.shared_ns for _, times in found) / available if available else None
+    for worker, times in found:
         windows = max(len(worker.windows), 1)
-        row.ranks[worker.worker.label] = RankFigures(sum(not call.cut for call in mine), total, total / windows)
+        row.ranks[worker.worker.label] = RankFigures(len(times.whole), times.total_ns, times.total_ns / windows)
+    row.missing = [worker.worker.label for worker in workers if phase not in worker.phases]
     if len(row.ranks) > 1:
         row.slowest = max(row.ranks, key=lambda label: row.ranks[label].per_window_ns)
         row.fastest = min(row.ranks, key=lambda label: row.ranks[label].per_window_ns)
@@ -204,8 +225,3 @@ def percentile(ordered: Sequence[int], share: float) -> float:
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
-
-
-def windows_in_order(timelines: Iterable[WorkerTimeline]) -> list[tuple[int, ...]]:
-    """The distinct step tuples of all windows, ascending."""
-    return sorted({window[1] for timeline in timelines for window in timeline.windows})

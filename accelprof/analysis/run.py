@@ -26,6 +26,34 @@ class WorkerId:
     host: str | None = None
     pid: int | None = None
 
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Sorts workers by group, replica and rank, unknown ranks last."""
+        return (self.group, self.replica or 0, self.rank is None, self.rank or 0, self.label, self.key)
+
+
+@dataclass
+class RunFile:
+    """One artifact of a run and whose it is."""
+
+    artifact: Mapping[str, Any]
+    worker: WorkerId
+    path: str
+    skip: str = ""
+
+    @property
+    def tool(self) -> str:
+        return str(self.artifact.get("tool") or "")
+
+    @property
+    def where(self) -> str:
+        """``ActorGroup/rank0: ActorGroup/…pt.trace.json.gz`` for messages."""
+        return f"{self.worker.label}: {self.artifact.get('path')}"
+
+    @property
+    def windows(self) -> tuple[str, ...]:
+        return tuple(str(window) for window in self.artifact.get("windows") or ())
+
 
 @dataclass
 class Run:
@@ -70,6 +98,22 @@ class Run:
             return 0, None
         error = row.get("error_ns")
         return row["offset_ns"], error if isinstance(error, int) else None
+
+    def files(self, max_bytes: int | None = None) -> Iterator[RunFile]:
+        """Every artifact that should lie somewhere, those of one worker together; ``skip`` says why one cannot be read."""
+        found = []
+        for artifact in self.rows("artifacts"):
+            if artifact.get("state") != "missing":
+                found.append(RunFile(artifact, self.worker(artifact), self.path(artifact)))
+        for file in sorted(found, key=lambda file: (file.worker.order, file.path)):
+            if not os.path.exists(file.path):
+                artifact = file.artifact
+                file.skip = f"it is on {artifact.get('host')}" if artifact.get("remote") else "it is not there"
+            elif max_bytes is not None and os.path.isfile(file.path) and os.path.getsize(file.path) > max_bytes:
+                file.skip = (
+                    f"its {os.path.getsize(file.path):,} bytes are left to `accelprof report` and `accelprof timeline`"
+                )
+            yield file
 
     def undelivered(self) -> Iterator[str]:
         """What was asked for and did not come: windows never opened, files missing or cut."""

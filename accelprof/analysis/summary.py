@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof.analysis.attribution import Attribution, DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
-from accelprof.analysis.reading import read_any
-from accelprof.analysis.run import Run, WorkerId, open_run
+from accelprof.analysis.reading import Loaded, load_any
+from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
 from accelprof.analysis.snapshot import read_snapshot
 from accelprof.errors import AccelprofError, ReadError
-from accelprof.spans import Clock, Trace
+from accelprof.spans import Trace
 
 TIMELINE_TOOL = "trace"
 SNAPSHOT_SUFFIX = ".memory.pickle"
@@ -55,7 +55,7 @@ class Summary:
     @property
     def empty(self) -> bool:
         """Nothing was measured: no window was opened and no file read."""
-        return not any(timeline.windows or timeline.calls for timeline in self.timelines) and not self.files
+        return not any(timeline.windows or timeline.phases for timeline in self.timelines) and not self.files
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with stable names; times in ns."""
@@ -75,89 +75,106 @@ class Summary:
         }
 
 
-def summarise(
-    run_dir: str | os.PathLike[str],
-    *,
-    max_bytes: int | None = None,
-    on_trace: Callable[[Mapping[str, Any], WorkerId, Trace], None] | None = None,
-) -> Summary:
+class SummaryBuilder:
+    """Takes in the files of a run one by one, those of one worker together, and keeps figures, not spans."""
+
+    def __init__(self, run: Run) -> None:
+        self.summary = Summary(run, undelivered=list(run.undelivered()), problems=list(run.problems))
+        self._timeline: WorkerTimeline | None = None
+
+    def add(self, file: RunFile, loaded: Loaded) -> None:
+        """One file that could be read."""
+        trace = loaded.trace()
+        self.summary.problems.extend(f"{file.where}: {problem}" for problem in trace.problems)
+        if file.tool != TIMELINE_TOOL:
+            self.summary.files.append(_tool_file(file, trace))
+            return
+        if self._timeline is None or self._timeline.worker.key != file.worker.key:
+            self._close()
+            self._timeline = WorkerTimeline(file.worker)
+        self._timeline.add(trace)
+
+    def add_snapshot(self, file: RunFile) -> None:
+        """An allocator snapshot: listed, never run."""
+        try:
+            facts = read_snapshot(file.path)
+        except ReadError as error:
+            self.not_read(file, error.reason)
+            return
+        note = "" if facts.events or facts.segments else "the snapshot is empty"
+        path = str(file.artifact.get("path"))
+        row = ToolFile(file.worker, file.tool, path, file.windows, facts=dataclasses.asdict(facts), note=note)
+        self.summary.files.append(row)
+
+    def not_read(self, file: RunFile, reason: str) -> None:
+        """A file that could not be read; the others count."""
+        self.summary.problems.append(f"{file.where} was not read: {reason}")
+
+    def finish(self) -> Summary:
+        """The summary of all files that were added."""
+        self._close()
+        summary = self.summary
+        summary.files.sort(key=lambda file: (file.tool, file.worker.order, file.path))
+        summary.phases = phase_rows(summary.timelines)
+        if summary.empty and not summary.undelivered:
+            summary.undelivered.append("no window was opened in this run; nothing was measured")
+        return summary
+
+    def _close(self) -> None:
+        timeline, self._timeline = self._timeline, None
+        if timeline is None:
+            return
+        timeline.finish()
+        self.summary.timelines.append(timeline)
+        if timeline.dropped:
+            line = f"{timeline.worker.label}: {timeline.dropped} spans were dropped (option max_spans of the timeline)"
+            self.summary.problems.append(line)
+
+
+def summarise(run_dir: str | os.PathLike[str], *, max_bytes: int | None = None) -> Summary:
     """Read a run directory. A file that cannot be read is named and the others count.
 
     Args:
         max_bytes: files larger than this are left out, and named.
-        on_trace: gets ``(artifact, worker, trace)`` of every file read.
 
     Raises:
         ReadError: there is no run in the directory.
     """
     run = open_run(run_dir)
-    summary = Summary(run, undelivered=list(run.undelivered()), problems=list(run.problems))
-    timelines: dict[str, WorkerTimeline] = {}
-    for artifact in run.rows("artifacts"):
-        if artifact.get("state") == "missing":
+    builder = SummaryBuilder(run)
+    for _ in read_files(run, builder, max_bytes):
+        pass
+    return builder.finish()
+
+
+def read_files(run: Run, builder: SummaryBuilder, max_bytes: int | None) -> Iterator[tuple[RunFile, Loaded]]:
+    """Read each file of a run once: ``builder`` gets it, then the caller, who may change its events."""
+    for file in run.files(max_bytes):
+        if file.skip:
+            builder.not_read(file, file.skip)
             continue
-        worker, path, tool = run.worker(artifact), run.path(artifact), str(artifact.get("tool") or "")
-        where = f"{worker.label}: {artifact.get('path')}"
-        if not os.path.exists(path):
-            at = f"on {artifact['host']}" if artifact.get("remote") else "not there"
-            summary.problems.append(f"{where} was not read: it is {at}")
-            continue
-        if max_bytes is not None and os.path.isfile(path) and os.path.getsize(path) > max_bytes:
-            summary.problems.append(f"{where} was not read: {os.path.getsize(path)} bytes; `accelprof report` reads it")
-            continue
-        if path.endswith(SNAPSHOT_SUFFIX):
-            _add_snapshot(summary, worker, tool, path, artifact, where)
+        if file.path.endswith(SNAPSHOT_SUFFIX):
+            builder.add_snapshot(file)
             continue
         try:
-            trace = read_any(path, tool or None)
+            loaded = load_any(file.path, file.tool or None)
+            builder.add(file, loaded)
         except AccelprofError as error:
-            reason = error.reason if isinstance(error, ReadError) else str(error)
-            summary.problems.append(f"{where} was not read: {reason}")
+            builder.not_read(file, reason_of(error))
             continue
-        summary.problems.extend(f"{where}: {problem}" for problem in trace.problems)
-        if on_trace is not None:
-            on_trace(artifact, worker, trace)
-        if tool == TIMELINE_TOOL:
-            timelines.setdefault(worker.key, WorkerTimeline(worker)).add(trace)
-        else:
-            summary.files.append(_tool_file(worker, tool, artifact, trace))
-    for timeline in timelines.values():
-        timeline.finish()
-        if timeline.dropped:
-            summary.problems.append(f"{timeline.worker.label}: {timeline.dropped} spans were dropped (trace.max_spans)")
-    summary.timelines = sorted(timelines.values(), key=lambda item: _order(item.worker))
-    summary.files.sort(key=lambda file: (file.tool, _order(file.worker), file.path))
-    summary.phases = phase_rows(summary.timelines)
-    if summary.empty and not summary.undelivered:
-        summary.undelivered.append("no window was opened in this run; nothing was measured")
-    return summary
+        yield file, loaded
 
 
-def _add_snapshot(
-    summary: Summary, worker: WorkerId, tool: str, path: str, artifact: Mapping[str, Any], where: str
-) -> None:
-    try:
-        facts = read_snapshot(path)
-    except ReadError as error:
-        summary.problems.append(f"{where} was not read: {error.reason}")
-        return
-    windows = tuple(str(window) for window in artifact.get("windows") or ())
-    note = "" if facts.events or facts.segments else "the snapshot is empty"
-    summary.files.append(ToolFile(worker, tool, path, windows, facts=dataclasses.asdict(facts), note=note))
-
-
-def _tool_file(worker: WorkerId, tool: str, artifact: Mapping[str, Any], trace: Trace) -> ToolFile:
-    windows = tuple(str(window) for window in artifact.get("windows") or ())
+def _tool_file(file: RunFile, trace: Trace) -> ToolFile:
     found = attribute(trace)
     note = "" if found.devices else "no device work in this file" if trace.spans else "no events in this file"
-    facts = {"spans": len(trace.spans), "marks": len(trace.marks), "clock": trace.clock.value}
-    if trace.clock is not Clock.EPOCH:
-        facts["aligned"] = False
-    return ToolFile(worker, tool, str(artifact.get("path")), windows, found, facts, note)
+    facts: dict[str, Any] = {"spans": len(trace.spans), "marks": len(trace.marks), "clock": trace.clock.value}
+    return ToolFile(file.worker, file.tool, str(file.artifact.get("path")), file.windows, found, facts, note)
 
 
-def _order(worker: WorkerId) -> tuple[Any, ...]:
-    return (worker.group, worker.replica or 0, worker.rank is None, worker.rank or 0, worker.label)
+def reason_of(error: AccelprofError) -> str:
+    """The message without the path that the caller names anyway."""
+    return error.reason if isinstance(error, ReadError) else str(error)
 
 
 def _worker_json(timeline: WorkerTimeline) -> dict[str, Any]:

@@ -12,25 +12,26 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any, cast
 
 import msgspec
 
-from accelprof.analysis.chrome_file import BadTimeError, ChromeFile, Event, exact_ns, load
+from accelprof.analysis.chrome_file import BadTimeError, ChromeFile, Event, exact_ns
 from accelprof.analysis.places import Places
-from accelprof.analysis.reading import looks_like_chrome, read_any
-from accelprof.analysis.run import Run, open_run
+from accelprof.analysis.reading import Loaded, load_any
+from accelprof.analysis.run import Run, RunFile, open_run
 from accelprof.errors import AccelprofError, ReadError
-from accelprof.spans import Clock, Mark, Span, Trace
+from accelprof.spans import Mark, Span, Trace
 
 FORMAT = 1
 SECOND = 1_000_000_000
-#: room below the first known moment, so that events before it need no second run over the files
-MARGIN_NS = 60 * SECOND
+#: room below the first known moment, so that events before it need no second run over the file; a day in µs leaves
+#: float64 viewers steps of 0.02 ns
+MARGIN_NS = 86_400 * SECOND
 EPOCH_BEGINS_NS = 1_104_537_600 * SECOND
-FLOWS = frozenset("stfbneSTFpNOD")
+BATCH = 2000
 _encoder = msgspec.json.Encoder()
 
 
@@ -70,11 +71,6 @@ class Merged:
     problems: list[str] = field(default_factory=list)
 
 
-class _TooEarlyError(Exception):
-    def __init__(self, at_ns: int) -> None:
-        self.at_ns = at_ns
-
-
 def write_timeline(run_dir: str | os.PathLike[str], out: str, *, max_bytes: int | None = None) -> Merged:
     """Merge every readable file of a run into ``out`` (gzip when it ends in ``.gz``).
 
@@ -83,126 +79,145 @@ def write_timeline(run_dir: str | os.PathLike[str], out: str, *, max_bytes: int 
         OSError: ``out`` cannot be written.
     """
     run = open_run(run_dir)
-    problems: list[str] = []
-    sources = list(_sources(run, problems, max_bytes))
-    opened = [source.opened_ns for source in sources if source.opened_ns is not None]
-    return merge(sources, out, problems, min(opened, default=None))
+    with TimelineWriter(out, first_moment(run)) as writer:
+        for file in run.files(max_bytes):
+            if file.path.endswith(".pickle"):
+                continue  # an allocator snapshot has no place on a time axis
+            source = source_of(run, file)
+            if file.skip:
+                writer.problem(source, f"not in the timeline: {file.skip}")
+            else:
+                writer.read(source)
+    return writer.merged
 
 
 def merge_files(paths: Sequence[str], out: str) -> Merged:
     """Merge files, each as a worker of its own, without any clock correction.
 
     Raises:
-        ReadError: none of the files could be read.
+        ReadError: none of the files could be read; nothing was written.
         OSError: ``out`` cannot be written.
     """
-    sources = []
-    for number, path in enumerate(paths):
-        sources.append(Source(path, f"{os.path.basename(path)} ({number + 1})", f"{number}"))
-    merged = merge(sources, out, [], None)
-    if sources and not any(source.clock for source in sources):
-        raise ReadError(paths[0] if len(paths) == 1 else out, "; ".join(merged.problems))
-    return merged
+    with TimelineWriter(out, None) as writer:
+        for number, path in enumerate(paths):
+            writer.read(Source(path, f"{os.path.basename(path)} ({number + 1})", str(number)))
+        if not any(source.clock for source in writer.merged.sources):
+            raise ReadError(paths[0] if len(paths) == 1 else out, "; ".join(writer.merged.problems))
+    return writer.merged
 
 
-def merge(sources: Sequence[Source], out: str, problems: Sequence[str], first_ns: int | None) -> Merged:
-    """Merge ``sources``; ``first_ns`` is a moment near the beginning, where one is known."""
-    base = None if first_ns is None else _floor(first_ns - MARGIN_NS)
-    while True:
-        merged = Merged(out, base_ns=base or 0, sources=list(sources), problems=list(problems))
-        temporary = f"{out}.{os.getpid()}.part"
-        try:
-            with _opened(temporary) as file:
-                _Writer(file, merged, base).all()
-            os.replace(temporary, out)
-            return merged
-        except _TooEarlyError as early:
-            base = _floor(early.at_ns - MARGIN_NS)
-        finally:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
+def first_moment(run: Run) -> int | None:
+    """When the first window of a run opened, on the driver's clock."""
+    moments = [(row.get("opened"), str(row.get("target"))) for row in run.rows("windows")]
+    offsets = {key: run.offset_ns(worker)[0] for key, worker in run.workers.items()}
+    starts = [_driver_ns(moment, offsets.get(target, 0)) for moment, target in moments]
+    return min((start for start in starts if start is not None), default=None)
 
 
-def _opened(path: str) -> IO[bytes]:
-    if path.rsplit(".", 2)[0].endswith(".gz"):
-        # small writes are slow on a GzipFile
-        return io.BufferedWriter(cast(io.RawIOBase, gzip.GzipFile(path, "wb", compresslevel=5, mtime=0)), 1 << 16)
-    return open(path, "wb")
-
-
-def _floor(at_ns: int) -> int:
-    return max(at_ns, 0) // SECOND * SECOND
-
-
-def _sources(run: Run, problems: list[str], max_bytes: int | None) -> Iterator[Source]:
+def source_of(run: Run, file: RunFile) -> Source:
+    """What the merge must know of a run's file."""
+    offset, error = run.offset_ns(file.worker)
     opened = {row.get("id"): row.get("opened") for row in run.rows("windows")}
-    for artifact in run.rows("artifacts"):
-        path, worker = run.path(artifact), run.worker(artifact)
-        where = f"{worker.label}: {artifact.get('path')}"
-        if not os.path.exists(path):
-            at = f"on {artifact['host']}" if artifact.get("remote") else "not there"
-            problems.append(f"{where} is not in the timeline: it is {at}")
-            continue
-        if max_bytes is not None and os.path.isfile(path) and os.path.getsize(path) > max_bytes:
-            size = os.path.getsize(path)
-            problems.append(f"{where} is not in the timeline: {size} bytes; `accelprof timeline` takes it in")
-            continue
-        if path.endswith(".pickle"):
-            continue  # an allocator snapshot has no place on a time axis
-        offset, error = run.offset_ns(worker)
-        moments = [opened.get(window) for window in artifact.get("windows") or ()]
-        starts = [_driver_ns(moment, offset) for moment in moments if isinstance(moment, dict)]
-        first = min((start for start in starts if start is not None), default=None)
-        tool = str(artifact.get("tool") or "") or None
-        yield Source(path, worker.label, worker.key, tool, worker.host, offset, error, first)
+    starts = [_driver_ns(opened.get(window), offset) for window in file.windows]
+    first = min((start for start in starts if start is not None), default=None)
+    worker = file.worker
+    return Source(file.path, worker.label, worker.key, file.tool or None, worker.host, offset, error, first)
 
 
-def _driver_ns(moment: Mapping[str, Any], offset: int) -> int | None:
+def _driver_ns(moment: Any, offset: int) -> int | None:
+    if not isinstance(moment, dict):
+        return None
     if isinstance(moment.get("driver_ns"), int):
         return int(moment["driver_ns"])
     return int(moment["epoch_ns"]) - offset if isinstance(moment.get("epoch_ns"), int) else None
 
 
-class _Writer:
-    def __init__(self, file: IO[bytes], merged: Merged, base: int | None) -> None:
-        self.file, self.merged, self.base = file, merged, base
-        self.places = Places()
-        self.named: dict[int, str] = {}
-        self.seen: dict[int, str] = {}
-        self.separator = b""
+class TimelineWriter:
+    """Writes a merged timeline file by file; the file appears under its name when all went well.
 
-    def all(self) -> None:
-        self.file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
-        for number, source in enumerate(self.merged.sources):
-            try:
-                self._source(number, source)
-            except AccelprofError as error:
-                reason = error.reason if isinstance(error, ReadError) else str(error)
-                self._problem(source, f"is not in the timeline: {reason}")
-        for pid, name in self.seen.items():
-            if pid not in self.named:
-                self._write({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}})
+    Args:
+        first_ns: a moment near the beginning where one is known, otherwise the first file's tells.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, out: str, first_ns: int | None) -> None:
+        self.merged = Merged(out)
+        self.base = None if first_ns is None else _floor(first_ns - MARGIN_NS)
+        self.places = Places()
+        self._named: dict[int, str] = {}
+        self._seen: dict[int, str] = {}
+        self._lines: list[bytes] = []
+        self._empty = True
+        self._earliest = 0
+        self._temporary = f"{out}.{os.getpid()}.part"
+        self._file = _opened(self._temporary)
+        self._file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
+
+    def __enter__(self) -> TimelineWriter:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        try:
+            if error is None:
+                self._finish()
+        finally:
+            self._file.close()
+            if os.path.exists(self._temporary):
+                os.unlink(self._temporary)
+
+    def read(self, source: Source) -> None:
+        """Read and add one file; one that cannot be read is named in the problems."""
+        try:
+            loaded = load_any(source.path, source.tool)
+            self.add(source, loaded)
+        except AccelprofError as error:
+            self.merged.sources.append(source)
+            self.problem(source, f"not in the timeline: {error.reason if isinstance(error, ReadError) else error}")
+
+    def add(self, source: Source, loaded: Loaded) -> None:
+        """Add a loaded file; its events are changed by this."""
+        number = len(self.merged.sources)
+        source.tool = source.tool or loaded.tool
+        before = self.merged.written
+        if loaded.chrome is not None:
+            self._chrome(number, source, loaded.chrome)
+        else:
+            self._spans(source, loaded.trace())
+        source.clock = source.clock or "none"
+        source.events = self.merged.written - before
+        self.merged.sources.append(source)
+
+    def problem(self, source: Source, text: str) -> None:
+        """Name what is wrong with a file, once."""
+        line = f"{source.worker}: {os.path.basename(source.path)}: {text}"
+        if line not in self.merged.problems:
+            self.merged.problems.append(line)
+
+    def _finish(self) -> None:
+        for pid, name in self._seen.items():
+            if pid not in self._named:
+                event = Event(ph="M", name="process_name", pid=pid, tid=0)
+                event.args = msgspec.Raw(_encoder.encode({"name": name}))
+                self._write(event)
                 self.merged.added += 1
-        self.merged.base_ns = self.base or 0
+        merged, base = self.merged, self.base or 0
+        self._flush()
+        merged.base_ns = base + min(self._earliest, 0)
         facts = {
             "format": FORMAT,
             "clock": "driver",
-            "events": {"read": self.merged.read, "written": self.merged.written, "added_names": self.merged.added},
-            "sources": [asdict(source) for source in self.merged.sources],
-            "problems": self.merged.problems,
+            "events": {"read": merged.read, "written": merged.written, "added_names": merged.added},
+            "sources": [asdict(source) for source in merged.sources],
+            "problems": merged.problems,
         }
         rest = json.dumps({"accelprof": facts}, allow_nan=False)
-        self.file.write(f'\n],"baseTimeNanoseconds":{self.base or 0},"otherData":{rest}}}\n'.encode())
-
-    def _source(self, number: int, source: Source) -> None:
-        if os.path.isfile(source.path) and looks_like_chrome(source.path):
-            try:
-                self._chrome(number, source, load(source.path))
-                return
-            except ReadError as error:
-                if "no traceEvents" not in error.reason and "no trace" not in error.reason:
-                    raise
-        self._spans(source, read_any(source.path, source.tool))
+        self._file.write(f'\n],"baseTimeNanoseconds":{merged.base_ns},"otherData":{rest}}}\n'.encode())
+        self._file.close()
+        if self._earliest < 0:
+            _rebase(self._temporary, -self._earliest)
+        os.replace(self._temporary, merged.path)
 
     def _shift(self, source: Source, first: int | None, own_base: int) -> int:
         """What to add to the file's times to get ns after ``self.base``; kept in the source."""
@@ -217,85 +232,71 @@ class _Writer:
             at = source.opened_ns if source.opened_ns is not None else self.base + MARGIN_NS
             move = at - first
             where = "the opening of its window" if source.opened_ns is not None else "the beginning of the timeline"
-            self._problem(source, f"has a clock of its own; its first event was put at {where}")
+            self.problem(source, f"has a clock of its own; its first event was put at {where}")
         source.shift_ns = move - own_base
+        self._earliest = min(self._earliest, first + move - self.base)
         return move - self.base
 
     # --- files that are Chrome traces: their events pass through --------------------------------------------------
 
     def _chrome(self, number: int, source: Source, file: ChromeFile) -> None:
         for problem in file.problems:
-            self._problem(source, problem)
+            self.problem(source, problem)
         self.merged.read += len(file.events)
-        times: list[int | None] = []
+        timed: list[tuple[Event, int]] = []
         bad: Counter[str] = Counter()
         for event in file.events:
             try:
-                times.append(None if event.ph == "M" else exact_ns(bytes(event.ts)))
+                timed.append((event, 0 if event.ph == "M" else exact_ns(bytes(event.ts))))
+                if event.ph == "X":
+                    _check_duration(event)
             except BadTimeError as error:
-                times.append(None)
-                bad[f"{'start' if event.ph == 'X' else 'time'} {error}"] += 1
-                event.ph = None
-        first = min((at for at in times if at is not None), default=None)
-        shift = self._shift(source, first, file.base_ns)
-        source.clock = source.clock or "none"
-        for event, at in zip(file.events, times, strict=True):
-            if event.ph is None:
-                continue
-            if at is not None:
-                if event.ph == "X" and not self._duration(event, bad):
-                    continue
-                self._place_time(event, at + shift)
-            self._chrome_event(number, source, event)
+                what = "time" if len(timed) == 0 or timed[-1][0] is not event else "duration"
+                bad[f"{what} {error}"] += 1
+                if what == "duration":
+                    timed.pop()
+        shift = self._shift(source, min((at for event, at in timed if event.ph != "M"), default=None), file.base_ns)
+        rows: dict[tuple[Any, Any], tuple[int, int]] = {}
+        for event, at in timed:
+            place = rows.get((event.pid, event.tid))
+            if place is None:
+                place = rows[event.pid, event.tid] = self._row(source, event.pid, event.tid)
+            if event.ph == "M":
+                event.ts = msgspec.Raw()
+                self._rename(source, event, place[0])
+            else:
+                event.ts = msgspec.Raw(_us(at + shift))
+                if event.id is not None or event.id2 is not None or event.bind_id is not None:
+                    self._renumber(number, event)
+            event.pid, event.tid = place
+            self._write(event)
         for what, count in bad.items():
-            self._problem(source, f"{count} event{'s' * (count != 1)} left out: {what}")
+            self.problem(source, f"{count} event{'s' * (count != 1)} left out: {what}")
 
-    def _duration(self, event: Event, bad: Counter[str]) -> bool:
-        try:
-            duration = exact_ns(bytes(event.dur))
-        except BadTimeError as error:
-            bad[f"duration {error}"] += 1
-            return False
-        if duration < 0:
-            bad["negative duration"] += 1
-            return False
-        event.dur = msgspec.Raw(_us(duration))
-        return True
+    def _row(self, source: Source, pid: Any, tid: Any) -> tuple[int, int]:
+        number = self.places.pid(f"{source.key}|{source.tool}", pid)
+        self._seen.setdefault(number, self._name(source, str(pid)))
+        return number, 0 if tid in (0, None) else self.places.tid(number, tid)
 
-    def _place_time(self, event: Event, at: int) -> None:
-        if at < 0 and self.base:
-            raise _TooEarlyError(at + self.base)
-        event.ts = msgspec.Raw(_us(at))
-
-    def _chrome_event(self, number: int, source: Source, event: Event) -> None:
-        owner = f"{source.key}|{source.tool}"
-        original_pid, original_tid = event.pid, event.tid
-        pid = event.pid = self.places.pid(owner, original_pid)
-        event.tid = 0 if event.ph == "M" and original_tid in (0, None) else self.places.tid(pid, original_tid)
-        self.seen.setdefault(pid, self._name(source, str(original_pid)))
-        if event.ph in FLOWS:
-            if event.id is not None:
-                event.id = self.places.flow(number, event.cat, event.id)
-            if isinstance(event.id2, dict) and "global" in event.id2:
-                event.id2 = {"global": hex(self.places.flow(number, event.cat, event.id2["global"]))}
+    def _renumber(self, number: int, event: Event) -> None:
+        if event.id is not None:
+            event.id = self.places.flow(number, event.cat, event.id)
+        if isinstance(event.id2, dict) and "global" in event.id2:
+            event.id2 = {"global": hex(self.places.flow(number, event.cat, event.id2["global"]))}
         if event.bind_id is not None:
             event.bind_id = hex(self.places.flow(number, "bind_id", event.bind_id))
-        if event.ph == "M":
-            event.ts = msgspec.Raw()
-            self._rename(source, event, pid, original_pid)
-        self._write(event)
 
-    def _rename(self, source: Source, event: Event, pid: int, original: Any) -> None:
+    def _rename(self, source: Source, event: Event, pid: int) -> None:
         raw = bytes(event.args)
         args = msgspec.json.decode(raw) if raw else None
         if not isinstance(args, dict):
             return
         if event.name == "process_name":
-            args["name"] = self.named[pid] = self._name(source, f"{args.get('name', '')} {original}".strip())
+            args["name"] = self._named[pid] = self._name(source, f"{args.get('name', '')} {event.pid}".strip())
         elif event.name == "thread_name":
             args["name"] = f"{args.get('name', '')} [{source.worker}]"
         elif event.name == "process_sort_index":
-            args["sort_index"] = len(self.seen)
+            args["sort_index"] = len(self._seen)
         else:
             return
         event.args = msgspec.Raw(_encoder.encode(args))
@@ -311,48 +312,74 @@ class _Writer:
 
     def _spans(self, source: Source, trace: Trace) -> None:
         for problem in trace.problems:
-            self._problem(source, problem)
+            self.problem(source, problem)
         self.merged.read += len(trace.spans) + len(trace.marks)
         moments = [span.start_ns for span in trace.spans] + [mark.at_ns for mark in trace.marks]
         shift = self._shift(source, min(moments, default=None), 0)
-        if trace.clock is not Clock.EPOCH and source.clock == "epoch":
-            self._problem(source, f"its clock is said to be {trace.clock.value}; its times look like epoch times")
-        source.clock = source.clock or "none"
-        items: list[Span | Mark] = [*trace.spans, *trace.marks]
-        for item in items:
-            self._item(source, item, shift)
+        for span in trace.spans:
+            event = self._event(source, span, shift, span.start_ns)
+            event.ph, event.cat, event.dur = "X", span.kind.value, msgspec.Raw(_us(span.duration_ns))
+            self._write(event)
+        for mark in trace.marks:
+            event = self._event(source, mark, shift, mark.at_ns)
+            event.ph, event.cat, event.s = "i", "mark", "t"
+            self._write(event)
 
-    def _item(self, source: Source, item: Span | Mark, shift: int) -> None:
-        owner = f"{source.key}|{source.tool}"
-        device = item.device if isinstance(item, Span) else None
-        row: Any = item.tid
-        if device is not None and isinstance(item, Span):
-            pid = self.places.pid(owner, f"device {device}")
-            row = f"stream {item.stream}"
-            self.seen.setdefault(pid, self._name(source, f"device {device}"))
+    def _event(self, source: Source, item: Span | Mark, shift: int, at: int) -> Event:
+        if isinstance(item, Span) and item.device is not None:
+            pid, tid = self._row(source, f"device {item.device}", f"stream {item.stream}")
         else:
-            pid = self.places.pid(owner, item.pid)
-            self.seen.setdefault(pid, self._name(source, str(item.pid)))
+            pid, tid = self._row(source, item.pid, item.tid)
         extra = (("domain", item.domain), ("category", item.category), ("color", item.color))
         args = {**_plain(item.args), **{key: value for key, value in extra if value}}
-        event = Event(name=item.name, pid=pid, tid=self.places.tid(pid, row), args=msgspec.Raw(_encoder.encode(args)))
-        if isinstance(item, Span):
-            event.ph, event.cat, at = "X", item.kind.value, item.start_ns
-            event.dur = msgspec.Raw(_us(item.duration_ns))
-        else:
-            event.ph, event.cat, event.s, at = "i", "mark", "t", item.at_ns
-        self._place_time(event, at + shift)
-        self._write(event)
+        return Event(
+            name=item.name, pid=pid, tid=tid, ts=msgspec.Raw(_us(at + shift)), args=msgspec.Raw(_encoder.encode(args))
+        )
 
-    def _write(self, event: Event | Mapping[str, Any]) -> None:
-        self.file.write(self.separator + _encoder.encode(event))
-        self.separator = b",\n"
+    def _write(self, event: Event) -> None:
+        self._lines.append(_encoder.encode(event))
         self.merged.written += 1
+        if len(self._lines) >= BATCH:
+            self._flush()
 
-    def _problem(self, source: Source, text: str) -> None:
-        line = f"{source.worker}: {os.path.basename(source.path)}: {text}"
-        if line not in self.merged.problems:
-            self.merged.problems.append(line)
+    def _flush(self) -> None:
+        if self._lines:
+            self._file.write((b"\n" if self._empty else b",\n") + b",\n".join(self._lines))
+            self._empty = False
+            self._lines.clear()
+
+
+def _check_duration(event: Event) -> None:
+    duration = exact_ns(bytes(event.dur))
+    if duration < 0:
+        raise BadTimeError("negative")
+    event.dur = msgspec.Raw(_us(duration))
+
+
+def _rebase(path: str, by_ns: int) -> None:
+    """Move every event of a finished file later; for the rare file with events long before the first window."""
+    moved = path + ".moved"
+    with _opened(path, "rb") as old, _opened(moved) as new:
+        for line in old:
+            body = line.rstrip(b",\n")
+            if body.startswith(b'{"ph"') and b'"ts":' in body:
+                event = msgspec.json.decode(body, type=Event)
+                event.ts = msgspec.Raw(_us(exact_ns(bytes(event.ts)) + by_ns))
+                line = _encoder.encode(event) + line[len(body) :]
+            new.write(line)
+    os.replace(moved, path)
+
+
+def _opened(path: str, mode: str = "wb") -> IO[bytes]:
+    if ".gz." not in os.path.basename(path):
+        return open(path, mode)
+    raw = gzip.GzipFile(path, mode, compresslevel=3, mtime=0)
+    # small writes are slow on a GzipFile
+    return io.BufferedWriter(cast(io.RawIOBase, raw), 1 << 16) if mode == "wb" else cast(IO[bytes], raw)
+
+
+def _floor(at_ns: int) -> int:
+    return max(at_ns, 0) // SECOND * SECOND
 
 
 def _us(ns: int) -> bytes:
