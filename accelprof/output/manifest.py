@@ -28,6 +28,7 @@ class Journal:
         self.path, self._report = path, report
         self.records: list[dict[str, Any]] = []
         self._failed = False
+        self._handle: int | None = None
 
     def add(self, kind: str, record: Mapping[str, Any]) -> None:
         """Append ``{"kind": kind, **record}``."""
@@ -36,14 +37,23 @@ class Journal:
         if self.path is None or self._failed:
             return
         try:
-            os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(entry, default=str) + "\n")
+            if self._handle is None:
+                os.makedirs(os.path.dirname(self.path), exist_ok=True)
+                self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            line = (json.dumps(entry, default=str) + "\n").encode()
+            if os.write(self._handle, line) != len(line):
+                raise OSError("only a part was written; is the disk full?")
         except OSError as error:
             self._failed = True
             self._report(
                 f"the journal {self.path} cannot be written: {error}; records are kept in memory until the end"
             )
+
+    def close(self) -> None:
+        """Nothing more comes soon; a later record opens the file again."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
 
 def read_journals(run_dir: str) -> list[list[dict[str, Any]]]:

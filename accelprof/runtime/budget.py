@@ -70,7 +70,7 @@ class BudgetWatch:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="accelprof budget", daemon=True)
                 self._thread.start()
-            self._wake.notify()
+            # not woken: waking a thread costs as much as all else that opens a window, and it looks every interval
 
     def closed(self, window: Window, files: Sequence[ArtifactFile], seconds: float) -> None:
         """Learn from what the window left after it was open for ``seconds``."""
@@ -114,7 +114,7 @@ class BudgetWatch:
         while True:
             with self._wake:
                 while self._window is None and not self._ended:
-                    self._wake.wait()
+                    self._wake.wait(self._interval)
                 if self._ended:
                     return
                 window = self._window

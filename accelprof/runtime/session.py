@@ -260,7 +260,8 @@ class Session:
             sequence = next(self._sequence)
             stem = self.layout.stem(self.target, sequence, steps, phase, self.host, self.pid)
             try:
-                os.makedirs(os.path.dirname(stem), exist_ok=True)
+                if not os.path.isdir(os.path.dirname(stem)):
+                    os.makedirs(os.path.dirname(stem), exist_ok=True)
             except OSError as error:
                 self.trouble("making the output directory", error)
                 return None
@@ -604,6 +605,7 @@ class Session:
                     self._say_what_never_opened()
                 if self.assignment.selected:
                     self.journal.add("target", self.describe())
+                self.journal.close()
             return self.summary()
 
     def _say_what_never_opened(self) -> None:
