@@ -28,6 +28,10 @@ _BASE = re.compile(r"\"baseTimeNanoseconds\"\s*:\s*(\d+)")
 ENDLESS_NS = 1 << 63
 
 
+#: a time that an event does not have; msgspec leaves a default out only when it is this very object
+ABSENT = msgspec.Raw()
+
+
 class Event(msgspec.Struct, omit_defaults=True, gc=False):
     """One event; times and arguments stay as the bytes of the file, so that nothing is lost on the way through."""
 
@@ -36,7 +40,7 @@ class Event(msgspec.Struct, omit_defaults=True, gc=False):
     name: Any = None
     pid: Any = None
     tid: Any = None
-    ts: msgspec.Raw = msgspec.Raw()
+    ts: msgspec.Raw = ABSENT
     dur: msgspec.Raw = msgspec.Raw()
     id: Any = None
     id2: Any = None

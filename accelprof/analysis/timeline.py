@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from accelprof.analysis.chrome_file import BadTimeError, ChromeFile, Event, exact_ns
+from accelprof.analysis.chrome_file import ABSENT, BadTimeError, ChromeFile, Event, exact_ns
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, open_run
@@ -262,7 +262,7 @@ class TimelineWriter:
             if place is None:
                 place = rows[event.pid, event.tid] = self._row(source, event.pid, event.tid)
             if event.ph == "M":
-                event.ts = msgspec.Raw()
+                event.ts = ABSENT
                 self._rename(source, event, place[0])
             else:
                 event.ts = msgspec.Raw(_us(at + shift))
