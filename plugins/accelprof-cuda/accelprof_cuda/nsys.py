@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from accelprof.backend import Backend, Emitter, Probe
 from accelprof.errors import CaptureError, Problem, ReadError
-from accelprof.launch.command import WRAPPED_ENV, render
+from accelprof.launch.command import render
 from accelprof.output.layout import Layout
 from accelprof.spans import Trace
 from accelprof.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
@@ -124,7 +124,7 @@ class NsysTool(Tool):
         return Launch(
             mode="prefix",
             argv=argv,
-            env={WRAPPED_ENV: self.name, GATE_ENV: self.gate_of(assignment)},
+            env={GATE_ENV: self.gate_of(assignment)},
             make_dirs=(os.path.dirname(arguments["output"]).replace("%%", "%"),),
             preflight=self._preflight(assignment, arguments) if self.options.preflight else (),
             notes=tuple(notes),
@@ -172,7 +172,7 @@ class NsysTool(Tool):
         self._hides = self.options.children != "follow"
         if self._hides:
             leave_children_alone()
-            hide_cuda_injection()
+            hide_cuda_injection(at_once=context.target.has_devices is False)
 
     @staticmethod
     def _silent() -> str:
@@ -289,7 +289,7 @@ def leave_children_alone() -> None:
     os.environ.pop(domains.INJECTION_ENV, None)
 
 
-def hide_cuda_injection() -> None:
-    """Once CUDA has started here, child processes that use it need not be recorded any more."""
-    if installation.CUDA_INJECTION_ENV in os.environ and vendor.cuda_in_use():
+def hide_cuda_injection(at_once: bool = False) -> None:
+    """Once CUDA has started here (or never will, ``at_once``), child processes that use it need not be recorded."""
+    if installation.CUDA_INJECTION_ENV in os.environ and (at_once or vendor.cuda_in_use()):
         os.environ.pop(installation.CUDA_INJECTION_ENV)
