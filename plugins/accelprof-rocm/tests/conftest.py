@@ -69,7 +69,10 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No ROCm of this machine takes part, and no library that another test found."""
     for name in list(os.environ):
-        if name.startswith(("ROCM_", "ROCP", "OMNITRACE_", "HIP_", "ROCR_", "CUDA_VISIBLE", *backend.TOOL_ENV)) or name == roctx.SELECT_ENV:
+        if (
+            name.startswith(("ROCM_", "ROCP", "OMNITRACE_", "HIP_", "ROCR_", "CUDA_VISIBLE", *backend.TOOL_ENV))
+            or name == roctx.SELECT_ENV
+        ):
             monkeypatch.delenv(name)
     monkeypatch.setattr(vendor, "DEFAULT_ROOT", "/nonexistent/rocm")
     roctx.find.cache_clear()

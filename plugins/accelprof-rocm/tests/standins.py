@@ -32,7 +32,7 @@ QUOTED_CALL = 'eval $PYTHON_EXECUTABLE -m {module} "$(printf \' %q\' "$@")"'
 UNQUOTED_CALL = "eval $PYTHON_EXECUTABLE -m {module} $@"
 
 #: the module: options first, then ``--``, then a script that is compiled and run here; its exit status is lost
-PYTHON_MODULE = '''\
+PYTHON_MODULE = """\
 import argparse
 import ctypes
 import os
@@ -98,10 +98,10 @@ def main():
 if __name__ == "__main__":
     sys.modules["{module}"] = sys.modules["__main__"]
     sys.exit(main())
-'''
+"""
 
 #: run and sample: their options, a preload, and the command in their own place
-BINARY_LAUNCHER = '''\
+BINARY_LAUNCHER = """\
 #!{python}
 import argparse
 import os
@@ -134,9 +134,9 @@ os.environ["STANDIN_STYLE"] = "sys"
 os.environ["LD_PRELOAD"] = ":".join(filter(None, [root + "/lib/librocprof-sys-dl.so", os.environ.get("LD_PRELOAD")]))
 os.environ["OMP_TOOL_LIBRARIES"] = root + "/lib/librocprof-sys-dl.so"
 os.execvp(command[0], command)
-'''
+"""
 
-ROCPROFV3 = '''\
+ROCPROFV3 = """\
 #!{python}
 import argparse
 import os
@@ -198,7 +198,7 @@ env["ROCPROF_MARKER_API_TRACE"] = "1"
 if getattr(own, "selected_regions", None):
     env["ROCPROF_SELECTED_REGIONS"] = "1"
 os.execvp(command[0], command)
-'''
+"""
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,12 @@ def test_nothing_is_pushed_before_the_device_and_popped_after(compiled: Callable
     early.pop()
     early.push()
     early.pop()
-    assert [(call.kind, call.message) for call in calls()] == [("push", "late"), ("pop", ""), ("push", "early"), ("pop", "")]
+    assert [(call.kind, call.message) for call in calls()] == [
+        ("push", "late"),
+        ("pop", ""),
+        ("push", "early"),
+        ("pop", ""),
+    ]
 
 
 def test_a_pop_too_many_reaches_no_tool(compiled: Callable[..., Path], use: Any) -> None:
@@ -199,7 +204,9 @@ def test_ranges_by_id_only_under_tools_that_take_them(compiled: Callable[..., Pa
     assert not RoctxRanges.overlapping_ranges
 
 
-def test_the_gate_resumes_with_thread_zero(compiled: Callable[..., Path], use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_resumes_with_thread_zero(
+    compiled: Callable[..., Path], use: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pause and resume get 0, whichever thread calls; a second stop calls nothing; a refusal is an error."""
     calls = use(compiled("librocprofiler-sdk-roctx.so.1", "-DSDK"))
     backend = RocmBackend()

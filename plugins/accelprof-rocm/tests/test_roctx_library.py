@@ -35,7 +35,10 @@ def both(compiled: Callable[..., Path], tmp_path: Path) -> Path:
     """A ROCm directory with the SDK's library and roctracer's."""
     root = tmp_path / "rocm" / "lib"
     root.mkdir(parents=True)
-    for made, name in ((compiled("librocprofiler-sdk-roctx.so.1", "-DSDK"), "librocprofiler-sdk-roctx.so.1"), (compiled("libroctx64.so.4"), "libroctx64.so.4")):
+    for made, name in (
+        (compiled("librocprofiler-sdk-roctx.so.1", "-DSDK"), "librocprofiler-sdk-roctx.so.1"),
+        (compiled("libroctx64.so.4"), "libroctx64.so.4"),
+    ):
         (root / name).symlink_to(made / "lib" / name)
     return root.parent
 
@@ -184,7 +187,7 @@ def test_amds_bindings_without_a_library_are_asked_once(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-MODULE = '''
+MODULE = """
 def _log(kind, message=""):
     with open({log!r}, "a") as file:
         assert isinstance(message, str)
@@ -196,7 +199,7 @@ def rangeStart(message): _log("start", message); return 5
 def rangeStop(number): _log("stop")
 def profilerPause(tid=0): _log("pause"); return 0
 def profilerResume(tid=0): _log("resume"); return 0
-'''
+"""
 
 
 def test_the_module_of_a_rocm_installation(tmp_path: Path) -> None:

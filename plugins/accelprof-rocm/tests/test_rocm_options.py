@@ -1,0 +1,239 @@
+"""What users write for AMD's tools: checked against tables or the installed tool's help, answered with the form that works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from accelprof_rocm import arguments, installation, option_tables, releases
+from accelprof_rocm.rocprof_sys import RocprofSysTool
+from accelprof_rocm.rocprofv3 import Rocprofv3Tool
+from pydantic import ValidationError
+
+from accelprof.errors import ConfigError
+from accelprof.registry import get_registry
+from accelprof.targets import Assignment
+from accelprof.testing import ToolConformance
+
+Make = Callable[..., Assignment]
+
+
+class TestRocprofSysConformance(ToolConformance):
+    """The kit."""
+
+    def make(self) -> RocprofSysTool:
+        return RocprofSysTool()
+
+
+class TestRocprofv3Conformance(ToolConformance):
+    """The kit."""
+
+    def make(self) -> Rocprofv3Tool:
+        return Rocprofv3Tool()
+
+
+def problems(tool: Any, assignment: Make, **more: Any) -> list[str]:
+    return [str(problem) for problem in tool.check([assignment(tool.name, **more)])]
+
+
+def test_the_guides_form_is_answered_with_the_one_that_works(assignment: Make) -> None:
+    """``-T hip,hsa,rccl`` and ``--output-format`` are no options of the Python launcher; each mend is a setting that exists."""
+    args = {"T": "hip,hsa,rccl", "output-format": "json"}
+    tool = RocprofSysTool({"args": args, "env": {"ROCPROFSYS_SAMPLING_FREQ": "100"}, "rocm": "7.0"})
+    first, second = problems(tool, assignment)
+    assert first.startswith(
+        "tools.rocprof_sys.args.T: rocprof-sys-python has no option -T (by ROCm 7.0) (got 'hip,hsa,rccl')"
+    )
+    assert "env: {ROCPROFSYS_TRACE: 'true', ROCPROFSYS_ROCM_DOMAINS: 'hip_api,hsa_api,rccl_api'}" in first
+    assert "rocprof-sys-python has no option --output-format" in second
+    assert "ROCPROFSYS_TRACE: 'true'" in second
+
+
+def test_the_mended_form_passes_and_the_users_environment_wins(assignment: Make) -> None:
+    """What the answer says to write is accepted, and stands in the worker's environment as written."""
+    env = {
+        "ROCPROFSYS_TRACE": True,
+        "ROCPROFSYS_ROCM_DOMAINS": "hip_api,hsa_api,rccl_api",
+        "ROCPROFSYS_TIME_OUTPUT": "true",
+    }
+    tool = RocprofSysTool({"env": env, "rocm": "7.0"})
+    assert problems(tool, assignment) == []
+    launch = tool.launch(assignment("rocprof_sys"), "/run/ActorGroup")
+    assert launch.env["ROCPROFSYS_ROCM_DOMAINS"] == "hip_api,hsa_api,rccl_api"
+    assert launch.env["ROCPROFSYS_TIME_OUTPUT"] == "true"
+
+
+def test_a_whole_configuration_is_refused_on_the_driver() -> None:
+    """The same through the front door: nothing is started with options that the tool does not have."""
+    config = {
+        "tool": "rocprof_sys",
+        "steps": [1],
+        "groups": {"ActorGroup": {"ranks": [0]}},
+        "tools": {"rocprof_sys": {"args": {"T": "hip"}, "rocm": "7.0"}},
+    }
+    registry = get_registry()
+    with pytest.raises(ConfigError, match=r"no option -T.*ROCPROFSYS_ROCM_DOMAINS: 'hip_api'"):
+        registry.plan(registry.load(config).config)
+
+
+@pytest.mark.parametrize(
+    ("tool", "options", "expected"),
+    [
+        (RocprofSysTool, {"args": {"verbosty": 1}}, "did you mean 'verbosity'?"),
+        (RocprofSysTool, {"flags": ["buildin"]}, "did you mean 'builtin'?"),
+        (RocprofSysTool, {"args": {"d": 5}}, "has no option -d"),
+        (RocprofSysTool, {"args": {"f": 100}}, "ROCPROFSYS_SAMPLING_FREQ: '100'"),
+        (RocprofSysTool, {"args": {"label": ["arg"]}}, "did you mean 'args'?"),
+        (RocprofSysTool, {"args": {"b": "yes please"}}, "is a switch"),
+        (RocprofSysTool, {"args": {"v": 1, "verbosity": 2}}, "given twice"),
+        (RocprofSysTool, {"env": {"OMNITRACE_TRACE": "1"}}, "does not read OMNITRACE_*. Mend: ROCPROFSYS_TRACE"),
+        (RocprofSysTool, {"env": {"ROCPROFSYS_ROCM_DOMAINS": "hip"}}, "'hip' is no domain"),
+        (RocprofSysTool, {"env": {"ROCPROFSYS_USE_ROCPD": "on"}}, "crashes with rocpd before ROCm 7.2"),
+        (RocprofSysTool, {"windows": "pause"}, "of ROCm 7.0 cannot be paused from inside"),
+        (RocprofSysTool, {"variant": "run", "args": {"T": "hip"}}, "ROCPROFSYS_ROCM_DOMAINS: 'hip_api'"),
+        (RocprofSysTool, {"variant": "run", "args": {"I": ["hip"]}}, "does not know 'hip'"),
+        (RocprofSysTool, {"variant": "run", "args": {"o": "x"}}, "would not lie in the run's directory"),
+        (RocprofSysTool, {"variant": "run", "finalize_in_process": True}, "only the Python launcher has it"),
+        (RocprofSysTool, {"variant": "sample", "flags": ["selected-regions"]}, "it came with ROCm 7.13"),
+        (Rocprofv3Tool, {"args": {"T": "hip,kernel"}}, "args: {hip-trace: true, kernel-trace: true}"),
+        (Rocprofv3Tool, {"args": {"output-format": "perfetto"}}, "allowed: csv, json, pftrace, otf2, rocpd"),
+        (Rocprofv3Tool, {"flags": ["kernal-trace"]}, "did you mean 'kernel-trace'?"),
+        (Rocprofv3Tool, {"flags": ["log-level"]}, "takes a value"),
+        (Rocprofv3Tool, {"args": {"i": "jobs.yaml"}}, "runs the worker several times"),
+        (Rocprofv3Tool, {"args": {"P": ["1:2:3"]}, "flags": ["selected-regions"]}, "exclude each other"),
+        (Rocprofv3Tool, {"args": {"P": "1:2"}}, "all three numbers are needed"),
+        (Rocprofv3Tool, {"format": ["xml"]}, "no such format"),
+        (Rocprofv3Tool, {"format": ["csv"], "args": {"f": "json"}}, "keep one"),
+        (Rocprofv3Tool, {"flags": ["runtime-trace"], "rocm": "6.2"}, "it came with ROCm 6.3"),
+        (Rocprofv3Tool, {"windows": "pause", "rocm": "6.4"}, "of ROCm 6.4 cannot be paused"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(assignment: Make, tool: Any, options: dict[str, Any], expected: str) -> None:
+    """One problem, with what was given, and the nearest thing that exists."""
+    found = problems(tool({"rocm": "7.0", **options}), assignment)
+    assert len(found) == 1, found
+    assert expected in found[0]
+    assert found[0].startswith(f"tools.{tool.name}.")
+
+
+@pytest.mark.parametrize("value", [7.1, 7, "seven", "7"])
+def test_a_release_is_text(value: Any) -> None:
+    """7.1 and 7.10 are two releases and one number."""
+    with pytest.raises(ValidationError, match=r"quotes|ROCm release"):
+        Rocprofv3Tool({"rocm": value})
+
+
+def test_omnitrace_up_to_6_2(assignment: Make) -> None:
+    """Older releases have other names, another prefix, markers off unless asked for, and a launcher that evaluates its arguments."""
+    tool = RocprofSysTool({"rocm": "6.2", "env": {"OMNITRACE_VERBOSE": 1}})
+    assert problems(tool, assignment) == []
+    launch = tool.launch(assignment("rocprof_sys"), "/run/ActorGroup")
+    assert launch.argv == ("omnitrace-python", "-b", "--")
+    assert launch.env["OMNITRACE_USE_ROCTX"] == "true"
+    assert launch.env["OMNITRACE_VERBOSE"] == "1"
+    assert launch.env["OMNITRACE_OUTPUT_PATH"] == "/run/ActorGroup"
+    assert tool.legacy
+    [problem] = problems(RocprofSysTool({"rocm": "6.2", "args": {"c": "a;reboot"}}), assignment)
+    assert "would have a shell take 'a;reboot' apart" in problem
+
+
+@pytest.mark.parametrize(
+    ("tool", "rocm", "gate"),
+    [
+        (RocprofSysTool, "6.4", "none"), (RocprofSysTool, "7.12", "none"), (RocprofSysTool, "7.13", "pause"),
+        (RocprofSysTool, "10.0", "pause"), (Rocprofv3Tool, "6.4", "none"), (Rocprofv3Tool, "7.0", "pause"),
+    ],
+)  # fmt: skip
+def test_windows_by_release(assignment: Make, tool: Any, rocm: str, gate: str) -> None:
+    """Where the release can be paused, windows do so; before that the whole process is recorded, and that is said."""
+    made = tool({"rocm": rocm})
+    row = assignment(made.name)
+    assert made.gate(row.target) == gate
+    said = [note for note in made.launch(row, "/run").notes if "recorded from start to exit" in note]
+    assert len(said) == (gate == "none")
+    assert made.needs_clean_exit
+    assert made.writes_at == "process_exit"
+
+
+@pytest.mark.parametrize(
+    ("rocm", "legacy"),
+    [("5.7", True), ("6.2", True), ("6.3", True), ("6.4", False), ("7.11", False)],
+)
+def test_who_listens_to_roctracer(rocm: str, legacy: bool) -> None:
+    """rocprof-sys listens to libroctx64 up to 6.3 and to the SDK's library afterwards."""
+    assert RocprofSysTool({"rocm": rocm}).legacy is legacy
+
+
+def test_overlapping_ranges_only_under_rocprofv3_from_7_0() -> None:
+    """Everything else ends whichever range was started last."""
+    assert Rocprofv3Tool({"rocm": "7.0"}).overlapping
+    assert not Rocprofv3Tool({"rocm": "6.4"}).overlapping
+    assert not RocprofSysTool({"rocm": "10.0"}).overlapping
+
+
+def test_options_as_users_write_them_become_arguments() -> None:
+    """``{x: v}`` is ``-x v``, ``{key: v}`` is ``--key=v``, lists are words, true is bare, null and a false switch are nothing."""
+    known = arguments.Known("rocprof-sys-run", option_tables.RUN, (7, 0))
+    given = {
+        "T": True,
+        "profile": False,
+        "I": ["rocm", "rcclp"],
+        "w": 2,
+        "trace-file": "a b.proto",
+        "c": None,
+        "gpus": "0,1",
+    }
+    assert arguments.render(given, ["monochrome", "--debug"], known) == [
+        "-T", "--profile=false", "-I", "rocm", "rcclp", "-w", "2", "--trace-file=a b.proto", "--gpus=0,1", "--monochrome", "--debug",
+    ]  # fmt: skip
+    known = arguments.Known("rocprof-sys-python", option_tables.PYTHON, (7, 0))
+    assert arguments.render({"MI": ["a", "b"], "b": False}, [], known) == ["-MI", "a", "b"]
+
+
+def test_the_installed_tools_help_decides(rocm: Any, assignment: Make) -> None:
+    """An option that the installed tool shows is taken, one that it lacks is refused, whatever the table says; asked once."""
+    program = rocm(7, 0).program("rocprofv3")
+    shown = installation.options_of(program)
+    assert shown["output-format"] == "f"
+    assert shown["f"] == "output-format"
+    assert "selected-regions" in shown
+    before = installation._options.cache_info().misses
+    tool = Rocprofv3Tool({"program": program, "flags": ["group-by-queue", "hsa-image-trace"]})
+    assert tool.release == (7, 0)
+    [problem] = problems(tool, assignment)
+    assert "has no option --hsa-image-trace (by its help)" in problem
+    assert installation._options.cache_info().misses == before
+
+
+def test_a_help_text_in_another_shape() -> None:
+    """Colours, short and long names, values in brackets; a text without options is no help."""
+    text = """
+    \x1b[1m[rocprof-sys-run]\x1b[0m Usage: rocprof-sys-run [ --help (count: 0) ]
+        -h, -?, --help                 Shows this page (see -v)
+        [-T, --trace]                  Generate a detailed trace
+        -o, --output OUTPUT [PREFIX]   Output path
+        --trace-periods A B            Periods
+        -I [all rocm], --include [...] Include
+    """
+    shown = installation.parse_help(text)
+    assert {"trace", "T", "output", "trace-periods", "include"} <= set(shown)
+    assert shown["T"] == "trace"
+    assert installation.parse_help("no such program") == {}
+
+
+def test_tables_hold_every_launchers_options_of_its_release(rocm: Any) -> None:
+    """What the stand-ins' help shows (written from the sources) is in our tables for that release."""
+    for release in ((6, 2), (7, 0), (7, 13)):
+        place = rocm(*release)
+        row = releases.at(releases.SYS, release)
+        for program, table in (
+            ("rocprofv3", option_tables.ROCPROFV3),
+            (row.programs["run"], option_tables.RUN),
+            (row.programs["sample"], option_tables.SAMPLE),
+        ):
+            shown = installation.options_of(place.program(program))
+            known = option_tables.known(table, release)
+            names = {*known, *option_tables.aliases(known)}
+            assert shown
+            assert set(shown) <= names, (release, program, set(shown) - names)
