@@ -109,7 +109,7 @@ class ProcessSession:
             return
         if number is not None:
             session.journal.add(
-                "metrics", {"target": session.key, "step": number, "rows": session.metrics_of_step(number)}
+                "metrics", {"label": session.target.label, "step": number, "rows": session.metrics_of_step(number)}
             )
         write_manifest(session)
 
@@ -144,7 +144,9 @@ def write_manifest(session: Session) -> str:
     for journal in journals:
         for record in journal:
             if record["kind"] == "metrics":
-                steps.setdefault(record["step"], {})[record["target"]] = record["rows"]
+                steps.setdefault(record["step"], {})[record["label"]] = record["rows"]
+    from accelprof.cluster.timings import history_row
+
     plan = session.registry.plan(session.config)
     built = manifest.build(
         run_dir,
@@ -152,6 +154,6 @@ def write_manifest(session: Session) -> str:
         config=session.config.model_dump(mode="json", exclude_unset=True),
         plan=plan.to_dict(),
         journals=journals,
-        metrics={"steps": [{"step": step, "workers": steps[step]} for step in sorted(steps)]},
+        metrics={"steps": [history_row(step, steps[step]) for step in sorted(steps)]},
     )
     return manifest.write(run_dir, built)

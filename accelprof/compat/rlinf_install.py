@@ -43,7 +43,7 @@ def install(patches: Patches, any_version: bool) -> None:
 def _worker(patches: Patches, cls: Any) -> None:
     on = [True]
     patches.then(lambda: on.__setitem__(0, False))
-    theirs = vars(cls)["timer"].__func__
+    theirs = cls.timer
 
     @functools.wraps(theirs)
     def timer(tag: Any = None, trace: bool = True) -> Any:

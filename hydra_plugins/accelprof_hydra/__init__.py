@@ -1,0 +1,1 @@
+"""Lets Hydra find accelprof's presets: ``defaults: [profile/nsys@accelprof]``."""
