@@ -22,6 +22,8 @@ OUTPUT = "ASCEND_PROFILER_OUTPUT"
 RAW = "PROF_*"
 FRAMEWORK = "FRAMEWORK"
 INFO = re.compile(r"^profiler_info(?:_(\d+))?\.json$")
+#: added to a directory's name for what record_op_args writes
+OPERATOR_ARGUMENTS = "_op_args"
 FAILED = "accelprof-analysis-failed.txt"
 #: what an analysis must leave for each export type
 RESULTS = {"text": "trace_view.json", "db": "ascend_pytorch_profiler*.db"}

@@ -158,6 +158,9 @@ class NpuTool(Tool):
             self._fault(artifact, "; ".join(faults))
         elif self.options.analysis != "offline":
             self._analyse(artifact)
+        beside = path + directory.OPERATOR_ARGUMENTS
+        if os.path.isdir(beside):
+            return [artifact, ArtifactFile(beside, self.name, (window.id,), directory.size(beside))]
         return [artifact]
 
     def _synchronize(self) -> None:
