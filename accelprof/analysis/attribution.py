@@ -8,6 +8,7 @@ a range at that moment, if there is exactly one; such launches are counted.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from accelprof.spans import DEVICE_WORK, Kind, Span, Trace, merge_intervals, uni
 RANGES = frozenset({Kind.PHASE, Kind.RANGE})
 LAUNCHES = frozenset({Kind.RUNTIME, Kind.SYNC})
 KERNELS = frozenset({Kind.KERNEL, Kind.COMMUNICATION})
+_NUMBERED = re.compile(r",? (?:seq|op_id|sizes|input_op_ids) = .*$")
 Intervals = list[tuple[int, int]]
 Device = int | str
 
@@ -82,8 +84,13 @@ class Attribution:
     by_time: int = 0
 
 
+def label(name: str) -> str:
+    """A range's name without the numbers that ``torch.autograd.profiler.emit_nvtx`` adds to every call."""
+    return _NUMBERED.sub("", name) if " = " in name else name
+
+
 def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES) -> Attribution:
-    """Figures per device and per phase of one trace; see the module for the rule."""
+    """Figures per device and per phase (by :func:`label`) of one trace; see the module for the rule."""
     wanted = frozenset(kinds)
     result = Attribution(devices=device_figures(trace.spans))
     work = [span for span in trace.spans if span.kind in DEVICE_WORK and span.device is not None]
@@ -94,13 +101,13 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES) -> Att
     for span, holding in zip(work, holders, strict=True):
         if not holding:
             continue
-        exclusive[holding[-1].name].append(span)
-        for name in {range_.name for range_ in holding}:
+        exclusive[label(holding[-1].name)].append(span)
+        for name in {label(range_.name) for range_ in holding}:
             inclusive[name].append(span)
     busy = {device: merge_intervals(found) for device, found in _by_device(work).items()}
     calls: dict[str, list[Span]] = defaultdict(list)
     for range_ in ranges:
-        calls[range_.name].append(range_)
+        calls[label(range_.name)].append(range_)
     for name, mine in calls.items():
         result.phases.append(_figures(name, mine, inclusive[name], exclusive[name], busy, top))
     result.phases.sort(key=lambda row: (-sum(row.busy_ns.values()), -row.wall_ns, row.name))

@@ -13,10 +13,10 @@ from accelprof.analysis.table import duration
 
 WIDTH, LABELS, RIGHT = 1120.0, 168.0, 16.0
 BAR, GAP, HEAD, AXIS = 15.0, 7.0, 30.0, 24.0
-MAX_DEPTH, MAX_WORKERS, MAX_PANELS, MAX_BARS = 4, 24, 12, 1500
+MAX_DEPTH, MAX_WORKERS, MAX_PANELS, MAX_BARS = 5, 24, 12, 1500
 COLORS = 9
-#: narrower bars than this many units of the drawing cannot be seen
-NARROWEST = 0.35
+#: neighbours of one colour that are narrower than this are drawn as one bar
+NARROW = 1.5
 
 
 @dataclass
@@ -28,6 +28,11 @@ class Bar:
     color: str
     text: str
     title: str
+    count: int = 1
+
+    @property
+    def end(self) -> float:
+        return self.x + self.width
 
 
 @dataclass
@@ -72,6 +77,7 @@ def plot(summary: Summary) -> Plot:
         if panel is not None:
             result.panels.append(panel)
     left_out["steps"] += max(len(steps) - MAX_PANELS, 0)
+    left_out["spans"] += sum(timeline.calls_left_out for timeline in workers)
     left_out["workers"] += max(len(summary.timelines) - MAX_WORKERS, 0)
     notes = [f"{count:,} {what}" for what, count in left_out.items() if count]
     result.note = f"Not drawn: {', '.join(notes)}; the timeline has them." if notes else ""
@@ -82,7 +88,7 @@ def _colors(summary: Summary) -> dict[str, str]:
     """The phases with the most self time get a colour each, by first appearance; the rest are grey."""
     own: Counter[str] = Counter()
     for row in summary.phases:
-        own[row.phase] += row.self_ns
+        own[row.phase] += row.self_ns if row.depth else max(row.self_ns, row.total_ns // 3)
     chosen = {phase for phase, taken in own.most_common(COLORS) if taken}
     return {phase: f"c{number}" for number, phase in enumerate(phase for phase in own if phase in chosen)}
 
@@ -140,22 +146,31 @@ def _lane(
 
     lane = Lane(timeline.worker.label, y, BAR, 0.0, 0.0)
     taken: dict[int, list[int]] = {}
+    last: dict[int, Bar] = {}
     for index in sorted(range(len(calls)), key=lambda item: (bounds[item][0], -bounds[item][1])):
         call, level = calls[index], depth(index)
         while level < MAX_DEPTH and any(end > call.start_ns for end in taken.get(level, [])[-1:]):
             level += 1  # concurrent tasks and threads go below each other
-        width = (call.end_ns - call.start_ns) * scale
-        if level >= MAX_DEPTH or width < NARROWEST or len(lane.bars) >= MAX_BARS:
+        if level >= MAX_DEPTH or len(lane.bars) >= MAX_BARS:
             left_out["spans"] += 1
             continue
         taken.setdefault(level, []).append(call.end_ns)
         lane.height = max(lane.height, (level + 1) * (BAR + 1))
-        x = max(LABELS + (call.start_ns - shift) * scale, LABELS)
-        title = f"{call.phase}\n{duration(call.taken_ns)} on {timeline.worker.label}{' (cut by the window)' if call.cut else ''}"
-        text = call.phase if width > 7.2 * len(call.phase) + 8 else ""
-        lane.bars.append(
-            Bar(x, y + level * (BAR + 1), max(width - 0.6, 0.4), BAR, colors.get(call.phase, "other"), text, title)
-        )
+        left = max(LABELS + (call.start_ns - shift) * scale, LABELS)
+        right = LABELS + (call.end_ns - shift) * scale
+        color = colors.get(call.phase, "other")
+        before = last.get(level)
+        if before is not None and before.color == color and right - left < NARROW and left - before.end < NARROW / 3:
+            before.count += 1
+            before.width = max(right - before.x, before.width)
+            before.title = f"{before.count} x {call.phase} on {timeline.worker.label}"
+            continue
+        cut = " (cut by the window)" if call.cut else ""
+        title = f"{call.phase}\n{duration(call.taken_ns)} on {timeline.worker.label}{cut}"
+        text = call.phase if right - left > 7.2 * len(call.phase) + 8 else ""
+        width = max(right - left - 0.6, 0.4)
+        last[level] = Bar(left, y + level * (BAR + 1), width, BAR, color, text, title)
+        lane.bars.append(last[level])
     return lane
 
 
