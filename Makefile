@@ -1,7 +1,7 @@
 # make demo    installs into .venv and runs the demo; its run lies under outputs/
 # make test    lint, then every test, then the torch-free tests on the other interpreters found
 # make bench   the benchmarks
-# make lint    ruff, mypy, import-linter
+# make lint    ruff, mypy, import-linter, news fragments
 #
 # PYTHON=…      the interpreter to make .venv with           PIP_ARGS=…   more arguments for every pip install
 # DEMO_ARGS=…   more arguments for accelprof demo            TEST_ARGS=…  more arguments for pytest
@@ -15,6 +15,7 @@ SHELL := bash
 VENV := .venv
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(PLUGINS:%/pyproject.toml=-e ./%)
+PACKAGES := $(filter-out %.egg-info,$(wildcard plugins/*/accelprof_*))
 INSTALL = $(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 export PYTHON PIP_ARGS
 
@@ -29,7 +30,9 @@ test: lint pytest interpreters
 lint: $(VENV)/.stamp-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy $(PACKAGES)
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/towncrier build --draft --version next >/dev/null
 
 pytest: $(VENV)/.stamp-test
 	$(VENV)/bin/python -m pytest -q $(TEST_ARGS)
