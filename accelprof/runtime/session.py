@@ -311,7 +311,11 @@ class Session:
                 try:
                     tool.open(info)
                 except Exception as error:  # noqa: BLE001 - a tool may raise anything; reported, and the state stays closed
-                    self._tool_failed(tool, "opening a window", error)
+                    try:
+                        self._tool_failed(tool, "opening a window", error)
+                    except CaptureError:
+                        self._undo(opened, info)
+                        raise
                 else:
                     self._failures[tool.name] = 0
                     opened.append(tool)
@@ -389,12 +393,16 @@ class Session:
             if window.trace is not None:
                 window.trace.in_progress(self._in_progress(), before)
             files: list[ArtifactFile] = []
+            failed: CaptureError | None = None
             for tool in reversed(window.tools):
                 try:
                     files.extend(tool.close(window.info))
                 except Exception as error:  # noqa: BLE001 - reported once; later windows and the user's code go on
-                    self._tool_failed(tool, "closing a window", error)
                     record.setdefault("errors", []).append(f"{tool.name}: {_text(error)}")
+                    try:
+                        self._tool_failed(tool, "closing a window", error)
+                    except CaptureError as asked:
+                        failed = failed or asked
             record.update(closed=clocks(), close_ms=round((now_ns() - before) / 1e6, 3), reason=reason)
             if self.trace is not None and window.trace is not None:
                 record.update(spans=self.trace.span_count, dropped=self.trace.dropped)
@@ -405,6 +413,16 @@ class Session:
             self._set_hot()
         if self.hooks["accelprof_window_closed"]:
             self.registry.event("accelprof_window_closed", session=self, window=window.info)
+        if failed is not None:  # only now: everything else of the window is closed and written down
+            raise failed
+
+    def _undo(self, opened: Sequence[Tool], info: WindowInfo) -> None:
+        """A window that does not come about: what had started already stops again."""
+        for tool in reversed(opened):
+            try:
+                tool.close(info)
+            except Exception as error:  # noqa: BLE001 - the failure that led here is the one that is raised
+                self.report(f"tool {tool.name} failed stopping again: {_text(error)}")
 
     def _in_progress(self) -> list[tuple[PhaseSpec, int, int, str]]:
         """Phases that run at this moment on any thread or task: ``(phase, start_ns, thread, task)``."""

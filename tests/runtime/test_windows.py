@@ -328,6 +328,28 @@ def test_on_error_raise():
             run.session.begin_step(1)
 
 
+@pytest.mark.parametrize("failing", ["open", "close"])
+def test_on_error_raise_leaves_nothing_running(failing):
+    """Whichever tool fails, the others are closed and the window is written down before the exception is raised."""
+
+    class Failing(RecordingTool):
+        name = "failing_tool"
+
+    with capture(tool="failing_tool", tools=(Failing,), steps=[1], on_error="raise") as run:
+        Failing.failing = {failing}
+        try:
+            with pytest.raises(CaptureError, match=f"{failing} was told to fail"):
+                run.session.begin_step(1)
+                run.session.end_step(1)
+        finally:
+            Failing.failing = set()
+        assert run.session.window is None
+        assert run.backend.count("capture_start") == run.backend.count("capture_stop") == 0 if failing == "open" else True
+        if failing == "close":
+            assert run.session.windows[0]["closed"] is not None
+            assert len(timeline(run)) == 1
+
+
 def test_armed_and_never_opened_is_said():
     """B05: steps that never came are an error message with the steps and phases that were seen."""
     with capture(steps=[9]) as run:
