@@ -199,7 +199,7 @@ class Controller:
             replica=replicas[index] if replicas is not None else told.replica,
             world_size=world_size or told.world_size or (count if self._attached[group] == 0 else None),
         )
-        member = Member(target, self.plan.assign(target), handle, fanout.invoker(handle), promised=promise)
+        member = fanout.member_of(target, self.plan.assign(target), handle, promise)
         self.members[key] = member
         return member
 
@@ -297,7 +297,7 @@ class Controller:
             if self.session is not None:
                 self.session.begin_step(number)
             strangers = []
-            for answer in fanout.ask(self._selected(), "begin_step", number, timeout=self.config.control_timeout):
+            for answer in fanout.begin(self._selected(), number, timeout=self.config.control_timeout):
                 if not answer.ok:
                     self._said(answer, "was not told that a step begins")
                 elif answer.value is False:
@@ -313,7 +313,7 @@ class Controller:
                 return
             rows: dict[str, dict[str, Any]] = {}
             try:
-                for answer in fanout.ask(self._selected(), "end_step", number, timeout=self.config.control_timeout):
+                for answer in fanout.end(self._selected(), number, timeout=self.config.control_timeout):
                     if not answer.ok:
                         self._said(answer, "was not told that the step ended")
                     elif answer.value is not None:
@@ -336,7 +336,7 @@ class Controller:
                 f"{member.label} has no session any more (was it restarted?); it gets a new one at step {number}"
             )
         self._configure(members)
-        for answer in fanout.ask(members, "begin_step", number, timeout=self.config.control_timeout):
+        for answer in fanout.begin(members, number, timeout=self.config.control_timeout):
             if not answer.ok:
                 self._said(answer, "was not told that a step begins")
 

@@ -24,9 +24,11 @@ class Member:
 
     Attributes:
         invoke: ``invoke(command, *args)`` sends a command and returns the reference of its answer.
+        next, done: begin the following step, end the running one; ``None`` where the class lacks the mixin.
         state: ``ready`` | ``dead`` | ``silent`` (an earlier call has not been answered yet).
         facts: what the worker answered when it was configured: key, host, pid, node_id, selected.
         promised: the launch that ``options()`` made for it, if any.
+        announced: the step that the worker is known to have heard of last.
         since: the step before which the worker's timings were last read as a whole; ``None`` = unknown.
     """
 
@@ -34,11 +36,14 @@ class Member:
     assignment: Assignment
     actor: Any
     invoke: Callable[..., Any]
+    next: Callable[[], Any] | None = None
+    done: Callable[[], Any] | None = None
     state: str = READY
     facts: dict[str, Any] = field(default_factory=dict)
     promised: Any = None
     pending: Any = None
     since: int | None = None
+    announced: int | None = None
     clock: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] | None = None
 
@@ -61,17 +66,45 @@ class Answer:
     error: str = ""
 
 
-def invoker(actor: Any) -> Callable[..., Any]:
-    """How commands reach ``actor``: the mixin's method, else Ray's ``__ray_call__``, which works on any class."""
-    if hasattr(actor, "accelprof_call"):
-        send: Callable[..., Any] = actor.accelprof_call.remote
-        return send
+def member_of(target: Target, assignment: Assignment, actor: Any, promised: Any = None) -> Member:
+    """How commands reach ``actor``: the mixin's methods, else Ray's ``__ray_call__``, which works on any class."""
+    if all(hasattr(actor, name) for name in ("accelprof_call", "accelprof_next", "accelprof_done")):
+        call, following, done = actor.accelprof_call.remote, actor.accelprof_next.remote, actor.accelprof_done.remote
+        return Member(target, assignment, actor, call, following, done, promised=promised)
     ray_call = actor.__ray_call__.remote
 
     def send_plain(command: str, *args: Any) -> Any:
         return ray_call(remote.call, command, *args)
 
-    return send_plain
+    return Member(target, assignment, actor, send_plain, promised=promised)
+
+
+def begin(members: Iterable[Member], number: int, *, timeout: float) -> list[Answer]:
+    """Announce a step; the value is ``False`` where there is no session.
+
+    Arguments cost Ray a quarter of a call, so a worker that has heard of the step before is only told "the next one".
+    """
+
+    def send(member: Member) -> Any:
+        if member.next is not None and member.announced is not None and number == member.announced + 1:
+            return member.next()
+        return member.invoke("begin_step", number)
+
+    answers = _ask([(member, send) for member in members], timeout)
+    for answer in answers:
+        answer.member.announced = number if answer.ok and answer.value is True else None
+    return answers
+
+
+def end(members: Iterable[Member], number: int, *, timeout: float) -> list[Answer]:
+    """The step ended; the value is the step's timings, ``None`` where there is no session."""
+
+    def send(member: Member) -> Any:
+        if member.done is not None and member.announced == number:
+            return member.done()
+        return member.invoke("end_step", number)
+
+    return _ask([(member, send) for member in members], timeout)
 
 
 def identity(actor: Any) -> Any:
@@ -86,17 +119,25 @@ def ask(members: Iterable[Member], command: str, *args: Any, timeout: float) -> 
 
 def ask_each(calls: Sequence[tuple[Member, tuple[Any, ...]]], command: str, *, timeout: float) -> list[Answer]:
     """As :func:`ask`, with arguments per member."""
+
+    def sender(args: tuple[Any, ...]) -> Callable[[Member], Any]:
+        return lambda member: member.invoke(command, *args)
+
+    return _ask([(member, sender(args)) for member, args in calls], timeout)
+
+
+def _ask(calls: Sequence[tuple[Member, Callable[[Member], Any]]], timeout: float) -> list[Answer]:
     answers: list[Answer] = []
     members: list[Member] = []
     refs: list[Any] = []
     if not ray.is_initialized():  # any call would start a new cluster
         return [Answer(member, False, error="Ray was shut down") for member, _ in calls]
-    for member, args in calls:
+    for member, send in calls:
         if member.state != READY and not _again(member):
             answers.append(Answer(member, False, error=_why_not(member)))
             continue
         try:
-            refs.append(member.invoke(command, *args))
+            refs.append(send(member))
         except Exception as error:  # noqa: BLE001 - Ray may be gone, or the handle dead; said with the worker's name
             answers.append(Answer(member, False, error=_one_line(error)))
         else:

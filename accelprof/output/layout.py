@@ -5,6 +5,7 @@ Nothing is overwritten: a run gets a directory of its own, and names carry host 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -21,6 +22,7 @@ MAX_NAME = 180  # bytes; suffixes of tools must fit below the 255 of common file
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+=@-]+")
 
 
+@functools.lru_cache(1024)
 def safe(label: str, limit: int = 60) -> str:
     """``label`` as a part of a file name: separators and other characters become ``_``; long or emptied ones get a hash."""
     cleaned = _UNSAFE.sub("_", label).strip("._-")

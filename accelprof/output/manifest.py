@@ -153,6 +153,8 @@ def verify(path: str, artifact: Mapping[str, Any]) -> dict[str, Any]:
 
 def relative(path: str, run_dir: str) -> str:
     """``path`` relative to the run directory when it lies inside, absolute otherwise."""
+    if path.startswith(run_dir + os.sep) and os.pardir not in path:
+        return path[len(run_dir) + 1 :]
     inside = os.path.relpath(path, run_dir) if os.path.isabs(path) else path
     return path if inside.startswith("..") else inside
 

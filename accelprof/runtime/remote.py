@@ -18,6 +18,7 @@ from accelprof.targets import TARGET_ENV, WRAPPED_ENV
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _taken: dict[str, tuple[int, int]] = {}
+_announced: int | None = None
 
 
 def serve(command: str, *args: Any, **kwargs: Any) -> Any:
@@ -37,7 +38,9 @@ def call(actor: Any, command: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def _configure(config: dict[str, Any], run_dir: str | None, identity: dict[str, Any]) -> dict[str, Any]:
+    global _announced
     session = configure(Config.model_validate(config), run_dir=run_dir, **identity)
+    _announced = None
     _take_timings()
     return {
         "key": session.key,
@@ -56,18 +59,26 @@ def _configure(config: dict[str, Any], run_dir: str | None, identity: dict[str, 
 
 def _begin_step(number: int) -> bool:
     """``False``: this process has no session (an actor that was restarted, say)."""
+    global _announced
     session = current_session()
+    _announced = number
     if session is None:
         return False
     session.begin_step(number, control=True)
     return True
 
 
-def _end_step(number: int) -> dict[str, Any] | None:
-    """Ends the step; the step's timings: ``{tag: {"seconds", "count"}}``. ``None``: this process has no session."""
+def _next_step() -> bool:
+    """The step after the one announced last; ``False`` also where none was."""
+    return _announced is not None and _begin_step(_announced + 1)
+
+
+def _end_step(number: int | None = None) -> dict[str, Any] | None:
+    """Ends the step (the running one); the step's timings: ``{tag: {"seconds", "count"}}``. ``None``: there is no session."""
     session = current_session()
     if session is None:
         return None
+    number = _announced if number is None else number
     session.end_step(number)
     return {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
 
@@ -140,6 +151,7 @@ def _close_window() -> None:
 COMMANDS: dict[str, Callable[..., Any]] = {
     "configure": _configure,
     "begin_step": _begin_step,
+    "next_step": _next_step,
     "end_step": _end_step,
     "step_metrics": _step_metrics,
     "take_timings": _take_timings,
