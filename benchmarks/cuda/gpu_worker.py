@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,22 @@ class Actor(Worker):
         self.work.wait()
 
 
+class Ticker(threading.Thread):
+    """Another Python thread of the worker; remembers its longest pause, in seconds."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.longest = 0.0
+        self.running = True
+
+    def run(self) -> None:
+        last = time.perf_counter()
+        while self.running:
+            time.sleep(0.001)
+            now = time.perf_counter()
+            self.longest, last = max(self.longest, now - last), now
+
+
 def main() -> None:
     config, run_dir, options = json.loads(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -115,6 +132,11 @@ def main() -> None:
     work = CupyWork() if options.get("without_torch") else TorchWork()
     actor = Actor(work)
     step_seconds = {}
+    for step in (-2, -1):  # CUDA's own start is not what the ticker is about
+        actor.update(-step)
+    actor.pop_execution_times()
+    ticker = Ticker()
+    ticker.start()
     for step in range(options.get("steps", 8)):
         began = time.perf_counter()
         with session.step(step):
@@ -123,6 +145,7 @@ def main() -> None:
             if options.get("child_at") == step:
                 subprocess.run([sys.executable, "-c", CHILD], check=True, timeout=120)
         step_seconds[step] = time.perf_counter() - began
+    ticker.running = False
     stats = actor.timing_stats()
     summary = session.close()
     names = (
@@ -137,6 +160,7 @@ def main() -> None:
         "step_seconds": step_seconds,
         "injected": injected,
         "stats": stats,
+        "longest_pause_s": round(ticker.longest, 4),
         "torch_imported": "torch" in sys.modules,
         "backend": session.backend.name,
     }

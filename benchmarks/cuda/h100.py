@@ -191,6 +191,12 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
 
     def step_by_step(place: Path) -> None:
         run = run_worker(place, {"steps": [2, 4, 6]}, nsys)()
+        result.numbers["longest pause of another Python thread, s"] = run.left.get("longest_pause_s")
+        result.check(
+            "other Python threads go on while windows open and close",
+            run.left.get("longest_pause_s", 9) < 0.5,
+            run.left.get("longest_pause_s"),
+        )
         result.numbers["environment under nsys"] = run.left.get("injected")
         result.numbers["phase stats"] = run.left.get("stats")
         result.numbers["step seconds"] = run.left.get("step_seconds")
@@ -206,6 +212,9 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
 
     def range_gate(place: Path) -> None:
         run = run_worker(place, {"steps": [2, 4]}, nsys, has_devices=None, child_at=2)()
+        result.numbers["longest pause of another Python thread, NVTX range as gate, s"] = run.left.get(
+            "longest_pause_s"
+        )
         traces = expect_windows(result, "range gate, child process in the window", run, [[2], [4]])
         found = [named(trace.spans, "tan_kernel") for trace in traces]
         result.check("range gate: the child's kernels are not in the report", not any(found), found)

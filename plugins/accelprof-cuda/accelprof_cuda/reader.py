@@ -160,11 +160,10 @@ class _Reading:
         self._kernels()
         self._copies()
         self._graphs()
-        for table in SHOWN:
-            if table not in self.tables:
-                self.trace.problems.append(
-                    f"table {table} is not in the file: nsys did not trace it, or saw none of it"
-                )
+        missing = [table for table in SHOWN if table not in self.tables]
+        if missing:
+            names, them = ", ".join(missing), "them" if len(missing) > 1 else "it"
+            self.trace.problems.append(f"not in the file, because nsys did not trace {them} or saw nothing: {names}")
         for what, count in self.bad.items():
             self.trace.problems.append(f"{count} {what} left out")
 

@@ -31,9 +31,19 @@ def torch_cuda() -> Any | None:
     return torch.cuda
 
 
+def loaded_cudart() -> ctypes.CDLL | None:
+    """The runtime library that this process uses already; another copy would be another gate."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            paths = sorted({line.split(maxsplit=5)[-1].strip() for line in file if "libcudart" in line})
+    except OSError:
+        return None
+    return ctypes.CDLL(paths[0]) if paths else None
+
+
 @functools.cache
 def cudart() -> ctypes.CDLL:
-    """The CUDA runtime library.
+    """The CUDA runtime library, loaded now.
 
     Raises:
         CaptureError: it is not on this machine.
@@ -45,17 +55,11 @@ def cudart() -> ctypes.CDLL:
             continue
     raise CaptureError(
         f"the CUDA runtime library is not here (looked for {', '.join(CUDART_NAMES)} and below "
-        f"{', '.join(pattern for pattern in CUDART_GLOBS)}); import torch before the window, or install nvidia-cuda-runtime"
+        f"{', '.join(CUDART_GLOBS)}); import torch before the window, or install nvidia-cuda-runtime"
     )
 
 
 def _cudart_candidates() -> Iterator[str]:
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            loaded = {line.split(maxsplit=5)[-1].strip() for line in file if "libcudart" in line}
-    except OSError:
-        loaded = set()
-    yield from sorted(loaded)  # the one the process uses already, or the gate would belong to another copy
     yield from CUDART_NAMES
     for site in sys.path:
         for pattern in CUDART_GLOBS:
@@ -63,14 +67,19 @@ def _cudart_candidates() -> Iterator[str]:
 
 
 def profiler_call(name: str) -> None:
-    """``cudaProfilerStart`` or ``cudaProfilerStop``; torch's own runtime where torch is in use.
+    """``cudaProfilerStart`` or ``cudaProfilerStop`` of the runtime library in use, of torch's binding, or loaded for it.
+
+    Through ctypes where possible: nsys writes its report inside the call, and ctypes lets other Python threads go on.
 
     Raises:
         CaptureError: the call failed, or there is no CUDA here.
     """
     cuda = torch_cuda()
     try:
-        code = getattr(cuda.cudart() if cuda is not None else cudart(), name)()
+        library = loaded_cudart()
+        if library is None and cuda is not None:
+            library = cuda.cudart()
+        code = getattr(cudart() if library is None else library, name)()
     except (RuntimeError, AttributeError, AssertionError) as error:
         raise CaptureError(f"{name} cannot be called: {error}") from error
     if int(code) != 0:

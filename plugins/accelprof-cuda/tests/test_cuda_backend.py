@@ -122,6 +122,7 @@ def test_colors(color: str, argb: int | None) -> None:
 def test_capture_without_cuda_is_a_capture_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate of a machine without CUDA does not open, and says what was looked for; closing it stays harmless."""
     monkeypatch.setattr(vendor, "torch_cuda", lambda: None)
+    monkeypatch.setattr(vendor, "loaded_cudart", lambda: None)
     monkeypatch.setattr(vendor, "_cudart_candidates", lambda: iter(["/nonexistent/libcudart.so"]))
     vendor.cudart.cache_clear()
     backend = CudaBackend()
@@ -145,7 +146,7 @@ def test_a_failed_profiler_call_is_a_capture_error(monkeypatch: pytest.MonkeyPat
             return 0
 
     monkeypatch.setattr(vendor, "torch_cuda", lambda: None)
-    monkeypatch.setattr(vendor, "cudart", Runtime)
+    monkeypatch.setattr(vendor, "loaded_cudart", Runtime)
     backend = CudaBackend()
     with pytest.raises(CaptureError, match="error 35"):
         backend.capture_start()
