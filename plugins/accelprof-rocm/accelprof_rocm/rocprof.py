@@ -197,6 +197,11 @@ class RocprofTool(Tool):
         name = Layout(directory).target_name(target)
         return f"{name}-{safe(target.node)}" if target.node else name
 
+    @staticmethod
+    def any_file_name(target: Target, directory: str) -> str:
+        """A glob for every name made of :meth:`file_name` on any node: a worker's is known only once it runs."""
+        return f"{glob.escape(Layout(directory).target_name(target))}-*"
+
     def checked_directory(self, directory: str) -> str:
         """``directory``, refused when the tool would replace a part of it.
 

@@ -28,7 +28,7 @@ TRUE = frozenset({"1", "true", "on", "yes", "y", "t"})
 #: recorded whenever nothing else is said: a Perfetto trace per process, in a place that does not change with the time
 SETTINGS = {"TRACE": "true", "TIME_OUTPUT": "false", "USE_PID": "true"}
 #: setting -> file that it makes (rocpd's name has not been seen on a real run)
-OUTPUTS = {"TRACE": "*perfetto-trace*.proto", "PROFILE": "*wall_clock*", "USE_ROCPD": "*rocpd*.db"}
+OUTPUTS = {"TRACE": "perfetto-trace*.proto", "PROFILE": "wall_clock*", "USE_ROCPD": "rocpd*.db"}
 #: what an option of the sibling launchers is under ``variant: python``: a setting and its value when none was given
 AS_SETTING = {
     "profile": ("PROFILE", "true"),
@@ -256,14 +256,14 @@ class RocprofSysTool(RocprofTool):
 
     def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
         settings, env = self.settings(assignment, directory), self.row.env
-        prefix = f"{self.file_name(assignment.target, directory)}-*"
+        prefix = self.any_file_name(assignment.target, directory)
         if f"{env}OUTPUT_PREFIX" in self.options.env:
             prefix = "*"
         wanted = []
         for setting, name in OUTPUTS.items():
             if settings.get(env + setting, "").strip().lower() in TRUE:
                 file = self.options.env.get(f"{env}PERFETTO_FILE") if setting == "TRACE" else None
-                name = f"*{os.path.splitext(os.path.basename(file))[0]}*" if file else name
+                name = f"{os.path.splitext(os.path.basename(file))[0]}*" if file else name
                 wanted.append(Expectation(pattern(settings[f"{env}OUTPUT_PATH"], prefix + name), None, "process_exit"))
         return wanted
 

@@ -191,7 +191,7 @@ class Rocprofv3Tool(RocprofTool):
 
     def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
         where, _ = self.place(assignment, directory)
-        stem = "*" if self._given(FILE) else f"{self.file_name(assignment.target, directory)}-*"
+        stem = "*" if self._given(FILE) else self.any_file_name(assignment.target, directory)
         return [
             Expectation(pattern(where, stem + SUFFIX[name]), None, "process_exit")
             for name in self.formats()

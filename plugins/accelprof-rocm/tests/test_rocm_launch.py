@@ -329,12 +329,15 @@ def test_what_is_expected_follows_the_users_settings(assignment: Make) -> None:
         }
     )
     assert [expected.pattern for expected in tool.expects(row, "/run")] == [
-        "/data/[[]x]/ActorGroup-r0-*" + "*mine*",
-        "/data/[[]x]/ActorGroup-r0-*" + "*wall_clock*",
+        "/data/[[]x]/ActorGroup-r0-*mine*",
+        "/data/[[]x]/ActorGroup-r0-*wall_clock*",
     ]
     v3 = Rocprofv3Tool({"rocm": "7.0", "format": ["csv", "json"], "args": {"d": "sub"}})
     assert [expected.pattern for expected in v3.expects(row, "/run")] == [
         "/run/sub/ActorGroup-r0-*_*.csv",
         "/run/sub/ActorGroup-r0-*_results.json",
     ]
+    moved = assignment("rocprof_sys", node="node7")  # where a worker runs is known only after its start
+    assert tool.expects(moved, "/run") == tool.expects(row, "/run")
+    assert tool.launch(moved, "/run").env["ROCPROFSYS_OUTPUT_PREFIX"] == "ActorGroup-r0-node7-%pid%-"
     assert {expected.when for expected in v3.expects(row, "/run")} == {"process_exit"}
