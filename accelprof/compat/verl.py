@@ -41,7 +41,7 @@ from accelprof.config.dialects.reading import Source
 from accelprof.config.dialects.verl_keys import HYBRID, HYBRID_GROUP, NOT_PROFILERS, TOOLS
 from accelprof.config.dialects.verl_tools import tool_options, update_schedule
 from accelprof.errors import ConfigError, Problem, nearest
-from accelprof.runtime.configure import current_session
+from accelprof.runtime.configure import RUN_ENV, current_session
 from accelprof.runtime.gate import gate
 from accelprof.runtime.timer import timer
 
@@ -101,6 +101,9 @@ def prepare(self: Any, rank: int, config: Any, tool_config: Any, save_file_prefi
 def start(self: Any, **kwargs: Any) -> None:
     """Begin to profile the step ``profile_step`` (or ``global_step``; counted from 0 without). Idempotent."""
     if not (self._enable and self._this_rank):
+        return
+    if self._tool is None and current_session() is None and not os.environ.get(RUN_ENV):
+        self._this_step = True  # no tool: verl records nothing, and nobody asked us for anything
         return
     step = kwargs.get("profile_step", kwargs.get("global_step"))
     self._this_step = process.start(id(self), step, lambda: session_settings(self))

@@ -262,6 +262,16 @@ def test_tools_that_are_missing_do_not_stop_the_worker(verl, tmp_path):
     assert npu.profiler.check_this_rank()
 
 
+def test_no_tool_is_nothing(verl, tmp_path):
+    """Without a tool verl records nothing, and so do we."""
+    config = ProfilerConfig(tool=None, enable=True, all_ranks=True, save_path=str(tmp_path), tool_config={})
+    worker = worker_class()(DistProfiler(rank=0, config=config, save_file_prefix="actor"))
+    worker.start_profile(profile_step=1)
+    assert worker.update([]) == 7
+    worker.stop_profile()
+    assert os.listdir(tmp_path) == []
+
+
 def test_debugger_is_left_to_verl(verl, tmp_path):
     """The precision debugger keeps verl's own implementation."""
     config, tool = settings(tmp_path, PrecisionDebuggerToolConfig())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ class SmallWorker(ActorRolloutRefWorker):
 
 @pytest.fixture
 def cluster(tmp_path):
+    handler = signal.getsignal(signal.SIGTERM)
     env = {"ACCELPROF_INSTALL": "verl", "PYTHONPATH": str(Path(__file__).parent)}
     ray.init(
         address="local",
@@ -49,6 +51,7 @@ def cluster(tmp_path):
     )
     yield
     ray.shutdown()
+    signal.signal(signal.SIGTERM, handler)
 
 
 def test_worker_group(cluster, tmp_path):
@@ -59,6 +62,7 @@ def test_worker_group(cluster, tmp_path):
     OmegaConf.update(config, "global_profiler.save_path", str(tmp_path))
     OmegaConf.update(config, "actor_rollout_ref.actor.profiler.enable", True)
     OmegaConf.update(config, "actor_rollout_ref.actor.profiler.all_ranks", True)
+    OmegaConf.resolve(config)  # as verl's own main does
     group = RayWorkerGroup(
         resource_pool=RayResourcePool(process_on_nodes=[2], use_gpu=False, max_colocate_count=1),
         ray_cls_with_init=RayClassWithInitArgs(
