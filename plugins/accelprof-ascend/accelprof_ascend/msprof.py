@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import glob
-import importlib.util
 import mmap
 import os
 import re
@@ -202,10 +201,10 @@ def wheel_passes_ranges() -> bool | None:
 
     The wheels that do hold the variable's name in their library; there is nothing to ask.
     """
-    spec = importlib.util.find_spec("torch_npu")
-    if spec is None or not spec.submodule_search_locations:
+    found = vendor.places()
+    if not found:
         return None
-    for place in spec.submodule_search_locations:
+    for place in found:
         for library in glob.glob(os.path.join(glob.escape(place), "lib", "libtorch_npu.so")):
             with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 if content.find(CONFIG_ENV.encode()) >= 0:

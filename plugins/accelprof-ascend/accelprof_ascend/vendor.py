@@ -36,9 +36,18 @@ INTERFERING: Mapping[str, str] = {
 }
 
 
+def places() -> list[str]:
+    """Directories of the installed package ``torch_npu``, which is not imported for that; empty without one."""
+    try:
+        spec = importlib.util.find_spec("torch_npu")
+    except ValueError:  # a module of that name without a spec
+        return []
+    return list((spec and spec.submodule_search_locations) or ())
+
+
 def installed() -> str:
     """Version of the installed torch_npu; empty without one."""
-    if importlib.util.find_spec("torch_npu") is None:
+    if not places() and loaded() is None:
         return ""
     try:
         return distribution_version("torch-npu")
@@ -75,11 +84,7 @@ def reason_not_loadable() -> str | None:
 def _dlopen(library: str) -> str | None:
     """The loader's message when ``library`` is on none of the paths that torch_npu's own libraries look at."""
     message = ""
-    spec = importlib.util.find_spec("torch_npu")
-    beside = [
-        f"{os.path.dirname(place)}/torch_npu.libs/{library}"
-        for place in (spec and spec.submodule_search_locations) or ()
-    ]
+    beside = [os.path.join(os.path.dirname(place), "torch_npu.libs", library) for place in places()]
     for path in (library, *beside):
         try:
             ctypes.CDLL(path)
@@ -160,8 +165,7 @@ def config_parameters() -> frozenset[str] | None:
 
 @functools.cache
 def _parameters_in_source() -> frozenset[str] | None:
-    spec = importlib.util.find_spec("torch_npu")
-    for place in (spec and spec.submodule_search_locations) or ():
+    for place in places():
         path = os.path.join(place, "profiler", "experimental_config.py")
         try:
             with open(path, encoding="utf-8") as file:

@@ -121,7 +121,11 @@ def cann(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def npu(cann: dict[str, str], tmp_path: Path) -> Callable[..., Ran]:
-    """``npu(code, argv=…, msprof=True, **env)`` runs a scenario in a process of its own."""
+    """``npu(code, **env)`` runs a scenario in a process of its own.
+
+    ``argv`` runs that in place of the code, ``wrap`` gets the interpreter and answers what stands in its place, ``msprof``
+    puts the stand-in on PATH, ``env`` with the value ``unset`` takes a variable away.
+    """
     return runner(cann, tmp_path)
 
 
@@ -134,7 +138,15 @@ def run_npu(cann: dict[str, str]) -> Callable[[Path], Callable[..., Ran]]:
 def runner(cann: dict[str, str], place: Path) -> Callable[..., Ran]:
     """See :func:`npu`; for fixtures of a module too."""
 
-    def run(code: str, *, argv: list[str] | None = None, msprof: bool = False, prelude: bool = True, **env: str) -> Ran:
+    def run(
+        code: str,
+        *,
+        argv: list[str] | None = None,
+        wrap: Callable[[str], list[str]] | None = None,
+        msprof: bool = False,
+        prelude: bool = True,
+        **env: str,
+    ) -> Ran:
         log, out = place / "cann.log", place / "out"
         log.write_text("")
         out.mkdir(exist_ok=True)
@@ -146,7 +158,7 @@ def runner(cann: dict[str, str], place: Path) -> Callable[..., Ran]:
         environment = {name: value for name, value in environment.items() if value != "unset"}
         text = (PRELUDE if prelude else "") + textwrap.dedent(code)
         done = subprocess.run(
-            [str(PYTHON), *(argv or ["-c", text])],
+            [*(wrap(str(PYTHON)) if wrap else [str(PYTHON)]), *(argv or ["-c", text])],
             env=environment,
             cwd=place,
             capture_output=True,

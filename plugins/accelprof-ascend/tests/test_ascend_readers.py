@@ -38,13 +38,12 @@ def test_trace_view_of_msprof_analyze(shared: Path) -> None:
 
 
 def test_kernels_belong_to_the_thread_of_torch_that_launched_them(shared: Path) -> None:
-    """Every kernel has its launch in the file, on the thread on which phases run and not on the task queue's."""
+    """Every kernel has its launch in the file, in the process of torch and not on the task queue of CANN."""
     trace = read_any(shared / "samples" / "ascend" / "trace_view.json")
     assert attribute(trace).unlaunched == 0
     launches = {span.args["correlation"]: span for span in trace.of_kind(Kind.RUNTIME) if "correlation" in span.args}
     kernels = list(trace.of_kind(Kind.KERNEL))
     assert {launches[span.args["correlation"]].pid for span in kernels} == {437675}
-    assert all(launches[span.args["correlation"]].start_ns <= span.start_ns for span in kernels)
 
 
 def test_kernel_details_with_a_tab_in_the_times(shared: Path) -> None:

@@ -1,0 +1,137 @@
+"""``accelprof analyse``, ``doctor`` and tool ``msprof`` with the real torch_npu over the stub of CANN."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.npu
+
+CLI = ["-m", "accelprof"]
+
+
+def test_analyse_skips_what_is_done_and_names_what_failed(npu: Callable[..., Any]) -> None:
+    """Two directories become readable; a second call does nothing; one never stopped is named and makes the status 1."""
+    made = npu("""
+        session = configure(steps=[1, 2])
+        for step in (1, 2):
+            with session.step(step):
+                Actor().update()
+        session.close()
+    """)
+    assert len(made.directories) == 2
+    ran = npu("", argv=[*CLI, "analyse", str(made.place), "--processes", "2", "--export", "both"], msprof=True)
+    assert (ran.status, ran.out.splitlines()[-1]) == (0, "2 directories: 2 analysed, 0 were done already, 0 failed"), (
+        ran.err
+    )
+    for path in made.directories:
+        output = path / "ASCEND_PROFILER_OUTPUT"
+        assert json.loads((output / "trace_view.json").read_text())
+        assert (output / "ascend_pytorch_profiler_0.db").stat().st_size
+    read = npu("""
+        from accelprof.analysis.reading import read_any
+        from accelprof.spans import Kind
+        for path in sorted(glob.glob(OUT + "/**/*_ascend_pt", recursive=True)):
+            for file in ("trace_view.json", "ascend_pytorch_profiler_0.db", "operator_details.csv"):
+                trace = read_any(os.path.join(path, "ASCEND_PROFILER_OUTPUT", file))
+                print("READ", file, trace.clock.value, [span.name for span in trace.of_kind(Kind.STEP)], len(trace.spans) > 0)
+            print("DIRECTORY", read_any(path).origin.rank)
+    """)
+    lines = [line for line in read.out.splitlines() if line.startswith(("READ", "DIRECTORY"))]
+    assert lines[0] == "READ trace_view.json epoch ['ProfilerStep#1'] True", read.err
+    assert lines[1].startswith("READ ascend_pytorch_profiler_0.db epoch ['ProfilerStep#1'")
+    assert lines[1].endswith("True")
+    assert lines[3] == "DIRECTORY 0"
+    broken = made.place / "worker_1_20260101000000000_ascend_pt"
+    broken.mkdir()
+    again = npu("", argv=[*CLI, "analyse", str(made.place)], msprof=True)
+    assert again.status == 1
+    assert "3 directories: 0 analysed, 2 were done already, 1 failed" in again.out
+    assert f"failed: {broken}: profiler_info.json is missing" in again.out
+
+
+def test_analyse_without_msprof_is_a_failure_and_is_tried_again(npu: Callable[..., Any]) -> None:
+    """A trace of the host side alone does not count as done."""
+    made = npu("""
+        session = configure(steps=[1])
+        with session.step(1):
+            Actor().update()
+        session.close()
+    """)
+    first = npu("", argv=[*CLI, "analyse", str(made.place)])
+    assert first.status == 1
+    assert "'msprof' command not found" in first.out
+    second = npu("", argv=[*CLI, "analyse", str(made.place)], msprof=True)
+    assert (second.status, "1 analysed" in second.out) == (0, True), second.out + second.err
+
+
+def test_doctor_tells_what_is_here(npu: Callable[..., Any]) -> None:
+    """Rows of torch_npu, its options, mstx, CANN's home and msprof; a variable that silences the profiler fails."""
+    ran = npu(
+        """
+        from accelprof_ascend.doctor import checks
+        for row in checks(OUT):
+            print(row.name, row.status, row.detail, sep="|")
+        """,
+        msprof=True,
+        PROFILING_MODE="dynamic",
+    )
+    rows = {line.split("|")[0]: line.split("|")[1:] for line in ran.out.splitlines() if "|" in line}
+    assert rows["torch_npu"] == ["ok", "1 NPU device(s), torch_npu 2.13.0"], ran.err
+    assert rows["profiler options"][0] == "ok"
+    assert rows["mstx"] == ["ok", "ranges are there; they reach msprof too"]
+    assert rows["msprof"][0] == "ok"
+    assert rows["ASCEND_HOME_PATH"][0] == "ok"
+    assert rows["environment"][0] == "fail"
+    assert ran.named("aclInit") == []
+
+
+def test_msprof_wraps_the_process_and_gets_the_ranges(npu: Callable[..., Any], tmp_path: Path) -> None:
+    """The rendered command runs the worker under msprof; this wheel sends it the ranges of the window, and nothing is profiled inside."""
+    from accelprof_ascend.msprof import MsprofTool
+
+    from accelprof.launch.command import assemble
+    from accelprof.targets import Assignment, Target
+
+    place = tmp_path / "a dir"
+    tool = MsprofTool({"mstx_domain_exclude": ["communication"], "options": {"task-time": "l1", "ascendcl": False}})
+    launch = tool.launch(Assignment(Target("ActorGroup", rank=0), True, "msprof", mode="process"), str(place))
+    ran = npu(
+        """
+        session = configure(tool="msprof", steps=[1])
+        with session.step(1):
+            Actor().update()
+        show(session.close())
+        """,
+        wrap=lambda python: assemble(launch, [python]),
+        msprof=True,
+    )
+    assert (ran.status, ran.shown()["problems"]) == (0, []), ran.err
+    options = {word for call in ran.named("msprof") for word in call.split(" -c ")[0].split() if word.startswith("--")}
+    assert {
+        "--type=text",
+        "--msproftx=on",
+        "--mstx-domain-exclude=communication",
+        "--task-time=l1",
+        "--ascendcl=off",
+    } <= options
+    assert [call for call in ran.named("mstxRangeStartA") if "actor/update" in call]
+    assert ran.named("aclprofStart") == []
+    found = [path for path in place.glob("ActorGroup-r0-msprof/PROF_*") if tool.can_read(str(path))]
+    assert len(found) == 1
+    assert [row.path for row in tool.match([str(found[0])], [])] == [str(found[0])]
+
+
+def test_msprof_outside_of_msprof_is_refused_with_the_reason(npu: Callable[..., Any]) -> None:
+    """A worker that was not started under it has no window of it, and says so once."""
+    ran = npu("""
+        session = configure(tool="msprof", steps=[1])
+        with session.step(1):
+            Actor().update()
+        show(session.close())
+    """)
+    assert sum("not started under msprof" in problem for problem in ran.shown()["problems"]) == 1
