@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -341,3 +342,24 @@ def test_what_is_expected_follows_the_users_settings(assignment: Make) -> None:
     assert tool.expects(moved, "/run") == tool.expects(row, "/run")
     assert tool.launch(moved, "/run").env["ROCPROFSYS_OUTPUT_PREFIX"] == "ActorGroup-r0-node7-%pid%-"
     assert {expected.when for expected in v3.expects(row, "/run")} == {"process_exit"}
+
+
+def test_finalising_in_the_process_gives_the_file_at_once(
+    compiled: Callable[..., Path], use: Any, assignment: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Python launcher's library writes when the session closes, not when a further role joins it."""
+    use(compiled("librocprofiler-sdk-roctx.so.1", "-DSDK"))
+    path = tmp_path / f"ActorGroup-r0-{os.getpid()}-perfetto-trace-{os.getpid()}.proto"
+    module = SimpleNamespace(finalize=lambda: path.write_bytes(b"\x0a\x00"))
+    monkeypatch.setitem(sys.modules, "rocprofsys", module)
+    tool, said = RocprofSysTool({"rocm": "7.0", "finalize_in_process": True}), []
+    row = assignment("rocprof_sys")
+    tool.attach(ToolContext(row.target, row, _context(tool, assignment, said).backend, str(tmp_path), said.append))
+    window = WindowInfo("w", 1, (2,), None, "step", str(tmp_path / f"ActorGroup-r0-w0001-h-{os.getpid()}"))
+    assert tool.finalise("closed") == []
+    tool.open(window)
+    tool.close(window)
+    assert tool.finalise("a further role joined") == []
+    [file] = tool.finalise("closed")
+    assert (file.path, file.windows, file.state) == (str(path), ("w",), "complete")
+    assert said == []
