@@ -1,0 +1,94 @@
+"""``accelprof.compat.rlinf`` without rlinf: its names, arguments and results, and where ours are right."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import pytest
+
+from accelprof.compat import rlinf
+from accelprof.compat.rlinf import AcceleratorType, AcceleratorUtil
+from accelprof.errors import ConfigError
+from accelprof.testing import capture
+
+
+class Trainer(rlinf.Worker):
+    @rlinf.Worker.timer("actor/update")
+    def update(self, depth=0):
+        return depth if depth == 3 else self.update(depth + 1)
+
+    @rlinf.Worker.timer()
+    async def generate(self):
+        await asyncio.sleep(0.02)
+
+    @rlinf.Worker.timer("quiet", trace=False)
+    async def quiet(self):
+        return 3
+
+    def block(self):
+        with self.worker_timer():
+            return 4
+
+
+def labels(captured):
+    return [str(call) for call in captured.backend.calls if call[0] in ("push", "start")]
+
+
+def test_timers():
+    """Seconds under the tag or the method's name; recursion counts once; the kind of each method stays."""
+    worker = Trainer()
+    assert (worker.update(), asyncio.run(worker.quiet()), worker.block()) == (3, 3, 4)
+    asyncio.run(worker.generate())
+    assert inspect.iscoroutinefunction(Trainer.quiet)
+    times = worker.pop_execution_times()
+    assert set(times) == {"actor/update", "quiet", "block", "generate"}
+    assert times["generate"] == pytest.approx(0.02, abs=0.05)
+    assert worker.pop_execution_times() == {}
+    for kind in (ValueError, KeyError):
+        with pytest.raises(kind, match="generate"):
+            worker.pop_execution_time("generate")
+
+
+def test_ranges_and_windows():
+    """A step that the plan names is a window with ranges; ``trace=False`` leaves none; start and stop are idempotent."""
+    worker = Trainer()
+    with capture(steps=[4], ranks="all", timeline=False) as captured:
+        for step in (3, 4):
+            worker.start_profile(step)
+            worker.start_profile(step)
+            assert AcceleratorUtil.is_profiling_active(AcceleratorType.NV_GPU) == (step == 4)
+            worker.update()
+            asyncio.run(worker.quiet())
+            with AcceleratorUtil.profiling_range(AcceleratorType.NPU, "mine", color="green", domain="d"):
+                pass
+            worker.stop_profile()
+            worker.stop_profile()
+        assert [row["steps"] for row in captured.session.windows] == [[4]]
+        text = labels(captured)
+    assert len([label for label in text if "actor/update" in label]) == 1
+    assert any("mine" in label for label in text)
+    assert not any("quiet" in label for label in text)
+
+
+def test_profile_config():
+    """Group names are compared without case, ``all`` names all; absent steps are every step and empty ones none."""
+    config = rlinf.ProfileConfig("nsight", worker_groups=["ActorGroup"], steps=[3, 1])
+    assert config.profiles_worker_group("actorgroup")
+    assert not config.profiles_worker_group("Actor")
+    assert (config.should_profile_step(1), config.should_profile_step(2)) == (True, False)
+    assert rlinf.ProfileConfig(worker_groups="all").profiles_worker_group("anything")
+    assert not rlinf.ProfileConfig().profiles_worker_group("ActorGroup")
+    assert rlinf.ProfileConfig(steps=None).should_profile_step(7)
+    assert not rlinf.ProfileConfig(steps=[]).should_profile_step(7)
+    assert not rlinf.ProfileConfig(enabled=False).should_profile_step(7)
+    assert rlinf.ProfileConfig().check()
+
+
+@pytest.mark.parametrize(
+    "bad", [{"steps": "3"}, {"steps": [-1]}, {"steps": [True]}, {"worker_groups": 3}, {"backend": "x"}]
+)
+def test_bad_values(bad):
+    """What RLinf asserts is refused with the key and its value."""
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        rlinf.ProfileConfig(**bad).check()
