@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from accelprof.registry import get_registry
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,6 +27,16 @@ def run(code: str, directory: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/configuration.md"])
+def test_configurations_are_accepted(page: str) -> None:
+    """Every YAML block of the two pages is a configuration that loads and makes a plan."""
+    found = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert found
+    for text in found:
+        registry = get_registry()
+        registry.plan(registry.load(yaml.safe_load(text)).config)
 
 
 def test_the_readme_example_runs(tmp_path: Path) -> None:
