@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from accelprof.backend import NO_RANGE, Backend, BoundRange, DeviceTimer, Probe, RangeSpec
 from accelprof_ascend import vendor
+from accelprof_ascend.events import NpuEventTimer
 
 log = logging.getLogger("accelprof")
 #: the domain that mstx itself uses where none is named
@@ -179,30 +180,3 @@ def _message(spec: RangeSpec, domains: bool) -> str:
     """mstx refuses an empty message and one with a NUL; a wheel without domains gets the domain in front."""
     text = spec.label.replace("\0", "\\0") or "range"
     return f"{spec.domain}:{text}" if spec.domain and not domains else text
-
-
-class NpuEventTimer(DeviceTimer):
-    """Two events on the current stream; the host waits for neither."""
-
-    __slots__ = ("_begin", "_end", "_npu")
-
-    def __init__(self, npu: Any) -> None:
-        self._npu = npu
-        self._begin: Any = None
-        self._end: Any = None
-
-    def begin(self) -> None:
-        self._begin = self._npu.Event(enable_timing=True)
-        self._begin.record()
-
-    def finish(self) -> None:
-        self._end = self._npu.Event(enable_timing=True)
-        self._end.record()
-
-    def resolve(self, wait: bool = False) -> int | None:
-        if wait:
-            self._end.synchronize()
-        elif not self._end.query():
-            return None
-        milliseconds: float = self._begin.elapsed_time(self._end)
-        return round(milliseconds * 1e6)

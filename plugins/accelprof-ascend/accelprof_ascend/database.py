@@ -138,21 +138,26 @@ class _Reading:
         for number, row in enumerate(self._rows("PYTORCH_API")):
             name = self._text(row.get("name"))
             kind = Kind.RUNTIME if row.get("type") == QUEUE else kinds.host_kind(name, Kind.OPERATOR)
-            args = {key: self._text(row[key]) for key in ("inputShapes", "inputDtypes") if row.get(key) is not None}
+            args: dict[str, Any] = {
+                key: self._text(row[key]) for key in ("inputShapes", "inputDtypes") if row.get(key) is not None
+            }
             made = connections.get(row.get("connectionId"), [])
             if made and kind is Kind.OPERATOR:  # the row that hands the kernel over; its correlation is its own number
                 kind, args["correlation"] = Kind.RUNTIME, f"torch:{number}"
                 self.launched_by.update(dict.fromkeys(made, args["correlation"]))
             self._add(row, name, kind, category="torch", args=args)
+        seen = {span.name for span in self.trace.of_kind(Kind.STEP)}
         for row in self._rows("STEP_TIME"):
+            if f"ProfilerStep#{row['id']}" in seen:
+                continue  # the same step, once from torch and once summed up
             self._add(row, f"ProfilerStep#{row['id']}", Kind.STEP, category="STEP_TIME")
         for row in self._rows("CANN_API"):
             name = self._text(row.get("name"))
             connection = row.get("connectionId")
-            args = {"connection_id": connection, "type": self._text(row.get("type"))}
+            more: dict[str, Any] = {"connection_id": connection, "type": self._text(row.get("type"))}
             if connection is not None and connection not in self.launched_by:
-                args["correlation"] = f"cann:{connection}"
-            self._add(row, name, kinds.host_kind(name, Kind.RUNTIME), category="CANN", args=args)
+                more["correlation"] = f"cann:{connection}"
+            self._add(row, name, kinds.host_kind(name, Kind.RUNTIME), category="CANN", args=more)
 
     def _correlation(self, row: Row) -> dict[str, Any]:
         connection = row.get("connectionId")
@@ -198,7 +203,9 @@ class _Reading:
                 except ValueError as error:
                     self.bad[f"time {error}"] += 1
                 continue
-            self._add(row, name, kinds.host_kind(name, Kind.RANGE), domain=domain, category="mstx")
+            # newer wheels mark their steps here too, for the device's timeline
+            kind = Kind.DEVICE_ANNOTATION if kinds.STEP.match(name) else Kind.RANGE
+            self._add(row, name, kind, domain=domain, category="mstx")
 
 
 #: columns of StepTraceTime and ClusterStepTraceTime, in µs -> our names

@@ -59,7 +59,12 @@ def device_kind(name: str, task_type: str = "") -> Kind:
 
 
 def host_kind(name: str, kind: Kind) -> Kind:
-    """``kind``, unless the name says that the host waits, or that a step is meant."""
+    """``kind``, unless the name says that the host waits, or that a step is meant.
+
+    Newer wheels mark each step as a range of mstx too; only torch's own row of it is the step.
+    """
     if kind is Kind.RUNTIME and WAITING.match(name):
         return Kind.SYNC
-    return Kind.STEP if STEP.match(name) else kind
+    if STEP.match(name):
+        return Kind.STEP if kind is Kind.OPERATOR else Kind.DEVICE_ANNOTATION
+    return kind

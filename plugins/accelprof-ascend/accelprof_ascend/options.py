@@ -18,7 +18,7 @@ AicMetrics = Literal[
 LEVELS: Mapping[str, str] = {"level_none": "Level_none", "level0": "Level0", "level1": "Level1", "level2": "Level2"}
 #: levels that collect AI-core metrics; with any other torch_npu resets them, with a warning
 WITH_METRICS = frozenset({"level1", "level2"})
-DEFAULT_CONTENTS = ("npu", "cpu")
+DEFAULT_CONTENTS: tuple[Content, ...] = ("npu", "cpu")
 #: contents that are switches of ``profile()`` rather than activities
 SWITCHES: Mapping[str, str] = {
     "memory": "profile_memory",
