@@ -15,6 +15,8 @@ import ray
 from accelprof.cluster import nodes
 from accelprof.cluster.fanout import Member
 from accelprof.errors import AccelprofError
+from accelprof.launch import reports
+from accelprof.launch.reports import needed
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
 from accelprof.registry import Registry
@@ -22,8 +24,6 @@ from accelprof.targets import Expectation, WindowInfo
 
 AT_ONCE = 4
 CHUNK = 16 << 20
-#: seconds for a file that should be there already when the session has closed
-GRACE_S = 3.0
 
 Row = dict[str, Any]
 
@@ -51,7 +51,7 @@ def await_reports(
         if not assignment.selected or assignment.tool is None:
             continue
         for name, options in ((assignment.tool, assignment.options), *assignment.also):
-            windows = _windows(member, name, known, run_dir)
+            windows = reports.windows_of(known, _keys(member, known), name, run_dir)
             if not windows:
                 continue  # said as "armed, 0 windows opened"
             try:
@@ -60,7 +60,7 @@ def await_reports(
                 lacks(f"{member.label}: what {name} leaves is not known: {error}")
                 continue
             for expectation in expected:
-                number, seconds = _needed(expectation, len(windows), member.key in ended, timeout)
+                number, seconds = needed(expectation, len(windows), member.key in ended, timeout)
                 entry = (member, name, expectation, number, seconds, options, windows)
                 by_node.setdefault(member.facts.get("node_id"), []).append(entry)
     if not by_node:
@@ -72,7 +72,7 @@ def await_reports(
         )
         for node, entries in by_node.items()
     }
-    results, errors = nodes.on_each(calls, nodes.wait_and_match, timeout)
+    results, errors = nodes.on_each(calls, reports.wait_and_match, timeout)
     rows: list[Row] = []
     for node, entries in by_node.items():
         for index, entry in enumerate(entries):
@@ -92,36 +92,13 @@ def await_reports(
     return rows
 
 
-def _needed(expectation: Expectation, windows: int, ended: bool, timeout: float) -> tuple[int, float]:
-    """How many files must be there, and how long to wait for them."""
-    number = 1 if expectation.count is None else min(expectation.count, windows)
-    if ended:
-        return number, timeout
-    if expectation.when == "process_exit":
-        return number, 0.0 if timeout == 0 else GRACE_S
-    whole = expectation.count is None or windows >= expectation.count
-    return number, timeout if whole else min(GRACE_S, timeout)
-
-
-def _windows(member: Member, tool: str, known: Mapping[str, Any], run_dir: str) -> list[WindowInfo]:
-    keys = {
-        target["key"]
-        for target in known["targets"]
-        if (target.get("group"), target.get("rank"), target.get("replica"))
-        == (member.target.group, member.target.rank, member.target.replica)
+def _keys(member: Member, known: Mapping[str, Any]) -> set[str]:
+    target = member.target
+    return {
+        row["key"]
+        for row in known["targets"]
+        if (row.get("group"), row.get("rank"), row.get("replica")) == (target.group, target.rank, target.replica)
     }
-    return [
-        WindowInfo(
-            row["id"],
-            row["sequence"],
-            tuple(row.get("steps", ())),
-            row.get("phase"),
-            row.get("kind") or "step",
-            os.path.join(run_dir, row.get("stem", row["id"])),
-        )
-        for row in known["windows"]
-        if row.get("target") in keys and tool in row.get("tools", ())
-    ]
 
 
 def _row(member: Member, file: Mapping[str, Any]) -> Row:

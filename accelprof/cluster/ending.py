@@ -17,6 +17,7 @@ from accelprof.cluster import collect, fanout, names, nodes
 from accelprof.cluster.fanout import DEAD, Member
 from accelprof.cluster.timings import history_row
 from accelprof.output import manifest as manifests
+from accelprof.output.verdict import verdict
 from accelprof.targets import ArtifactFile
 
 if TYPE_CHECKING:
@@ -193,26 +194,9 @@ class Ending:
 
     def _judge(self, manifest: Mapping[str, Any]) -> None:
         """What was asked for and is not there, from the manifest itself."""
-        seen: dict[str, list[str]] = {}
-        for target in manifest["targets"]:
-            key = target["key"]
-            seen[key] = list(target.get("phases_seen", ()))
-            own = [window for window in manifest["windows"] if window.get("target") == key]
-            if target.get("armed") and not own:
-                said = [text for text in manifest["problems"] if text.startswith(f"{key}: armed, 0 windows opened")]
-                self._lacks(said[0] if said else f"{key}: armed, 0 windows opened; wanted: {target.get('wanted')}")
-            for window in own:
-                if window.get("closed") is None:
-                    self._lacks(f"{key}: window {window['id']} was never closed")
-                for text in window.get("errors", ()):
-                    self._lacks(f"{key}: window {window['id']}: {text}")
-                tool = target.get("tool")
-                if tool and tool not in window.get("tools", (tool,)) and tool != "trace":
-                    self._lacks(f"{key}: window {window['id']} was recorded without {tool}")
-        for artifact in manifest["artifacts"]:
-            if artifact.get("state") != "complete":
-                why = f": {artifact['reason']}" if artifact.get("reason") else ""
-                self._lacks(f"{artifact['path']} ({artifact.get('tool')}) is {artifact.get('state')}{why}")
+        for text in verdict(manifest):
+            self._lacks(text)
+        seen = {target["key"]: list(target.get("phases_seen", ())) for target in manifest["targets"]}
         self._names(seen)
 
     def _names(self, seen: Mapping[str, Sequence[str]]) -> None:

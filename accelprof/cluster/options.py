@@ -13,6 +13,7 @@ import ray
 from accelprof.cluster import nodes
 from accelprof.environment import LISTS, join_env
 from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError
+from accelprof.launch import reports
 from accelprof.launch.command import assemble, program, split_command, to_shell, wrapped_by
 from accelprof.launch.compose import compose
 from accelprof.output.layout import Layout
@@ -196,7 +197,7 @@ class Preflight:
         key = tuple(sorted(given.items()))
         new = [node for node in places if (node, trial, key) not in self._done]
         calls: dict[str | None, tuple[Any, ...]] = {node: (list(trial), given, PREFLIGHT_TIMEOUT_S) for node in new}
-        results, errors = nodes.on_each(calls, nodes.trial, PREFLIGHT_TIMEOUT_S)
+        results, errors = nodes.on_each(calls, reports.trial, PREFLIGHT_TIMEOUT_S)
         for node in new:
             self._done[node, trial, key] = results.get(node, (False, errors.get(node, "no answer")))
         failed = {node: self._done[node, trial, key][1] for node in places if not self._done[node, trial, key][0]}

@@ -1,0 +1,68 @@
+"""``accelprof run -c FILE [key=value …] -- CMD …``: start any command under the plan, and show what it left."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+
+class _Command(click.Command):
+    """Everything after ``--`` is the command, whatever it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta["command"] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "--", "CMD", "..."]
+
+
+@click.command(cls=_Command)
+@click.option("-c", "--config", "file", type=click.Path(), required=True, help="The configuration, in any dialect.")
+@click.option("--no-table", is_flag=True, help="Do not print the table at the end.")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.pass_context
+def run(ctx: click.Context, file: str, no_table: bool, overrides: tuple[str, ...]) -> Any:
+    """Run CMD (python train.py, torchrun …) under the plan of FILE.
+
+    Tools that start processes are put before the command; its processes find the configuration by themselves. The exit
+    status is the command's own, or 1 when it succeeded and something that was asked for did not come.
+    """
+    from accelprof.launch.run import run as run_command
+    from accelprof.registry import get_registry
+
+    registry = get_registry()
+    loaded = registry.load(file, overrides)
+    plan = registry.plan(loaded.config)
+    for note in loaded.notes:
+        if note.kind != "info":
+            click.echo(f"accelprof: {note}", err=True)
+    command = ctx.meta.get("command", [])
+    outcome = run_command(
+        registry, loaded.config, plan, command, lambda text: click.echo(f"accelprof: {text}", err=True)
+    )
+    if outcome.run_dir is not None:
+        _show(outcome.run_dir, table=not no_table)
+        for text in outcome.undelivered:
+            click.echo(f"accelprof: not delivered: {text}", err=True)
+        click.echo(f"accelprof: {outcome.manifest['status']}, {os.path.relpath(outcome.run_dir)}", err=True)
+    ctx.exit(outcome.exit_code)
+
+
+def _show(run_dir: str, table: bool) -> None:
+    """Timeline, page and table; what cannot be made of a run does not change how the command ended."""
+    from rich.console import Console
+
+    from accelprof import analysis
+
+    try:
+        analysis.finish_run(run_dir)
+        if table:
+            analysis.render_table(run_dir, Console())
+    except Exception as error:  # noqa: BLE001 - said here; the files of the run are there all the same
+        click.echo(f"accelprof: timeline and table could not be made: {type(error).__name__}: {error}", err=True)

@@ -1,0 +1,125 @@
+"""On the node that starts processes and holds their files: a tool's trial, waiting for reports, and which holds what."""
+
+from __future__ import annotations
+
+import glob
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from accelprof.registry import get_registry
+from accelprof.targets import Expectation, WindowInfo
+
+POLL_S = 0.1
+#: seconds for a file that should be there already when the session has closed
+GRACE_S = 3.0
+
+
+def find(pattern: str) -> dict[str, int]:
+    """``{path: bytes}`` of what matches a glob now; a directory counts with all that is in it."""
+    found = {}
+    for path in sorted(glob.glob(pattern)):
+        try:
+            found[path] = size_of(path)
+        except OSError:  # gone between the two calls
+            continue
+    return found
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file, or of all files below a directory."""
+    if os.path.isdir(path):
+        return sum(entry.stat().st_size for entry in Path(path).rglob("*") if entry.is_file())
+    return os.path.getsize(path)
+
+
+def wait_for(wanted: Sequence[tuple[str, int, float]]) -> list[list[str]]:
+    """Files of each ``(pattern, number, seconds)``: waits until that many are there, not empty and no longer growing."""
+    began = time.monotonic()
+    before: list[dict[str, int]] = [{} for _ in wanted]
+    settled: list[list[str] | None] = [None] * len(wanted)
+    while True:
+        for index, (pattern, number, seconds) in enumerate(wanted):
+            if settled[index] is not None:
+                continue
+            now = find(pattern)
+            still = [path for path, size in now.items() if size and before[index].get(path) == size]
+            if len(still) >= number and len(still) == len(now):
+                settled[index] = still
+            elif time.monotonic() - began >= seconds:
+                settled[index] = list(now)
+            before[index] = now
+        if all(files is not None for files in settled):
+            return [files or [] for files in settled]
+        time.sleep(POLL_S)
+
+
+def match(files: Sequence[str], tool: str, options: Mapping[str, Any], windows: Sequence[Any]) -> list[dict[str, Any]]:
+    """The tool's own word on which file holds which windows."""
+    return [asdict(found) for found in get_registry().make_tool(tool, options).match(list(files), list(windows))]
+
+
+def wait_and_match(
+    wanted: Sequence[tuple[str, int, float]], tools: Sequence[tuple[str, Mapping[str, Any], Sequence[Any]]]
+) -> list[list[dict[str, Any]]]:
+    """:func:`wait_for`, then :func:`match`, for each wanted pattern with its tool, options and windows."""
+    return [match(files, *tool) if files else [] for files, tool in zip(wait_for(wanted), tools, strict=True)]
+
+
+def trial(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[bool, str]:
+    """Run a short command; ``(True, "")``, or ``(False, what it said)``."""
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        return False, f"{argv[0]}: {error.strerror or error}"
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return False, f"no end after {timeout:g} s"
+    if process.returncode == 0:
+        return True, ""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return False, f"status {process.returncode}: {lines[-1] if lines else 'no output'}"
+
+
+def needed(expectation: Expectation, windows: int, ended: bool, timeout: float) -> tuple[int, float]:
+    """How many files must be there, and how long to wait for them."""
+    number = 1 if expectation.count is None else min(expectation.count, windows)
+    if ended:
+        return number, timeout
+    if expectation.when == "process_exit":
+        return number, 0.0 if timeout == 0 else GRACE_S
+    whole = expectation.count is None or windows >= expectation.count
+    return number, timeout if whole else min(GRACE_S, timeout)
+
+
+def windows_of(manifest: Mapping[str, Any], keys: Collection[str], tool: str, run_dir: str) -> list[WindowInfo]:
+    """The windows that ``tool`` recorded in the processes ``keys``, as the tool knew them."""
+    return [
+        WindowInfo(
+            row["id"],
+            row["sequence"],
+            tuple(row.get("steps", ())),
+            row.get("phase"),
+            row.get("kind") or "step",
+            os.path.join(run_dir, row.get("stem", row["id"])),
+        )
+        for row in manifest["windows"]
+        if row.get("target") in keys and tool in row.get("tools", ())
+    ]

@@ -1,0 +1,305 @@
+"""The engine of ``accelprof run``: one command under the plan, then one manifest of what its processes left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any
+
+import accelprof
+from accelprof.config.model import Config
+from accelprof.environment import join_env
+from accelprof.errors import ConfigError, Problem, ReadError, UnavailableError, UserError
+from accelprof.launch import reports
+from accelprof.launch.command import assemble, program, to_shell, wrapped_by
+from accelprof.launch.compose import compose
+from accelprof.output import manifest as manifests
+from accelprof.output.layout import Layout, claim_run
+from accelprof.output.verdict import verdict
+from accelprof.plan import Plan
+from accelprof.registry import Registry
+from accelprof.runtime.configure import CONFIG_NAME, RUN_ENV
+from accelprof.targets import Assignment, Launch, Target
+
+#: group of the process that has a controller
+DRIVER_GROUP = "controller"
+FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+PREFLIGHT_TIMEOUT_S = 90.0
+_PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
+#: Python's own options that take a value in the next word
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+
+
+@dataclass
+class Outcome:
+    """How a command went.
+
+    Attributes:
+        status: the command's own exit status (128 + n for signal n).
+        run_dir: ``None`` when the configuration records nothing.
+        manifest: as written; empty when there is no ``run_dir``.
+        exit_code: what ``accelprof run`` ends with: ``status``, or 1 when the command succeeded and something is missing.
+    """
+
+    status: int
+    run_dir: str | None = None
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def undelivered(self) -> list[str]:
+        return list(self.manifest.get("undelivered", ()))
+
+    @property
+    def exit_code(self) -> int:
+        return self.status or (1 if self.undelivered else 0)
+
+
+def run(
+    registry: Registry,
+    config: Config,
+    plan: Plan,
+    command: Sequence[str],
+    say: Callable[[str], None] = lambda text: None,
+) -> Outcome:
+    """Run ``command`` (``python train.py``, ``torchrun …``) under the plan and write the manifest when it has ended.
+
+    ``say`` gets what the user should know before the start, one line each.
+
+    Raises:
+        UserError: there is no command, or it is not there.
+        ConfigError: the plan wants more than one launcher around the command, or one that cannot take it.
+        UnavailableError: the launcher does not start here.
+        OSError: the run directory cannot be made.
+    """
+    if not command:
+        raise UserError(
+            "run: no command; it stands after --, for instance: accelprof run -c profile.yaml -- python train.py"
+        )
+    if not config.enabled:
+        return Outcome(_call(command, dict(os.environ)))
+    run_dir = claim_run(config.output_dir, config.run, secrets.token_hex(8), os.uname().nodename)
+    with open(os.path.join(run_dir, CONFIG_NAME), "w", encoding="utf-8") as file:
+        json.dump(config.model_dump(mode="json", exclude_unset=True), file, indent=1)
+    assignment = launcher_of(registry, config, plan)
+    argv, env = list(command), dict(os.environ)
+    if assignment is not None:
+        assignment, launch, argv = _wrap(registry, assignment, command, run_dir, say)
+        env = join_env(env, launch.env)
+    env[RUN_ENV] = run_dir
+    status = _call(argv, env)
+    return Outcome(status, run_dir, _finish(registry, config, plan, run_dir, assignment))
+
+
+def launcher_of(registry: Registry, config: Config, plan: Plan) -> Assignment | None:
+    """The assignment whose tool must start the command, or ``None``.
+
+    All processes of a command share one launcher. With ranks chosen among several the launcher surrounds all of them, and
+    only the chosen ones open windows.
+
+    Raises:
+        ConfigError: the rules want different ones.
+    """
+    rows = [row for row in plan.preview() if row.selected]
+    if config.controller is not None and config.controller.tool:
+        own = Target(DRIVER_GROUP, rank=0, world_size=1)
+        base = rows[0] if rows else plan.assign(own)
+        options = registry.normalise(config.controller.tool, config.tools.get(config.controller.tool, {}))
+        rows = [
+            replace(
+                base,
+                target=own,
+                selected=True,
+                tool=config.controller.tool,
+                also=(),
+                options={**options, **config.controller.options},
+            ),
+            *rows,
+        ]
+    wanted = [row for row in rows if compose(registry, row, ".").mode != "none"]
+    kinds = {(row.tool, json.dumps(dict(row.options), sort_keys=True, default=str)) for row in wanted}
+    if len(kinds) > 1:
+        raise ConfigError(
+            Problem(
+                "groups",
+                "one command has one launcher, and the rules want several",
+                value=[f"{row.target.label}: {row.tool}" for row in wanted],
+                mend="start the groups with commands of their own, or through the controller of accelprof.cluster",
+            )
+        )
+    if not wanted:
+        return None
+    first = wanted[0]
+    return first if len(wanted) == 1 else replace(first, target=replace(first.target, rank=None))
+
+
+def _wrap(
+    registry: Registry, assignment: Assignment, command: Sequence[str], run_dir: str, say: Callable[[str], None]
+) -> tuple[Assignment, Launch, list[str]]:
+    """The launch and the whole command line."""
+    python, rest = split_python(command)
+    assignment = replace(assignment, target=replace(assignment.target, interpreter=tuple(python)))
+    launch = compose(registry, assignment, Layout(run_dir).target_dir(assignment.target))
+    for note in launch.notes:
+        say(note)
+    if launch.mode in ("prefix", "replace") and wrapped_by(command, [program(launch.argv)]):
+        say(f"the command starts with {program(launch.argv)} already and is left as it is; its options are yours")
+        return assignment, Launch(), list(command)
+    if launch.mode == "replace" and (not python or not rest or rest[0].startswith("-")):
+        raise ConfigError(
+            Problem(
+                "tool",
+                f"{assignment.tool} starts a Python script itself, and this command is not one",
+                value=to_shell(command),
+                allowed="python [options] script.py …",
+                mend="give the script's path",
+            )
+        )
+    if launch.preflight:
+        works, why = reports.trial(launch.preflight, launch.env, PREFLIGHT_TIMEOUT_S)
+        if not works:
+            raise UnavailableError(f"{assignment.tool} does not start ({to_shell(launch.preflight)}): {why}")
+    for directory in launch.make_dirs:
+        os.makedirs(directory, exist_ok=True)
+    bare = replace(launch, make_dirs=())
+    argv = [*assemble(bare, python), *rest] if launch.mode == "replace" else assemble(bare, command)
+    return assignment, launch, argv
+
+
+def split_python(command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """``python -u train.py x`` -> (``python -u``, ``train.py x``); no interpreter where the command is something else.
+
+    What follows the interpreter begins with ``-m`` or ``-c`` where no script is named.
+    """
+    if not _PYTHON.match(os.path.basename(command[0])):
+        return [], list(command)
+    at = 1
+    while at < len(command) and command[at].startswith("-") and command[at] not in ("-m", "-c", "-"):
+        at += 2 if command[at] in _WITH_VALUE else 1
+    return list(command[:at]), list(command[at:])
+
+
+# --- the process ----------------------------------------------------------------------------------------------------------
+
+
+def _call(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run to the end, with our signals handed on; the exit status as a shell would say it."""
+    try:
+        process = subprocess.Popen(list(argv), env=dict(env))
+    except FileNotFoundError:
+        raise UserError(f"run: {argv[0]}: no such program") from None
+    except OSError as error:
+        raise UserError(f"run: {argv[0]}: {error.strerror or error}") from None
+
+    def hand_on(signum: int, frame: FrameType | None) -> None:
+        # a terminal sends its interrupts to the whole foreground group, the command included
+        if not (signum in (signal.SIGINT, signal.SIGQUIT) and sys.stdin is not None and sys.stdin.isatty()):
+            process.send_signal(signum)
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in FORWARDED:
+            number = getattr(signal, name)
+            before[number] = signal.signal(number, hand_on)
+    try:
+        status = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 - status if status < 0 else status
+
+
+# --- afterwards -----------------------------------------------------------------------------------------------------------
+
+
+def _finish(
+    registry: Registry, config: Config, plan: Plan, run_dir: str, assignment: Assignment | None
+) -> dict[str, Any]:
+    """The manifest: the controller's where the command had one, with the launcher's reports added; else of all journals."""
+    journals: list[Sequence[Mapping[str, Any]]] = [*manifests.read_journals(run_dir)]
+    known = manifests.build(run_dir, version="", config={}, plan={}, journals=journals)
+    rows, lacking = _reports(registry, config, run_dir, assignment, known) if assignment is not None else ([], [])
+    try:
+        told = manifests.read(run_dir)
+    except ReadError:
+        told = {}
+    manifest = manifests.build(
+        run_dir,
+        version=accelprof.__version__,
+        config=config.model_dump(mode="json"),
+        plan=plan.to_dict(),
+        journals=[*journals, rows],
+        clock_offsets=told.get("clock_offsets"),
+        metrics=told.get("metrics"),
+        problems=[text for text in told.get("problems", ()) if "never closed; its worker ended first" not in text],
+    )
+    if told.get("versions"):
+        manifest["versions"] = told["versions"]
+    by_launcher = {row["tool"] for row in rows}
+    said = [text for text in told.get("undelivered", ()) if not any(f" of {tool} " in text for tool in by_launcher)]
+    if not told:
+        groups = {target["group"] for target in manifest["targets"]}
+        phases = {phase for target in manifest["targets"] for phase in target.get("phases_seen", ())}
+        if not groups and any(row.selected for row in plan.preview()):
+            said.append(
+                "no selected process of the command made a session (accelprof.configure, or a Controller), so nothing was recorded"
+            )
+        elif groups:
+            said.extend(str(problem) for problem in plan.check_names(groups, phases))
+    manifest["undelivered"] = list(dict.fromkeys([*said, *lacking, *verdict(manifest)]))
+    manifest["status"] = "incomplete" if manifest["undelivered"] else "complete"
+    manifests.write(run_dir, manifest)
+    registry.event("accelprof_run_end", manifest=manifest)
+    return manifest
+
+
+def _reports(
+    registry: Registry, config: Config, run_dir: str, assignment: Assignment, known: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Files of the launcher around the whole command: journal rows, and what did not come."""
+    name = assignment.tool or ""
+    tool = registry.make_tool(name, assignment.options)
+    directory = Layout(run_dir).target_dir(assignment.target)
+    windows = reports.windows_of(known, [target["key"] for target in known["targets"]], name, run_dir)
+    if not windows:
+        return [], []
+    rows: list[dict[str, Any]] = []
+    lacking: list[str] = []
+    for expectation in tool.expects(assignment, directory):
+        number, seconds = reports.needed(expectation, len(windows), True, config.report_timeout)
+        [files] = reports.wait_and_match(
+            [(expectation.pattern, number, seconds)], [(name, dict(assignment.options), windows)]
+        )
+        owners = {window["id"]: window["target"] for window in known["windows"]}
+        targets = {target["key"]: target for target in known["targets"]}
+        for file in files:
+            owner = targets.get(owners.get(file["windows"][0], ""), {}) if file["windows"] else {}
+            rows.append(_row(file, owner, assignment))
+        if len(files) < number:
+            lacking.append(
+                f"{assignment.target.label}: {number - len(files)} of {number} reports of {name} did not come ({expectation.pattern})"
+            )
+    return rows, lacking
+
+
+def _row(file: Mapping[str, Any], owner: Mapping[str, Any], assignment: Assignment) -> dict[str, Any]:
+    target = assignment.target
+    return {
+        "kind": "artifact",
+        **{key: file[key] for key in ("path", "tool", "bytes", "state")},
+        "windows": list(file["windows"]),
+        **({"reason": file["reason"]} if file.get("reason") else {}),
+        "group": owner.get("group", target.group),
+        "role": "+".join(owner.get("roles", target.roles)) or None,
+        "rank": owner.get("rank", target.rank),
+        "host": owner.get("host", os.uname().nodename),
+        "pid": owner.get("pid"),
+    }
