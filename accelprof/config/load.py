@@ -123,8 +123,13 @@ def plain(value: Any) -> Any:
     """Dictionaries, lists and scalars only: OmegaConf containers resolved, paths as text, enums as their value."""
     if type(value).__module__.startswith("omegaconf"):
         from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
 
-        return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
+        try:
+            return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
+        except OmegaConfBaseException:
+            # somewhere in a large file stands what only its framework can resolve; dialects resolve what they read
+            return OmegaConf.to_container(value, resolve=False)
     if isinstance(value, BaseModel):
         return value
     if isinstance(value, Mapping):

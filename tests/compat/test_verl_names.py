@@ -252,3 +252,29 @@ def test_environment_of_a_job(monkeypatch, caplog):
     assert startup.environment({}) == {}
     assert startup.names({"ACCELPROF_INSTALL": "verl, rlinff"}) == ["verl"]
     assert "names no framework" in caplog.text
+
+
+def test_startup_module_makes_room(tmp_path):
+    """In a job's processes our start-up module watches, and the sitecustomize that stood there before still runs."""
+    import os
+    import subprocess
+    import sys
+
+    from accelprof.compat import startup
+
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.theirs = True")
+    env = {**os.environ, "ACCELPROF_INSTALL": "verl", "PYTHONPATH": str(tmp_path)}
+    code = (
+        "import sys; print(getattr(sys, 'theirs', False), 'accelprof.compat.startup' in sys.modules,"
+        " sys.modules['sitecustomize'].__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**env, **startup.environment(env)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["True", "True", str(tmp_path / "sitecustomize.py")]
+    assert done.stderr == ""

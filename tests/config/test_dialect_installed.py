@@ -49,7 +49,9 @@ def test_generated_trainer_file_with_overrides(site):
     row = plan.assign(Target("actor_rollout_ref", ("actor", "rollout", "ref"), 3))
     assert (row.tool, list(row.windows)) == ("torch", [(1, 2), (5,)])
     assert not plan.assign(Target("actor_rollout_ref", ("actor",), 1)).selected
-    assert any("discrete: true" in note.text for note in loaded.notes if note.path.startswith("actor_rollout_ref.rollout"))
+    assert any(
+        "discrete: true" in note.text for note in loaded.notes if note.path.startswith("actor_rollout_ref.rollout")
+    )
 
 
 def test_uncomposed_trainer_files(site):

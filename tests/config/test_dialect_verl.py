@@ -397,3 +397,11 @@ def test_omegaconf_is_read():
     config = OmegaConf.create(dotted({**BASE, f"{ARR}.actor.profiler.ranks": [0, 1]}))
     made = make_plan(load_config(config, dialects=BUILTIN).config)
     assert hybrid(made, 1) is not None
+
+
+def test_omegaconf_with_resolvers_of_its_framework():
+    """A DictConfig whose other parts need resolvers that are not here is read all the same, interpolations included."""
+    OmegaConf = pytest.importorskip("omegaconf").OmegaConf
+    keys = {**BASE, "data.files": "${only_theirs:x}", f"{ARR}.actor.profiler.tool": "${oc.select:global_profiler.tool}"}
+    loaded = load_config(OmegaConf.create(dotted(keys)), dialects=BUILTIN)
+    assert make_plan(loaded.config).assign(Target(ARR, ("actor",), 0)).tool == "torch"
