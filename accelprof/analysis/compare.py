@@ -190,9 +190,7 @@ def _add_attribution(side: Side, prefix: str, worker: str, found: Attribution, w
         _add(side.figures["device kernels"], f"{prefix}device {device.device}", device.kernel_ns, windows)
     for phase in found.phases:
         if phase.busy_ns:
-            _add(
-                side.figures["phase on device"], f"{prefix}{phase.name}", sum(phase.busy_ns.values()) / windows, windows
-            )
+            _add(side.figures["phase on device"], f"{prefix}{phase.name}", sum(phase.busy_ns.values()), windows)
 
 
 def _add(figures: dict[str, float], name: str, value: int, windows: int) -> None:

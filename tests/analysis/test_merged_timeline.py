@@ -1,0 +1,170 @@
+"""One trace of all workers: strict, every nanosecond kept, clocks brought together, numbers apart."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from accelprof.analysis.chrome import read_chrome
+from accelprof.analysis.timeline import merge_files, write_timeline
+from accelprof.cli.timeline import timeline
+from accelprof.errors import ReadError
+from accelprof.spans import Kind
+
+Event = Callable[..., dict[str, Any]]
+
+
+def refuse(word: str) -> Any:
+    raise AssertionError(f"{word} is no JSON")
+
+
+def strict(path: str | Path) -> dict[str, Any]:
+    """The file by a parser that takes no NaN; numbers with a fraction as text."""
+    data = Path(path).read_bytes()
+    text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    loaded: dict[str, Any] = json.loads(text, parse_constant=refuse, parse_float=str)
+    return loaded
+
+
+def places(events: list[dict[str, Any]]) -> set[tuple[Any, Any]]:
+    return {(event["pid"], event["tid"]) for event in events if event["ph"] != "M"}
+
+
+@pytest.mark.parametrize("second", ["sampled_rank-1.json.gz", "sampled_rank-0.json.gz"])
+def test_two_ranks_or_one_file_twice(shared: Path, tmp_path: Path, second: str) -> None:
+    """The event count is the sum, process and thread numbers are disjoint (text such as ``Spans`` too), times are kept."""
+    folder = shared / "samples/hta/trace_filter"
+    paths = [str(folder / "sampled_rank-0.json.gz"), str(folder / second)]
+    merged = merge_files(paths, str(tmp_path / "all.json.gz"))
+    events = list(strict(merged.path)["traceEvents"])
+    originals = [strict(path)["traceEvents"] for path in paths]
+    assert merged.read == sum(map(len, originals))
+    assert len(events) == merged.read + merged.added == merged.written
+    assert merged.problems == []
+    cut = len(originals[0])
+    first, other = places(events[:cut]), places(events[cut : merged.read])
+    assert len(first) == len(places(originals[0]))
+    assert not {pid for pid, _ in first} & {pid for pid, _ in other}
+    assert not {tid for _, tid in first} & {tid for _, tid in other}
+    assert all(isinstance(number, int) for place in first | other for number in place)
+    back = read_chrome(merged.path, "merged")
+    counts = Counter((span.name, span.start_ns, span.end_ns) for span in back.spans)
+    for path in paths:
+        counts.subtract((span.name, span.start_ns, span.end_ns) for span in read_chrome(path, "torch").spans)
+    assert not any(counts.values())
+
+
+def test_flow_numbers_are_disjoint_per_file(shared: Path, tmp_path: Path) -> None:
+    """Arrows of two files never meet, and each keeps its two ends."""
+    sample = str(shared / "samples/hta/amd_trace/mi250_minitoy_train_ROCm6_2_kineto.json.gz")
+    merged = merge_files([sample, sample], str(tmp_path / "all.json"))
+    events = strict(merged.path)["traceEvents"]
+    half = merged.read // 2
+    ids = [Counter((e["cat"], e["id"]) for e in part if "id" in e) for part in (events[:half], events[half : 2 * half])]
+    original = Counter((e["cat"], e["id"]) for e in strict(sample)["traceEvents"] if "id" in e)
+    assert not set(ids[0]) & set(ids[1])
+    assert sorted(ids[0].values()) == sorted(original.values()) == sorted(ids[1].values())
+
+
+def test_clock_offsets_are_applied_and_written(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """A worker whose clock is 3 ms ahead is moved back by that; the shift stands in the metadata, and so does its error."""
+    keys = [run_maker.target(rank) for rank in range(2)]
+    for key in keys:
+        run_maker.timeline(key, [event("update", 100.125, 600)])
+    run_maker.manifest["clock_offsets"] = {keys[1]: {"offset_ns": 3_000_000, "error_ns": 40_000, "host": "node1"}}
+    merged = write_timeline(run_maker.write(), str(tmp_path / "t.json.gz"))
+    spans = list(read_chrome(merged.path, "merged").of_kind(Kind.PHASE))
+    assert sorted(span.start_ns for span in spans) == [1_795_852_565_997_100_125, 1_795_852_566_000_100_125]
+    sources = strict(merged.path)["otherData"]["accelprof"]["sources"]
+    assert [(row["shift_ns"], row["error_ns"]) for row in sources] == [(0, None), (-3_000_000, 40_000)]
+
+
+def test_every_nanosecond_is_kept_for_viewers(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """``ts`` has three decimals and is small enough that float64 viewers lose no ns; the base is in the file."""
+    calls = [event("update", 10 * index, 1) for index in range(3)]
+    for index, call in enumerate(calls):
+        call["ts"] = f"{1_795_852_566_000_000 + 10 * index}.{index + 1:03d}"
+    run_maker.timeline(run_maker.target(0), calls)
+    data = strict(write_timeline(run_maker.write(), str(tmp_path / "t.json.gz")).path)
+    stamps = [row["ts"] for row in data["traceEvents"] if row["name"] == "update"]
+    base = data["baseTimeNanoseconds"]
+    for index, stamp in enumerate(stamps):
+        whole, _, fraction = stamp.partition(".")
+        assert len(fraction) == 3
+        assert round(float(stamp) * 1000) == int(whole) * 1000 + int(fraction)
+        assert base + int(whole) * 1000 + int(fraction) == 1_795_852_566_000_000_000 + 10_000 * index + index + 1
+
+
+def test_names_say_who_is_who(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Process names carry group, rank, host and tool; each tool of a worker has rows of its own."""
+    run_maker.timeline(run_maker.target(0), [event("update", 100, 600)])
+    (run_maker.directory / "x.pt.trace.json").write_text(
+        json.dumps({"traceEvents": [event("aten::mm", 0, 5, "cpu_op"), {"ph": "M", "name": "thread_name", "pid": 7, "tid": 1, "args": {"name": "python"}}]})
+    )  # fmt: skip
+    run_maker.artifact("x.pt.trace.json", "torch", run_maker.manifest["targets"][0])
+    events = strict(write_timeline(run_maker.write(), str(tmp_path / "t.json.gz")).path)["traceEvents"]
+    names = {row["args"]["name"] for row in events if row["name"] in ("process_name", "thread_name")}
+    assert names == {
+        "ActorGroup/rank0 on node0: trace, 7",
+        "ActorGroup/rank0 on node0: torch, 7",
+        "python [ActorGroup/rank0]",
+    }
+    assert len({row["pid"] for row in events}) == 2
+
+
+def test_a_file_with_its_own_clock_is_placed_and_named(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Times that are no epoch times are put at the opening of the file's window, and that is said."""
+    window = run_maker.timeline(run_maker.target(0), [event("update", 100, 600)])
+    (run_maker.directory / "r.json").write_text('[{"ph":"X","name":"k","cat":"kernel","ts":5,"dur":1,"pid":0,"tid":1}]')
+    run_maker.artifact("r.json", "torch", run_maker.manifest["targets"][0], [window])
+    merged = write_timeline(run_maker.write(), str(tmp_path / "t.json.gz"))
+    [kernel] = read_chrome(merged.path, "merged").of_kind(Kind.KERNEL)
+    assert kernel.start_ns == 1_795_852_566_000_000_000
+    assert any("has a clock of its own" in problem for problem in merged.problems)
+
+
+def test_bad_files_are_named_and_the_rest_is_merged(tmp_path: Path, shared: Path) -> None:
+    """An empty file and events without a time are named; the output stays strict."""
+    (tmp_path / "empty.json").write_bytes(b"")
+    (tmp_path / "nan.json").write_text(
+        '[{"ph":"X","name":"n","ts":1,"dur":NaN,"pid":1,"tid":1},{"ph":"X","name":"g","ts":1,"dur":2,"pid":1,"tid":1,"args":{"x":NaN}}]'
+    )
+    merged = merge_files([str(tmp_path / "empty.json"), str(tmp_path / "nan.json")], str(tmp_path / "out.json"))
+    assert [row["name"] for row in strict(merged.path)["traceEvents"] if row["ph"] == "X"] == ["g"]
+    assert any("the file is empty" in problem for problem in merged.problems)
+    assert any("1 event left out: duration NaN" in problem for problem in merged.problems)
+
+
+def test_events_long_before_the_first_file(tmp_path: Path, event: Event) -> None:
+    """A later file that begins days earlier moves the base; no time in the output is negative or lost."""
+    early = event("early", -3 * 86_400_000_000, 5)
+    for name, row in (("a.json", event("late", 0.25, 5)), ("b.json", early)):
+        (tmp_path / name).write_text(json.dumps([row]))
+    merged = merge_files([str(tmp_path / "a.json"), str(tmp_path / "b.json")], str(tmp_path / "out.json.gz"))
+    assert all(float(row["ts"]) >= 0 for row in strict(merged.path)["traceEvents"] if "ts" in row)
+    starts = {span.name: span.start_ns for span in read_chrome(merged.path, "merged").spans}
+    assert starts == {"late": 1_795_852_566_000_000_250, "early": 1_795_593_366_000_000_000}
+
+
+def test_nothing_readable_is_an_error(tmp_path: Path) -> None:
+    """Without a single readable file nothing is written, and the reasons are given."""
+    (tmp_path / "empty.json").write_bytes(b"")
+    with pytest.raises(ReadError, match="the file is empty"):
+        merge_files([str(tmp_path / "empty.json")], str(tmp_path / "out.json.gz"))
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.json"]
+
+
+def test_the_command(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """``accelprof timeline DIR -o FILE`` writes the file and says how many events of how many files."""
+    run_maker.timeline(run_maker.target(0), [event("update", 100, 600)])
+    result = CliRunner().invoke(timeline, [run_maker.write(), "-o", str(tmp_path / "o.json.gz")])
+    assert result.exit_code == 0, result.output
+    assert "3 events of 1 files" in result.output
+    assert strict(tmp_path / "o.json.gz")["traceEvents"]

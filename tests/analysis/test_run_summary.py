@@ -1,0 +1,216 @@
+"""A run directory in figures: phases over ranks, what was not delivered, the page, the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from accelprof.analysis import finish_run, render_table
+from accelprof.analysis.html import render_html
+from accelprof.analysis.summary import summarise
+from accelprof.cli.report import report
+from accelprof.errors import ReadError
+
+Event = Callable[..., dict[str, Any]]
+
+
+def two_ranks(run_maker: Any, event: Event) -> str:
+    """Rank 0: update 600 µs with forward 200; rank 1: update 900 µs; windows of 1000 µs each."""
+    run_maker.timeline(run_maker.target(0), [event("update", 100, 600), event("forward", 200, 200, "range")])
+    run_maker.timeline(run_maker.target(1), [event("update", 50, 900)])
+    return str(run_maker.write())
+
+
+def test_phases_over_ranks(run_maker: Any, event: Event) -> None:
+    """Totals over ranks, self time without nested phases, share of the windows, the slowest rank, ranks that lack it."""
+    rows = {row.phase: row for row in summarise(two_ranks(run_maker, event)).phases}
+    update, forward = rows["update"], rows["forward"]
+    assert (update.calls, update.total_ns, update.self_ns) == (2, 1_500_000, 1_300_000)
+    assert (update.slowest, update.fastest, update.spread) == ("ActorGroup/rank1", "ActorGroup/rank0", 1.5)
+    assert (update.mean_ns, update.p50_ns, update.p95_ns) == (750_000, 750_000, 885_000)
+    assert update.share == pytest.approx(0.65)
+    assert forward.share == pytest.approx(0.1)
+    assert (forward.parent, forward.depth, forward.missing) == ("update", 1, ["ActorGroup/rank1"])
+
+
+def test_concurrent_tasks_do_not_pass_a_hundred_percent(run_maker: Any, event: Event) -> None:
+    """Three coroutines that overlap keep their own names and times, and together have at most the whole window."""
+    names = [("a", 300), ("b", 100), ("c", 200)]
+    calls = [event(name, 0, taken, tid=10 + at, task=f"Task-{at}") for at, (name, taken) in enumerate(names)]
+    run_maker.timeline(run_maker.target(0), calls, end_us=300)
+    rows = summarise(run_maker.write()).phases
+    assert {row.phase: row.self_ns for row in rows} == {"a": 300_000, "b": 100_000, "c": 200_000}
+    assert sum(row.share or 0 for row in rows) == pytest.approx(1.0)
+
+
+def test_calls_cut_by_a_window(run_maker: Any, event: Event) -> None:
+    """A phase that was running when the window opened is counted as cut; means are of whole calls."""
+    calls = [
+        event("update", 0, 40, in_progress=True),
+        event("update", 100, 50),
+        event("loop", 500, 500, in_progress=True),
+    ]
+    run_maker.timeline(run_maker.target(0), calls)
+    rows = {row.phase: row for row in summarise(run_maker.write()).phases}
+    assert (rows["update"].calls, rows["update"].cut, rows["update"].mean_ns) == (1, 1, 50_000)
+    assert (rows["loop"].calls, rows["loop"].mean_ns, rows["loop"].total_ns) == (0, None, 500_000)
+
+
+def test_time_of_a_generator_is_its_own(run_maker: Any, event: Event) -> None:
+    """What a suspended generator leaves to its consumer is not its time."""
+    run_maker.timeline(run_maker.target(0), [event("gen", 0, 900, own_ns=150_000)])
+    [row] = summarise(run_maker.write()).phases
+    assert row.total_ns == 150_000
+
+
+def test_armed_but_never_opened(run_maker: Any) -> None:
+    """Nobody announced step 2: said per rank with the steps and phases that were seen, nothing shown as a result, status 1."""
+    run_maker.target(
+        0, windows_opened=0, steps_seen=[0, 1], roles_seen=["actor"], phases_seen=["actor/update"], tool="nsys"
+    )
+    path = run_maker.write()
+    summary = summarise(path)
+    assert summary.empty
+    assert summary.undelivered == [
+        "ActorGroup/rank0: armed with nsys, but no window was opened; "
+        "steps seen: 0, 1; roles seen: actor; phases seen: actor/update"
+    ]
+    result = CliRunner().invoke(report, [path, "--no-html"])
+    assert result.exit_code == 1
+    assert "no window was opened" in result.output
+    assert "phase " not in result.output.replace("phases seen", "")
+
+
+def test_an_empty_run_is_no_result(run_maker: Any) -> None:
+    """No target, no window: an error status, not an empty table."""
+    result = CliRunner().invoke(report, [run_maker.write(), "--json", "--no-html"])
+    assert result.exit_code == 1
+    assert json.loads(result.output)["delivered"] is False
+
+
+def test_missing_files_are_named_and_the_others_count(run_maker: Any, event: Event) -> None:
+    """A file that did not come, one on another node and one that is damaged are named; the rest is summarised."""
+    two_ranks(run_maker, event)
+    owner = run_maker.manifest["targets"][0]
+    run_maker.artifact("gone.nsys-rep", "nsys", owner, state="missing", reason="the worker was killed")
+    run_maker.artifact("/elsewhere/far.json", "torch", owner, remote=True)
+    (run_maker.directory / "bad.pt.trace.json.gz").write_bytes(b"")
+    run_maker.artifact("bad.pt.trace.json.gz", "torch", owner)
+    summary = summarise(run_maker.write())
+    assert summary.undelivered == ["ActorGroup/rank0: gone.nsys-rep (nsys) is missing: the worker was killed"]
+    assert any("/elsewhere/far.json was not read: it is on node0" in line for line in summary.problems)
+    assert any("bad.pt.trace.json.gz was not read: the file is empty (0 bytes)" in line for line in summary.problems)
+    assert len(summary.phases) == 2
+
+
+def test_large_files_are_left_out_and_named(run_maker: Any, event: Event) -> None:
+    """A limit for the end of a run leaves large files to the command, by name."""
+    summary = summarise(two_ranks(run_maker, event), max_bytes=10)
+    assert len([line for line in summary.problems if "are left to `accelprof report`" in line]) == 2
+
+
+def test_device_figures_of_a_vendor_file(run_maker: Any, event: Event, shared: Path) -> None:
+    """A tool's trace gets busy time per device and device time per phase of its worker."""
+    run_maker.timeline(run_maker.target(0), [event("update", 0, 10)])
+    sample = shared / "samples/tracelens/h100/gaunernst_bert-small-uncased__1016001.json.gz"
+    run_maker.artifact(str(sample), "torch", run_maker.manifest["targets"][0])
+    [file] = summarise(run_maker.write()).files
+    [device] = file.attribution.devices
+    assert (file.worker.label, device.kernels, device.kernel_ns) == ("ActorGroup/rank0", 60, 307_197)
+
+
+def test_without_a_manifest_the_journals_tell(run_maker: Any, event: Event) -> None:
+    """The driver was killed: what the workers wrote down is summarised, and that is said."""
+    os.unlink(Path(two_ranks(run_maker, event)) / "manifest.json")
+    rows = [{"kind": "target", **run_maker.manifest["targets"][0]}]
+    rows += [
+        {**row, "kind": "window", "window_kind": "step", "closed": {"epoch_ns": 1}}
+        for row in run_maker.manifest["windows"][:1]
+    ]
+    rows += [{"kind": "artifact", **row} for row in run_maker.manifest["artifacts"][:1]]
+    (run_maker.directory / ".workers").mkdir()
+    (run_maker.directory / ".workers/a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    summary = summarise(run_maker.directory)
+    assert [row.phase for row in summary.phases] == ["update", "forward"]
+    assert any("left no manifest" in line for line in summary.problems)
+
+
+def test_no_run_is_said(tmp_path: Path) -> None:
+    """A directory without a run is refused with the reason."""
+    with pytest.raises(ReadError, match="no manifest"):
+        summarise(tmp_path)
+
+
+def test_workers_with_one_label_stay_apart(run_maker: Any, event: Event) -> None:
+    """Two processes that call themselves the same rank (a restarted actor) are two rows, with pid and host."""
+    run_maker.timeline(run_maker.target(0), [event("update", 0, 10)])
+    run_maker.manifest["targets"].append({**run_maker.manifest["targets"][0], "key": "again", "pid": 999})
+    run_maker.timeline("again", [event("update", 0, 20)])
+    [row] = summarise(run_maker.write()).phases
+    assert sorted(row.ranks) == ["ActorGroup/rank0 (pid 100 on node0)", "ActorGroup/rank0 (pid 999 on node0)"]
+
+
+def test_the_page_stands_alone_and_is_safe(run_maker: Any, event: Event) -> None:
+    """The page loads nothing, runs nothing, escapes labels, and has a bar for every rank and step."""
+    hostile = "<script>alert(1)</script>"
+    for rank in range(2):
+        key = run_maker.target(rank)
+        for step in (2, 4):
+            at = step * 10_000
+            calls = [event("update", at + 100, 600), event(hostile, at + 200, 200)]
+            run_maker.timeline(key, calls, steps=[step], at_us=at)
+    page = render_html(summarise(run_maker.write()))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert re.findall(r"(?:src|href|url\()", page) == []
+    assert re.findall(r'class="title"[^>]*>(.*?)<', page) == ["step 2 · 1 ms", "step 4 · 1 ms"]
+    assert page.count("<title>update") == 4
+    assert "prefers-color-scheme:dark" in page
+
+
+def test_finish_run_leaves_timeline_and_report(run_maker: Any, event: Event) -> None:
+    """Both files stand beside the manifest, and the table shown afterwards needs no second reading."""
+    from rich.console import Console
+
+    path = two_ranks(run_maker, event)
+    finish_run(path)
+    assert {"timeline.json.gz", "report.html"} <= {item.name for item in Path(path).iterdir()}
+    for file in Path(path).glob("*.trace.json.gz"):
+        file.unlink()
+    console = Console(width=100, record=True)
+    render_table(path, console)
+    text = console.export_text()
+    assert "update" in text
+    assert "rank1 1.50x" in text
+
+
+def test_finish_run_with_a_directory_that_cannot_be_written(
+    run_maker: Any, event: Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A place where files should go that is taken by a directory is reported, once for each file, and nothing is raised."""
+    path = two_ranks(run_maker, event)
+    (Path(path) / "timeline.json.gz").mkdir()
+    (Path(path) / "report.html").mkdir()
+    finish_run(path)
+    assert [record.getMessage().split(" of ")[0] for record in caplog.records] == [
+        "accelprof: the merged timeline",
+        "accelprof: the report",
+    ]
+    assert not list(Path(path).glob("*.part"))
+
+
+def test_the_command_writes_json_and_page(run_maker: Any, event: Event) -> None:
+    """``report --json`` is strict JSON with the figures; the page is written beside the manifest; status 0."""
+    path = two_ranks(run_maker, event)
+    result = CliRunner().invoke(report, [path, "--json"])
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.output)
+    assert {row["phase"]: row["total_ns"] for row in data["phases"]} == {"update": 1_500_000, "forward": 200_000}
+    assert (Path(path) / "report.html").exists()
