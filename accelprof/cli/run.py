@@ -43,6 +43,10 @@ def run(ctx: click.Context, file: str, no_table: bool, overrides: tuple[str, ...
         if note.kind != "info":
             click.echo(f"accelprof: {note}", err=True)
     command = ctx.meta.get("command", [])
+    if os.environ.get("ACCELPROF_INSTALL"):
+        from accelprof.compat.startup import environment
+
+        os.environ.update(environment(os.environ))  # the command's Python processes start with our start-up module
     outcome = run_command(
         registry, loaded.config, plan, command, lambda text: click.echo(f"accelprof: {text}", err=True)
     )
