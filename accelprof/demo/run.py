@@ -19,8 +19,8 @@ from accelprof.demo.settings import DemoSettings
 from accelprof.demo.workers import ActorWorker, ReferenceWorker, RolloutWorker, mean_of
 
 PROFILE = Path(__file__).with_name("profile.yaml")
-START_TIMEOUT_S = 120.0
-CALL_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
+CALL_TIMEOUT_S = 300.0
 
 
 @dataclass
