@@ -96,7 +96,7 @@ def doctor(output_dir: str, nodes: bool, address: str, as_json: bool) -> None:
     if nodes:
         from accelprof.cluster.doctor import checks_on_nodes
 
-        by_node = checks_on_nodes(output_dir, address)
+        by_node = checks_on_nodes(checks, output_dir, address)
     else:
         by_node = {host_name(): checks(output_dir)}
     failed = any(row.status == "fail" for rows in by_node.values() for row in rows)

@@ -20,7 +20,7 @@ from accelprof.launch.reports import needed
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
 from accelprof.registry import Registry
-from accelprof.targets import Expectation, WindowInfo
+from accelprof.targets import Expectation, Target, WindowInfo
 
 AT_ONCE = 4
 CHUNK = 16 << 20
@@ -133,11 +133,15 @@ def relocate(
     """
     moved: dict[tuple[str, str], str] = {}
     work = [(artifact, *_place(artifact, run_dir, node_of)) for artifact in artifacts]
-    jobs = [(artifact, source, node) for artifact, source, node in work if source is not None]
+    taken: set[str] = set()
+    jobs = [
+        (artifact, source, node, _target(run_dir, artifact, source, taken))
+        for artifact, source, node in work
+        if source is not None
+    ]
 
-    def one(job: tuple[Mapping[str, Any], str, str | None]) -> None:
-        artifact, source, node = job
-        target = _target(run_dir, artifact, source)
+    def one(job: tuple[Mapping[str, Any], str, str | None, str]) -> None:
+        artifact, source, node, target = job
         try:
             fetch(node, source, target, remove=how == "move")
         except Exception as error:  # noqa: BLE001 - a disk, a node or Ray; the source stays, and it is said
@@ -176,19 +180,20 @@ def _place(
     return (None, None) if node is None else (path, node)
 
 
-def _target(run_dir: str, artifact: Mapping[str, Any], source: str) -> str:
+def _target(run_dir: str, artifact: Mapping[str, Any], source: str, taken: set[str]) -> str:
+    """A free name for the copy, which is then taken."""
     inside = relative(source, run_dir)
     if os.path.isabs(inside):
-        group = Layout(run_dir)
-        from accelprof.targets import Target
-
-        inside = os.path.join(group.target_dir(Target(artifact.get("group") or "unknown")), os.path.basename(source))
+        inside = os.path.join(
+            Layout(run_dir).target_dir(Target(artifact.get("group") or "unknown")), os.path.basename(source)
+        )
     target = os.path.join(run_dir, inside)
     stem, suffix = os.path.splitext(target)
     number = 1
-    while os.path.exists(target):
+    while target in taken or os.path.exists(target):
         number += 1
         target = f"{stem}-{number}{suffix}"
+    taken.add(target)
     return target
 
 
