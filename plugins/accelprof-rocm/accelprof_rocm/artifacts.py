@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from accelprof.targets import ArtifactFile, WindowInfo
 
 SQLITE = b"SQLite format 3\x00"
+#: the pid in a file's name, and the target in that of a window's stem
+_OWNER = re.compile(r"-(\d+)(?:-(?:perfetto-trace|wall_clock|rocpd|metadata)|_[a-z_]+\.[a-z0-9]+$|-[^-]*\.[a-z]+$)")
+_TARGET = re.compile(r"^.+?-r(?:\d+|X)-")
 _PID = re.compile(r"-(\d+)$")
 CSV_PARTS = (
     "kernel_trace", "marker_api_trace", "hip_api_trace", "hsa_api_trace", "rccl_api_trace", "memory_copy_trace",
@@ -25,12 +28,17 @@ def match(files: Sequence[str], windows: Sequence[WindowInfo], tool: str) -> lis
     for window in sorted(windows, key=lambda item: item.sequence):
         pid = _PID.search(window.stem)
         by_pid.setdefault(pid[1] if pid else "", []).append(window.id)
+    prefixes = {hit[0] for window in windows if (hit := _TARGET.match(os.path.basename(window.stem)))}
     result = []
     for path in _leads(files):
-        numbers = set(re.findall(r"\d+", os.path.basename(path)))
-        owners = [pid for pid in by_pid if pid and pid in numbers]
-        # a name that the user chose may hold no pid; then it is this worker's all the same, since it was asked for its files
-        held = [wid for pid in owners for wid in by_pid[pid]] or ([w.id for w in windows] if len(by_pid) == 1 else [])
+        name = os.path.basename(path)
+        pid = _OWNER.search(name)
+        if pid is not None and pid[1] in by_pid:
+            held = by_pid[pid[1]]
+        elif pid is not None and any(name.startswith(prefix) for prefix in prefixes):
+            continue  # of another process of the same target: a child, or a worker that Ray started and never used
+        else:
+            held = [window.id for window in windows] if len(by_pid) == 1 else []  # a name that the user chose
         state, reason = state_of(path)
         size = os.path.getsize(path) if os.path.isfile(path) else 0
         result.append(ArtifactFile(path, tool, tuple(held), size, state, reason))

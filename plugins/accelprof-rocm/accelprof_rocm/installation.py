@@ -11,11 +11,14 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from accelprof_rocm import releases, vendor
+from accelprof_rocm.children import leave_alone
 from accelprof_rocm.releases import Release
 
 HELP_TIMEOUT = 30.0
 #: fewer options than this in a help text: it was not one
 FEWEST = 5
+#: settings of AMD's tools
+SETTINGS = ("ROCPROFSYS_", "OMNITRACE_", "ROCPROF_")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _WORD = re.compile(r"(?<![\w-])(-{1,2}[A-Za-z][\w-]*)")
 _VERSION_DIRECTORY = re.compile(r"rocm-(\d+\.\d+)")
@@ -72,12 +75,19 @@ def options_of(path: str, env: Mapping[str, str] | None = None) -> dict[str, str
     return dict(_options(path, facts.st_mtime_ns, facts.st_size, tuple(sorted((env or {}).items()))))
 
 
+def quiet() -> dict[str, str]:
+    """This process's environment without AMD's tools: a help text must not be recorded, nor leave a file."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+    leave_alone(env)
+    return env
+
+
 @functools.lru_cache(maxsize=32)
 def _options(path: str, changed: int, size: int, env: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     try:
         done = subprocess.run(
             [path, "--help"],
-            env={**os.environ, **dict(env)},
+            env={**quiet(), **dict(env)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

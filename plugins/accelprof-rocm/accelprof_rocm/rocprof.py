@@ -146,6 +146,16 @@ class RocprofTool(Tool):
                 return installation.release_of(path)
         return None
 
+    def help_options(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
+        """What the help of the installed launcher shows, when it is of the release that is meant; empty otherwise.
+
+        A worker does not ask: it was started already, and would start the launcher under the tool.
+        """
+        path = installation.find(self.program) if self.context is None else None
+        if path is None or (self.options.rocm is not None and installation.release_of(path) != self.release):
+            return {}
+        return installation.options_of(path, env)
+
     def programs(self) -> Sequence[str]:
         """Names under which the launcher may be installed, newest first."""
         return (self.options.program,) if self.options.program else ()
@@ -252,7 +262,7 @@ class RocprofTool(Tool):
     def _use(self, library: roctx.Library, context: ToolContext) -> None:
         if self._paused and library.resume is None:
             raise CaptureError(f"recording waits for a resume, and {library.path} cannot give it")
-        if library.source == "roctx64" and not self.legacy:
+        if (library.source == "roctx64" and not self.legacy) or (library.sdk and self.legacy):
             context.report(f"{self.name}: no ranges in its files: it does not listen to {library.path}")
         if self.overlapping:
             self._ranges = OverlappingRanges(library)

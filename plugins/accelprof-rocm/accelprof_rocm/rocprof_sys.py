@@ -94,11 +94,7 @@ class RocprofSysTool(RocprofTool):
     @property
     def known(self) -> arguments.Known:
         """The options of this launcher: by the help of the installed one if its release is the one meant, else by table."""
-        path = installation.find(self.program)
-        stated = self.options.rocm is not None and path is not None
-        if path is not None and stated and installation.release_of(path) != self.release:
-            path = None
-        shown = installation.options_of(path, {"PYTHON_EXECUTABLE": sys.executable}) if path else {}
+        shown = self.help_options({"PYTHON_EXECUTABLE": sys.executable})
         return arguments.Known(os.path.basename(self.program), TABLES[self.options.variant], self.release, shown)
 
     # --- on the driver ----------------------------------------------------------------------------------------------

@@ -80,11 +80,9 @@ class Rocprofv3Tool(RocprofTool):
     @property
     def known(self) -> arguments.Known:
         """The options: by the help of the installed tool if its release is the one meant, else by table."""
-        path = installation.find(self.program)
-        if path is not None and self.options.rocm is not None and installation.release_of(path) != self.release:
-            path = None
-        shown = installation.options_of(path) if path else {}
-        return arguments.Known(os.path.basename(self.program), option_tables.ROCPROFV3, self.release, shown)
+        return arguments.Known(
+            os.path.basename(self.program), option_tables.ROCPROFV3, self.release, self.help_options()
+        )
 
     def _given(self, long: str) -> Any:
         """The user's value for an option under either spelling, ``True`` for a flag, else ``None``."""

@@ -363,3 +363,41 @@ def test_finalising_in_the_process_gives_the_file_at_once(
     [file] = tool.finalise("closed")
     assert (file.path, file.windows, file.state) == (str(path), ("w",), "complete")
     assert said == []
+
+
+def test_files_of_other_processes_are_not_taken_for_the_workers(tmp_path: Path) -> None:
+    """A child that wrote under the same target's name holds none of the windows; a name of the user's own is the worker's."""
+    window = WindowInfo("w", 1, (1,), None, "step", str(tmp_path / "G-r0-s1-w0001-host-41"))
+    for name, held in (
+        ("G-r0-host-41_results.json", ("w",)),
+        ("G-r0-host-99_results.json", None),
+        ("G-r0-41-perfetto-trace-0.proto", ("w",)),
+        ("G-r0-99-perfetto-trace-41.proto", None),
+        ("mine.json", ("w",)),
+        ("G-r0-41-rocpd-41.db", ("w",)),
+    ):
+        path = tmp_path / name
+        path.write_bytes(b"{}")
+        found = artifacts.match([str(path)], [window], "rocprofv3")
+        assert [file.windows for file in found] == ([] if held is None else [held]), name
+
+
+def test_a_worker_asks_no_launcher_for_its_help(
+    rocm: Any,
+    compiled: Callable[..., Path],
+    use: Any,
+    assignment: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be started under the tool and leave a file; and a driver's own settings of AMD's tools do not reach it."""
+    use(compiled("librocprofiler-sdk-roctx.so.1", "-DSDK"))
+    place = rocm(7, 0)
+    for name, value in (("ROCPROFSYS_OUTPUT_PATH", str(tmp_path / "out")), ("ROCPROFSYS_TRACE", "true")):
+        monkeypatch.setenv(name, value)
+    (tmp_path / "out").mkdir()
+    tool = RocprofSysTool({"program": place.program("rocprof-sys-python")})
+    assert tool.help_options({"PYTHON_EXECUTABLE": sys.executable})
+    assert list((tmp_path / "out").iterdir()) == []
+    tool.attach(_context(tool, assignment, []))
+    assert tool.help_options({"PYTHON_EXECUTABLE": sys.executable}) == {}
