@@ -112,12 +112,10 @@ def start(self: Any, **kwargs: Any) -> None:
 def stop(self: Any, run_command: bool = True) -> None:
     """End it. Idempotent. ``run_command``: this was the last profiled step, so the finish command runs."""
     if self._enable and self._this_rank:
-        was, self._this_step = self._this_step, False
+        self._this_step = False
         process.stop(id(self))
-        if not was:
-            return
     if self._enable and run_command:
-        _finish(self)
+        finish(self)
 
 
 def session_settings(first: Any) -> Mapping[str, Any]:
@@ -186,7 +184,7 @@ def _roles(taking_part: list[Any]) -> list[str]:
     return [*(role for role in HYBRID if role in roles), *(role for role in roles if role not in HYBRID), *models]
 
 
-def _finish(self: Any) -> None:
+def finish(self: Any) -> None:
     """Run ``finish_hook_cmd`` in a shell, on its ranks; what goes wrong is said and ends nothing."""
     if not self._finish_hook_cmd or not self._finish_hook_this_rank:
         return
@@ -278,7 +276,7 @@ class DistProfiler:
     def run_finish_hook(self, run_command: bool = True) -> None:
         """Run the finish command, for drivers that stop by other means."""
         if self.check_enable() and run_command:
-            _finish(self)
+            finish(self)
 
     @classmethod
     def annotate(

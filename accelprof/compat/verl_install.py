@@ -100,7 +100,13 @@ def install(patches: Patches, any_version: bool) -> None:
 
     @functools.wraps(theirs["stop"])
     def stop(self: Any, run_command: bool = True) -> Any:
-        return (theirs["stop"] if left_alone(self) else ours.stop)(self, run_command)
+        if left_alone(self):
+            return theirs["stop"](self, run_command)
+        # the reports first: the finish command takes away what lies in save_path
+        ours.stop(self, run_command=False)
+        if self._enable and self._this_rank and self._relocate_results and self._tool == "nsys":
+            _relocate(self)
+        return ours.finish(self) if self._enable and run_command else None
 
     @functools.wraps(theirs["step"])
     def step(self: Any) -> Any:
@@ -142,6 +148,18 @@ def install(patches: Patches, any_version: bool) -> None:
                 patches.function(module, name, getattr(verl_marks, name))
     logger = importlib.import_module("verl.utils.profiler.performance").GPUMemoryLogger
     patches.set(logger, "__call__", _logged)
+
+
+def _relocate(profiler: Any) -> None:
+    """verl's driver had Ray wrap the worker, so reports lie in Ray's directory; verl's own code moves them."""
+    try:
+        module = importlib.import_module("verl.utils.profiler.nvtx_profile")
+        mover = object.__new__(module.NsightSystemsProfiler)  # its method needs nothing that a constructor sets
+        mover.relocate_results(
+            profiler.config.save_path, rank=profiler.rank, save_file_prefix=profiler.save_file_prefix
+        )
+    except Exception as error:  # noqa: BLE001 - said once; the reports stay where Ray put them
+        ours.process.say(f"reports of nsys stay in Ray's directory: {type(error).__name__}: {error}")
 
 
 def _arguments(

@@ -290,6 +290,22 @@ def test_finish_command(verl, tmp_path):
     assert log.read_text() == "torch 0 actor_rollout_ref\n"
 
 
+def test_reports_are_moved(verl, tmp_path, monkeypatch):
+    """Reports of workers that verl had Ray wrap are moved out of Ray's directory, before the finish command runs."""
+    from verl.utils.profiler import nvtx_profile
+
+    logs, out = tmp_path / "nsight", tmp_path / "out"
+    logs.mkdir()
+    monkeypatch.setattr(nvtx_profile, "RAY_NSIGHT_LOG_DIR", str(logs))
+    (logs / f"worker_process_{os.getpid()}.1.nsys-rep").write_text("report")
+    command = f"ls {out} > {tmp_path}/seen"
+    worker = worker_class()(profiler(out, NsightToolConfig(), relocate_results=True, finish_hook_cmd=command))
+    worker.start_profile(profile_step=1)
+    worker.stop_profile()
+    assert "nsys-rep" in (tmp_path / "seen").read_text()
+    assert not list(logs.iterdir())
+
+
 def test_decorated_before(tmp_path):
     """Classes and profilers that verl made before go through us too, once installed."""
     worker = Before(profiler(tmp_path))
