@@ -132,9 +132,8 @@ def main() -> None:
     work = CupyWork() if options.get("without_torch") else TorchWork()
     actor = Actor(work)
     step_seconds = {}
-    for step in (-2, -1):  # CUDA's own start is not what the ticker is about
-        actor.update(-step)
-    actor.pop_execution_times()
+    if options.get("warm_up", True):  # CUDA's own start is not what the ticker is about
+        actor.update(1)
     ticker = Ticker()
     ticker.start()
     for step in range(options.get("steps", 8)):

@@ -220,7 +220,7 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
         result.check("range gate: the child's kernels are not in the report", not any(found), found)
 
     def whole_process(place: Path) -> None:
-        run = run_worker(place, {"steps": "process"}, nsys, steps=3)()
+        run = run_worker(place, {"steps": "process"}, nsys, steps=3, warm_up=False)()
         expect_windows(result, "whole process", run, [[0, 1, 2]])
 
     def fewer(place: Path) -> None:

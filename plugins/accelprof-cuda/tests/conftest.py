@@ -38,11 +38,18 @@ class Event:
 
 
 def _headers() -> Path | None:
+    """Include directory with NVTX's headers: of the wheel nvidia-nvtx, of Nsight Systems, of a CUDA toolkit."""
+    from accelprof_cuda import installation
+
+    places = []
     spec = importlib.util.find_spec("nvidia")
     for root in spec.submodule_search_locations or () if spec else ():
-        for header in Path(root).glob("*/include/nvtx3/nvToolsExt.h"):
-            return header.parents[1]
-    return None
+        places += sorted(Path(root).glob("*/include"))
+    nsys = installation.find()
+    if nsys is not None:
+        places.append(Path(installation.real_directory(nsys)) / "nvtx" / "include")
+    places.append(Path("/usr/local/cuda/include"))
+    return next((place for place in places if (place / "nvtx3" / "nvToolsExt.h").is_file()), None)
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +57,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The injection library, compiled."""
     headers, compiler = _headers(), shutil.which("gcc") or shutil.which("cc")
     if headers is None or compiler is None:
-        pytest.skip(f"no NVTX headers (nvidia-nvtx: {headers}) or no C compiler ({compiler})")
+        pytest.skip(f"no NVTX headers (pip install nvidia-nvtx; found: {headers}) or no C compiler (found: {compiler})")
     library = tmp_path_factory.mktemp("nvtx") / "recorder.so"
     argv = [compiler, "-O1", "-shared", "-fPIC", f"-I{headers}", str(HERE / "nvtx_recorder.c"), "-o", str(library)]
     subprocess.run(argv, check=True, timeout=60)
