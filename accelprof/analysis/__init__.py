@@ -34,20 +34,21 @@ def _state_of(directory: str) -> str:
 def finish_run(run_dir: str | os.PathLike[str]) -> None:
     """Write ``timeline.json.gz`` and ``report.html`` beside the manifest. What cannot be written is logged, once each.
 
-    Files of tools that are larger than 64 MiB are left out here and named in the report: the end of a run waits for this.
+    Files larger than 64 MiB, and those of tools once reading has taken 30 s, are left out here and named in the report:
+    the end of a run waits for this.
 
     Raises:
         ReadError: there is no run in the directory.
     """
     from accelprof.analysis.html import write_report
     from accelprof.analysis.run import open_run
-    from accelprof.analysis.summary import MAX_AT_END_BYTES, SummaryBuilder, read_files
+    from accelprof.analysis.summary import MAX_AT_END_BYTES, MAX_AT_END_S, SummaryBuilder, read_files
     from accelprof.analysis.timeline import TimelineWriter, first_moment, source_of
 
     directory = os.fspath(run_dir)
     run = open_run(directory)
     builder = SummaryBuilder(run)
-    files = read_files(run, builder, MAX_AT_END_BYTES)
+    files = read_files(run, builder, MAX_AT_END_BYTES, MAX_AT_END_S)
     try:
         with TimelineWriter(os.path.join(directory, "timeline.json.gz"), first_moment(run)) as timeline:
             for file, loaded in files:
@@ -71,13 +72,13 @@ def render_table(run_dir: str | os.PathLike[str], console: Console) -> None:
     Raises:
         ReadError: there is no run in the directory.
     """
-    from accelprof.analysis.summary import MAX_AT_END_BYTES, summarise
+    from accelprof.analysis.summary import MAX_AT_END_BYTES, MAX_AT_END_S, summarise
     from accelprof.analysis.table import render
 
     global _finished
     finished, _finished = _finished, None
     if finished is None or finished[0] != _state_of(os.fspath(run_dir)):
-        finished = ("", summarise(run_dir, max_bytes=MAX_AT_END_BYTES))
+        finished = ("", summarise(run_dir, max_bytes=MAX_AT_END_BYTES, seconds=MAX_AT_END_S))
     render(finished[1], console)
 
 

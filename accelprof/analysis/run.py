@@ -46,6 +46,14 @@ class RunFile:
         return str(self.artifact.get("tool") or "")
 
     @property
+    def bytes(self) -> int:
+        """Size as it is on disk; of a directory as the manifest says."""
+        if os.path.isfile(self.path):
+            return os.path.getsize(self.path)
+        stated = self.artifact.get("bytes")
+        return stated if isinstance(stated, int) else 0
+
+    @property
     def where(self) -> str:
         """``ActorGroup/rank0: ActorGroup/…pt.trace.json.gz`` for messages."""
         return f"{self.worker.label}: {self.artifact.get('path')}"
@@ -109,10 +117,8 @@ class Run:
             if not os.path.exists(file.path):
                 artifact = file.artifact
                 file.skip = f"it is on {artifact.get('host')}" if artifact.get("remote") else "it is not there"
-            elif max_bytes is not None and os.path.isfile(file.path) and os.path.getsize(file.path) > max_bytes:
-                file.skip = (
-                    f"its {os.path.getsize(file.path):,} bytes are left to `accelprof report` and `accelprof timeline`"
-                )
+            elif max_bytes is not None and file.bytes > max_bytes:
+                file.skip = f"its {file.bytes:,} bytes are left to `accelprof report` and `accelprof timeline`"
             yield file
 
     def undelivered(self) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ TIMELINE_TOOL = "trace"
 SNAPSHOT_SUFFIX = ".memory.pickle"
 #: larger files are left to an explicit ``accelprof report`` when a run ends, so that training's end is not held up
 MAX_AT_END_BYTES = 64 << 20
+#: and so are files of tools once reading has taken this long (exporting an nsys report takes seconds)
+MAX_AT_END_S = 30.0
 FORMAT = 1
 
 
@@ -131,25 +134,42 @@ class SummaryBuilder:
             self.summary.problems.append(line)
 
 
-def summarise(run_dir: str | os.PathLike[str], *, max_bytes: int | None = None) -> Summary:
+def summarise(
+    run_dir: str | os.PathLike[str], *, max_bytes: int | None = None, seconds: float | None = None
+) -> Summary:
     """Read a run directory. A file that cannot be read is named and the others count.
 
     Args:
         max_bytes: files larger than this are left out, and named.
+        seconds: after this time only timelines are still read; other files are named.
 
     Raises:
         ReadError: there is no run in the directory.
     """
     run = open_run(run_dir)
     builder = SummaryBuilder(run)
-    for _ in read_files(run, builder, max_bytes):
+    for _ in read_files(run, builder, max_bytes, seconds):
         pass
     return builder.finish()
 
 
-def read_files(run: Run, builder: SummaryBuilder, max_bytes: int | None) -> Iterator[tuple[RunFile, Loaded]]:
-    """Read each file of a run once: ``builder`` gets it, then the caller, who may change its events."""
+def read_files(
+    run: Run, builder: SummaryBuilder, max_bytes: int | None = None, seconds: float | None = None
+) -> Iterator[tuple[RunFile, Loaded]]:
+    """Read each file of a run once: ``builder`` gets it, then the caller, who may change its events.
+
+    ``seconds``: after this time only timelines are still read, and the files of other tools are named.
+    """
+    began = time.monotonic()
     for file in run.files(max_bytes):
+        if file.artifact.get("state") == "partial":
+            builder.summary.problems.append(
+                f"{file.where} is partial: {file.artifact.get('reason') or 'no reason given'}"
+            )
+        if seconds is not None and file.tool != TIMELINE_TOOL and time.monotonic() - began > seconds:
+            file.skip = (
+                f"reading took {seconds:.0f} s already; it is left to `accelprof report` and `accelprof timeline`"
+            )
         if file.skip:
             builder.not_read(file, file.skip)
             continue

@@ -214,3 +214,25 @@ def test_the_command_writes_json_and_page(run_maker: Any, event: Event) -> None:
     data = json.loads(result.output)
     assert {row["phase"]: row["total_ns"] for row in data["phases"]} == {"update": 1_500_000, "forward": 200_000}
     assert (Path(path) / "report.html").exists()
+
+
+def test_every_step_stands_on_the_page(run_maker: Any, event: Event) -> None:
+    """Timings of steps outside windows, as the controller collected them, are shown beside the profiled ones."""
+    figures = {"max": 0.25, "mean": 0.2, "min": 0.1, "ranks": 2, "slowest": "ActorGroup/rank1"}
+    steps = [{"step": step, "seconds": {"update": {**figures, "max": step / 8}}} for step in (1, 2, 3)]
+    run_maker.manifest["metrics"] = {"steps": steps}
+    page = render_html(summarise(two_ranks(run_maker, event)))
+    assert re.findall(r"<th( class=.mark.)?>step (\d)</th>", page) == [("", "1"), (' class="mark"', "2"), ("", "3")]
+    assert re.findall(r"%,transparent\)\">(.*?)</td>", page) == ["125 ms", "250 ms", "375 ms"]
+
+
+def test_partial_files_and_spent_time_are_named(run_maker: Any, event: Event) -> None:
+    """A file that its tool called partial is said so; when the time is used up, tools' files are left to the command."""
+    two_ranks(run_maker, event)
+    (run_maker.directory / "x.pt.trace.json").write_text("[]")
+    owner = run_maker.manifest["targets"][0]
+    run_maker.artifact("x.pt.trace.json", "torch", owner, state="partial", reason="stopped early")
+    summary = summarise(run_maker.write(), seconds=0.0)
+    assert "ActorGroup/rank0: x.pt.trace.json is partial: stopped early" in summary.problems
+    assert any("reading took 0 s already" in line for line in summary.problems)
+    assert len(summary.phases) == 2

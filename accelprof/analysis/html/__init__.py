@@ -15,6 +15,8 @@ from accelprof.analysis.table import NONE, duration, percent, slowest_text
 
 HERE = Path(__file__).parent
 MAX_RANKS = 16
+MAX_STEPS = 12
+MAX_TAGS = 20
 
 
 def render_html(summary: Summary) -> str:
@@ -37,6 +39,7 @@ def render_html(summary: Summary) -> str:
         color=drawn.color,
         matrices=[_matrix(summary, group) for group in dict.fromkeys(row.group for row in summary.phases)],
         facts=_facts(summary, drawn),
+        steps=_steps(summary),
     )
 
 
@@ -70,6 +73,30 @@ def _facts(summary: Summary, drawn: Plot) -> list[tuple[str, str]]:
     if busy:
         facts.append(("device busy", duration(sum(row.busy_ns for row in busy))))
     return facts
+
+
+def _steps(summary: Summary) -> dict[str, Any]:
+    """Phase times of every announced step, profiled or not, as the controller collected them: the slowest rank's."""
+    metrics = summary.run.manifest.get("metrics")
+    found = metrics.get("steps") if isinstance(metrics, dict) else None
+    steps = [row for row in found if isinstance(row, dict) and isinstance(row.get("seconds"), dict)] if found else []
+    shown = steps[-MAX_STEPS:]
+    largest: dict[str, float] = {}
+    for row in shown:
+        for tag, figures in row["seconds"].items():
+            largest[tag] = max(largest.get(tag, 0.0), figures.get("max") or 0.0)
+    tags = sorted(largest, key=lambda tag: -largest[tag])[:MAX_TAGS]
+    profiled = {step for timeline in summary.timelines for window in timeline.windows for step in window[1]}
+    rows = []
+    for tag in tags:
+        values = [row["seconds"].get(tag, {}).get("max") for row in shown]
+        cells = [
+            {"text": duration(None if value is None else value * 1e9), "share": (value or 0.0) / (largest[tag] or 1.0)}
+            for value in values
+        ]
+        rows.append({"phase": tag, "cells": cells})
+    heads = [{"step": row.get("step"), "profiled": row.get("step") in profiled} for row in shown]
+    return {"heads": heads, "rows": rows, "left_out": (len(steps) - len(shown), len(largest) - len(tags))}
 
 
 def _matrix(summary: Summary, group: str) -> dict[str, Any]:
