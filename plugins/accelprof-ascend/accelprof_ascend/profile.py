@@ -21,6 +21,8 @@ from accelprof_ascend.options import NpuOptions, experimental_arguments, profile
 
 #: ``[2026-01-31 12:00:00] [ERROR] [4711] profiler.py: Call start failed. Exception: …``
 _SAID = re.compile(r"^\[[\d: -]+\] \[(ERROR|WARNING)\] \[\d+\] (?:[\w.]+: )?(.*)$")
+#: the second line of its messages: the code of the error, and nothing more
+_CODE = re.compile(r"^\[ERROR\] [\d:-]+ \(PID:\d+")
 
 
 class Listener:
@@ -54,7 +56,8 @@ def listening(said: list[str]) -> Iterator[None]:
         for line in listener.text.splitlines(keepends=True):
             found = _SAID.match(line.strip())
             if found is None:
-                rest.append(line)
+                if not _CODE.match(line):
+                    rest.append(line)
             else:
                 said.append(f"{found.group(1)}: {found.group(2)}" if found.group(1) == "WARNING" else found.group(2))
         if rest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ def test_analyse_skips_what_is_done_and_names_what_failed(npu: Callable[..., Any
     )
     for path in made.directories:
         output = path / "ASCEND_PROFILER_OUTPUT"
-        assert json.loads((output / "trace_view.json").read_text())
+        assert (output / "trace_view.json").stat().st_size
         assert (output / "ascend_pytorch_profiler_0.db").stat().st_size
     read = npu("""
         from accelprof.analysis.reading import read_any
@@ -135,3 +134,22 @@ def test_msprof_outside_of_msprof_is_refused_with_the_reason(npu: Callable[..., 
         show(session.close())
     """)
     assert sum("not started under msprof" in problem for problem in ran.shown()["problems"]) == 1
+
+
+def test_npu_compare_shows_what_msprof_analyze_finds(npu: Callable[..., Any], shared: Path, tmp_path: Path) -> None:
+    """The real msprof-analyze compares two directories; its table is shown and its workbook is where it was asked for."""
+    places = []
+    for name in ("base", "new"):
+        place = tmp_path / name / "worker_1_20240101000000000_ascend_pt"
+        output = place / "ASCEND_PROFILER_OUTPUT"
+        output.mkdir(parents=True)
+        (place / "profiler_info.json").write_text('{"config": {"experimental_config": {"_profiler_level": "Level1"}}}')
+        (output / "trace_view.json").write_bytes((shared / "samples" / "ascend" / "trace_view.json").read_bytes())
+        places.append(str(place))
+    out = tmp_path / "compared"
+    ran = npu("", argv=[*CLI, "npu-compare", *places, "-o", str(out)])
+    assert ran.status == 0, ran.out + ran.err
+    assert "Computing Time" in ran.out
+    books = list(out.iterdir())
+    assert [book.suffix for book in books] == [".xlsx"]
+    assert str(books[0]) in ran.out
