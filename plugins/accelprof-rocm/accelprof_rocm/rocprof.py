@@ -171,6 +171,11 @@ class RocprofTool(Tool):
     def gate(self, target: Target) -> str:
         return "pause" if self.pausable and self.options.windows != "whole" else "none"
 
+    def gate_of(self, assignment: Assignment) -> str:
+        """``none`` when the whole life of the process is one capture, else :meth:`gate`."""
+        whole = assignment.mode == "process" and not assignment.schedules
+        return "none" if whole and self.options.windows != "pause" else self.gate(assignment.target)
+
     def notes(self, assignment: Assignment) -> list[str]:
         """What the user should know about this launch."""
         notes = []
@@ -179,7 +184,7 @@ class RocprofTool(Tool):
                 f"{self.name}: {self.program} is not installed here and no release is stated (tools.{self.name}.rocm); "
                 f"the rules of ROCm {releases.show(self.release)} are taken"
             )
-        if self.gate(assignment.target) == "none" and assignment.mode != "process":
+        if self.gate_of(assignment) == "none" and assignment.mode != "process":
             notes.append(
                 f"{self.name}: recorded from start to exit and cut by its windows when read; "
                 f"ROCm {releases.show(self.release)} cannot be paused"
@@ -291,7 +296,8 @@ class RocprofTool(Tool):
         return []
 
     def _mark(self, which: str, window: WindowInfo) -> None:
-        if self._library is not None:
+        # a recording of the whole process is not to be cut down to what the session saw of it
+        if self._library is not None and (self._paused or window.kind != "process"):
             self._library.mark(self._library.message(WINDOW_MARK.format(which=which, id=window.id)))
 
     # --- afterwards -------------------------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ class RocprofSysTool(RocprofTool):
             # the pid by our own hand: where SLURM or MPI is seen the suffix is a rank, and not that of the worker
             "OUTPUT_PREFIX": f"{self.file_name(assignment.target, directory)}-%pid%-",
         }
-        if self.gate(assignment.target) == "pause":
+        if self.gate_of(assignment) == "pause":
             ours["SELECTED_REGIONS"] = "true"
         return {**{row.env + name: value for name, value in ours.items()}, **self.options.env}
 

@@ -150,9 +150,10 @@ class Rocprofv3Tool(RocprofTool):
 
     def place(self, assignment: Assignment, directory: str) -> tuple[str, str]:
         """``(-d, -o)``: the directory and the name in it, with the tool's own keys for host and pid."""
-        where = str(self._given(DIRECTORY) or self.checked_directory(directory))
+        own = self._given(DIRECTORY)
+        where = os.path.join(directory, str(own)) if own else self.checked_directory(directory)
         name = self._given(FILE) or f"{self.file_name(assignment.target, directory)}-%hostname%-%pid%"
-        return os.path.join(directory, where), str(name)
+        return where, str(name)
 
     def _arguments(self, assignment: Assignment) -> list[str]:
         """Everything but the place."""
@@ -160,7 +161,7 @@ class Rocprofv3Tool(RocprofTool):
         given = {known.long(arguments.bare(key)) for key in (*options.args, *options.flags)}
         chosen = any(name.endswith("-trace") or name in ("pmc", "stats") for name in given)
         argv = [] if chosen else list(self.row.arguments)
-        if self.gate(assignment.target) == "pause" and REGIONS not in given:
+        if self.gate_of(assignment) == "pause" and REGIONS not in given:
             argv.append(f"--{REGIONS}")
         own = {
             key: value

@@ -338,6 +338,7 @@ def test_what_is_expected_follows_the_users_settings(assignment: Make) -> None:
         "/run/sub/ActorGroup-r0-*_*.csv",
         "/run/sub/ActorGroup-r0-*_results.json",
     ]
+    assert Rocprofv3Tool({"rocm": "7.0"}).launch(row, "out/<run>").argv[:3] == ("rocprofv3", "-d", "out/<run>")
     moved = assignment("rocprof_sys", node="node7")  # where a worker runs is known only after its start
     assert tool.expects(moved, "/run") == tool.expects(row, "/run")
     assert tool.launch(moved, "/run").env["ROCPROFSYS_OUTPUT_PREFIX"] == "ActorGroup-r0-node7-%pid%-"

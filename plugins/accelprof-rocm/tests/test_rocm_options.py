@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 from accelprof_rocm import arguments, installation, option_tables, releases
+from accelprof_rocm.backend import RocmBackend
 from accelprof_rocm.rocprof_sys import RocprofSysTool
 from accelprof_rocm.rocprofv3 import Rocprofv3Tool
 from pydantic import ValidationError
 
 from accelprof.errors import ConfigError
 from accelprof.registry import get_registry
-from accelprof.targets import Assignment
+from accelprof.targets import Assignment, Target, WindowInfo
 from accelprof.testing import ToolConformance
+from accelprof.tool import ToolContext
 
 Make = Callable[..., Assignment]
 
@@ -75,6 +77,21 @@ def test_a_whole_configuration_is_refused_on_the_driver() -> None:
     registry = get_registry()
     with pytest.raises(ConfigError, match=r"no option -T.*ROCPROFSYS_ROCM_DOMAINS: 'hip_api'"):
         registry.plan(registry.load(config).config)
+
+
+def test_the_guides_configuration_of_rlinf() -> None:
+    """The same in RLinf's own words: refused by the key, and the mended form becomes the launch that works."""
+    profiling: dict[str, Any] = {"enabled": True, "backend": "rocprof_sys", "worker_groups": ["ActorGroup"]}
+    registry = get_registry()
+    with pytest.raises(ConfigError, match=r"cluster\.profiling\.args\.T: .*ROCPROFSYS_ROCM_DOMAINS: 'hip_api,"):
+        registry.load({"cluster": {"profiling": {**profiling, "args": {"T": "hip"}}}})
+    env = {"ROCPROFSYS_TRACE": "true", "ROCPROFSYS_ROCM_DOMAINS": "hip_api", "ROCPROFSYS_SAMPLING_FREQ": "100"}
+    plan = registry.plan(registry.load({"cluster": {"profiling": {**profiling, "env": env}}}).config)
+    row = plan.assign(Target("ActorGroup", rank=0))
+    launch = registry.make_tool(str(row.tool), row.options).launch(row, "/run")
+    assert launch.mode == "replace"
+    assert launch.argv == ("rocprof-sys-python", "-b", "--")
+    assert {name: launch.env[name] for name in env} == env
 
 
 @pytest.mark.parametrize(
@@ -154,6 +171,22 @@ def test_windows_by_release(assignment: Make, tool: Any, rocm: str, gate: str) -
     assert len(said) == (gate == "none")
     assert made.needs_clean_exit
     assert made.writes_at == "process_exit"
+
+
+def test_a_whole_process_is_neither_paused_nor_cut(
+    assignment: Make, compiled: Any, use: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``steps: process`` records from the start on, and leaves no marks to cut by."""
+    row = assignment("rocprofv3", steps=(), mode="process")
+    tool = Rocprofv3Tool({"rocm": "7.0"})
+    assert "--selected-regions" not in tool.launch(row, "/run").argv
+    calls = use(compiled("librocprofiler-sdk-roctx.so.1", "-DSDK"))
+    monkeypatch.setenv("ROCPROF_MARKER_API_TRACE", "1")
+    tool.attach(ToolContext(row.target, row, RocmBackend(), "/run", pytest.fail))
+    window = WindowInfo("w", 1, (), None, "process", "/run/x-1")
+    tool.open(window)
+    tool.close(window)
+    assert calls() == []
 
 
 @pytest.mark.parametrize(
