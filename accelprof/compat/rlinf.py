@@ -16,7 +16,7 @@ from accelprof.runtime.configure import current_session
 from accelprof.runtime.gate import now_ns
 from accelprof.runtime.metrics import UnknownTagError
 from accelprof.runtime.ranges import profiling_range
-from accelprof.runtime.timer import WorkerTimer
+from accelprof.runtime.running import WorkerTimer
 from accelprof.runtime.timer import timer as engine_timer
 
 F = TypeVar("F", bound=Callable[..., Any])

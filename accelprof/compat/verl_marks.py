@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 from accelprof.backend import Backend
 from accelprof.runtime.gate import gate, now_ns
-from accelprof.runtime.timer import PhaseSpec, WorkerTimer, timer
+from accelprof.runtime.phase import PhaseSpec
+from accelprof.runtime.running import WorkerTimer
+from accelprof.runtime.timer import timer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -114,7 +116,7 @@ class _Timed:
 
 
 def _may_suspend(frame: Any) -> bool:
-    from accelprof.runtime.timer import can_be_suspended
+    from accelprof.runtime.running import can_be_suspended
 
     return can_be_suspended(frame)
 

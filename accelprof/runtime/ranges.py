@@ -7,7 +7,8 @@ from typing import Any
 
 from accelprof.runtime.compiled import hide, keep_out
 from accelprof.runtime.gate import gate, now_ns
-from accelprof.runtime.timer import PhaseSpec, can_be_suspended
+from accelprof.runtime.phase import PhaseSpec
+from accelprof.runtime.running import can_be_suspended
 
 
 class _Closed:

@@ -24,7 +24,8 @@ from accelprof.output.manifest import Journal, relative
 from accelprof.runtime import metrics
 from accelprof.runtime.budget import BudgetWatch
 from accelprof.runtime.gate import gate, now_ns
-from accelprof.runtime.timer import PhaseSpec, Run, phases_on_stacks
+from accelprof.runtime.phase import PhaseSpec
+from accelprof.runtime.running import Run, phases_on_stacks
 from accelprof.runtime.window import Entry, Lane, Window, clocks, task_label
 from accelprof.spans import Kind
 from accelprof.targets import ArtifactFile, Assignment, WindowInfo

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof.backend import NO_RANGE, BoundRange, Emitter, RangeSpec
-from accelprof.runtime.timer import PhaseSpec, key_of
+from accelprof.runtime.phase import PhaseSpec, key_of
 from accelprof.spans import Kind
 from accelprof.targets import WindowInfo
 from accelprof.tool import Tool

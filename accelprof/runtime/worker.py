@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from accelprof.runtime import metrics
 from accelprof.runtime.compiled import keep_out
-from accelprof.runtime.timer import F, WorkerTimer
+from accelprof.runtime.running import WorkerTimer
+from accelprof.runtime.timer import F
 from accelprof.runtime.timer import timer as _timer
 
 

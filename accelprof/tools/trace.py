@@ -19,7 +19,7 @@ from pydantic import Field
 
 from accelprof.backend import Backend, Emitter
 from accelprof.runtime.gate import now_ns
-from accelprof.runtime.timer import PhaseSpec
+from accelprof.runtime.phase import PhaseSpec
 from accelprof.spans import FORMAT_VERSION, Kind, Trace
 from accelprof.targets import ArtifactFile, Target, WindowInfo
 from accelprof.tool import Tool, ToolOptions
