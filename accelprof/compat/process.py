@@ -6,6 +6,7 @@ share one session: the first start begins the step, the last stop ends it.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import logging
 import os
@@ -18,6 +19,7 @@ import accelprof
 from accelprof.errors import AccelprofError
 from accelprof.output import manifest
 from accelprof.output.layout import claim_run, job_token
+from accelprof.output.verdict import verdict
 from accelprof.runtime.configure import RUN_ENV, configure, current_session
 from accelprof.runtime.gate import gate
 from accelprof.runtime.identity import host_name
@@ -133,11 +135,19 @@ def _claim(config: Mapping[str, Any]) -> str:
 
 
 def write_manifest(session: Session) -> str:
-    """Merge the journals in the run's directory into its manifest; returns its path. Later writers see more.
+    """Merge the journals in the run's directory into its manifest; returns its path. Processes of a node take turns.
 
     Raises:
         OSError: the directory cannot be written.
     """
+    with open(os.path.join(session.layout.workers_dir, "manifest.lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # who writes last must have read what the others had written
+        return _merge(session)
+
+
+def _merge(session: Session) -> str:
+    from accelprof.cluster.timings import history_row
+
     run_dir = session.layout.run_dir
     journals = manifest.read_journals(run_dir)
     steps: dict[int, dict[str, Any]] = {}
@@ -145,8 +155,6 @@ def write_manifest(session: Session) -> str:
         for record in journal:
             if record["kind"] == "metrics":
                 steps.setdefault(record["step"], {})[record["label"]] = record["rows"]
-    from accelprof.cluster.timings import history_row
-
     plan = session.registry.plan(session.config)
     built = manifest.build(
         run_dir,
@@ -156,4 +164,6 @@ def write_manifest(session: Session) -> str:
         journals=journals,
         metrics={"steps": [history_row(step, steps[step]) for step in sorted(steps)]},
     )
+    built["undelivered"] = verdict(built)
+    built["status"] = "incomplete" if built["undelivered"] else "complete"
     return manifest.write(run_dir, built)

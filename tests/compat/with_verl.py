@@ -109,6 +109,7 @@ def test_windows_ranges_and_metrics(verl, tmp_path):
     assert found["targets"][0]["roles"] == ["actor", "rollout", "ref"]
     assert {item["tool"] for item in found["artifacts"]} == {"torch", "trace"}
     assert sorted(spans(tmp_path, 1)) == ["actor_update", "inner label"]
+    assert (found["status"], found["undelivered"]) == ("complete", [])
     assert found["metrics"]["steps"][0]["seconds"]["actor_update"]["slowest"] == "actor_rollout_ref/rank0"
     assert calls == ["update", "inner"] * 3
 
@@ -258,6 +259,8 @@ def test_tools_that_are_missing_do_not_stop_the_worker(verl, tmp_path):
     worker.start_profile(profile_step=1)
     assert worker.update([]) == 7
     worker.stop_profile()
+    found = manifest(tmp_path)
+    assert (found["status"], found["windows"][0]["tools"]) == ("incomplete", ["trace"])
     npu = worker_class()(profiler(tmp_path, NPUToolConfig(), prefix="other"))
     assert npu.profiler.check_this_rank()
 
