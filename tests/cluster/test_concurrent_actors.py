@@ -95,7 +95,7 @@ def run(cls: type, tool: str, tmp_path: Path, method: str, **options: Any) -> tu
 
     actor = ray.remote(num_cpus=0, **options)(cls).remote()
     assert ray.get(actor.ready.remote())
-    ctl = Controller(steps=[1, 3], tool=tool, output_dir=str(tmp_path), control_timeout=60)
+    ctl = Controller(steps=[1, 3], tool=tool, output_dir=str(tmp_path))
     ctl.attach("Actors", actor)
     threads: list[int] = []
     for step in range(4):

@@ -68,7 +68,7 @@ def pool(ray_cluster: Any) -> list[Any]:
 def controller(tmp_path: Path, **config: Any) -> Any:
     from accelprof.cluster import Controller  # needs ray
 
-    return Controller({"output_dir": str(tmp_path), "control_timeout": 20, "report_timeout": 5, **config})
+    return Controller({"output_dir": str(tmp_path), "report_timeout": 5, **config})
 
 
 def windows(manifest: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
