@@ -145,6 +145,7 @@ def runner(cann: dict[str, str], place: Path) -> Callable[..., Ran]:
         wrap: Callable[[str], list[str]] | None = None,
         msprof: bool = False,
         prelude: bool = True,
+        limit: float = 200,
         **env: str,
     ) -> Ran:
         log, out = place / "cann.log", place / "out"
@@ -163,7 +164,7 @@ def runner(cann: dict[str, str], place: Path) -> Callable[..., Ran]:
             cwd=place,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=limit,
         )
         calls = [line.split(" ", 3)[3] for line in log.read_text().splitlines() if line.count(" ") >= 3]
         return Ran(done.returncode, done.stdout, done.stderr, calls, out)

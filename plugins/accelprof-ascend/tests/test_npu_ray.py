@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.npu, pytest.mark.ray]
+pytestmark = [pytest.mark.npu, pytest.mark.ray, pytest.mark.timeout(600)]  # a loaded machine takes minutes
 
 
 def test_the_selected_ranks_of_a_ray_job_leave_one_directory_per_window(
@@ -18,7 +18,7 @@ def test_the_selected_ranks_of_a_ray_job_leave_one_directory_per_window(
     """Ranks 0 and 2 of three leave a complete directory for steps 2 and 4 each, side by side under one parent per step."""
     pytest.importorskip("ray", reason="ray is not installed")
     out = tmp_path / "out"
-    ran = npu("", argv=[str(Path(__file__).with_name("ray_job.py")), str(out)], RAY_USAGE_STATS_ENABLED="0")
+    ran = npu("", argv=[str(Path(__file__).with_name("ray_job.py")), str(out)], limit=500, RAY_USAGE_STATS_ENABLED="0")
     lines = [line for line in ran.out.splitlines() if line.startswith("MANIFEST ")]
     assert lines, f"{ran.out}\n{ran.err}"
     manifest = json.loads(lines[0].removeprefix("MANIFEST "))
