@@ -18,7 +18,7 @@ from accelprof import Worker
 from accelprof.spans import Kind
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
-pytestmark = [pytest.mark.ray, pytest.mark.nsys, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.nsys, pytest.mark.timeout(480)]
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 

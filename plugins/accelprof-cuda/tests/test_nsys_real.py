@@ -25,7 +25,7 @@ from accelprof.registry import get_registry
 from accelprof.spans import Clock, Kind, Trace
 from accelprof.targets import Target
 
-pytestmark = [pytest.mark.nsys, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.nsys, pytest.mark.timeout(400)]
 
 WORKER = """
 import json, os, signal, subprocess, sys, time
@@ -121,7 +121,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory, nsys: str) -> Callable[...,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=150,
+            timeout=240,
             cwd=place,
             env={**os.environ, **launch.env},
         )
