@@ -58,3 +58,13 @@ def test_the_ray_example_runs(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed")
     first, *_, ray_example = [code for _, code in blocks("docs/getting-started.md")]
     assert run(f"{first}\n{ray_example}", tmp_path).splitlines()[-1] == "2"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """Every relative link of the README and of the pages names a file that is there."""
+    broken = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            if "://" not in link and not (page.parent / link).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert broken == []
