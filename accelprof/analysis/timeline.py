@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from accelprof.analysis.chrome_file import ABSENT, BadTimeError, ChromeFile, Event, exact_ns
+from accelprof.analysis.chrome_file import ABSENT, BadTimeError, ChromeFile, Event, exact_ns, load
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, open_run
@@ -228,11 +228,13 @@ class TimelineWriter:
         move = own_base - source.offset_ns
         if self.base is None:
             self.base = _floor(first + move - MARGIN_NS) if epoch else 0
-        if not epoch and self.base > 0:
+        far = epoch and source.opened_ns is not None and abs(first + move - source.opened_ns) > MARGIN_NS
+        if far or (not epoch and self.base > 0):
             at = source.opened_ns if source.opened_ns is not None else self.base + MARGIN_NS
             move = at - first
             where = "the opening of its window" if source.opened_ns is not None else "the beginning of the timeline"
-            self.problem(source, f"has a clock of its own; its first event was put at {where}")
+            what = "has times more than a day from its window" if far else "has a clock of its own"
+            self.problem(source, f"{what}; its first event was put at {where}")
         source.shift_ns = move - own_base
         self._earliest = min(self._earliest, first + move - self.base)
         return move - self.base
@@ -276,7 +278,7 @@ class TimelineWriter:
     def _row(self, source: Source, pid: Any, tid: Any) -> tuple[int, int]:
         number = self.places.pid(f"{source.key}|{source.tool}", pid)
         self._seen.setdefault(number, self._name(source, str(pid)))
-        return number, 0 if tid in (0, None) else self.places.tid(number, tid)
+        return number, 0 if tid is None else self.places.tid(number, tid)
 
     def _renumber(self, number: int, event: Event) -> None:
         if event.id is not None:
@@ -358,24 +360,25 @@ def _check_duration(event: Event) -> None:
 
 def _rebase(path: str, by_ns: int) -> None:
     """Move every event of a finished file later; for the rare file with events long before the first window."""
+    written = load(path)
     moved = path + ".moved"
-    with _opened(path, "rb") as old, _opened(moved) as new:
-        for line in old:
-            body = line.rstrip(b",\n")
-            if body.startswith(b'{"ph"') and b'"ts":' in body:
-                event = msgspec.json.decode(body, type=Event)
+    with _opened(moved) as new:
+        separator = b'{"displayTimeUnit":"ns","traceEvents":[\n'
+        for event in written.events:
+            if event.ph != "M":
                 event.ts = msgspec.Raw(_us(exact_ns(bytes(event.ts)) + by_ns))
-                line = _encoder.encode(event) + line[len(body) :]
-            new.write(line)
+            new.write(separator + _encoder.encode(event))
+            separator = b",\n"
+        base, rest = written.top["baseTimeNanoseconds"], _encoder.encode(written.top["otherData"])
+        new.write(b'\n],"baseTimeNanoseconds":%d,"otherData":%s}\n' % (base, rest))
     os.replace(moved, path)
 
 
-def _opened(path: str, mode: str = "wb") -> IO[bytes]:
+def _opened(path: str) -> IO[bytes]:
     if ".gz." not in os.path.basename(path):
-        return open(path, mode)
-    raw = gzip.GzipFile(path, mode, compresslevel=3, mtime=0)
+        return open(path, "wb")
     # small writes are slow on a GzipFile
-    return io.BufferedWriter(cast(io.RawIOBase, raw), 1 << 16) if mode == "wb" else cast(IO[bytes], raw)
+    return io.BufferedWriter(cast(io.RawIOBase, gzip.GzipFile(path, "wb", compresslevel=3, mtime=0)), 1 << 16)
 
 
 def _floor(at_ns: int) -> int:

@@ -130,6 +130,17 @@ def test_a_file_with_its_own_clock_is_placed_and_named(run_maker: Any, event: Ev
     assert any("has a clock of its own" in problem for problem in merged.problems)
 
 
+def test_a_file_from_another_time_is_placed_and_named(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Epoch times years from the file's window (a wrong clock, a foreign file) do not stretch the timeline."""
+    window = run_maker.timeline(run_maker.target(0), [event("update", 100, 600)])
+    (run_maker.directory / "old.json").write_text(json.dumps([event("old", -(10**14), 5, "kernel")]))
+    run_maker.artifact("old.json", "torch", run_maker.manifest["targets"][0], [window])
+    merged = write_timeline(run_maker.write(), str(tmp_path / "t.json.gz"))
+    [kernel] = read_chrome(merged.path, "merged").of_kind(Kind.KERNEL)
+    assert kernel.start_ns == 1_795_852_566_000_000_000
+    assert any("more than a day from its window" in problem for problem in merged.problems)
+
+
 def test_bad_files_are_named_and_the_rest_is_merged(tmp_path: Path, shared: Path) -> None:
     """An empty file and events without a time are named; the output stays strict."""
     (tmp_path / "empty.json").write_bytes(b"")
@@ -146,7 +157,7 @@ def test_events_long_before_the_first_file(tmp_path: Path, event: Event) -> None
     """A later file that begins days earlier moves the base; no time in the output is negative or lost."""
     early = event("early", -3 * 86_400_000_000, 5)
     for name, row in (("a.json", event("late", 0.25, 5)), ("b.json", early)):
-        (tmp_path / name).write_text(json.dumps([row]))
+        (tmp_path / name).write_text(json.dumps([row | {"args": {"k": [1, 2]}}], indent=1))
     merged = merge_files([str(tmp_path / "a.json"), str(tmp_path / "b.json")], str(tmp_path / "out.json.gz"))
     assert all(float(row["ts"]) >= 0 for row in strict(merged.path)["traceEvents"] if "ts" in row)
     starts = {span.name: span.start_ns for span in read_chrome(merged.path, "merged").spans}
