@@ -177,7 +177,8 @@ def _sft_role(source: Source, global_tool: str | None, late: bool) -> Role:
 
 def _profiler_section(source: Source, name: str, path: str, global_tool: str | None, late: bool) -> Role:
     source.check_keys(path, (*keys.ROLE_C, *(keys.ROLE_D if late else ())), keys.HINTS_ROLE)
-    tool = source.choice(f"{path}.tool", keys.TOOLS, global_tool)
+    inherited = source.get(f"{path}.tool") == source.get("global_profiler.tool")
+    tool = global_tool if inherited else source.choice(f"{path}.tool", keys.TOOLS, global_tool)
     enabled = source.flag(f"{path}.enable")
     everybody, ranks = source.flag(f"{path}.all_ranks"), source.numbers(f"{path}.ranks")
     configs = source.mapping_at(f"{path}.tool_config")
