@@ -84,8 +84,11 @@ class ProcessSession:
                 arguments.setdefault("run_dir", _claim(arguments.get("config") or {}))
             self._owned = configure(**arguments)
             return self._owned
-        except (AccelprofError, OSError) as error:
+        except AccelprofError as error:
             self.say(f"nothing is profiled in process {os.getpid()}: {error}")
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever it is, training goes on without a session
+            self.say(f"nothing is profiled in process {os.getpid()}: {type(error).__name__}: {error}")
             return None
 
     def say(self, message: str) -> None:
