@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -103,7 +104,8 @@ class Profile:
             with listening(self._said):
                 self._profile = self._make(profiler)
                 self._profile.step_num = step
-                self._profile.start()
+                if not self.errors:  # a handler that could not be made would have it write into the working directory
+                    self._profile.start()
         except Exception as error:
             self._drop()
             raise CaptureError(f"torch_npu.profiler.profile cannot be made: {_one_line(error)}") from error
@@ -171,10 +173,15 @@ class Profile:
     def cancel(self) -> None:
         """Stop, and leave no file."""
         if self._profile is not None:
+            actions = _actions(vendor.load().profiler)
+            path, warming = getattr(self._profile.prof_if, "prof_path", ""), self._action == actions.WARMUP
             with listening([]):
-                if getattr(self._profile.prof_if, "prof_path", ""):
-                    self._profile.current_action = _actions(vendor.load().profiler).WARMUP
-                    self._profile.stop()  # stopping a warm-up removes the directory
+                if path:
+                    # stopping a warm-up removes the directory, but a recording has to be ended first
+                    self._profile.current_action = actions.WARMUP if warming else actions.RECORD_AND_SAVE
+                    self._profile.stop()
+            if path and not warming:
+                shutil.rmtree(path, ignore_errors=True)
         self._drop()
 
     def _drop(self) -> None:
