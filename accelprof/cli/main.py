@@ -55,7 +55,7 @@ class Commands(click.Group):
 
             near = nearest(args[0], self.list_commands(ctx)) if args else ""
             if near and "did you mean" not in error.message.casefold():
-                error.message += f" {near[0].upper()}{near[1:]}"
+                raise click.UsageError(f"{error.message} {near[0].upper()}{near[1:]}", error.ctx) from None
             raise
 
     def _ask_plugins(self) -> None:

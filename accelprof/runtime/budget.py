@@ -20,7 +20,7 @@ from accelprof.runtime.gate import now_ns
 from accelprof.targets import ArtifactFile, Assignment
 
 if TYPE_CHECKING:
-    from accelprof.runtime.session import Session
+    from accelprof.runtime.capturing import Capturing
     from accelprof.runtime.window import Window
 
 INTERVAL_S = 0.5
@@ -37,7 +37,7 @@ class BudgetWatch:
     def __init__(
         self,
         budget: Budget,
-        session: Session,
+        session: Capturing,
         interval: float = INTERVAL_S,
         free: Callable[[str], int] | None = None,
     ) -> None:

@@ -9,44 +9,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
-import os
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from accelprof.backend import Backend, Emitter
+from accelprof.backend import Backend, RangeSpec
 from accelprof.errors import CaptureError
 from accelprof.output.layout import Layout
-from accelprof.output.manifest import Journal, relative
 from accelprof.runtime import metrics
-from accelprof.runtime.budget import BudgetWatch
+from accelprof.runtime.capturing import Capturing
 from accelprof.runtime.gate import gate, now_ns
 from accelprof.runtime.phase import PhaseSpec
-from accelprof.runtime.running import Run, phases_on_stacks
-from accelprof.runtime.window import Entry, Lane, Window, clocks, task_label
+from accelprof.runtime.reporting import text_of
+from accelprof.runtime.window import Entry, Window, task_label
 from accelprof.spans import Kind
-from accelprof.targets import ArtifactFile, Assignment, WindowInfo
+from accelprof.targets import Assignment
 from accelprof.tool import Tool
 
 if TYPE_CHECKING:
-    from accelprof.config.model import Budget, Config
+    from accelprof.config.model import Config
     from accelprof.registry import Registry
     from accelprof.runtime.control import Control
     from accelprof.runtime.instrument import Instruments
     from accelprof.runtime.schedule import Scheduler
     from accelprof.tools.trace import TraceTool
 
-log = logging.getLogger("accelprof")
-FAILURES_BEFORE_OFF = 3
 STEPS_REMEMBERED = 10_000
 #: why a session is closed whose process goes on as a worker with more roles
 JOINED = "a further role joined"
 
 
-class Session:
+class Session(Capturing):
     """See the module. Made by :func:`accelprof.configure`; use ``step``, ``begin_step``/``end_step`` and ``close``.
 
     Attributes:
@@ -67,45 +61,17 @@ class Session:
         registry: Registry,
         scheduler: Scheduler | None = None,
     ) -> None:
-        self.config, self.assignment, self.backend = config, assignment, backend
-        self.tools, self.trace, self.layout, self.host, self.registry = list(tools), trace, layout, host, registry
-        self.target = assignment.target
-        self.pid = os.getpid()
-        self.key = layout.key(self.target, host, self.pid)
-        self.window: Window | None = None
-        self.windows: list[dict[str, Any]] = []
+        super().__init__(config, assignment, backend, tools, trace, layout, host, registry, scheduler)
         self.step_now: int | None = None
-        self.steps_seen: dict[int, None] = {}
         self.step_metrics: dict[int, dict[str, dict[str, float]]] = {}
-        self.problems: list[str] = []
-        self._said: set[Any] = set()
-        self.closed = False
-        self.scheduler = scheduler
         self.instruments: Instruments | None = None
         self.control: Control | None = None
-        self.budget = BudgetWatch(config.budget, self) if assignment.selected and _limited(config.budget) else None
-        self.lock = self._lock = threading.RLock()
         self._done: set[Any] = set()
-        self._armed: tuple[str, tuple[int, ...]] | None = None
-        self._discrete_step: int | None = None
         self._split = False
         self._plain_work = False
-        self._failures: dict[str, int] = {}
-        self._sequence = itertools.count(1)
         self._labels = itertools.count(1)
         self._step_totals: dict[str, tuple[int, int]] = {}
         self._device_timers = True
-        path = os.path.join(layout.workers_dir, self.key + ".jsonl") if assignment.selected else None
-        self.journal = Journal(path, self.report)
-        self.hooks = {
-            name: registry.listens(name)
-            for name in (
-                "accelprof_step_begin",
-                "accelprof_step_end",
-                "accelprof_window_opened",
-                "accelprof_window_closed",
-            )
-        }
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -251,219 +217,6 @@ class Session:
             del self.step_metrics[next(iter(self.step_metrics))]
         self.guarded("ending a step", self.backend.step_end, number)
 
-    # --- windows ----------------------------------------------------------------------------------------------------
-
-    def reserve_window(
-        self, kind: str, steps: Sequence[int] = (), phase: str | None = None, warmup: int = 0, active: int = 0
-    ) -> WindowInfo | None:
-        """Name the next window and make its directory; nothing is captured yet. ``None`` when there is no place for it."""
-        with self._lock:
-            sequence = next(self._sequence)
-            stem = self.layout.stem(self.target, sequence, steps, phase, self.host, self.pid)
-            try:
-                if not os.path.isdir(os.path.dirname(stem)):
-                    os.makedirs(os.path.dirname(stem), exist_ok=True)
-            except OSError as error:
-                self.trouble("making the output directory", error)
-                return None
-            return WindowInfo(f"{self.key}-w{sequence:04d}", sequence, tuple(steps), phase, kind, stem, warmup, active)
-
-    def warm_up(self, info: WindowInfo) -> None:
-        """Tools with a schedule of their own start for the window that :meth:`open_window` will open with ``info``."""
-        for tool in self._usable():
-            if tool.schedule == "native":
-                try:
-                    tool.warm_up(info)
-                except Exception as error:  # noqa: BLE001 - a tool may raise anything; reported
-                    self._tool_failed(tool, f"warming up for window {info.sequence}", error)
-
-    def abandon(self, info: WindowInfo) -> None:
-        """The loop ended while tools warmed up for ``info``."""
-        for tool in self._usable():
-            if tool.schedule == "native":
-                self.guarded(f"tool {tool.name}, ending its warm-up", tool.abandon, info)
-
-    def open_window(
-        self, kind: str, steps: Sequence[int] = (), phase: str | None = None, info: WindowInfo | None = None
-    ) -> Window | None:
-        """Open a window on this thread; ``None`` when no tool could start (said once) or one is open already.
-
-        ``info``: from :meth:`reserve_window`, when tools have warmed up for it.
-
-        Raises:
-            CaptureError: a tool failed and ``on_error`` is ``raise``.
-        """
-        with self._lock:
-            if self.closed or self.window is not None or not self.assignment.selected:
-                return None
-            info = info or self.reserve_window(kind, steps, phase)
-            if info is None:
-                return None
-            sequence = info.sequence
-            refused = self.budget.refuses(os.path.dirname(info.stem)) if self.budget is not None else ""
-            if refused:
-                self.report(f"no further window is opened: {refused}")
-                if info.warmup:
-                    self.abandon(info)
-                return None
-            before = now_ns()
-            opened: list[Tool] = []
-            for tool in [*self._usable(), *([self.trace] if self.trace is not None else [])]:
-                try:
-                    tool.open(info)
-                except Exception as error:  # noqa: BLE001 - a tool may raise anything; reported, and the state stays closed
-                    try:
-                        self._tool_failed(tool, "opening a window", error)
-                    except CaptureError:
-                        self._undo(opened, info)
-                        raise
-                else:
-                    self._failures[tool.name] = 0
-                    opened.append(tool)
-            if not opened:
-                return None
-            emitters: list[Emitter] = []
-            for tool in opened:
-                emitter = tool.emitter(self.backend)
-                if type(emitter) is not Emitter and emitter not in emitters:
-                    emitters.append(emitter)
-            if opened == [self.trace]:
-                emitters.append(self.backend)  # somebody may be listening who was not started by us
-            record = {
-                "id": info.id,
-                "target": self.key,
-                "steps": list(info.steps),
-                "phase": info.phase,
-                "window_kind": info.kind,
-                "sequence": sequence,
-                "stem": relative(info.stem, self.layout.run_dir),
-                "tools": [tool.name for tool in opened],
-                "opened": clocks(),
-                "open_ms": round((now_ns() - before) / 1e6, 3),
-                "closed": None,
-            }
-            trace = self.trace if self.trace in opened else None
-            window = Window(info, opened, trace, emitters, now_ns(), record)
-            window.lane = Lane(window, self.trouble)
-            self.windows.append(record)
-            self.journal.add("window", record)
-            self.window = window
-            if self.budget is not None:
-                self.budget.opened(window)
-            self._set_hot()
-        if self.hooks["accelprof_window_opened"]:
-            self.registry.event("accelprof_window_opened", session=self, window=info)
-        return window
-
-    def arm(self, kind: str, steps: Sequence[int] = ()) -> bool:
-        """Open a window where the next phase begins, on the thread that works; ``False`` when one is armed already."""
-        with self._lock:
-            if self._armed is not None:
-                return False
-            self._armed = (kind, tuple(steps))
-            self._set_hot()
-            return True
-
-    def disarm(self, kind: str) -> None:
-        """Take back :meth:`arm`, where no phase has begun since."""
-        with self._lock:
-            if self._armed is not None and self._armed[0] == kind:
-                self._armed = None
-                self._set_hot()
-
-    def request_close(self, reason: str) -> None:
-        """Close the open window now, or where its own thread comes by next if a tool must stop on the thread it started on."""
-        with self._lock:
-            window = self.window
-            if window is None:
-                return
-            if window.thread != threading.get_ident() and any(tool.thread == "starter" for tool in window.tools):
-                window.overdue = reason
-                self._set_hot()
-            else:
-                self.close_window(reason)
-
-    def close_window(self, reason: str) -> None:
-        """Close the open window, exactly once; harmless when none is open."""
-        with self._lock:
-            window, self.window = self.window, None
-            if window is None:
-                return
-            before = now_ns()
-            record = window.record
-            if window.trace is not None:
-                window.trace.in_progress(self._in_progress(), before)
-            files: list[ArtifactFile] = []
-            failed: CaptureError | None = None
-            for tool in reversed(window.tools):
-                try:
-                    files.extend(tool.close(window.info))
-                except Exception as error:  # noqa: BLE001 - reported once; later windows and the user's code go on
-                    record.setdefault("errors", []).append(f"{tool.name}: {_text(error)}")
-                    try:
-                        self._tool_failed(tool, "closing a window", error)
-                    except CaptureError as asked:
-                        failed = failed or asked
-            record.update(closed=clocks(), close_ms=round((now_ns() - before) / 1e6, 3), reason=reason)
-            if self.trace is not None and window.trace is not None:
-                record.update(spans=self.trace.span_count, dropped=self.trace.dropped)
-            self.journal.add("window", record)
-            self._add_artifacts(files)
-            if self.budget is not None:
-                self.budget.closed(window, files, (before - window.opened_at) / 1e9)
-            self._set_hot()
-        if self.hooks["accelprof_window_closed"]:
-            self.registry.event("accelprof_window_closed", session=self, window=window.info)
-        if failed is not None:  # only now: everything else of the window is closed and written down
-            raise failed
-
-    def _undo(self, opened: Sequence[Tool], info: WindowInfo) -> None:
-        """A window that does not come about: what had started already stops again."""
-        for tool in reversed(opened):
-            try:
-                tool.close(info)
-            except Exception as error:  # noqa: BLE001 - the failure that led here is the one that is raised
-                self.report(f"tool {tool.name} failed stopping again: {_text(error)}")
-
-    def _in_progress(self) -> list[tuple[PhaseSpec, int, int, str]]:
-        """Phases that run at this moment on any thread or task: ``(phase, start_ns, thread, task)``."""
-        running = [(spec, start, thread, "") for spec, start, thread in phases_on_stacks()]
-        for run in list(Run.live.values()):
-            if not run.done and run.start:
-                running.append((run.spec, run.start, run.thread, run.entry.task if run.entry is not None else ""))
-        return running
-
-    def _usable(self) -> list[Tool]:
-        return [tool for tool in self.tools if self._failures.get(tool.name, 0) < FAILURES_BEFORE_OFF]
-
-    def _tool_failed(self, tool: Tool, doing: str, error: Exception) -> None:
-        failures = self._failures[tool.name] = self._failures.get(tool.name, 0) + 1
-        text = f"tool {tool.name} failed {doing}: {_text(error)}"
-        if failures == FAILURES_BEFORE_OFF:
-            text += f"; it failed {failures} times in a row and is off in this process from now on"
-        self.report(text, about=(tool.name, doing, _nature(error), failures == FAILURES_BEFORE_OFF))
-        if self.config.on_error == "raise":
-            raise CaptureError(f"{self.target.label}: {text}") from error
-
-    def _add_artifacts(self, files: Sequence[ArtifactFile]) -> None:
-        for file in files:
-            self.journal.add(
-                "artifact",
-                {
-                    "path": file.path,
-                    "tool": file.tool,
-                    "group": self.target.group,
-                    "role": "+".join(self.target.roles) or None,
-                    "rank": self.target.rank,
-                    "host": self.host,
-                    "pid": self.pid,
-                    "windows": list(file.windows),
-                    "bytes": file.bytes,
-                    "state": file.state,
-                    **({"reason": file.reason} if file.reason else {}),
-                },
-            )
-
     # --- what timers call while hot ---------------------------------------------------------------------------------
 
     def enter(self, spec: PhaseSpec, suspends: bool) -> Entry | None:
@@ -555,8 +308,6 @@ class Session:
         if window is None:
             return
         try:
-            from accelprof.backend import RangeSpec
-
             where = RangeSpec(spec.tag, spec.domain, spec.color, spec.category)
             for emitter in window.emitters:
                 emitter.mark(where)
@@ -616,148 +367,19 @@ class Session:
                     try:
                         self._add_artifacts(tool.finalise(reason))
                     except Exception as error:  # noqa: BLE001 - reported once
-                        self.report(f"tool {tool.name} failed while finishing: {_text(error)}")
+                        self.report(f"tool {tool.name} failed while finishing: {text_of(error)}")
                 if self.instruments is not None:
                     self.guarded("reporting instruments", self.instruments.report)
                     self.guarded("undoing instruments", self.instruments.uninstall)
                 if reason != JOINED:
-                    self._say_what_never_opened()
+                    self.say_what_never_opened()
                 if self.assignment.selected:
                     self.journal.add("target", self.describe())
                 self.journal.close()
             return self.summary()
-
-    def _say_what_never_opened(self) -> None:
-        if not self.assignment.selected or (self.assignment.mode == "off" and not self.assignment.schedules):
-            return
-        if self.windows:
-            missed = [
-                list(steps)
-                for steps in self.assignment.windows
-                if not any(set(steps) & set(row["steps"]) for row in self.windows)
-            ]
-            if missed and not self.assignment.discrete:
-                self.report(
-                    f"windows for steps {missed[:20]} never opened; steps seen: {self._steps_text()}",
-                    level=logging.INFO,
-                )
-            return
-        phases = metrics.tags_seen()
-        text = f"armed, 0 windows opened; steps seen: {self._steps_text()}; phases seen: {', '.join(phases) or 'none'}"
-        self.report(text + f"; wanted: {self._wanted()}")
-
-    def _wanted(self) -> str:
-        assignment = self.assignment
-        text = f"steps {assignment.steps}" if assignment.mode == "steps" else f"steps: {assignment.mode}"
-        if assignment.phases:
-            text += f", phases {', '.join(assignment.phases)}"
-        if assignment.schedules:
-            text += f", schedule on {', '.join(spec.phase for spec in assignment.schedules)}"
-        return text
-
-    def _steps_text(self) -> str:
-        seen = list(self.steps_seen)
-        if not seen:
-            return "none"
-        return f"{min(seen)}..{max(seen)}" if len(seen) > 8 else ", ".join(map(str, seen))
-
-    def describe(self) -> dict[str, Any]:
-        """The manifest's ``targets`` row of this process."""
-        assignment = self.assignment
-        return {
-            "key": self.key,
-            "group": self.target.group,
-            "roles": list(self.target.roles),
-            "rank": self.target.rank,
-            "world_size": self.target.world_size,
-            "replica": self.target.replica,
-            "node": self.target.node,
-            "host": self.host,
-            "pid": self.pid,
-            "accelerator": self.backend.name,
-            "tool": assignment.tool,
-            "armed": assignment.selected and (assignment.mode != "off" or bool(assignment.schedules)),
-            "wanted": self._wanted(),
-            "asked_by": dict(assignment.asked_by),
-            "steps_seen": list(self.steps_seen)[:200],
-            "phases_seen": metrics.tags_seen(),
-            "windows_opened": len(self.windows),
-            "python": sys.version.split()[0],
-        }
-
-    def summary(self) -> dict[str, Any]:
-        """What a controller takes over: the journal and the problems, as plain data."""
-        return {
-            "key": self.key,
-            "journal": list(self.journal.records),
-            "problems": list(self.problems),
-            "selected": self.assignment.selected,
-            "target": self.describe(),
-        }
-
-    def report(self, message: str, level: int = logging.WARNING, about: Any = None) -> None:
-        """Say something once, with group and rank, in the log and in the manifest.
-
-        ``about`` is what may be said once only; the message itself by default.
-        """
-        about = message if about is None else about
-        if about in self._said:
-            return
-        self._said.add(about)
-        self.problems.append(message)
-        log.log(level, "accelprof %s: %s", self.target.label, message)
-        if hasattr(self, "journal"):
-            self.journal.add("problem", {"target": self.key, "message": message})
-
-    def trouble(self, doing: str, error: Exception) -> None:
-        """A failure of ours or of a backend: reported once, raised only when ``on_error`` asks for it."""
-        self.report(f"{doing} failed: {_text(error)}", about=(doing, _nature(error)))
-        if self.config.on_error == "raise":
-            raise CaptureError(f"{self.target.label}: {doing} failed: {_text(error)}") from error
-
-    def guarded(self, doing: str, call: Any, *args: Any) -> None:
-        """Call; a failure is reported once (:meth:`trouble`)."""
-        try:
-            call(*args)
-        except Exception as error:  # noqa: BLE001 - reported once
-            self.trouble(doing, error)
-
-    def _set_hot(self) -> None:
-        hot = not self.closed and (
-            self.window is not None
-            or self._armed is not None
-            or self._discrete_step is not None
-            or (self.scheduler is not None and self.scheduler.watching(self))
-        )
-        if hot:
-            gate.hot = self
-        elif gate.hot is self:
-            gate.hot = None
-        if hot or gate.hot is None:
-            window = self.window
-            alone = (
-                window is not None
-                and not window.overdue
-                and not (self._armed is not None or self._discrete_step is not None or self.scheduler is not None)
-            )
-            gate.lane = window.lane if alone and window is not None else None
 
     def metrics_of_step(self, number: int | None = None) -> Mapping[str, Mapping[str, float]]:
         """``{tag: {"seconds", "count"}}`` of one finished step; the last one when ``number`` is ``None``."""
         if number is None:
             number = next(reversed(self.step_metrics), None)
         return self.step_metrics.get(number, {}) if number is not None else {}
-
-
-def _nature(error: BaseException) -> Any:
-    """What makes two failures the same one: a disk that is full stays full, whichever file it was about."""
-    return (type(error), error.errno) if isinstance(error, OSError) else (type(error), str(error))
-
-
-def _limited(budget: Budget) -> bool:
-    return any(limit is not None for limit in (budget.per_window, budget.per_run, budget.free_space))
-
-
-def _text(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
