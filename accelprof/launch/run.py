@@ -231,34 +231,39 @@ def _finish(
         told = manifests.read(run_dir)
     except ReadError:
         told = {}
-    manifest = manifests.build(
-        run_dir,
-        version=accelprof.__version__,
-        config=config.model_dump(mode="json"),
-        plan=plan.to_dict(),
-        journals=[*journals, rows],
-        clock_offsets=told.get("clock_offsets"),
-        metrics=told.get("metrics"),
-        problems=[text for text in told.get("problems", ()) if "never closed; its worker ended first" not in text],
-    )
-    if told.get("versions"):
-        manifest["versions"] = told["versions"]
-    by_launcher = {row["tool"] for row in rows}
-    said = [text for text in told.get("undelivered", ()) if not any(f" of {tool} " in text for tool in by_launcher)]
-    if not told:
-        groups = {target["group"] for target in manifest["targets"]}
-        phases = {phase for target in manifest["targets"] for phase in target.get("phases_seen", ())}
-        if not groups and any(row.selected for row in plan.preview()):
-            said.append(
-                "no selected process of the command made a session (accelprof.configure, or a Controller), so nothing was recorded"
-            )
-        elif groups:
-            said.extend(str(problem) for problem in plan.check_names(groups, phases))
+    if told:  # a controller has written it, with what workers on other nodes told it; the launcher's reports came after
+        more = manifests.build(run_dir, version="", config={}, plan={}, journals=[rows])["artifacts"]
+        paths = {row["path"] for row in more}
+        manifest = {**told, "artifacts": [*(row for row in told["artifacts"] if row["path"] not in paths), *more]}
+        name = assignment.tool if assignment is not None else None
+        said = [text for text in told.get("undelivered", ()) if name is None or f" of {name} did not come" not in text]
+    else:
+        manifest = manifests.build(
+            run_dir,
+            version=accelprof.__version__,
+            config=config.model_dump(mode="json"),
+            plan=plan.to_dict(),
+            journals=[*journals, rows],
+        )
+        said = _unmet(plan, manifest)
     manifest["undelivered"] = list(dict.fromkeys([*said, *lacking, *verdict(manifest)]))
     manifest["status"] = "incomplete" if manifest["undelivered"] else "complete"
     manifests.write(run_dir, manifest)
     registry.event("accelprof_run_end", manifest=manifest)
     return manifest
+
+
+def _unmet(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:
+    """Nobody made a session, or names in the configuration that no process had."""
+    groups = {target["group"] for target in manifest["targets"]}
+    phases = {phase for target in manifest["targets"] for phase in target.get("phases_seen", ())}
+    if groups:
+        return [str(problem) for problem in plan.check_names(groups, phases)]
+    if any(row.selected for row in plan.preview()):
+        return [
+            "no selected process of the command made a session (accelprof.configure, or a Controller), so nothing was recorded"
+        ]
+    return []
 
 
 def _reports(
