@@ -57,6 +57,18 @@ def _numbers(path: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", path)]
 
 
+def session_here() -> str | None:
+    """Id of the nsys session that records this very process; ``None`` for a child that only inherited the variable."""
+    session = os.environ.get(SESSION_ENV)
+    if not session:
+        return None
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            return session if any("libToolsInjection" in line for line in file) else None
+    except OSError:
+        return session  # no /proc: the variable is all there is
+
+
 def clean_environment() -> dict[str, str]:
     """The environment without what nsys injects, for helpers that must not be profiled themselves."""
     env = dict(os.environ)

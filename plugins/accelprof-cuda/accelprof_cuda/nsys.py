@@ -55,6 +55,7 @@ class NsysTool(Tool):
         self._ranges: CudaBackend | None = None
         self._finished = False
         self._hides = False
+        self._session: str | None = None
 
     # --- on the driver ----------------------------------------------------------------------------------------------
 
@@ -157,7 +158,8 @@ class NsysTool(Tool):
 
     def attach(self, context: ToolContext) -> None:
         super().attach(context)
-        if not os.environ.get(installation.SESSION_ENV):
+        self._session = installation.session_here()
+        if self._session is None:
             raise CaptureError(
                 "this process was not started under nsys; start it through accelprof (accelprof run, or the controller's options)"
             )
@@ -230,11 +232,11 @@ class NsysTool(Tool):
             return []
         self._finished = True
         nsys = installation.find(self.options.nsys)
-        session = os.environ.get(installation.SESSION_ENV)
-        if nsys is None or not session:
+        if nsys is None:
+            self.context.report("nsys: reports will be written when the process ends (nsys itself is not on PATH here)")
             return []
         try:
-            done = installation.run([nsys, "stop", f"--session={session}"], STOP_TIMEOUT)
+            done = installation.run([nsys, "stop", f"--session={self._session}"], STOP_TIMEOUT)
         except (OSError, subprocess.TimeoutExpired) as error:
             self.context.report(f"nsys: reports will be written when the process ends ({error})")
             return []
@@ -247,7 +249,10 @@ class NsysTool(Tool):
 
     def _collect(self, context: ToolContext) -> list[ArtifactFile]:
         """This process's files as they are on disk now; raw data is converted where an importer is here."""
-        files = nsys_files.files_of(self.output(context.target, context.directory), os.environ)
+        template = self.output(context.target, context.directory)
+        files = nsys_files.files_of(template, os.environ)
+        if not files:
+            context.report(f"nsys wrote no report as {template}; was this nsys started with another output?")
         for path in [path for path in files if path.endswith(RAW) and path[: -len(RAW)] + REPORT not in files]:
             try:
                 files.append(installation.convert(path))

@@ -228,10 +228,11 @@ def test_a_process_that_is_not_under_nsys_says_so(assignment: Make, monkeypatch:
     from accelprof.errors import CaptureError
     from accelprof.tool import ToolContext
 
-    monkeypatch.delenv(installation.SESSION_ENV, raising=False)
     row = assignment()
-    with pytest.raises(CaptureError, match="not started under nsys"):
-        NsysTool().attach(ToolContext(row.target, row, CudaBackend(), "/out", print))
+    for inherited in ("", "4711"):  # a child of a recorded worker inherits the variable, and must not end that session
+        monkeypatch.setenv(installation.SESSION_ENV, inherited)
+        with pytest.raises(CaptureError, match="not started under nsys"):
+            NsysTool().attach(ToolContext(row.target, row, CudaBackend(), "/out", print))
 
 
 def test_only_nsyss_own_libraries_leave_the_preload() -> None:
@@ -250,7 +251,7 @@ def test_only_its_own_session_is_stopped(
 
     log = tmp_path / "calls"
     fake = program("nsys", f"import sys\nopen({str(log)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n")
-    monkeypatch.setenv(installation.SESSION_ENV, "4711")
+    monkeypatch.setattr(installation, "session_here", lambda: "4711")
     monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
     row = assignment([2, 4], has_devices=True)
     tool = NsysTool({"nsys": str(fake), "children": "follow", "trace": "cuda"})
@@ -275,7 +276,7 @@ def test_a_failed_stop_is_said(
     from accelprof.tool import ToolContext
 
     fake = program("nsys", "import sys\nsys.exit('no such session')\n")
-    monkeypatch.setenv(installation.SESSION_ENV, "4711")
+    monkeypatch.setattr(installation, "session_here", lambda: "4711")
     row = assignment(count=None, has_devices=True)
     tool = NsysTool({"nsys": str(fake), "children": "follow", "trace": "cuda"})
     said: list[str] = []
