@@ -26,9 +26,7 @@ __all__ = [
     "wrapped_by",
 ]
 
-_MKDIR_THEN_EXEC = (
-    'n=$1; shift; while [ "$n" -gt 0 ]; do mkdir -p -- "$1"; shift; n=$((n-1)); done; exec "$@"'
-)
+_MKDIR_THEN_EXEC = 'n=$1; shift; while [ "$n" -gt 0 ]; do mkdir -p -- "$1"; shift; n=$((n-1)); done; exec "$@"'
 # Ray hands an actor's runtime_env down to the actors it creates, py_executable included. The first process that takes the
 # claim (a file with its pid; exec keeps the pid) is started under the tool; whoever finds the holder alive starts plainly,
 # and so does a worker whose directories cannot be made: it trains, and its session says that the tool is not there.
