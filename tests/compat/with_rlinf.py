@@ -214,10 +214,10 @@ def test_worker_groups_on_a_cluster(tmp_path, monkeypatch):
     from ray.cluster_utils import Cluster as RayCluster
     from rlinf.scheduler import Cluster, NodePlacementStrategy
 
+    handler = signal.getsignal(signal.SIGTERM)  # Ray's head node sets its own
     # RLinf takes the cluster that RAY_ADDRESS names, else any that it finds on the machine
     head = RayCluster(initialize_head=True, head_node_args={"num_cpus": 8, "include_dashboard": False})
     monkeypatch.setenv("RAY_ADDRESS", head.address)
-    handler = signal.getsignal(signal.SIGTERM)
     compat.install("rlinf")
     try:
         config = OmegaConf.create(
