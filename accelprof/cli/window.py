@@ -82,7 +82,7 @@ def close_window(
 
     answers = ask(run_dir, "close", group=group, role=role, rank=rank, timeout=timeout)
     _show(answers, as_json)
-    _complete(answers, {"listening"})
+    _complete(answers, {"listening", "ended"})
 
 
 @window.command("status")

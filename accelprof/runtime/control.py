@@ -44,6 +44,7 @@ class Control:
         self.directory = os.path.join(session.layout.run_dir, DIRECTORY)
         self._answer_path = os.path.join(self.directory, f"worker-{session.key}.json")
         self._handled: str | None = None
+        self._last: Mapping[str, Any] | None = None
         self._until: float | None = None
         self._mine = False
         self._signalled = threading.Event()
@@ -78,7 +79,7 @@ class Control:
             self._previous = None
         if os.path.exists(self._answer_path):
             with contextlib.suppress(OSError):
-                self._say("ended")
+                self._say("ended", self._last, "its session is closed")
 
     def poll(self) -> None:
         """Look once; what the thread does again and again."""
@@ -92,7 +93,7 @@ class Control:
             return
         if request is None or request.get("id") == self._handled:
             return
-        self._handled = str(request.get("id"))
+        self._handled, self._last = str(request.get("id")), request
         if not self._meant(request):
             self._say("listening", request, "not asked for")
         elif request.get("action") == "open":
@@ -116,7 +117,10 @@ class Control:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - reported once; the worker goes on
-            self._session.report(f"serving a request for a window failed: {type(error).__name__}: {error}")
+            text = f"serving a request for a window failed: {type(error).__name__}: {error}"
+            self._session.report(text)
+            with contextlib.suppress(OSError):
+                self._say("refused", self._last, text)
 
     def _read(self) -> dict[str, Any] | None:
         path = os.path.join(self.directory, REQUEST)
@@ -203,6 +207,8 @@ class Control:
     def _say(self, state: str, request: Mapping[str, Any] | None = None, text: str = "") -> None:
         session = self._session
         window = session.window
+        if self._ended:
+            state = "ended"  # an answer that comes after the end must not say that somebody listens
         answer = {
             "key": session.key,
             "label": session.target.label,

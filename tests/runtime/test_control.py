@@ -291,6 +291,19 @@ def test_command_line_on_another_process(tmp_path):
     assert isinstance(late.exception, UserError)
 
 
+def test_a_failure_is_an_answer(monkeypatch):
+    """When opening fails for a reason nobody thought of, whoever asked hears it, and the worker goes on listening."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        monkeypatch.setattr(session, "open_window", lambda *args, **kwargs: 1 / 0)
+        [answer] = ask(run.run_dir, "open")
+        assert answer.state == "refused"
+        assert "ZeroDivisionError" in answer.text
+        monkeypatch.undo()
+        ask(run.run_dir, "close")
+        assert ask(run.run_dir, "open")[0].state == "open"
+
+
 def test_status_of_a_command(tmp_path):
     """Nothing that fits is an incomplete result, a directory that is no run the user's mistake."""
     with capture(tool="exact", tools=(Exact,), steps=[1]) as run:
