@@ -14,7 +14,7 @@ SHELL := bash
 
 VENV := .venv
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
-SOURCES := $(PLUGINS:%/pyproject.toml=-e ./%)
+SOURCES := $(PLUGINS:%/pyproject.toml=-e './%[test]')
 PACKAGES := $(filter-out %.egg-info,$(wildcard plugins/*/accelprof_*))
 INSTALL = $(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 export PYTHON PIP_ARGS

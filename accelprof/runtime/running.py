@@ -30,11 +30,20 @@ def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: An
         buffer = None
     nested = buffer is None and ((_task_or_thread(), id(_st)) in _running or _on_this_stack(_st))
     entry = None if hot is None or nested else hot.enter(_spec, False)
+    # after ``enter``: a window that this phase opens is not device time of the phase
+    events = device_timer() if _spec.device and not nested else None
+    if events is not None:
+        events.begin()
     start = _clock()
     try:
         return _fn(*args, **kwargs)
     finally:
         end = _clock()
+        if events is not None:
+            events.finish()
+            _st.device_pending.append(events)
+            if len(_st.device_pending) > metrics.FOLD_AT:
+                _st.resolve_device()
         if not nested:
             if buffer is None:
                 _st.others.append(end - start)
@@ -47,21 +56,6 @@ def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: An
                 gate.hot.ended_inside(_spec, start, end)
             if len(_st.buffer) > metrics.FOLD_AT or len(_st.others) > metrics.FOLD_AT:
                 _st.fold()
-
-
-def device_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """A call with device events around it."""
-    events = device_timer()
-    if events is None:
-        return hot_call(_st, _spec, _fn, *args, **kwargs)
-    events.begin()
-    try:
-        return hot_call(_st, _spec, _fn, *args, **kwargs)
-    finally:
-        events.finish()
-        _st.device_pending.append(events)
-        if len(_st.device_pending) > metrics.FOLD_AT:
-            _st.resolve_device()
 
 
 def device_timer() -> Any:
@@ -163,13 +157,13 @@ class Run:
         except IndexError:
             pass  # somebody else holds the token
         Run.live[id(self)] = self
+        hot = gate.hot
+        if hot is not None:
+            self.entry = hot.enter(spec, suspends)
         if spec.device:
             self.events = device_timer()
             if self.events is not None:
                 self.events.begin()
-        hot = gate.hot
-        if hot is not None:
-            self.entry = hot.enter(spec, suspends)
         self.start = _clock()
 
     def resume(self) -> None:
@@ -294,7 +288,6 @@ def can_be_suspended(frame: FrameType) -> bool:
 
 hide(
     hot_call.__code__,
-    device_call.__code__,
     Run.__init__.__code__,
     Run.finish.__code__,
     WorkerTimer.__enter__.__code__,

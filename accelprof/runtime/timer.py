@@ -18,7 +18,7 @@ from accelprof.runtime.compiled import hide, keep_out
 from accelprof.runtime.gate import wrapper_globals
 from accelprof.runtime.metrics import State, process_state
 from accelprof.runtime.phase import PhaseSpec, key_of
-from accelprof.runtime.running import WRAPPER_FILE, Run, device_call, drive, hot_call, late
+from accelprof.runtime.running import WRAPPER_FILE, Run, drive, hot_call, late
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -127,7 +127,7 @@ _SYNC = """
             _accelprof_late(_accelprof_st, _accelprof_spec, _accelprof_t0, _accelprof_t1)
 """
 _DEVICE = """
-    return _accelprof_device(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
+    return _accelprof_hot(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
 """
 _COROUTINE = """
     _accelprof_run = _accelprof_begin(_accelprof_st, _accelprof_spec)
@@ -265,7 +265,6 @@ def _make_state(instance: Any, spec: PhaseSpec, wrapper: Any) -> State:
 wrapper_globals.update(
     _accelprof_hot=hot_call,
     _accelprof_ident=get_ident,
-    _accelprof_device=device_call,
     _accelprof_late=late,
     _accelprof_make=_make_state,
     _accelprof_states=metrics.process_states,
