@@ -81,9 +81,9 @@ def no_leak() -> Iterator[None]:
     after = _global_state()
     changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     if changed:
-        session = sys.modules.get("accelprof.runtime.session")
-        if session is not None:
-            session.reset()
+        accelprof = sys.modules.get("accelprof")
+        if accelprof is not None:
+            accelprof.reset()
         lines = [f"{key}: {before.get(key)!r} -> {after.get(key)!r}" for key in changed]
         pytest.fail("the test left global state behind:\n" + "\n".join(lines), pytrace=False)
 

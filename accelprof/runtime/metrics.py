@@ -90,6 +90,17 @@ class State(list[list[int]]):
     def __reduce__(self) -> tuple[Any, ...]:
         return (State, (self.tag,))  # a copy or a pickled worker starts counting anew
 
+    def __del__(self) -> None:
+        """The instance is gone: what it did still counts for the process."""
+        try:
+            self.fold()
+            if self.calls:
+                with _fold_lock:
+                    total, count = _retired.get(self.tag, (0, 0))
+                    _retired[self.tag] = (total + self.total, count + self.calls)
+        except (AttributeError, TypeError):
+            pass  # the interpreter is shutting down
+
     def fold(self) -> None:
         """Move what the buffers hold into the totals; calls may go on meanwhile."""
         with _fold_lock:
@@ -139,6 +150,7 @@ def tags_seen() -> list[str]:
 
 _tags: set[str] = set()
 _alive: weakref.WeakSet[State] = weakref.WeakSet()
+_retired: dict[str, tuple[int, int]] = {}
 
 
 def state_of(instance: Any, tag: str) -> State:
@@ -269,6 +281,16 @@ def totals(states: Iterable[State]) -> dict[str, tuple[int, int]]:
     return result
 
 
+def process_totals() -> dict[str, tuple[int, int]]:
+    """``{tag: (total_ns, count)}`` of everything that was timed in this process, also on instances that are gone."""
+    with _fold_lock:
+        result = totals(all_states())
+        for tag, (total, count) in _retired.items():
+            before = result.get(tag, (0, 0))
+            result[tag] = (before[0] + total, before[1] + count)
+    return result
+
+
 def all_states() -> list[State]:
     """Every state of this process whose instance is alive."""
     return list(_alive)
@@ -279,4 +301,5 @@ def forget_all() -> None:
     with _fold_lock:
         process_states.clear()
         _tags.clear()
+        _retired.clear()
         _slotted.clear()

@@ -86,7 +86,7 @@ def _end_step(number: int | None = None) -> dict[str, Any] | None:
 def _take_timings() -> dict[str, Any]:
     """Timings since they were last taken, in the form of :func:`_end_step`, for workers that hear no steps."""
     rows: dict[str, Any] = {}
-    for tag, (total, count) in metrics.totals(metrics.all_states()).items():
+    for tag, (total, count) in metrics.process_totals().items():
         was_total, was_count = _taken.get(tag, (0, 0))
         _taken[tag] = total, count
         if count > was_count:

@@ -107,7 +107,7 @@ class Session(Capturing):
             if self.instruments is not None:
                 self.instruments.settle()
             states = metrics.all_states()
-            self._step_totals = metrics.totals(states)
+            self._step_totals = metrics.process_totals()
             self._plain_work = self._plain_work or any(state.plain_calls for state in states)
             self.guarded("beginning a step", self.backend.step_begin, number)
             if self.window is not None and not self.window.overdue:
@@ -208,7 +208,7 @@ class Session(Capturing):
 
     def _finish_step(self, number: int) -> None:
         before, rows = self._step_totals, {}
-        for tag, (total, count) in metrics.totals(metrics.all_states()).items():
+        for tag, (total, count) in metrics.process_totals().items():
             was_total, was_count = before.get(tag, (0, 0))
             if count > was_count:
                 rows[tag] = {"seconds": (total - was_total) / 1e9, "count": count - was_count}

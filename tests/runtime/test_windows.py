@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
 import os
@@ -431,6 +432,15 @@ def test_step_metrics_are_of_the_step():
             one.update()
             two.update()
         assert run.session.metrics_of_step(4)["actor/update"]["count"] == 2
+
+
+def test_step_metrics_of_instances_that_are_gone():
+    """What an instance did that was let go within the step counts all the same."""
+    with capture(steps=None) as run:
+        with run.session.step(4):
+            Actor().update()
+            gc.collect()
+        assert run.session.metrics_of_step(4)["actor/update"]["count"] == 1
 
 
 def test_second_configure_joins_roles():
