@@ -123,9 +123,9 @@ class BudgetWatch:
                     continue
             try:
                 reason = self.exceeded(window)
-            except OSError as error:
+            except OSError as error:  # said once; the next look may succeed, and later windows are watched too
                 self._session.report(f"the size of a window cannot be watched: {error}")
-                return
+                continue
             if reason:
                 with self._wake:
                     self._window = None

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 from accelprof.backend import Backend, Emitter
 from accelprof.config.model import Budget, Config
-from accelprof.errors import CaptureError
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
 from accelprof.runtime.budget import BudgetWatch
@@ -94,10 +93,7 @@ class Capturing(Reporting):
     ) -> Window | None:
         """Open a window on this thread; ``None`` when no tool could start (said once) or one is open already.
 
-        ``info``: from :meth:`reserve_window`, when tools have warmed up for it.
-
-        Raises:
-            CaptureError: a tool failed and ``on_error`` is ``raise``.
+        ``info``: from :meth:`reserve_window`, when tools have warmed up for it. Never raises an ``Exception``.
         """
         with self._lock:
             if self.closed or self.window is not None or not self.assignment.selected:
@@ -106,7 +102,7 @@ class Capturing(Reporting):
             if info is None:
                 return None
             sequence = info.sequence
-            refused = self.budget.refuses(os.path.dirname(info.stem)) if self.budget is not None else ""
+            refused = self._refused(info)
             if refused:
                 self.report(f"no further window is opened: {refused}")
                 if info.warmup:
@@ -118,23 +114,13 @@ class Capturing(Reporting):
                 try:
                     tool.open(info)
                 except Exception as error:  # noqa: BLE001 - a tool may raise anything; reported, and the state stays closed
-                    try:
-                        self._tool_failed(tool, "opening a window", error)
-                    except CaptureError:
-                        self._undo(opened, info)
-                        raise
+                    self._tool_failed(tool, "opening a window", error)
                 else:
                     self._failures[tool.name] = 0
                     opened.append(tool)
             if not opened:
                 return None
-            emitters: list[Emitter] = []
-            for tool in opened:
-                emitter = tool.emitter(self.backend)
-                if type(emitter) is not Emitter and emitter not in emitters:
-                    emitters.append(emitter)
-            if opened == [self.trace]:
-                emitters.append(self.backend)  # somebody may be listening who was not started by us
+            emitters = self._emitters(opened)
             record = {
                 "id": info.id,
                 "target": self.key,
@@ -198,18 +184,18 @@ class Capturing(Reporting):
             before = now_ns()
             record = window.record
             if window.trace is not None:
-                window.trace.in_progress(self._in_progress(), before)
+                self.guarded(
+                    "looking for running phases",
+                    lambda trace: trace.in_progress(self._in_progress(), before),
+                    window.trace,
+                )
             files: list[ArtifactFile] = []
-            failed: CaptureError | None = None
             for tool in reversed(window.tools):
                 try:
                     files.extend(tool.close(window.info))
                 except Exception as error:  # noqa: BLE001 - reported once; later windows and the user's code go on
                     record.setdefault("errors", []).append(f"{tool.name}: {text_of(error)}")
-                    try:
-                        self._tool_failed(tool, "closing a window", error)
-                    except CaptureError as asked:
-                        failed = failed or asked
+                    self._tool_failed(tool, "closing a window", error)
             record.update(closed=clocks(), close_ms=round((now_ns() - before) / 1e6, 3), reason=reason)
             if self.trace is not None and window.trace is not None:
                 record.update(spans=self.trace.span_count, dropped=self.trace.dropped)
@@ -220,16 +206,31 @@ class Capturing(Reporting):
             self._set_hot()
         if self.hooks["accelprof_window_closed"]:
             self.registry.event("accelprof_window_closed", session=self, window=window.info)
-        if failed is not None:  # only now: everything else of the window is closed and written down
-            raise failed
 
-    def _undo(self, opened: Sequence[Tool], info: WindowInfo) -> None:
-        """A window that does not come about: what had started already stops again."""
-        for tool in reversed(opened):
+    def _refused(self, info: WindowInfo) -> str:
+        """Why the budget allows no further window; a budget that cannot be looked at refuses nothing."""
+        if self.budget is None:
+            return ""
+        try:
+            return self.budget.refuses(os.path.dirname(info.stem))
+        except Exception as error:  # noqa: BLE001 - reported once
+            self.trouble("looking at the budget", error)
+            return ""
+
+    def _emitters(self, opened: Sequence[Tool]) -> list[Emitter]:
+        """Where ranges of this window go: what its tools bring, or the backend where none of them brings anything."""
+        emitters: list[Emitter] = []
+        for tool in opened:
             try:
-                tool.close(info)
-            except Exception as error:  # noqa: BLE001 - the failure that led here is the one that is raised
-                self.report(f"tool {tool.name} failed stopping again: {text_of(error)}")
+                emitter = tool.emitter(self.backend)
+            except Exception as error:  # noqa: BLE001 - reported once; the window goes on without ranges in this tool
+                self.trouble(f"asking tool {tool.name} where ranges go", error)
+                continue
+            if type(emitter) is not Emitter and emitter not in emitters:
+                emitters.append(emitter)
+        if list(opened) == [self.trace]:
+            emitters.append(self.backend)  # somebody may be listening who was not started by us
+        return emitters
 
     def _in_progress(self) -> list[tuple[PhaseSpec, int, int, str]]:
         """Phases that run at this moment on any thread or task: ``(phase, start_ns, thread, task)``."""
@@ -248,8 +249,7 @@ class Capturing(Reporting):
         if failures == FAILURES_BEFORE_OFF:
             text += f"; it failed {failures} times in a row and is off in this process from now on"
         self.report(text, about=(tool.name, doing, nature(error), failures == FAILURES_BEFORE_OFF))
-        if self.config.on_error == "raise":
-            raise CaptureError(f"{self.target.label}: {text}") from error
+        self.owe(text, error)
 
     def _add_artifacts(self, files: Sequence[ArtifactFile]) -> None:
         for file in files:

@@ -21,6 +21,7 @@ from accelprof.runtime import metrics
 from accelprof.runtime.compiled import hide
 from accelprof.runtime.gate import gate
 from accelprof.runtime.identity import from_environment, host_name
+from accelprof.runtime.running import forget_running
 from accelprof.runtime.session import JOINED, Session
 from accelprof.targets import Assignment, Target
 from accelprof.tool import Tool, ToolContext
@@ -106,6 +107,8 @@ def configure(
             if target == current.target:
                 return current
             if current.windows:
+                if current.widen(registry.plan(resolved).assign(target)):
+                    return current
                 raise UserError(
                     f"role {roles} joins {current.target.label} after its first window; configure all roles of a process before the first step"
                 )
@@ -138,7 +141,10 @@ def reset() -> None:
     with _lock:
         session = gate.session
         if session is not None:
-            session.close("reset")
+            try:
+                session.close("reset")
+            except AccelprofError as error:  # on_error: raise; what is undone here is undone all the same
+                log.warning("accelprof: %s", error)
         gate.hot = gate.lane = gate.session = None
         _last_summary = None
         child = sys.modules.get("accelprof.engines.child")
@@ -314,11 +320,15 @@ def _on_term(signum: int, frame: FrameType | None) -> None:
 
 def _in_child() -> None:
     """A forked child is another process: it has no session and leaves the parent's files alone."""
+    global _lock
+    _lock = threading.RLock()  # one that another thread of the parent held would never be released here
+    metrics.after_fork()
+    forget_running()
     session = gate.session
     if session is not None and session.instruments is not None:
         session.instruments.uninstall()  # the engine's plug-in hook instruments anew, for the child itself
     gate.hot = gate.lane = gate.session = None
-    _installed.clear()
+    # ``_installed`` stays: the child inherited the handlers, and what was there before them
 
 
 _fork_registered = False

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from accelprof.errors import UserError, nearest
+from accelprof.runtime.gate import gate
 
 #: durations a buffer holds before it is folded, and durations kept for percentiles
 FOLD_AT = 4096
@@ -80,7 +81,8 @@ class State(list[list[int]]):
         self.device_total = self.device_count = 0
         super().__init__([self.buffer])
         _tags.add(tag)
-        _alive.add(self)
+        with _fold_lock:
+            _alive.add(self)
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -127,7 +129,13 @@ class State(list[list[int]]):
         """Add device times whose end the device has passed."""
         with _fold_lock:
             while self.device_pending:
-                taken = self.device_pending[0].resolve(wait)
+                try:
+                    taken = self.device_pending[0].resolve(wait)
+                except Exception as error:  # noqa: BLE001 - said once by the session; a lost time costs no caller anything
+                    self.device_pending.popleft()
+                    if gate.session is not None:
+                        gate.session.device_timer_failed(error)
+                    continue
                 if taken is None:
                     return
                 self.device_pending.popleft()
@@ -156,11 +164,11 @@ _retired: dict[str, tuple[int, int]] = {}
 def state_of(instance: Any, tag: str) -> State:
     """The state of ``tag`` on ``instance``, made at first use."""
     slot = slot_of(tag)
-    found = getattr(instance, slot, None)
-    if type(found) is State:
-        return found
     with _fold_lock:
-        found = getattr(instance, slot, None)
+        try:
+            found = object.__getattribute__(instance, slot)  # a class's own __getattr__ may answer anything
+        except AttributeError:
+            found = None
         if type(found) is State:
             return found
         try:
@@ -293,7 +301,14 @@ def process_totals() -> dict[str, tuple[int, int]]:
 
 def all_states() -> list[State]:
     """Every state of this process whose instance is alive."""
-    return list(_alive)
+    with _fold_lock:
+        return list(_alive)
+
+
+def after_fork() -> None:
+    """In a forked child: a lock that another thread of the parent held would never be released here."""
+    global _fold_lock
+    _fold_lock = threading.RLock()
 
 
 def forget_all() -> None:

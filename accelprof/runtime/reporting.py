@@ -33,6 +33,7 @@ class Reporting:
         self.steps_seen: dict[int, None] = {}
         self.problems: list[str] = []
         self._said: set[Any] = set()
+        self.owed: CaptureError | None = None
         path = f"{layout.workers_dir}/{self.key}.jsonl" if assignment.selected else None
         self.journal = Journal(path, self.report)
 
@@ -118,10 +119,26 @@ class Reporting:
         self.journal.add("problem", {"target": self.key, "message": message})
 
     def trouble(self, doing: str, error: Exception) -> None:
-        """A failure of ours or of a backend: reported once, raised only when ``on_error`` asks for it."""
-        self.report(f"{doing} failed: {text_of(error)}", about=(doing, nature(error)))
-        if self.config.on_error == "raise":
-            raise CaptureError(f"{self.target.label}: {doing} failed: {text_of(error)}") from error
+        """A failure of ours or of a backend: reported once; with ``on_error: raise`` it is owed (see :meth:`owe`)."""
+        text = f"{doing} failed: {text_of(error)}"
+        self.report(text, about=(doing, nature(error)))
+        self.owe(text, error)
+
+    def owe(self, text: str, error: Exception) -> None:
+        """Remember the first failure for :meth:`pay`. Nothing is raised where it happens: there the user's own code runs."""
+        if self.config.on_error == "raise" and self.owed is None:
+            self.owed = CaptureError(f"{self.target.label}: {text}")
+            self.owed.__cause__ = error
+
+    def pay(self) -> None:
+        """Raise what is owed, where the session was called by name: at a step's ends, at configure and close.
+
+        Raises:
+            CaptureError: something failed since the last call and ``on_error`` is ``raise``.
+        """
+        owed, self.owed = self.owed, None
+        if owed is not None:
+            raise owed
 
     def guarded(self, doing: str, call: Any, *args: Any) -> None:
         """Call; a failure is reported once (:meth:`trouble`)."""

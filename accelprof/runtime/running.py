@@ -31,19 +31,14 @@ def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: An
     nested = buffer is None and ((_task_or_thread(), id(_st)) in _running or _on_this_stack(_st))
     entry = None if hot is None or nested else hot.enter(_spec, False)
     # after ``enter``: a window that this phase opens is not device time of the phase
-    events = device_timer() if _spec.device and not nested else None
-    if events is not None:
-        events.begin()
+    events = begin_events() if _spec.device and not nested else None
     start = _clock()
     try:
         return _fn(*args, **kwargs)
     finally:
         end = _clock()
         if events is not None:
-            events.finish()
-            _st.device_pending.append(events)
-            if len(_st.device_pending) > metrics.FOLD_AT:
-                _st.resolve_device()
+            finish_events(_st, events)
         if not nested:
             if buffer is None:
                 _st.others.append(end - start)
@@ -58,10 +53,31 @@ def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: An
                 _st.fold()
 
 
-def device_timer() -> Any:
-    """Events of the session's backend, or ``None``; a backend that fails is asked no more in this session."""
+def begin_events() -> Any:
+    """Device events that have begun, or ``None``; a backend that fails at it is asked no more in this session."""
     session = gate.session
-    return None if session is None else session.device_timer()
+    events = None if session is None else session.device_timer()
+    if session is None or events is None:
+        return None
+    try:
+        events.begin()
+    except Exception as error:  # noqa: BLE001 - reported once; the user's function runs all the same
+        session.device_timer_failed(error)
+        return None
+    return events
+
+
+def finish_events(state: State, events: Any) -> None:
+    """End device events; their time is resolved later."""
+    try:
+        events.finish()
+    except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
+        if gate.session is not None:
+            gate.session.device_timer_failed(error)
+        return
+    state.device_pending.append(events)
+    if len(state.device_pending) > metrics.FOLD_AT:
+        state.resolve_device()
 
 
 def late(state: State, spec: PhaseSpec, start: int, end: int) -> None:
@@ -141,7 +157,7 @@ class Run:
 
     def __init__(self, state: State, spec: PhaseSpec, own_time: bool = False, suspends: bool = True) -> None:
         self.state, self.spec = state, spec
-        self.key = (_task_or_thread(), id(state))
+        self.key: tuple[int, int] | None = (_task_or_thread(), id(state))
         self.nested = self.key in _running or (not state and _on_this_stack(state))
         self.own = 0 if own_time else None
         self.resumed = self.start = 0
@@ -151,27 +167,47 @@ class Run:
         self.thread = get_ident()
         if self.nested:
             return
-        _running.add(self.key)
-        try:
-            state.held.append(state.pop())  # plain calls of this tag inside the run now notice that they are inside
-        except IndexError:
-            pass  # somebody else holds the token
+        if own_time:
+            self.key = None  # a generator runs between resume and suspend only; others of its tag may run in between
+        else:
+            self._occupy()
         Run.live[id(self)] = self
         hot = gate.hot
         if hot is not None:
             self.entry = hot.enter(spec, suspends)
         if spec.device:
-            self.events = device_timer()
-            if self.events is not None:
-                self.events.begin()
+            self.events = begin_events()
         self.start = _clock()
 
+    def _occupy(self) -> None:
+        """From now on calls of this tag in here are inside this one; plain ones notice because the token is gone."""
+        self.key = (_task_or_thread(), id(self.state))
+        _running.add(self.key)
+        try:
+            self.state.held.append(self.state.pop())
+        except IndexError:
+            pass  # somebody else holds the token
+
+    def _vacate(self) -> None:
+        if self.key is None:
+            return
+        _running.discard(self.key)
+        self.key = None
+        state = self.state
+        if state.held and not any(key[1] == id(state) for key in tuple(_running)):
+            state.append(state.held.pop())
+
     def resume(self) -> None:
-        self.resumed = _clock()
+        """A generator goes on."""
+        if not self.nested:
+            self._occupy()
+            self.resumed = _clock()
 
     def suspend(self) -> None:
-        if self.own is not None:
+        """A generator yielded or ended."""
+        if not self.nested and self.own is not None:
             self.own += _clock() - self.resumed
+            self._vacate()
 
     def finish(self) -> None:
         """Record once; called in ``finally``."""
@@ -180,16 +216,13 @@ class Run:
         self.done = True
         end = _clock()
         state = self.state
-        _running.discard(self.key)
+        self._vacate()
         Run.live.pop(id(self), None)
-        if state.held and not any(key[1] == id(state) for key in tuple(_running)):
-            state.append(state.held.pop())
         state.others.append(end - self.start if self.own is None else self.own)
         if len(state.others) > metrics.FOLD_AT:
             state.fold()
         if self.events is not None:
-            self.events.finish()
-            state.device_pending.append(self.events)
+            finish_events(state, self.events)
         if self.entry is not None:
             self.entry.leave(self.start, end, self.own)
         else:
@@ -199,6 +232,12 @@ class Run:
 
 
 _running: set[tuple[int, int]] = set()
+
+
+def forget_running() -> None:
+    """In a forked child: what ran in the parent does not run here."""
+    _running.clear()
+    Run.live.clear()
 
 
 def _task_or_thread() -> int:

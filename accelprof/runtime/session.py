@@ -81,8 +81,21 @@ class Session(Capturing):
         self.begin_step(number)
         try:
             yield self
-        finally:
+        except BaseException:
+            self._leave_by_exception(number)
+            raise
+        else:
             self.end_step(number)
+
+    def _leave_by_exception(self, number: int) -> None:
+        """The step's body raised: its window closes, also one that would have held later steps; that exception alone is raised."""
+        with self._lock:
+            if self.window is not None and self.window.info.kind in ("step", "phase"):
+                self.close_window("exception")
+            try:
+                self.end_step(number)
+            except CaptureError as error:
+                self.report(str(error))
 
     def begin_step(self, number: int, *, control: bool = False) -> None:
         """A step begins. ``control``: announced from outside (a controller's call), maybe on another thread than the work.
@@ -119,6 +132,9 @@ class Session(Capturing):
             self._set_hot()
         if self.hooks["accelprof_step_begin"]:
             self.registry.event("accelprof_step_begin", session=self, step=number)
+        if self.owed is not None:
+            self.close_window("a tool failed and on_error is raise")
+            self.pay()
 
     def end_step(self, number: int | None = None) -> None:
         """The step ended; a window that holds no later step closes. Harmless when no step is running."""
@@ -140,6 +156,7 @@ class Session(Capturing):
             self._set_hot()
         if self.hooks["accelprof_step_end"]:
             self.registry.event("accelprof_step_end", session=self, step=number)
+        self.pay()
 
     def _enter_step(self, number: int, control: bool) -> None:
         wanted = self._window_for(number)
@@ -241,11 +258,9 @@ class Session(Capturing):
                     entry.task = task_label(entry.spec, entry.suspends, self._labels.__next__)
                 entry.emit(window)
                 return entry
-        except CaptureError:
-            raise
         except Exception as error:  # noqa: BLE001 - reported once; the user's function runs all the same
             self.trouble("beginning a range", error)
-            return entry if entry.bound or entry.owns or entry.scheduled is not None else None
+            return entry if entry.ends or entry.owned is not None or entry.scheduled is not None else None
         return entry if entry.scheduled is not None else None
 
     def _phase_begins(self, entry: Entry) -> None:
@@ -263,16 +278,14 @@ class Session(Capturing):
             step = self._discrete_step
             if step is not None and self._phase_matches(entry.spec.tag):
                 window = self.open_window("phase", (step,), entry.spec.tag)
-                if window is not None:
-                    entry.owns = True
-                    window.owner = entry
+                entry.owned = window
             elif self._armed is not None:
                 kind, steps = self._armed
                 window = self.open_window(kind, steps, entry.spec.tag if self._split else None)
                 if window is None:
                     return
                 if self._split:
-                    entry.owns = True  # this tool must stop on this thread, and no later call here is certain
+                    entry.owned = window  # this tool must stop on this thread, and no later call here is certain
                 else:
                     self._armed = None
                 if kind != "on_demand":
@@ -283,12 +296,10 @@ class Session(Capturing):
         try:
             if entry.scheduled is not None and self.scheduler is not None:
                 self.scheduler.phase_ends(self, entry)
-            if entry.owns:
+            if entry.owned is not None and self.window is entry.owned:
                 self.close_window("phase ended")
             elif self.window is not None and self.window.overdue and self.window.thread == threading.get_ident():
                 self.close_window(self.window.overdue)
-        except CaptureError:
-            raise
         except Exception as error:  # noqa: BLE001 - reported once
             self.trouble("ending a phase", error)
 
@@ -323,9 +334,13 @@ class Session(Capturing):
         try:
             return self.backend.device_timer()
         except Exception as error:  # noqa: BLE001 - reported once, then no more asked
-            self._device_timers = False
-            self.trouble("making a device timer", error)
+            self.device_timer_failed(error)
             return None
+
+    def device_timer_failed(self, error: Exception) -> None:
+        """Device events of this backend do not work: said once, and none are asked for any more."""
+        self._device_timers = False
+        self.trouble("timing on the device", error)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -340,29 +355,31 @@ class Session(Capturing):
                 else:
                     self.open_window("process")
         self._set_hot()
+        self.pay()
 
     def close(self, reason: str = "closed") -> dict[str, Any]:
         """Close what is open, let tools finish, say what was armed and never opened. Idempotent.
 
         Returns:
             The report the controller merges: ``{"key", "journal", "problems"}``.
+
+        Raises:
+            CaptureError: something failed and ``on_error`` is ``raise``; everything is closed all the same.
         """
         with self._lock:
             if not self.closed:
                 if self.step_now is not None:
-                    self._finish_step(self.step_now)
-                try:
-                    if self.scheduler is not None:
-                        self.guarded("ending schedules", self.scheduler.finish, self)
-                    self.close_window(reason)
-                finally:
-                    self.closed = True
-                    if self.budget is not None:
-                        self.budget.end()
-                    if self.control is not None:
-                        self.control.end()
-                    if gate.hot is self:
-                        gate.hot = gate.lane = None
+                    self.guarded("ending a step", self._finish_step, self.step_now)
+                if self.scheduler is not None:
+                    self.guarded("ending schedules", self.scheduler.finish, self)
+                self.guarded("closing a window", self.close_window, reason)
+                self.closed = True
+                if self.budget is not None:
+                    self.guarded("ending the watch over the budget", self.budget.end)
+                if self.control is not None:
+                    self.guarded("ending the watch for requests", self.control.end)
+                if gate.hot is self:
+                    gate.hot = gate.lane = None
                 for tool in self.tools:
                     try:
                         self._add_artifacts(tool.finalise(reason))
@@ -376,7 +393,24 @@ class Session(Capturing):
                 if self.assignment.selected:
                     self.journal.add("target", self.describe())
                 self.journal.close()
+            self.pay()
             return self.summary()
+
+    def widen(self, assignment: Assignment) -> bool:
+        """Further roles join while the one window of the whole process is open; ``False`` when they want something else."""
+        with self._lock:
+            window, own = self.window, self.assignment
+            same = (assignment.tool, assignment.options, assignment.mode, assignment.discrete) == (
+                own.tool,
+                own.options,
+                own.mode,
+                own.discrete,
+            )
+            if window is None or window.info.kind != "process" or window.record["steps"] or not same:
+                return False
+            self.assignment, self.target = assignment, assignment.target
+            self.journal.add("target", self.describe())
+            return True
 
     def metrics_of_step(self, number: int | None = None) -> Mapping[str, Mapping[str, float]]:
         """``{tag: {"seconds", "count"}}`` of one finished step; the last one when ``number`` is ``None``."""

@@ -175,7 +175,9 @@ _BODIES = {"sync": _SYNC, "device": _DEVICE, "coroutine": _COROUTINE, "generator
 _METHOD_STATE = """
     try:
         _accelprof_st = {first}.{slot}
-    except AttributeError:
+    except Exception:
+        _accelprof_st = None
+    if _accelprof_type(_accelprof_st) is not _accelprof_State:
         _accelprof_st = _accelprof_make({first}, _accelprof_spec, _accelprof_self)
 """
 _FUNCTION_STATE = """
@@ -267,6 +269,8 @@ wrapper_globals.update(
     _accelprof_ident=get_ident,
     _accelprof_late=late,
     _accelprof_make=_make_state,
+    _accelprof_State=State,
+    _accelprof_type=type,
     _accelprof_states=metrics.process_states,
     _accelprof_process_state=process_state,
     _accelprof_begin=Run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections import deque
@@ -77,12 +78,25 @@ def _together(bounds: tuple[BoundRange, ...]) -> tuple[Callable[[], Any], Callab
         return bounds[0].push, bounds[0].pop
 
     def push() -> None:
-        for bound in bounds:
-            bound.push()
+        pushed: list[BoundRange] = []
+        try:
+            for bound in bounds:
+                bound.push()
+                pushed.append(bound)
+        except Exception:
+            for bound in reversed(pushed):
+                bound.pop()
+            raise
 
     def pop() -> None:
+        failure: Exception | None = None
         for bound in reversed(bounds):
-            bound.pop()
+            try:
+                bound.pop()
+            except Exception as error:  # noqa: BLE001 - raised below, once the others are popped
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     return push, pop
 
@@ -99,7 +113,6 @@ class Window:
         "opened",
         "opened_at",
         "overdue",
-        "owner",
         "record",
         "thread",
         "tools",
@@ -120,7 +133,6 @@ class Window:
         self.opened_at = opened_at
         self.record = record
         self.thread = threading.get_ident()
-        self.owner: Entry | None = None
         self.lane: Lane | None = None
         #: why this window must close as soon as its own thread comes by; empty = it may stay
         self.overdue = ""
@@ -144,59 +156,41 @@ class Window:
 class Entry:
     """One phase or range that began while the session was hot; ``leave`` ends exactly what began."""
 
-    __slots__ = (
-        "bound",
-        "handles",
-        "kind",
-        "owns",
-        "scheduled",
-        "session",
-        "spec",
-        "suspends",
-        "task",
-        "thread",
-        "window",
-    )
+    __slots__ = ("ends", "kind", "owned", "scheduled", "session", "spec", "suspends", "task", "thread", "window")
 
     def __init__(self, session: Session, spec: PhaseSpec, kind: Kind, suspends: bool) -> None:
         self.session, self.spec, self.kind, self.suspends = session, spec, kind, suspends
         self.window: Window | None = None
-        self.bound: tuple[BoundRange, ...] = ()
-        self.handles: list[Any] | None = None
-        self.owns = False
+        self.ends: list[Callable[[], Any]] = []
+        #: the window that this phase made, and that ends with it
+        self.owned: Window | None = None
         self.scheduled: Any = None
         self.task = ""
         self.thread = 0
 
     def emit(self, window: Window) -> None:
-        """Begin the range in every tool of ``window``."""
+        """Begin the range in every tool of ``window``; what began is what ``leave`` ends, also when a later one fails."""
         self.window = window
         self.thread = threading.get_ident()
         pushers, starters = window.bounds.get(self.spec) or window.bind(self.spec)
         if not self.suspends:
-            self.bound = pushers
             for bound in pushers:
                 bound.push()  # what it returns says nothing: some tools answer -1 although they took the range
-        else:
-            self.bound = starters
-            self.handles = [bound.start() for bound in starters]
-            window.mark_end(self.spec, "begin")
+                self.ends.append(bound.pop)
+            return
+        for bound in starters:
+            self.ends.append(functools.partial(bound.end, bound.start()))
+        window.mark_end(self.spec, "begin")
+        self.ends.append(functools.partial(window.mark_end, self.spec, "end"))
 
     def leave(self, start: int, end: int, own: int | None = None) -> None:
-        """End the range, write the span, let the session close a window that this phase owns. Never raises an ``Exception``
-        unless ``on_error`` is ``raise``."""
+        """End the range, write the span, let the session close a window that this phase owns. Never raises an ``Exception``."""
         session = self.session
-        try:
-            if self.handles is None:
-                for bound in self.bound:
-                    bound.pop()
-            else:
-                for bound, handle in zip(self.bound, self.handles, strict=False):
-                    bound.end(handle)
-                if self.window is not None:
-                    self.window.mark_end(self.spec, "end")
-        except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
-            session.trouble("ending a range", error)
+        for finish in reversed(self.ends):
+            try:
+                finish()
+            except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
+                session.trouble("ending a range", error)
         window = session.window
         if window is not None and window.trace is not None:
             window.trace.add(
@@ -209,7 +203,7 @@ class Entry:
                 own,
                 window is not self.window and start < window.opened_at,
             )
-        if self.owns or self.scheduled is not None:
+        if self.owned is not None or self.scheduled is not None:
             session.phase_ended(self)
 
 
