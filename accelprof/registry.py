@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pluggy
@@ -375,7 +375,7 @@ class Registry:
     def _each(self, hook: str, kwargs: Mapping[str, Any], keep: bool) -> Iterator[Any]:
         for impl in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
             try:
-                yield impl.function(*[kwargs[name] for name in impl.argnames])
+                answer = impl.function(*[kwargs[name] for name in impl.argnames])
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001 - one plug-in's failure is named and stops nobody
@@ -391,6 +391,8 @@ class Registry:
                 elif (name, hook) not in self._event_failures:
                     self._event_failures.add((name, hook))
                     log.warning("accelprof: plug-in %r failed in %s: %s", name, hook, _reason(error))
+                continue
+            yield answer  # outside the try: a caller that stops listening is no failure of the plug-in
 
     # --- plan -------------------------------------------------------------------------------------------------------
 
@@ -410,15 +412,62 @@ class Registry:
         return f"both own {', '.join(shared)}" if shared else None
 
     def load(self, source: Any = None, overrides: Sequence[str] = (), **values: Any) -> Loaded:
-        """:func:`accelprof.config.load.load_config` with the dialects of all plug-ins."""
-        return load_config(source, overrides, dialects=self.dialects(), **values)
-
-    def plan(self, config: Config) -> Plan:
-        """The plan of ``config``, with tools and their options checked.
+        """:func:`accelprof.config.load.load_config` with the dialects of all plug-ins; tools under their registered names.
 
         Raises:
-            ConfigError: an unknown tool, an option refused, or options that contradict the plan.
+            ConfigError: as there, and as :meth:`canonical`.
         """
+        loaded = load_config(source, overrides, dialects=self.dialects(), **values)
+        return replace(loaded, config=self.canonical(loaded.config))
+
+    def canonical(self, config: Config) -> Config:
+        """``config`` with every tool under its registered name in place of an alias; a name that nobody knows stays.
+
+        Raises:
+            ConfigError: a tool has options under two of its names.
+        """
+        changed: dict[str, Any] = {}
+        tools: dict[str, dict[str, Any]] = {}
+        written: dict[str, str] = {}
+        problems = []
+        for word, options in config.tools.items():
+            name = self._tool_name(word)
+            if name in tools:
+                problems.append(
+                    Problem(
+                        f"tools.{word}",
+                        f"{word!r} and {written[name]!r} are names of one tool, {name!r}, and both have options",
+                        mend=f"put all its options under tools.{name}",
+                    )
+                )
+            tools[name], written[name] = options, word
+        if problems:
+            raise ConfigError(*problems)
+        if list(tools) != list(config.tools):
+            changed["tools"] = tools
+        if self._tool_name(config.tool) != config.tool:
+            changed["tool"] = self._tool_name(config.tool)
+        groups = {group: tuple(map(self._named_rightly, rules)) for group, rules in (config.groups or {}).items()}
+        if config.groups is not None and groups != config.groups:
+            changed["groups"] = groups
+        if config.controller is not None and config.controller != self._named_rightly(config.controller):
+            changed["controller"] = self._named_rightly(config.controller)
+        return config.model_copy(update=changed) if changed else config
+
+    def _tool_name(self, name: str | None) -> Any:
+        return name if name is None else self._tool_aliases.get(name.casefold(), name)
+
+    def _named_rightly(self, rule: Any) -> Any:
+        name = self._tool_name(rule.tool)
+        return rule if name == rule.tool else rule.model_copy(update={"tool": name})
+
+    def plan(self, config: Config) -> Plan:
+        """The plan of ``config``, with tools and their options checked; ``plan.config`` is :meth:`canonical`.
+
+        Raises:
+            ConfigError: options under two names of a tool, an unknown tool, an option refused, or options that contradict the plan.
+        """
+        config = self.canonical(config)
         problems = check_presets(config, self.presets()) if config.presets else []
         for name in (*config.tools, *_tools_named(config)):
             try:
@@ -501,16 +550,31 @@ def _one_line(text: str) -> str:
 
 
 _registry: Registry | None = None
-_lock = threading.Lock()
+_loading: Registry | None = None  # made, and asking its entry points; only their modules can see it
+_lock = threading.RLock()
 
 
 def get_registry() -> Registry:
-    """The process's registry; entry points are loaded at the first call."""
-    global _registry
+    """The process's registry; entry points are loaded at the first call.
+
+    Raises:
+        PluginError: called by a plug-in while it is imported as an entry point or asked what it brings: what is
+            registered is not known yet.
+    """
+    global _registry, _loading
     if _registry is None:
         with _lock:
+            if _loading is not None:
+                raise PluginError(
+                    "the registry is asked while plug-ins are being loaded; ask it when it is needed, not at import or in discovery"
+                )
             if _registry is None:
-                _registry = Registry()
+                _loading = Registry(entry_points=False)
+                try:
+                    _loading._load_entry_points()
+                    _registry = _loading
+                finally:
+                    _loading = None
     return _registry
 
 
@@ -522,10 +586,18 @@ def reset_registry() -> None:
 
 
 def register(plugin: Any, name: str | None = None) -> None:
-    """Take a plug-in into this process's registry; see :meth:`Registry.register`."""
-    get_registry().register(plugin, name)
+    """Take a plug-in into this process's registry; see :meth:`Registry.register`.
+
+    A module that is imported as an entry point may call this too.
+    """
+    _any_registry().register(plugin, name)
 
 
 def unregister(name: str) -> None:
     """Take a plug-in out of this process's registry."""
-    get_registry().unregister(name)
+    _any_registry().unregister(name)
+
+
+def _any_registry() -> Registry:
+    with _lock:  # another thread waits here until the registry is complete
+        return get_registry() if _loading is None else _loading

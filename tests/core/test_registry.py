@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -10,6 +12,7 @@ import pytest
 
 from accelprof import hookspecs
 from accelprof.backend import Backend, Probe
+from accelprof.config.model import Config
 from accelprof.errors import ConfigError, PluginError, UnavailableError
 from accelprof.registry import Registry
 from accelprof.testing import RecordingBackend, RecordingTool
@@ -258,3 +261,110 @@ def test_two_tools_in_one_process(registry):
     assert (together.tool, [name for name, _ in together.also]) == ("one", ["three"])
     with pytest.raises(ConfigError, match="both own cupti"):
         assign("two")
+
+
+def test_the_first_answer_ends_the_asking(registry):
+    """The plug-in that answered is not broken by having answered, and no further one is asked."""
+    asked = []
+
+    def answer(name):
+        return plugin(accelprof_worker_identity=lambda env: asked.append(name) or {"rank": 3})
+
+    registry.register(answer("one"), "one")
+    registry.register(answer("two"), "two")
+    assert registry.first("accelprof_worker_identity", env={}) == {"rank": 3}
+    assert len(asked) == 1
+    assert registry.broken == []
+
+
+def aliased(registry):
+    class Named(RecordingTool):
+        name = "named"
+        aliases = ("nick", "other_nick")
+
+    registry.register(plugin(accelprof_tools=lambda: [Named]), "named")
+    return registry
+
+
+def test_aliases_of_tools_become_their_names(registry):
+    """Wherever an alias stands (tool, a rule, the controller, a key of tools), what is loaded has the registered name."""
+    written = {
+        "tool": "Nick",
+        "steps": [1],
+        "groups": {"A": [{"roles": "x", "tool": "nick"}, {"roles": "y"}], "B": {}},
+        "controller": {"tool": "other_nick"},
+        "tools": {"nick": {}, "kineto": {"contents": ["cpu"]}, "somebody_elses": {"x": 1}},
+    }
+    config = aliased(registry).load(written).config
+    assert (config.tool, config.controller.tool) == ("named", "named")
+    assert [rule.tool for rule in config.groups["A"]] == ["named", None]
+    assert "tool" not in config.groups["B"][0].model_fields_set
+    assert config.tools == {"named": {}, "torch": {"contents": ["cpu"]}, "somebody_elses": {"x": 1}}
+    assert registry.plan(Config.model_validate(written)).config == config
+
+
+@pytest.mark.parametrize(("tool", "key"), [("kineto", "torch"), ("torch", "kineto"), ("kineto", "KINETO")])
+def test_options_reach_a_tool_under_any_of_its_names(registry, tool, key):
+    """Options count, and are checked, whichever of the two is an alias."""
+    given = {"tool": tool, "steps": [1], "tools": {key: {"contents": ["cpu"]}}}
+    (row,) = registry.plan(registry.load(given).config).preview()
+    assert (row.tool, row.options) == ("torch", {"contents": ["cpu"]})
+    given["tools"] = {key: {"contens": []}}
+    with pytest.raises(ConfigError, match="did you mean 'contents'"):
+        registry.plan(Config.model_validate(given))
+
+
+def test_options_under_two_names_of_a_tool_are_refused(registry):
+    """An alias and the name both under ``tools``: nobody can say which counts, so both are named."""
+    given = {"tool": "torch", "steps": [1], "tools": {"torch": {}, "kineto": {}}}
+    for refused in (registry.load, lambda mapping: registry.plan(Config.model_validate(mapping))):
+        with pytest.raises(ConfigError, match=r"tools\.kineto.*'kineto' and 'torch' are names of one tool"):
+            refused(given)
+
+
+LOADED_AT_IMPORT = """
+import accelprof
+from accelprof import hookspecs
+from accelprof.backend import Backend
+from accelprof.registry import get_registry
+
+class Extra(Backend):
+    name = "extra"
+
+class Brought:
+    @hookspecs.hookimpl
+    def accelprof_backends(self):
+        return [Extra]
+
+accelprof.register(Brought(), "brought")
+{asks}
+"""
+
+
+@pytest.mark.parametrize("asks", ["", "get_registry()"])
+def test_a_plugin_that_registers_or_asks_at_import(tmp_path, asks):
+    """At import an entry point may register more; asking what is registered is refused with the reason. Neither hangs."""
+    (tmp_path / "eager_plugin.py").write_text(LOADED_AT_IMPORT.format(asks=asks))
+    info = tmp_path / "eager-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: eager\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[accelprof]\neager = eager_plugin\n")
+    code = (
+        "from accelprof.registry import get_registry\n"
+        "made = get_registry()\n"
+        "print('extra' in made.backend_names(), [b.reason for b in made.broken if b.name == 'eager'])\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("True [")
+    assert ("asked while plug-ins are being loaded" in ran.stdout) == bool(asks), ran.stdout
