@@ -236,6 +236,15 @@ class Plan:
                     mend="set discrete: false or merge_steps: false",
                 )
             )
+        if merge_steps and steps == "all":
+            raise ConfigError(
+                Problem(
+                    f"{where}.merge_steps",
+                    "all steps are adjacent, so there is no end at which a shared window would close",
+                    value=True,
+                    mend="set steps: process for one window over the whole run, merge_steps: false for one per step, or list steps",
+                )
+            )
         if discrete and steps == "process":
             raise ConfigError(
                 Problem(

@@ -157,6 +157,8 @@ def test_contradictions_are_refused_by_name(first, second, key):
     [
         ({"steps": [1], "discrete": True, "merge_steps": True}, "merge_steps"),
         ({"steps": "process", "discrete": True}, "steps"),
+        ({"steps": "all", "merge_steps": True}, "merge_steps.*all steps are adjacent"),
+        ({"steps": [1], "merge_steps": True, "groups": {"G": {"steps": "all"}}}, r"groups\.G\.merge_steps"),
         ({"steps": [1], "timeline": False}, "nothing would be recorded"),
     ],
 )
