@@ -6,6 +6,7 @@ error inside a window too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 from typing import Any, ClassVar, Literal
@@ -64,7 +65,6 @@ class TorchMemoryTool(Tool):
             enabled="all", context=context, stacks=self.options.stacks, max_entries=self.options.max_entries
         )
         self._window = window
-        self._oom_files = []
         self._observe_out_of_memory()
 
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
@@ -73,13 +73,25 @@ class TorchMemoryTool(Tool):
             file = self._write(window.stem + SUFFIX, window)
         finally:
             self._memory._record_memory_history(enabled=None)
-        return [*self._oom_files, file]
+        return [*self._take_oom_files(), file]
+
+    def finalise(self, reason: str) -> list[ArtifactFile]:
+        return self._take_oom_files()
+
+    def _take_oom_files(self) -> list[ArtifactFile]:
+        """Snapshots not handed out yet: those of a window whose own snapshot failed come with the next, or at the end."""
+        files, self._oom_files = self._oom_files, []
+        return files
 
     def _write(self, path: str, window: WindowInfo) -> ArtifactFile:
         snapshot = self._memory._snapshot()
-        with open(path + ".part", "wb") as file:
-            pickle.dump(snapshot, file, protocol=PICKLE_PROTOCOL)
-        os.replace(path + ".part", path)
+        try:
+            with open(path + ".part", "wb") as file:
+                pickle.dump(snapshot, file, protocol=PICKLE_PROTOCOL)
+            os.replace(path + ".part", path)
+        finally:
+            with contextlib.suppress(OSError):  # gone after the replacement; else what is left of a write that failed
+                os.unlink(path + ".part")
         events = sum(len(trace) for trace in snapshot.get("device_traces", ()))
         empty = not events and not snapshot.get("segments")
         if empty and self.context is not None:
@@ -114,10 +126,11 @@ class TorchMemoryTool(Tool):
         path = f"{window.stem}-oom{len(self._oom_files) + 1}{SUFFIX}"
         try:
             self._oom_files.append(self._write(path, window))
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - reported; raised here it would take the place of torch's own error
             if self.context is not None:
                 self.context.report(
-                    f"tool torch_memory: the snapshot at the out-of-memory error cannot be written: {error}"
+                    "tool torch_memory: the snapshot at the out-of-memory error cannot be written: "
+                    f"{type(error).__name__}: {error}"
                 )
 
     @classmethod
