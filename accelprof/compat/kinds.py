@@ -23,8 +23,24 @@ def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[Any], A
 
         async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
             with around(self):
-                async for item in choose(self)(self, *args, **kwargs):
-                    yield item
+                inner = choose(self)(self, *args, **kwargs)
+                sent: Any = None
+                thrown: BaseException | None = None
+                try:
+                    while True:
+                        try:
+                            item = await (inner.asend(sent) if thrown is None else inner.athrow(thrown))
+                        except StopAsyncIteration:
+                            return
+                        sent = thrown = None
+                        try:
+                            sent = yield item
+                        except GeneratorExit:
+                            raise
+                        except BaseException as error:  # noqa: BLE001 - whatever is thrown in belongs to the inner one
+                            thrown = error
+                finally:
+                    await inner.aclose()
 
     elif inspect.iscoroutinefunction(function):
 
