@@ -9,7 +9,7 @@ import pytest
 
 from accelprof import Worker
 from accelprof.config.model import Budget
-from accelprof.errors import ConfigError
+from accelprof.errors import CaptureError, ConfigError
 from accelprof.registry import Registry
 from accelprof.runtime.budget import BudgetWatch, expected_size, history, size_text
 from accelprof.targets import ArtifactFile, Assignment, CaptureCount, Target
@@ -198,3 +198,44 @@ def test_sizes_are_checked():
     with pytest.raises(ConfigError, match=r"budget.per_run: 'much' is not a size"):
         registry.load({"budget": {"per_run": "much"}})
     assert [size_text(n) for n in (0, 1023, 1536, 3 << 40)] == ["0 B", "1023 B", "1.5 KiB", "3.0 TiB"]
+
+
+def test_the_watch_survives_a_window_that_cannot_be_closed():
+    """Under ``on_error: raise`` the step ends with the failure, not the watching thread: the next window is watched."""
+
+    class Stuck(Writer):
+        def close(self, window):
+            if window.sequence == 1:
+                raise OSError("stuck")
+            return super().close(window)
+
+    with capture(tool="writer", tools=(Stuck,), steps=[1, 2], budget={"per_window": "2MiB"}, on_error="raise") as run:
+        quick(run)
+        run.session.begin_step(1)
+        run.tool.write(3 * MIB)
+        until(lambda: run.session.window is None)
+        with pytest.raises(CaptureError, match="stuck"):
+            run.session.end_step(1)
+        with run.session.step(2):
+            run.tool.write(3 * MIB)
+            until(lambda: run.session.window is None)
+        assert [window["reason"] for window in run.session.windows] == ["budget", "budget"]
+
+
+def test_the_watch_survives_a_size_that_cannot_be_read():
+    """A look that fails is reported, and the window is looked at again."""
+    looks = []
+
+    def free(path):
+        looks.append(path)
+        if len(looks) == 2:  # the first one is made before the window opens
+            raise OSError("gone for a moment")
+        return 0 if len(looks) > 2 else 4 << 30
+
+    with capture(tool="writer", tools=(Writer,), steps=[1], budget={"free_space": "2GiB"}) as run:
+        quick(run, free=free)
+        with run.session.step(1):
+            until(lambda: run.session.window is None)
+        texts = "\n".join(run.session.problems)
+        assert "gone for a moment" in texts
+        assert "would be free" in texts
