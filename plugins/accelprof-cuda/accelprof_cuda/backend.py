@@ -91,7 +91,7 @@ class CudaBackend(Backend):
 
     def step_begin(self, step: int) -> None:
         self._step = step
-        for _, made in self._attributes.values():
+        for _, made in list(self._attributes.values()):  # another thread may bind a range meanwhile
             if made is not None:  # nvtx's dummy domain has no attributes
                 made.payload = step
 
@@ -103,8 +103,8 @@ class CudaBackend(Backend):
 
     def capture_stop(self) -> None:
         if self._capturing:
-            self._capturing = False
             vendor.profiler_call("cudaProfilerStop")
+            self._capturing = False
 
     # --- the device -------------------------------------------------------------------------------------------------
 

@@ -165,3 +165,43 @@ def test_labels_are_resolved_once() -> None:
     spec = RangeSpec("actor/update", "", "green", "train")
     assert backend.bind(spec) is backend.bind(RangeSpec("actor/update", "", "green", "train"))
     assert backend.bind(spec) is not backend.bind(spec._replace(color="red"))
+
+
+def test_a_step_while_another_thread_binds() -> None:
+    """A range bound by another thread while a step is announced does not end the announcement."""
+    backend = CudaBackend()
+
+    class Attributes:
+        """Binds one more range when its payload is set, as another thread would between two of them."""
+
+        @property
+        def payload(self) -> int:
+            return 0
+
+        @payload.setter
+        def payload(self, step: int) -> None:
+            backend._attributes[RangeSpec(f"late {len(backend._attributes)}")] = (None, None)
+
+    for label in ("one", "two"):
+        backend._attributes[RangeSpec(label)] = (None, Attributes())
+    backend.step_begin(3)
+    assert len(backend._attributes) == 4
+
+
+def test_a_stop_that_failed_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate counts as open until the driver has closed it, so a second stop reaches the driver."""
+    calls: list[str] = []
+
+    def call(name: str) -> None:
+        calls.append(name)
+        if calls == ["cudaProfilerStart", "cudaProfilerStop"]:
+            raise CaptureError("busy")
+
+    monkeypatch.setattr(vendor, "profiler_call", call)
+    backend = CudaBackend()
+    backend.capture_start()
+    with pytest.raises(CaptureError):
+        backend.capture_stop()
+    backend.capture_stop()
+    backend.capture_stop()
+    assert calls == ["cudaProfilerStart", "cudaProfilerStop", "cudaProfilerStop"]
