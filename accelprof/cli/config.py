@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from accelprof.cli.convert import convert
 from accelprof.errors import UserError
 
 
@@ -149,12 +150,4 @@ def _rank(row: dict[str, Any]) -> str:
     return rank if row["replica"] is None else f"{rank} (replica {row['replica']})"
 
 
-def _add_convert() -> None:
-    try:
-        from accelprof.cli.convert import convert
-    except ImportError:
-        return
-    config.add_command(convert)
-
-
-_add_convert()
+config.add_command(convert)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -69,3 +72,11 @@ def test_meaning_of_ranks_by_option(tmp_path):
     for meaning, replicas in (("global", "replicas: [0-1]"), ("replica", "replicas: [0, 8]")):
         done = CliRunner().invoke(convert, [str(file), "--rollout-ranks", meaning])
         assert replicas in done.stdout
+
+
+def test_a_broken_convert_is_said(monkeypatch):
+    """A command that cannot be imported fails by name; it does not vanish from its group."""
+    monkeypatch.setitem(sys.modules, "accelprof.cli.convert", None)
+    monkeypatch.delitem(sys.modules, "accelprof.cli.config", raising=False)
+    with pytest.raises(ImportError, match="convert"):
+        importlib.import_module("accelprof.cli.config")
