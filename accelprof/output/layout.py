@@ -23,13 +23,16 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+=@-]+")
 
 
 @functools.lru_cache(1024)
-def safe(label: str, limit: int = 60) -> str:
-    """``label`` as a part of a file name: separators and other characters become ``_``; long or emptied ones get a hash."""
+def safe(label: str, limit: int = 60, *, distinct: bool = False) -> str:
+    """``label`` as a part of a file name: separators and other characters become ``_``; long or emptied ones get a hash.
+
+    ``distinct``: every label that had to be changed gets one, so that two labels never share a name.
+    """
     cleaned = _UNSAFE.sub("_", label).strip("._-")
     if cleaned == label and len(cleaned) <= limit:
         return cleaned
     digest = hashlib.sha256(label.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    lossy = len(cleaned) > limit or not cleaned or any(ord(char) > 127 for char in label)
+    lossy = distinct or len(cleaned) > limit or not cleaned or any(ord(char) > 127 for char in label)
     return f"{cleaned[: limit - 9]}-{digest}".lstrip("-") if lossy else cleaned
 
 
@@ -53,13 +56,13 @@ class Layout:
 
     def target_dir(self, target: Target) -> str:
         """Directory of one target's files; made by whoever writes, on the node that writes."""
-        return os.path.join(self.run_dir, safe(target.group))
+        return os.path.join(self.run_dir, safe(target.group, distinct=True))
 
     def target_name(self, target: Target) -> str:
         """``ActorGroup-r0``, ``RolloutGroup-p1-r3``; an unknown rank is ``rX``."""
         replica = "" if target.replica is None else f"-p{target.replica}"
         rank = "X" if target.rank is None else str(target.rank)
-        return f"{safe(target.group)}{replica}-r{rank}"
+        return f"{safe(target.group, distinct=True)}{replica}-r{rank}"
 
     def key(self, target: Target, host: str, pid: int) -> str:
         """Identity of a worker process in the run."""
