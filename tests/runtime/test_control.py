@@ -77,7 +77,7 @@ def test_a_window_ends_by_itself():
     with capture(on_demand=True) as run:
         session = quick(run)
         ask(run.run_dir, "open", seconds=0.1)
-        until(lambda: session.window is None)
+        until(lambda: session.windows and session.windows[0]["closed"] is not None)
         assert session.windows[0]["reason"] == "on demand: its time is over"
 
 
