@@ -14,6 +14,8 @@ WRAPPED_ENV = "ACCELPROF_WRAPPED"
 PARENT_ENV = "ACCELPROF_PARENT"
 #: set beside it: the target (``ActorGroup/rank0``) that the launch was made for
 TARGET_ENV = "ACCELPROF_TARGET"
+#: set beside it: ``own`` where the launcher surrounds one selected process, ``shared`` where it surrounds several
+LAUNCH_ENV = "ACCELPROF_LAUNCH"
 
 
 @dataclass(frozen=True, slots=True)

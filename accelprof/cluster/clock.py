@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
+from accelprof.cluster import fanout
+from accelprof.cluster.fanout import Answer, Member
 from accelprof.runtime.remote import boot_id
 
 ROUNDS = 5
 
 
-def estimate(ask: Callable[[], dict[str, Any] | None], rounds: int = ROUNDS) -> dict[str, Any]:
-    """``{"offset_ns", "error_ns", "round_trip_ns", "rounds", "basis"}``; empty when nobody answered.
+def measure(members: Sequence[Member], timeout: float, rounds: int = ROUNDS) -> list[Answer]:
+    """Set ``clock`` of each member: all are asked at once, ``rounds`` times over; returns the answers that failed.
+
+    A member that fails is not asked again and keeps what its earlier rounds gave.
+    """
+    told: dict[Member, list[Answer]] = {member: [] for member in members}
+    asked: list[Member] = list(members)
+    failed: list[Answer] = []
+    for _ in range(rounds):
+        answers = fanout.ask_timed(asked, "clock", timeout=timeout)
+        failed += [answer for answer in answers if not answer.ok]
+        asked = [answer.member for answer in answers if answer.ok]
+        for answer in answers:
+            if answer.trip_ns:
+                told[answer.member].append(answer)
+    for member, answers in told.items():
+        member.clock = estimate(answers)
+    return failed
+
+
+def estimate(answers: Sequence[Answer]) -> dict[str, Any]:
+    """``{"offset_ns", "error_ns", "measured_ns", "round_trip_ns", "rounds", "basis"}`` of one member; empty without answers.
 
     ``offset_ns`` is the worker's epoch clock minus the driver's. The true value lies within ``error_ns`` (half of the
     least round trip) of it. Where the worker runs on the driver's own kernel and the measurement allows zero, it is zero.
     """
-    best: tuple[int, int, dict[str, Any]] | None = None
-    done = 0
-    for _ in range(rounds):
-        sent = time.time_ns()
-        began = time.perf_counter_ns()
-        told = ask()
-        trip = time.perf_counter_ns() - began
-        if not told:
-            break
-        done += 1
-        offset = int(told["epoch_ns"]) - (sent + trip // 2)
-        if best is None or trip < best[0]:
-            best = trip, offset, told
-    if best is None:
+    if not answers:
         return {}
-    trip, offset, told = best
+    best = min(answers, key=lambda answer: answer.trip_ns)
+    trip, told = best.trip_ns, best.value
+    offset = int(told["epoch_ns"]) - (best.sent_ns + trip // 2)
     error = (trip + 1) // 2
     same = bool(told.get("boot_id")) and told["boot_id"] == boot_id() and abs(offset) <= error
     return {
@@ -40,6 +50,6 @@ def estimate(ask: Callable[[], dict[str, Any] | None], rounds: int = ROUNDS) -> 
         "error_ns": 0 if same else error,
         "measured_ns": offset,
         "round_trip_ns": trip,
-        "rounds": done,
+        "rounds": len(answers),
         "basis": "same kernel" if same else "least round trip",
     }

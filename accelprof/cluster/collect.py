@@ -14,12 +14,12 @@ import ray
 
 from accelprof.cluster import nodes
 from accelprof.cluster.fanout import Member
-from accelprof.errors import AccelprofError
 from accelprof.launch import reports
 from accelprof.launch.reports import needed
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
 from accelprof.registry import Registry
+from accelprof.runtime.reporting import text_of
 from accelprof.targets import Expectation, Target, WindowInfo
 
 AT_ONCE = 4
@@ -56,8 +56,8 @@ def await_reports(
                 continue  # said as "armed, 0 windows opened"
             try:
                 expected = registry.make_tool(name, options).expects(assignment, layout.target_dir(member.target))
-            except AccelprofError as error:
-                lacks(f"{member.label}: what {name} leaves is not known: {error}")
+            except Exception as error:  # noqa: BLE001 - a plug-in's own; the others' reports and the manifest go on
+                lacks(f"{member.label}: what {name} leaves is not known: {text_of(error)}")
                 continue
             for expectation in expected:
                 number, seconds = needed(expectation, len(windows), member.key in ended, timeout)
@@ -80,7 +80,9 @@ def await_reports(
             if node in errors:
                 lacks(f"{member.label}: reports of {name} on node {node} could not be looked for: {errors[node]}")
                 continue
-            files = results[node][index]
+            files, unmatched = results[node][index]
+            if unmatched:
+                lacks(f"{member.label}: {name} could not say which windows its reports hold: {unmatched}")
             rows.extend(_row(member, file) for file in files)
             if len(files) < number:
                 text = f"{member.label}: {number - len(files)} of {number} reports of {name} did not come ({expectation.pattern})"
@@ -206,6 +208,8 @@ def fetch(node: str | None, source: str, target: str, *, remove: bool = False) -
     names = _on(node, listing, source)
     part = target + ".part"
     try:
+        if [name for name, _ in names] != [""]:  # a directory, which may be empty
+            os.makedirs(part, exist_ok=True)
         for name, size in names:
             place = os.path.join(part, name) if name else part
             os.makedirs(os.path.dirname(place), exist_ok=True)

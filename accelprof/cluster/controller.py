@@ -49,6 +49,7 @@ class Controller:
     Attributes:
         plan: what the configuration means.
         problems: everything that was said so far.
+        notes: what launches have to say, with nothing wrong.
 
     Raises:
         ConfigError, PluginError: the configuration is wrong; nothing was started then.
@@ -63,8 +64,13 @@ class Controller:
             config = stored if os.path.exists(stored) else None
         loaded = self.registry.load(config, **values)
         self.config: Config = loaded.config
+        if self.config.engines:
+            from accelprof.engines.options import engines_of  # only who has engines pays for the import
+
+            engines_of(self.config)
         self.plan = self.registry.plan(self.config)
         self.problems: list[str] = []
+        self.notes: list[str] = []
         self.members: dict[Any, Member] = {}
         self.manifest: dict[str, Any] | None = None
         self.step_now: int | None = None
@@ -117,6 +123,8 @@ class Controller:
         promise = Promise(target, self.plan.assign(target))
         if promise.assignment.selected and self.run_dir is not None:
             given = wrap(self.registry, promise, self.run_dir, given, self._preflight, self.report)
+            for text in promise.launch.notes:
+                self._note(f"{promise.target.label}: {text}")
         with self._lock:
             self._promised.setdefault(group, []).append(promise)
         return given
@@ -231,8 +239,8 @@ class Controller:
             member.target, member.assignment = target, self.plan.assign(target)
             answered.append(member)
             self._compare(member)
-        for member in answered:
-            member.clock = clock.estimate(lambda member=member: self._clock_of(member))  # type: ignore[misc]
+        for answer in clock.measure(answered, CLOCK_TIMEOUT_S):
+            self._said(answer, "its clock could not be read")
 
     def _compare(self, member: Member) -> None:
         """What the worker says of itself beside what it was taken for."""
@@ -252,14 +260,6 @@ class Controller:
             self.report(f"{member.label}: {text}")
         for note in member.assignment.notes:
             log.info("accelprof %s: %s", member.label, note)
-
-    def _clock_of(self, member: Member) -> dict[str, Any] | None:
-        [answer] = fanout.ask([member], "clock", timeout=CLOCK_TIMEOUT_S)
-        if not answer.ok:
-            self._said(answer, "its clock could not be read")
-            return None
-        told: dict[str, Any] = answer.value
-        return told
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -400,17 +400,25 @@ class Controller:
             there, ``problems`` everything worth saying. Everything is on disk when this returns.
 
         Raises:
-            IncompleteError: something was not delivered and ``on_error`` is ``raise`` (the manifest is written all the same).
+            CaptureError: the running step could not be ended on a worker and ``on_error`` is ``raise``.
+            IncompleteError: something was not delivered and ``on_error`` is ``raise``.
+            The manifest is written all the same.
         """
         with self._lock:
             if self.manifest is not None:
                 return self.manifest
-            atexit.unregister(self._at_exit)
-            if self.step_now is not None:
-                self.end_step(self.step_now)
-            if not self._checked and self.members:
-                self._check_names()
+            failed: Exception | None = None
+            try:
+                if self.step_now is not None:
+                    self.end_step(self.step_now)
+                if not self._checked and self.members:
+                    self._check_names()
+            except Exception as error:  # noqa: BLE001 - raised below, when the manifest is on disk
+                failed = error
             self.manifest = Ending(self).run(end_workers)
+            atexit.unregister(self._at_exit)
+            if failed is not None:
+                raise failed
             undelivered = self.manifest.get("undelivered", [])
             if undelivered and self.config.on_error == "raise":
                 raise IncompleteError("\n".join(undelivered))
@@ -422,11 +430,22 @@ class Controller:
             self.problems.append(message)
             log.warning("accelprof: %s", message)
 
+    def _note(self, text: str) -> None:
+        """Something to know, with nothing wrong: once, in the log and in the manifest's ``notes``."""
+        if text not in self.notes:
+            self.notes.append(text)
+            log.info("accelprof: %s", text)
+
     def __enter__(self) -> Controller:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.close()
+        except AccelprofError as error:
+            if kind is None:
+                raise
+            log.warning("accelprof: %s", error)  # the body's own exception is the one to see
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

@@ -153,6 +153,7 @@ class Ending:
         if write:
             self._judge(manifest)
         manifest["problems"] = list(dict.fromkeys([*manifest["problems"], *self.ctl.problems]))
+        manifest["notes"] = list(self.ctl.notes)
         manifest["undelivered"] = list(dict.fromkeys(self.undelivered))
         manifest["status"] = "incomplete" if manifest["undelivered"] else "complete"
         for text in manifest["undelivered"]:

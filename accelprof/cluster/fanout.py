@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import ray
@@ -16,6 +17,8 @@ from accelprof.targets import Assignment, Target
 
 log = logging.getLogger("accelprof")
 READY, DEAD, SILENT = "ready", "dead", "silent"
+#: how long after an answer its own callback may come
+CALLBACK_S = 1.0
 
 
 @dataclass(eq=False)
@@ -58,12 +61,18 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one member said: ``value`` when ``ok``, else ``error`` in one line."""
+    """What one member said: ``value`` when ``ok``, else ``error`` in one line.
+
+    Attributes:
+        sent_ns, trip_ns: when it was asked on the driver's epoch clock, and how long its answer took; of :func:`ask_timed`.
+    """
 
     member: Member
     ok: bool
     value: Any = None
     error: str = ""
+    sent_ns: int = 0
+    trip_ns: int = 0
 
 
 def member_of(target: Target, assignment: Assignment, actor: Any, promised: Any = None) -> Member:
@@ -115,6 +124,36 @@ def identity(actor: Any) -> Any:
 def ask(members: Iterable[Member], command: str, *args: Any, timeout: float) -> list[Answer]:
     """Send ``command`` with the same arguments to every member that can answer; waits at most ``timeout`` seconds in all."""
     return ask_each([(member, args) for member in members], command, timeout=timeout)
+
+
+def ask_timed(members: Iterable[Member], command: str, *, timeout: float) -> list[Answer]:
+    """As :func:`ask`, with ``sent_ns`` and ``trip_ns`` of each answer that came, however many are asked at once."""
+    arrived: SimpleQueue[tuple[Member, int]] = SimpleQueue()
+    sent: dict[Member, tuple[int, int]] = {}
+
+    def send(member: Member) -> Any:
+        epoch, began = time.time_ns(), time.perf_counter_ns()
+        ref = member.invoke(command)
+        # called by Ray's own thread as the answer comes in; waiting for each in turn would count the others' time too
+        ref.future().add_done_callback(lambda _: arrived.put((member, time.perf_counter_ns())))
+        sent[member] = epoch, began
+        return ref
+
+    answers = _ask([(member, send) for member in members], timeout)
+    came: dict[Member, int] = {}
+    open_ones = {answer.member for answer in answers if answer.ok}
+    while open_ones:
+        try:
+            member, came[member] = arrived.get(timeout=CALLBACK_S)
+        except Empty:
+            break
+        open_ones.discard(member)
+    return [
+        replace(answer, sent_ns=sent[answer.member][0], trip_ns=came[answer.member] - sent[answer.member][1])
+        if answer.ok and answer.member in came
+        else answer
+        for answer in answers
+    ]
 
 
 def ask_each(calls: Sequence[tuple[Member, tuple[Any, ...]]], command: str, *, timeout: float) -> list[Answer]:

@@ -102,8 +102,6 @@ def wrap(
         keeps = launch.mode != "replace" and raw
         env["py_executable"] = f"{to_shell(argv[: -len(interpreter)])} {raw}" if keeps else to_shell(argv)
     preflight.check(launch, promise.assignment, env["env_vars"], given.get("scheduling_strategy"), report)
-    for note in launch.notes:
-        report(f"{target.label}: {note}")
     promise.launch = launch
     result["runtime_env"] = env
     return result

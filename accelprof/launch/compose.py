@@ -7,11 +7,13 @@ from dataclasses import replace
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, Problem
 from accelprof.registry import Registry
-from accelprof.targets import TARGET_ENV, WRAPPED_ENV, Assignment, Launch
+from accelprof.targets import LAUNCH_ENV, TARGET_ENV, WRAPPED_ENV, Assignment, Launch
 
 
-def compose(registry: Registry, assignment: Assignment, directory: str) -> Launch:
+def compose(registry: Registry, assignment: Assignment, directory: str, shared: bool = False) -> Launch:
     """How the process must be started for the tool of ``assignment`` and those in ``also``; ``directory`` is its own.
+
+    ``shared``: the launcher will surround several selected processes, so none of them may end what it does for all.
 
     Raises:
         ConfigError: two of the tools want to start the process.
@@ -36,7 +38,7 @@ def compose(registry: Registry, assignment: Assignment, directory: str) -> Launc
         if isinstance(changed, Launch):
             launch = changed
     if launch.mode != "none":
-        env = {**launch.env, TARGET_ENV: assignment.target.label}
+        env = {**launch.env, TARGET_ENV: assignment.target.label, LAUNCH_ENV: "shared" if shared else "own"}
         launch = replace(launch, env={WRAPPED_ENV: owner or assignment.tool, **env})
     return launch
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from accelprof.registry import get_registry
-from accelprof.targets import Expectation, WindowInfo
+from accelprof.runtime.reporting import text_of
+from accelprof.targets import ArtifactFile, Expectation, WindowInfo
 
 POLL_S = 0.1
 #: seconds for a file that should be there already when the session has closed
@@ -66,9 +67,18 @@ def match(files: Sequence[str], tool: str, options: Mapping[str, Any], windows: 
 
 def wait_and_match(
     wanted: Sequence[tuple[str, int, float]], tools: Sequence[tuple[str, Mapping[str, Any], Sequence[Any]]]
-) -> list[list[dict[str, Any]]]:
-    """:func:`wait_for`, then :func:`match`, for each wanted pattern with its tool, options and windows."""
-    return [match(files, *tool) if files else [] for files, tool in zip(wait_for(wanted), tools, strict=True)]
+) -> list[tuple[list[dict[str, Any]], str]]:
+    """:func:`wait_for`, then :func:`match`, for each wanted pattern with its tool, options and windows.
+
+    With each list of files: why its tool could not match them, empty when it could; the files then hold no known window.
+    """
+    found: list[tuple[list[dict[str, Any]], str]] = []
+    for files, tool in zip(wait_for(wanted), tools, strict=True):
+        try:
+            found.append((match(files, *tool) if files else [], ""))
+        except Exception as error:  # noqa: BLE001 - a plug-in's own; said by whoever asked, with the tool's name
+            found.append(([asdict(ArtifactFile(path, tool[0], bytes=size_of(path))) for path in files], text_of(error)))
+    return found
 
 
 def trial(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[bool, str]:

@@ -28,7 +28,8 @@ from accelprof.output.verdict import verdict
 from accelprof.plan import Plan
 from accelprof.registry import Registry
 from accelprof.runtime.configure import CONFIG_NAME, RUN_ENV
-from accelprof.targets import Assignment, Launch, Target
+from accelprof.runtime.reporting import text_of
+from accelprof.targets import Assignment, CaptureCount, Launch, Target
 
 #: group of the process that has a controller
 DRIVER_GROUP = "controller"
@@ -86,24 +87,25 @@ def run(
         )
     if not config.enabled:
         return Outcome(_call(command, dict(os.environ)))
+    found = launcher_of(registry, config, plan)  # refused before anything is made
     run_dir = claim_run(config.output_dir, config.run, secrets.token_hex(8), os.uname().nodename)
     with open(os.path.join(run_dir, CONFIG_NAME), "w", encoding="utf-8") as file:
         json.dump(config.model_dump(mode="json", exclude_unset=True), file, indent=1)
-    assignment = launcher_of(registry, config, plan)
     argv, env = list(command), dict(os.environ)
-    if assignment is not None:
-        assignment, launch, argv = _wrap(registry, assignment, command, run_dir, say)
+    assignment, launch = None, Launch()
+    if found is not None:
+        assignment, launch, argv = _wrap(registry, *found, command, run_dir, say)
         env = join_env(env, launch.env)
     env[RUN_ENV] = run_dir
     status = _call(argv, env)
-    return Outcome(status, run_dir, _finish(registry, config, plan, run_dir, assignment))
+    return Outcome(status, run_dir, _finish(registry, config, plan, run_dir, assignment, launch.notes))
 
 
-def launcher_of(registry: Registry, config: Config, plan: Plan) -> Assignment | None:
-    """The assignment whose tool must start the command, or ``None``.
+def launcher_of(registry: Registry, config: Config, plan: Plan) -> tuple[Assignment, bool] | None:
+    """The assignment whose tool must start the command, and whether several selected processes share it; or ``None``.
 
     All processes of a command share one launcher. With ranks chosen among several the launcher surrounds all of them, and
-    only the chosen ones open windows.
+    only the chosen ones open windows. How many captures a shared launcher will see nobody knows beforehand.
 
     Raises:
         ConfigError: the rules want different ones.
@@ -138,16 +140,28 @@ def launcher_of(registry: Registry, config: Config, plan: Plan) -> Assignment | 
     if not wanted:
         return None
     first = wanted[0]
-    return first if len(wanted) == 1 else replace(first, target=replace(first.target, rank=None))
+    if len(wanted) == 1 and not _selects_more(plan, first.target):
+        return first, False
+    return replace(first, target=replace(first.target, rank=None), count=CaptureCount(None)), True
+
+
+def _selects_more(plan: Plan, target: Target) -> bool:
+    """Whether the rules also take a rank that they do not name (``ranks: all``)."""
+    return target.group != DRIVER_GROUP and plan.assign(replace(target, rank=(target.rank or 0) + 1)).selected
 
 
 def _wrap(
-    registry: Registry, assignment: Assignment, command: Sequence[str], run_dir: str, say: Callable[[str], None]
+    registry: Registry,
+    assignment: Assignment,
+    shared: bool,
+    command: Sequence[str],
+    run_dir: str,
+    say: Callable[[str], None],
 ) -> tuple[Assignment, Launch, list[str]]:
     """The launch and the whole command line."""
     python, rest = split_python(command)
     assignment = replace(assignment, target=replace(assignment.target, interpreter=tuple(python)))
-    launch = compose(registry, assignment, Layout(run_dir).target_dir(assignment.target))
+    launch = compose(registry, assignment, Layout(run_dir).target_dir(assignment.target), shared)
     for note in launch.notes:
         say(note)
     if launch.mode in ("prefix", "replace") and wrapped_by(command, [program(launch.argv)]):
@@ -221,7 +235,12 @@ def _call(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def _finish(
-    registry: Registry, config: Config, plan: Plan, run_dir: str, assignment: Assignment | None
+    registry: Registry,
+    config: Config,
+    plan: Plan,
+    run_dir: str,
+    assignment: Assignment | None,
+    notes: Sequence[str],
 ) -> dict[str, Any]:
     """The manifest: the controller's where the command had one, with the launcher's reports added; else of all journals."""
     journals: list[Sequence[Mapping[str, Any]]] = [*manifests.read_journals(run_dir)]
@@ -246,6 +265,7 @@ def _finish(
             journals=[*journals, rows],
         )
         said = _unmet(plan, manifest)
+    manifest["notes"] = list(dict.fromkeys([*manifest.get("notes", ()), *notes]))
     manifest["undelivered"] = list(dict.fromkeys([*said, *lacking, *verdict(manifest)]))
     manifest["status"] = "incomplete" if manifest["undelivered"] else "complete"
     manifests.write(run_dir, manifest)
@@ -271,18 +291,24 @@ def _reports(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Files of the launcher around the whole command: journal rows, and what did not come."""
     name = assignment.tool or ""
-    tool = registry.make_tool(name, assignment.options)
+    label = assignment.target.label
     directory = Layout(run_dir).target_dir(assignment.target)
     windows = reports.windows_of(known, [target["key"] for target in known["targets"]], name, run_dir)
     if not windows:
         return [], []
     rows: list[dict[str, Any]] = []
     lacking: list[str] = []
-    for expectation in tool.expects(assignment, directory):
+    try:
+        expected = registry.make_tool(name, assignment.options).expects(assignment, directory)
+    except Exception as error:  # noqa: BLE001 - a plug-in's own; the journals and the manifest go on
+        return [], [f"{label}: what {name} leaves is not known: {text_of(error)}"]
+    for expectation in expected:
         number, seconds = reports.needed(expectation, len(windows), True, config.report_timeout)
-        [files] = reports.wait_and_match(
+        [(files, unmatched)] = reports.wait_and_match(
             [(expectation.pattern, number, seconds)], [(name, dict(assignment.options), windows)]
         )
+        if unmatched:
+            lacking.append(f"{label}: {name} could not say which windows its reports hold: {unmatched}")
         owners = {window["id"]: window["target"] for window in known["windows"]}
         targets = {target["key"]: target for target in known["targets"]}
         for file in files:
@@ -290,7 +316,7 @@ def _reports(
             rows.append(_row(file, owner, assignment))
         if len(files) < number:
             lacking.append(
-                f"{assignment.target.label}: {number - len(files)} of {number} reports of {name} did not come ({expectation.pattern})"
+                f"{label}: {number - len(files)} of {number} reports of {name} did not come ({expectation.pattern})"
             )
     return rows, lacking
 

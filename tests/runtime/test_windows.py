@@ -339,9 +339,8 @@ def test_on_error_raise_leaves_nothing_running(failing):
     with capture(tool="failing_tool", tools=(Failing,), steps=[1], on_error="raise") as run:
         Failing.failing = {failing}
         try:
-            with pytest.raises(CaptureError, match=f"{failing} was told to fail"):
-                run.session.begin_step(1)
-                run.session.end_step(1)
+            with pytest.raises(CaptureError, match=f"{failing} was told to fail"), run.session.step(1):
+                pass
         finally:
             Failing.failing = set()
         assert run.session.window is None

@@ -18,7 +18,7 @@ from accelprof.errors import CaptureError, Problem, ReadError
 from accelprof.launch.command import render
 from accelprof.output.layout import Layout
 from accelprof.spans import Trace
-from accelprof.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
+from accelprof.targets import LAUNCH_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.tool import Tool, ToolContext, ToolOptions
 from accelprof_cuda import domains, installation, nsys_checks, nsys_files, vendor
 from accelprof_cuda.backend import DOMAIN, CudaBackend
@@ -31,6 +31,10 @@ GATES = {"api": "cudaProfilerApi", "range": "nvtx"}
 SHORT = {"trace": "t", "output": "o"}
 #: tells the worker which gate its nsys waits for
 GATE_ENV = "ACCELPROF_NSYS_GATE"
+#: and its ``-o``, with nsys's placeholders: the launch may have been made for another target than the session
+OUTPUT_ENV = "ACCELPROF_NSYS_OUTPUT"
+#: and how many captures it expects; ``open`` when it was not told
+CAPTURES_ENV = "ACCELPROF_NSYS_CAPTURES"
 #: seconds; writing large reports takes long
 STOP_TIMEOUT = 300.0
 
@@ -52,6 +56,8 @@ class NsysTool(Tool):
         self._opened: list[WindowInfo] = []
         self._handle: Any = None
         self._gate = ""
+        self._output = ""
+        self._exact: int | None = None
         self._ranges: CudaBackend | None = None
         self._finished = False
         self._hides = False
@@ -125,7 +131,11 @@ class NsysTool(Tool):
         return Launch(
             mode="prefix",
             argv=argv,
-            env={GATE_ENV: self.gate_of(assignment)},
+            env={
+                GATE_ENV: self.gate_of(assignment),
+                OUTPUT_ENV: arguments["output"],
+                CAPTURES_ENV: str(assignment.count.exact or "open"),
+            },
             make_dirs=(os.path.dirname(arguments["output"]).replace("%%", "%"),),
             preflight=self._preflight(assignment, arguments) if self.options.preflight else (),
             notes=tuple(notes),
@@ -166,6 +176,9 @@ class NsysTool(Tool):
         self._ranges = context.backend if isinstance(context.backend, CudaBackend) else CudaBackend()
         # what nsys waits for was settled at launch, when it may not have been known whether there is a device
         self._gate = os.environ.get(GATE_ENV) or self.gate_of(context.assignment)
+        self._output = os.environ.get(OUTPUT_ENV) or self.output(context.target, context.directory)
+        told = os.environ.get(CAPTURES_ENV)
+        self._exact = (int(told) if told.isdecimal() else None) if told else context.assignment.count.exact
         silent = self._silent()
         if silent and self._gate == "range":
             raise CaptureError(f"the window is an NVTX range, and {silent}; no window would open")
@@ -193,7 +206,7 @@ class NsysTool(Tool):
     def open(self, window: WindowInfo) -> None:
         if self.context is None or self._ranges is None:
             raise CaptureError("tool nsys was not attached to this session")
-        exact = self.context.assignment.count.exact
+        exact = self._exact
         if self._gate != "none" and exact and len(self._opened) >= exact:
             raise CaptureError(
                 f"nsys was told to expect {exact} capture(s) and has taken them; it would ignore this one"
@@ -217,20 +230,21 @@ class NsysTool(Tool):
         elif self._gate == "range":
             domains.domain(DOMAIN).end_range(self._handle)
             self._handle = None
-        if (
-            self._gate != "none"
-            and self.context is not None
-            and len(self._opened) == self.context.assignment.count.exact
-        ):
+        if self._gate != "none" and self.context is not None and len(self._opened) == self._exact:
             self._finished = True
             return self._collect(self.context)
         return []
 
     def finalise(self, reason: str) -> list[ArtifactFile]:
-        """Have nsys write the windows it holds back; only this process's own session is ended."""
+        """Have nsys write the windows it holds back; only this process's own session is ended.
+
+        One that other selected processes share goes on until the command ends, and whoever started that collects.
+        """
         if self._finished or not self._opened or self.context is None:
             return []
         self._finished = True
+        if os.environ.get(LAUNCH_ENV) == "shared":
+            return []
         nsys = installation.find(self.options.nsys)
         if nsys is None:
             self.context.report("nsys: reports will be written when the process ends (nsys itself is not on PATH here)")
@@ -249,10 +263,9 @@ class NsysTool(Tool):
 
     def _collect(self, context: ToolContext) -> list[ArtifactFile]:
         """This process's files as they are on disk now; raw data is converted where an importer is here."""
-        template = self.output(context.target, context.directory)
-        files = nsys_files.files_of(template, os.environ)
+        files = nsys_files.files_of(self._output, os.environ)
         if not files:
-            context.report(f"nsys wrote no report as {template}; was this nsys started with another output?")
+            context.report(f"nsys wrote no report as {self._output}; was this nsys started with another output?")
         for path in [path for path in files if path.endswith(RAW) and path[: -len(RAW)] + REPORT not in files]:
             try:
                 files.append(installation.convert(path))
