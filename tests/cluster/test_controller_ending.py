@@ -1,0 +1,160 @@
+"""What a controller owes whatever goes wrong: a manifest, the caller's own exception, a refusal before anything is made."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from accelprof import Worker, hookimpl, register, unregister
+from accelprof.errors import CaptureError, ConfigError, IncompleteError
+from accelprof.targets import Assignment, Expectation, Launch, Target
+from accelprof.tool import Tool
+
+ray = pytest.importorskip("ray", reason="ray is not installed")
+pytestmark = pytest.mark.ray
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+class Trainer(Worker):
+    """A worker whose answer to ``clock`` takes ``seconds``."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
+    def accelprof_call(self, command: str, *args: Any, **kwargs: Any) -> Any:
+        if command == "clock":
+            time.sleep(self.seconds)
+        return super().accelprof_call(command, *args, **kwargs)
+
+
+class NotedTool(Tool):
+    """Needs a variable at launch, and has something to say of it."""
+
+    name = "noted"
+
+    def launch(self, assignment: Assignment, directory: str) -> Launch:
+        return Launch("env", env={"NOTED": "1"}, notes=("reports come late",))
+
+
+class BrokenTool(Tool):
+    """Its expectations are a bug."""
+
+    name = "broken"
+
+    def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
+        raise ValueError("a bug of the plug-in")
+
+
+@pytest.fixture
+def tools() -> Any:
+    plugin = SimpleNamespace(accelprof_tools=hookimpl(lambda: [NotedTool, BrokenTool], specname="accelprof_tools"))
+    register(plugin, "ending-tests")
+    yield
+    unregister("ending-tests")
+
+
+def controller(tmp_path: Path, **config: Any) -> Any:
+    from accelprof.cluster import Controller
+
+    return Controller({"output_dir": str(tmp_path), "report_timeout": 2, **config})
+
+
+def start(*args: Any) -> Any:
+    return ray.remote(num_cpus=0)(Trainer).remote(*args)
+
+
+def test_close_writes_the_manifest_although_the_running_step_cannot_be_ended(ray_cluster: Any, tmp_path: Path) -> None:
+    """The worker died inside the step: with ``on_error: raise`` close raises that, and the manifest is on disk."""
+    ctl, actor = controller(tmp_path, steps=[1], on_error="raise"), start()
+    ctl.attach("Actors", actor)
+    ctl.begin_step(1)
+    ray.kill(actor)
+    with pytest.raises(CaptureError, match="Actors/rank0: was not told that the step ended"):
+        ctl.close()
+    manifest = json.loads(Path(ctl.run_dir, "manifest.json").read_text())
+    assert manifest["status"] == "incomplete"
+    assert ctl.close()["status"] == "incomplete"
+
+
+def test_what_was_not_delivered_never_hides_the_bodys_own_exception(
+    ray_cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``with Controller`` raises the body's exception and logs the rest; without one it raises what is lacking."""
+    wrong = KeyError("mine")
+    with (
+        caplog.at_level(logging.WARNING, "accelprof"),
+        pytest.raises(KeyError) as caught,
+        controller(tmp_path, steps=[1], on_error="raise"),
+    ):
+        raise wrong
+    assert caught.value is wrong
+    assert "no worker was attached" in caplog.text
+    with (
+        pytest.raises(IncompleteError, match="no worker was attached"),
+        controller(tmp_path, steps=[1], on_error="raise"),
+    ):
+        pass
+
+
+def test_clocks_are_read_all_at_once_and_each_trip_is_its_own(ray_cluster: Any, tmp_path: Path) -> None:
+    """Three workers that answer slowly take the time of one, and do not lengthen the round trip of a quick one."""
+    from accelprof.cluster import clock
+
+    ctl, actors = controller(tmp_path, steps=[1], ranks="all"), [start(0.3), start(0.3), start(0.3), start()]
+    ctl.attach("Actors", actors)
+    members = list(ctl.members.values())
+    began = time.monotonic()
+    assert clock.measure(members, 10.0) == []
+    assert 5 * 0.3 <= time.monotonic() - began < 3 * 5 * 0.3
+    trips = [member.clock["round_trip_ns"] / 1e9 for member in members]
+    assert min(trips[:3]) >= 0.3
+    assert trips[3] < 0.25
+    assert {member.clock["rounds"] for member in members} == {5}
+    ctl.close()
+
+
+def test_a_wrong_engine_section_fails_on_the_driver(tmp_path: Path) -> None:
+    """As ``config check`` says it, and before a directory is made."""
+    with pytest.raises(ConfigError, match=r"engines\.vlm"):
+        controller(tmp_path, steps=[1], engines={"vlm": {}})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_launch_has_to_say_is_a_note_and_no_problem(
+    ray_cluster: Any, tmp_path: Path, tools: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The note is logged as information and stands under ``notes``; ``problems`` stays free for what went wrong."""
+    ctl = controller(tmp_path, steps=[1], tool="noted")
+    with caplog.at_level(logging.INFO, "accelprof"):
+        ctl.options("Actors", rank=0)
+    assert [(row.levelname, row.message) for row in caplog.records if "late" in row.message] == [
+        ("INFO", "accelprof: Actors/rank0: reports come late")
+    ]
+    manifest = ctl.close()
+    assert manifest["notes"] == ["Actors/rank0: reports come late"]
+    assert not [text for text in manifest["problems"] if "late" in text]
+
+
+def test_a_bug_in_one_tool_loses_its_own_reports_only(ray_cluster: Any, tmp_path: Path, tools: None) -> None:
+    """``expects`` of one worker's tool raises ValueError: that is said with the tool's name, nothing is raised."""
+    from accelprof.cluster import collect
+    from accelprof.cluster.fanout import Member
+    from accelprof.registry import get_registry
+
+    known: dict[str, Any] = {"targets": [], "windows": []}
+    members = []
+    for rank, tool in enumerate(("broken", "trace")):
+        target = Target("G", rank=rank)
+        members.append(Member(target, Assignment(target, True, tool), None, print, facts={"key": f"G-r{rank}"}))
+        known["targets"].append({"key": f"G-r{rank}", "group": "G", "rank": rank})
+        known["windows"].append({"id": f"w{rank}", "sequence": 1, "target": f"G-r{rank}", "tools": [tool]})
+    said: list[str] = []
+    assert collect.await_reports(get_registry(), members, str(tmp_path), known, (), 0.0, said.append) == []
+    assert said == ["G/rank0: what broken leaves is not known: ValueError: a bug of the plug-in"]
