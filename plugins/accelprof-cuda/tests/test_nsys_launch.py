@@ -267,6 +267,50 @@ def test_only_its_own_session_is_stopped(
     assert said == []
 
 
+@pytest.mark.parametrize("launch", ["own", "shared"])
+def test_the_launch_and_not_the_session_says_where_reports_lie(
+    assignment: Make,
+    program: Callable[[str, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    launch: str,
+) -> None:
+    """Launched for every group with an open count: found under the launch's name; a session that others share is not ended."""
+    from dataclasses import replace
+
+    from accelprof_cuda.backend import CudaBackend
+
+    from accelprof.targets import Target
+    from accelprof.tool import ToolContext
+
+    log = tmp_path / "calls"
+    fake = program("nsys", f"import sys\nopen({str(log)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n")
+    monkeypatch.setattr(installation, "session_here", lambda: "4711")
+    monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
+    options = {"nsys": str(fake), "children": "follow", "trace": "cuda"}
+    every = assignment([2], count=None, rank=None)
+    every = replace(every, target=Target("(every group)", has_devices=True))
+    for name, value in NsysTool(options).launch(every, str(tmp_path / "every_group")).env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ACCELPROF_LAUNCH", launch)
+    row = assignment([2], has_devices=True)
+    tool, said = NsysTool(options), []
+    tool.attach(ToolContext(row.target, row, CudaBackend(), str(tmp_path / "ActorGroup"), said.append))
+    monkeypatch.setattr(CudaBackend, "capture_start", lambda self: None)
+    monkeypatch.setattr(CudaBackend, "capture_stop", lambda self: None)
+    first, second = windows_of(os.getpid(), [2, 3])
+    place = Path(nsys_files.expand(os.environ["ACCELPROF_NSYS_OUTPUT"], os.getpid(), {}))
+    place.parent.mkdir()
+    for window in (first, second):  # the session's plan says one; the launch said no number
+        tool.open(window)
+        assert tool.close(window) == []
+        Path(f"{place}.{window.sequence}.nsys-rep").write_bytes(b"report")
+    found = tool.finalise("closed")
+    assert said == []
+    assert [artifact.windows for artifact in found] == ([(first.id,), (second.id,)] if launch == "own" else [])
+    assert log.exists() == (launch == "own")
+
+
 def test_a_failed_stop_is_said(
     assignment: Make, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

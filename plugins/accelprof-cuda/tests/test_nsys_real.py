@@ -239,6 +239,36 @@ def test_the_whole_process(worker: Callable[..., Run]) -> None:
     assert [step for name, step in phases(run.traces()[0]) if name == "actor/update"] == [0, 1, 2]
 
 
+TRAIN = """
+import time
+import accelprof
+
+session = accelprof.configure(group="Trainers")
+for step in range(4):
+    with session.step(step), accelprof.profiling_range("train/step"):
+        time.sleep(0.002)
+session.close()
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, "all"])
+def test_accelprof_run_around_a_script(nsys: str, tmp_path: Path, ranks: Any) -> None:
+    """The launcher does not know the script's group; both windows have their report, and nothing is said to be missing."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    config = {"tool": "nsys", "steps": [1, 2], "ranks": ranks, "output_dir": str(tmp_path), "run": "run"}
+    (tmp_path / "profile.yaml").write_text(json.dumps({**config, "tools": {"nsys": {"nsys": nsys}}}))
+    argv = [sys.executable, "-m", "accelprof.cli.main", "run", "-c", "profile.yaml", "--", sys.executable, "train.py"]
+    env = {**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=200, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert (manifest["status"], manifest["problems"]) == ("complete", [])
+    held = {row["id"]: row["steps"] for row in manifest["windows"]}
+    rows = [row for row in manifest["artifacts"] if row["tool"] == "nsys"]
+    assert [(held[row["windows"][0]], row["state"]) for row in rows] == [([1], "complete"), ([2], "complete")]
+    assert {row["group"] for row in rows} == {"Trainers"}
+
+
 def test_killed_inside_a_window(worker: Callable[..., Run]) -> None:
     """SIGKILL in the second window: the first window's report is whole, the second exists, and the journal names it open."""
     from accelprof.output.manifest import read_journals
