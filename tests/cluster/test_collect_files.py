@@ -7,14 +7,17 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from accelprof import hookimpl, register, unregister
 from accelprof.environment import join_env, without
 from accelprof.launch import reports
 from accelprof.launch.command import assemble, program, wrapped_by
-from accelprof.targets import Expectation, Launch
+from accelprof.targets import Expectation, Launch, WindowInfo
+from accelprof.tool import Tool
 
 pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = pytest.mark.ray
@@ -102,6 +105,41 @@ def test_directories_are_copied_as_they_are(tmp_path: Path) -> None:
     collect.fetch(None, str(tmp_path / "a"), str(tmp_path / "copy"))
     assert (tmp_path / "copy" / "b" / "one").read_text() == "1"
     assert (tmp_path / "copy" / "two").read_text() == ""
+
+
+def test_an_empty_directory_is_copied_as_one(tmp_path: Path) -> None:
+    """A tool that left a directory with nothing in it: that is what arrives."""
+    from accelprof.cluster import collect
+
+    (tmp_path / "a").mkdir()
+    collect.fetch(None, str(tmp_path / "a"), str(tmp_path / "copy"))
+    assert sorted(os.listdir(tmp_path)) == ["a", "copy"]
+    assert os.listdir(tmp_path / "copy") == []
+
+
+def test_a_tool_that_cannot_match_its_files_leaves_those_of_the_others(tmp_path: Path) -> None:
+    """``match`` of one tool raises: its file is listed without windows, with the reason; the other's is matched."""
+
+    class Unmatched(Tool):
+        name = "unmatched"
+
+        def match(self, files: Any, windows: Any) -> Any:
+            raise ValueError("a bug of the plug-in")
+
+    for name in ("a.rep", "b.rep"):
+        (tmp_path / name).write_text("report")
+    window = WindowInfo("w1", 1, (1,), None, "step", str(tmp_path / "b"))
+    register(SimpleNamespace(accelprof_tools=hookimpl(lambda: [Unmatched], specname="accelprof_tools")), "unmatched")
+    try:
+        one, other = reports.wait_and_match(
+            [(str(tmp_path / "a.rep"), 1, 5.0), (str(tmp_path / "b.rep"), 1, 5.0)],
+            [("unmatched", {}, [window]), ("trace", {}, [window])],
+        )
+    finally:
+        unregister("unmatched")
+    assert one[1] == "ValueError: a bug of the plug-in"
+    assert [(row["path"], row["windows"], row["bytes"]) for row in one[0]] == [(str(tmp_path / "a.rep"), (), 6)]
+    assert (other[0][0]["windows"], other[1]) == (("w1",), "")
 
 
 def test_a_report_is_waited_for_until_it_grows_no_more(tmp_path: Path) -> None:

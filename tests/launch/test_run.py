@@ -9,11 +9,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from accelprof import hookimpl, register, unregister
+from accelprof.errors import ConfigError
+from accelprof.launch import run as launch_run
 from accelprof.launch.run import split_python
+from accelprof.registry import get_registry
+from accelprof.targets import Assignment, Expectation, Launch
+from accelprof.tool import Tool, ToolOptions
 
 SCRIPT = """
 import os, sys, time
@@ -131,6 +138,82 @@ def test_signals_are_handed_on_and_the_run_is_finished(place: Path) -> None:
     process.stdout.close()
     assert time.monotonic() - began < 50
     assert len(manifest(place)["windows"]) == 1
+
+
+class Launcher(Tool):
+    """Starts the command as ``env`` does, and has something to say of it."""
+
+    name = "launcher"
+
+    class Options(ToolOptions):
+        flag: str = ""
+
+    def launch(self, assignment: Assignment, directory: str) -> Launch:
+        return Launch("prefix", ("env", "LAUNCHED=1"), notes=("reports come late",))
+
+    def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
+        raise ValueError("a bug of the plug-in")
+
+
+@pytest.fixture
+def launcher() -> Any:
+    register(SimpleNamespace(accelprof_tools=hookimpl(lambda: [Launcher], specname="accelprof_tools")), "launcher")
+    yield
+    unregister("launcher")
+
+
+def planned(**config: Any) -> tuple[Any, Any, Any]:
+    registry = get_registry()
+    loaded = registry.load({"tool": "launcher", "steps": [1], **config}).config
+    return registry, loaded, registry.plan(loaded)
+
+
+def test_a_plan_that_one_command_cannot_have_is_refused_before_anything_is_made(tmp_path: Path, launcher: None) -> None:
+    """Two groups want two launchers: no run directory is left behind."""
+    groups = {"A": {}, "B": {"options": {"flag": "other"}}}
+    with pytest.raises(ConfigError, match="one launcher"):
+        launch_run.run(*planned(groups=groups, output_dir=str(tmp_path / "out")), ["true"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bug_in_the_launchers_tool_does_not_lose_the_manifest(tmp_path: Path, launcher: None) -> None:
+    """``expects`` raises ValueError after the command: its reports are said to be lacking, by the tool's name and reason."""
+    run_dir = tmp_path / "out" / "run"
+    code = f"""
+import json, os
+os.makedirs({str(run_dir / ".workers")!r}, exist_ok=True)
+rows = [{{"kind": "target", "key": "G-r0", "group": "G", "rank": 0}},
+        {{"kind": "window", "id": "w1", "sequence": 1, "target": "G-r0", "tools": ["launcher"], "steps": [1], "closed": {{"epoch_ns": 1}}}}]
+with open({str(run_dir / ".workers" / "a.jsonl")!r}, "w") as file:
+    file.writelines(json.dumps(row) + chr(10) for row in rows)
+"""
+    outcome = launch_run.run(
+        *planned(output_dir=str(tmp_path / "out"), run="run"), [sys.executable, "-c", code], lambda text: None
+    )
+    assert outcome.status == 0
+    assert any("what launcher leaves is not known: ValueError: a bug" in text for text in outcome.undelivered)
+    found = json.loads((run_dir / "manifest.json").read_text())
+    assert [window["id"] for window in found["windows"]] == ["w1"]
+    assert found["notes"] == ["reports come late"]
+    assert not [text for text in found["problems"] if "late" in text]
+
+
+@pytest.mark.parametrize(
+    ("config", "rank", "count", "shared"),
+    [
+        ({}, 0, 1, False),
+        ({"ranks": [1]}, 1, 1, False),
+        ({"ranks": [0, 1]}, None, None, True),
+        ({"ranks": "all"}, None, None, True),
+    ],
+)
+def test_a_launcher_around_several_selected_processes_is_told_no_count(
+    launcher: None, config: dict[str, Any], rank: int | None, count: int | None, shared: bool
+) -> None:
+    """Windows of all the selected ranks pass through one launcher, so the count of one process would be too small."""
+    found = launch_run.launcher_of(*planned(**config))
+    assert found is not None
+    assert (found[0].target.rank, found[0].count.exact, found[1]) == (rank, count, shared)
 
 
 @pytest.mark.parametrize(
