@@ -175,7 +175,9 @@ def test_an_actor_that_ray_restarted_gets_a_new_session(ray_cluster: Any, tmp_pa
     with ctl.step(1):
         first = ray.get(actor.update.remote())
     ray.kill(actor, no_restart=False)
-    second = ray.get(actor.update.remote())
+    second, until = first, time.monotonic() + 60
+    while second == first and time.monotonic() < until:  # the old process may still answer once
+        second = ray.get(actor.update.remote())
     with ctl.step(3):
         pass
     manifest = ctl.close()

@@ -9,8 +9,15 @@ from accelprof import hookspecs
 from accelprof.cli.main import COMMANDS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DOCS = "\n".join(path.read_text(encoding="utf-8") for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"])
-SOURCES = [path for folder in ("accelprof", "plugins") for path in sorted((ROOT / folder).rglob("*.py")) if "tests" not in path.parts]
+DOCS = "\n".join(
+    path.read_text(encoding="utf-8") for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+)
+SOURCES = [
+    path
+    for folder in ("accelprof", "plugins")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if "tests" not in path.parts
+]
 
 
 def test_every_hook_is_documented():
@@ -23,7 +30,9 @@ def test_every_hook_is_documented():
 
 def test_every_environment_variable_is_documented():
     """Each ``ACCELPROF_*`` variable that the code reads or sets is explained in the documentation."""
-    names = {name for path in SOURCES for name in re.findall(r"\bACCELPROF_[A-Z_]+\b", path.read_text(encoding="utf-8"))}
+    names = {
+        name for path in SOURCES for name in re.findall(r"\bACCELPROF_[A-Z_]+\b", path.read_text(encoding="utf-8"))
+    }
     assert names
     assert sorted(name for name in names if name not in DOCS) == []
 
