@@ -238,7 +238,7 @@ def test_a_signal_where_it_is_asked_for():
         os.kill(os.getpid(), signal.SIGUSR2)
         until(lambda: session.window is not None)
         os.kill(os.getpid(), signal.SIGUSR2)
-        until(lambda: session.window is None)
+        until(lambda: session.window is None and session.windows[-1]["closed"] is not None)
         assert session.windows[0]["reason"] == "closed by a signal"
     assert signal.getsignal(signal.SIGUSR2) is before
 
