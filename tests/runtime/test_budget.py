@@ -79,7 +79,7 @@ def test_a_window_that_grows_too_large_closes_early():
             time.sleep(0.05)
             assert run.session.window is not None
             run.tool.write(3 * MIB)
-            until(lambda: run.session.window is None)
+            until(lambda: run.session.window is None and run.session.windows[-1]["closed"] is not None)
         assert run.session.windows[0]["reason"] == "budget"
         assert (
             "budget.per_window is 2.0 MiB, and this window has about 3.0 MiB" in run.session.windows[0]["closed_early"]
@@ -100,7 +100,7 @@ def test_a_late_writer_is_estimated_from_its_rate():
         assert 4 * MIB / 1.0 < rate <= 4 * MIB / 0.05
         begun = time.monotonic()
         with run.session.step(2):
-            until(lambda: run.session.window is None)
+            until(lambda: run.session.window is None and run.session.windows[-1]["closed"] is not None)
         assert 8 * MIB / rate <= time.monotonic() - begun + 0.01
         assert run.session.windows[1]["reason"] == "budget"
 
@@ -112,7 +112,7 @@ def test_free_space_is_kept():
         quick(run, free=lambda path: free[0])
         with run.session.step(1):
             free[0] = 1 << 30
-            until(lambda: run.session.window is None)
+            until(lambda: run.session.window is None and run.session.windows[-1]["closed"] is not None)
         with run.session.step(2):
             assert run.session.window is None
         texts = "\n".join(run.session.problems)
@@ -213,12 +213,12 @@ def test_the_watch_survives_a_window_that_cannot_be_closed():
         quick(run)
         run.session.begin_step(1)
         run.tool.write(3 * MIB)
-        until(lambda: run.session.window is None)
+        until(lambda: run.session.window is None and run.session.windows[-1]["closed"] is not None)
         with pytest.raises(CaptureError, match="stuck"):
             run.session.end_step(1)
         with run.session.step(2):
             run.tool.write(3 * MIB)
-            until(lambda: run.session.window is None)
+            until(lambda: run.session.window is None and run.session.windows[-1]["closed"] is not None)
         assert [window["reason"] for window in run.session.windows] == ["budget", "budget"]
 
 
@@ -235,7 +235,7 @@ def test_the_watch_survives_a_size_that_cannot_be_read():
     with capture(tool="writer", tools=(Writer,), steps=[1], budget={"free_space": "2GiB"}) as run:
         quick(run, free=free)
         with run.session.step(1):
-            until(lambda: run.session.window is None)
+            until(lambda: run.session.window is None and run.session.windows[-1]["closed"] is not None)
         texts = "\n".join(run.session.problems)
         assert "gone for a moment" in texts
         assert "would be free" in texts
