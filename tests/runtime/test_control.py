@@ -254,7 +254,7 @@ class Job(Worker):
 session = accelprof.configure(on_demand=True, output_dir=sys.argv[1], run="live", group="ActorGroup", rank=0)
 print("ready", flush=True)
 job, end = Job(), time.monotonic() + 60
-while not session.windows or session.window is not None:
+while not session.windows or session.windows[-1]["closed"] is None:
     job.phase()
     if time.monotonic() > end: sys.exit("no window came")
 """
