@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.backend import Backend, BoundRange, DeviceTimer, Probe, RangeSpec
+from accelprof.backend import Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
 from accelprof.errors import CaptureError
 from accelprof_rocm import roctx, vendor
 from accelprof_rocm.ranges import RoctxRanges
@@ -125,7 +125,11 @@ class RocmBackend(Backend):
 
     def device_timer(self) -> DeviceTimer | None:
         cuda = vendor.torch_cuda()
-        return HipEventTimer(cuda) if cuda is not None and cuda.is_initialized() else None
+        return (
+            EventTimer(functools.partial(cuda.Event, enable_timing=True))
+            if cuda is not None and cuda.is_initialized()
+            else None
+        )
 
     def devices(self) -> list[Mapping[str, Any]]:
         return vendor.visible_devices()
@@ -135,30 +139,3 @@ class RocmBackend(Backend):
         if cuda is None or not cuda.is_initialized():
             return {}
         return {"allocated": cuda.memory_allocated(), "reserved": cuda.memory_reserved()}
-
-
-class HipEventTimer(DeviceTimer):
-    """Two events on the current stream; the host waits for neither."""
-
-    __slots__ = ("_begin", "_end", "_event")
-
-    def __init__(self, cuda: Any) -> None:
-        self._event = functools.partial(cuda.Event, enable_timing=True)
-        self._begin: Any = None
-        self._end: Any = None
-
-    def begin(self) -> None:
-        self._begin = self._event()
-        self._begin.record()
-
-    def finish(self) -> None:
-        self._end = self._event()
-        self._end.record()
-
-    def resolve(self, wait: bool = False) -> int | None:
-        if wait:
-            self._end.synchronize()
-        elif not self._end.query():
-            return None
-        milliseconds: float = self._begin.elapsed_time(self._end)
-        return round(milliseconds * 1e6)
