@@ -27,7 +27,8 @@ class Member:
 
     Attributes:
         invoke: ``invoke(command, *args)`` sends a command and returns the reference of its answer.
-        next, done: begin the following step, end the running one; ``None`` where the class lacks the mixin.
+        next, done: begin a step (the following one, or the one that is given), end the running one; ``None`` where the class
+            lacks the mixin.
         state: ``ready`` | ``dead`` | ``silent`` (an earlier call has not been answered yet).
         facts: what the worker answered when it was configured: key, host, pid, node_id, selected.
         promised: the launch that ``options()`` made for it, if any.
@@ -39,7 +40,7 @@ class Member:
     assignment: Assignment
     actor: Any
     invoke: Callable[..., Any]
-    next: Callable[[], Any] | None = None
+    next: Callable[..., Any] | None = None
     done: Callable[[], Any] | None = None
     state: str = READY
     facts: dict[str, Any] = field(default_factory=dict)
@@ -95,9 +96,9 @@ def begin(members: Iterable[Member], number: int, *, timeout: float) -> list[Ans
     """
 
     def send(member: Member) -> Any:
-        if member.next is not None and member.announced is not None and number == member.announced + 1:
-            return member.next()
-        return member.invoke("begin_step", number)
+        if member.next is None:
+            return member.invoke("begin_step", number)
+        return member.next() if member.announced is not None and number == member.announced + 1 else member.next(number)
 
     answers = _ask([(member, send) for member in members], timeout)
     for answer in answers:

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +36,11 @@ def safe(label: str, limit: int = 60, *, distinct: bool = False) -> str:
     return f"{cleaned[: limit - 9]}-{digest}".lstrip("-") if lossy else cleaned
 
 
-def steps_text(steps: Iterable[int]) -> str:
+def steps_text(steps: Sequence[int]) -> str:
     """``2``, ``2-3``, ``2+5-7``: steps of a window for a file name; empty for none."""
     runs: list[list[int]] = []
+    if len(steps) == 1:
+        return str(steps[0])
     for step in sorted(set(steps)):
         if runs and step == runs[-1][1] + 1:
             runs[-1][1] = step
@@ -68,19 +70,18 @@ class Layout:
         """Identity of a worker process in the run."""
         return f"{self.target_name(target)}-{safe(host)}-{pid}"
 
-    def stem(self, target: Target, sequence: int, steps: Iterable[int], phase: str | None, host: str, pid: int) -> str:
-        """Absolute path without suffix for one window's files."""
-        parts = [self.target_name(target)]
-        text = steps_text(steps)
-        if text:
-            parts.append(f"s{text}")
-        if phase:
-            parts.append(safe(phase, 40))
-        parts += [f"w{sequence:04d}", safe(host, 40), str(pid)]
-        name = "-".join(parts)
-        return os.path.join(
-            self.target_dir(target), name[:MAX_NAME] if len(name) <= MAX_NAME else name[-MAX_NAME:].lstrip("-.")
-        )
+    def stems(self, target: Target, host: str, pid: int) -> Callable[[int, Sequence[int], str | None], str]:
+        """What names the windows of one process: ``stem(sequence, steps, phase)`` is the absolute path without suffix of one
+        window's files. All that stays the same is put together once."""
+        directory, head, tail = self.target_dir(target), self.target_name(target), f"{safe(host, 40)}-{pid}"
+
+        def stem(sequence: int, steps: Sequence[int], phase: str | None) -> str:
+            when = f"-s{steps_text(steps)}" if steps else ""
+            what = f"-{safe(phase, 40)}" if phase else ""
+            name = f"{head}{when}{what}-w{sequence:04d}-{tail}"
+            return f"{directory}{os.sep}{name if len(name) <= MAX_NAME else name[-MAX_NAME:].lstrip('-.')}"
+
+        return stem
 
     def launch_stem(self, target: Target) -> str:
         """Absolute path without host, pid and suffix, for tools that name files before the process exists."""

@@ -19,6 +19,7 @@ from accelprof.errors import ReadError
 
 FORMAT = 1
 NAME = "manifest.json"
+_encode = json.JSONEncoder(default=str).encode
 
 
 class Journal:
@@ -40,7 +41,7 @@ class Journal:
             if self._handle is None:
                 os.makedirs(os.path.dirname(self.path), exist_ok=True)
                 self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            line = (json.dumps(entry, default=str) + "\n").encode()
+            line = (_encode(entry) + "\n").encode()
             if os.write(self._handle, line) != len(line):
                 raise OSError("only a part was written; is the disk full?")
         except OSError as error:

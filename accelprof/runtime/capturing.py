@@ -57,6 +57,9 @@ class Capturing(Reporting):
         self._discrete_step: int | None = None
         self._failures: dict[str, int] = {}
         self._sequence = itertools.count(1)
+        self._place = layout.target_dir(self.target)
+        self._has_place = False
+        self._stem = layout.stems(self.target, host, self.pid)
 
     def reserve_window(
         self, kind: str, steps: Sequence[int] = (), phase: str | None = None, warmup: int = 0, active: int = 0
@@ -64,14 +67,19 @@ class Capturing(Reporting):
         """Name the next window and make its directory; nothing is captured yet. ``None`` when there is no place for it."""
         with self._lock:
             sequence = next(self._sequence)
-            stem = self.layout.stem(self.target, sequence, steps, phase, self.host, self.pid)
-            try:
-                if not os.path.isdir(os.path.dirname(stem)):
-                    os.makedirs(os.path.dirname(stem), exist_ok=True)
-            except OSError as error:
-                self.trouble("making the output directory", error)
+            stem = self._stem(sequence, steps, phase)
+            if not self._has_place and not self._make_place():
                 return None
             return WindowInfo(f"{self.key}-w{sequence:04d}", sequence, tuple(steps), phase, kind, stem, warmup, active)
+
+    def _make_place(self) -> bool:
+        try:
+            os.makedirs(self._place, exist_ok=True)
+        except OSError as error:
+            self.trouble("making the output directory", error)
+        else:
+            self._has_place = True
+        return self._has_place
 
     def warm_up(self, info: WindowInfo) -> None:
         """Tools with a schedule of their own start for the window that :meth:`open_window` will open with ``info``."""
@@ -102,7 +110,7 @@ class Capturing(Reporting):
             if info is None:
                 return None
             sequence = info.sequence
-            refused = self._refused(info)
+            refused = self._refused()
             if refused:
                 self.report(f"no further window is opened: {refused}")
                 if info.warmup:
@@ -190,6 +198,9 @@ class Capturing(Reporting):
                     window.trace,
                 )
             files: list[ArtifactFile] = []
+            if not os.path.isdir(self._place):  # somebody tidied up meanwhile; what was recorded is still written
+                self._has_place = False
+                self._make_place()
             for tool in reversed(window.tools):
                 try:
                     files.extend(tool.close(window.info))
@@ -207,12 +218,12 @@ class Capturing(Reporting):
         if self.hooks["accelprof_window_closed"]:
             self.registry.event("accelprof_window_closed", session=self, window=window.info)
 
-    def _refused(self, info: WindowInfo) -> str:
+    def _refused(self) -> str:
         """Why the budget allows no further window; a budget that cannot be looked at refuses nothing."""
         if self.budget is None:
             return ""
         try:
-            return self.budget.refuses(os.path.dirname(info.stem))
+            return self.budget.refuses(self._place)
         except Exception as error:  # noqa: BLE001 - reported once
             self.trouble("looking at the budget", error)
             return ""

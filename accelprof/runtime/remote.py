@@ -68,9 +68,11 @@ def _begin_step(number: int) -> bool:
     return True
 
 
-def _next_step() -> bool:
-    """The step after the one announced last; ``False`` also where none was."""
-    return _announced is not None and _begin_step(_announced + 1)
+def _next_step(number: int | None = None) -> bool:
+    """``number``, or the step after the one announced last; ``False`` also where none was."""
+    if number is None and _announced is not None:
+        number = _announced + 1
+    return number is not None and _begin_step(number)
 
 
 def _end_step(number: int | None = None) -> dict[str, Any] | None:

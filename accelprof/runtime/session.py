@@ -119,9 +119,9 @@ class Session(Capturing):
             self._leave_windows_without(number)
             if self.instruments is not None:
                 self.instruments.settle()
-            states = metrics.all_states()
             self._step_totals = metrics.process_totals()
-            self._plain_work = self._plain_work or any(state.plain_calls for state in states)
+            if not self._plain_work and any(tool.thread != "any" for tool in self.tools):
+                self._plain_work = any(state.plain_calls for state in metrics.all_states())
             self.guarded("beginning a step", self.backend.step_begin, number)
             if self.window is not None and not self.window.overdue:
                 self._add_step(self.window, number)
@@ -170,13 +170,13 @@ class Session(Capturing):
             return
         if wanted in self._done:
             return
-        away = control and threading.current_thread() is not threading.main_thread()
-        kinds = {tool.thread for tool in self._usable()}
-        if away and kinds & {"starter", "work"}:
-            # the announcing thread is not the one that works: open where the next phase begins
-            self._split = "starter" in kinds
-            self._armed = ("step", (number,))
-            return
+        if control and threading.current_thread() is not threading.main_thread():
+            kinds = {tool.thread for tool in self._usable()}
+            if kinds & {"starter", "work"}:
+                # the announcing thread is not the one that works: open where the next phase begins
+                self._split = "starter" in kinds
+                self._armed = ("step", (number,))
+                return
         if self.open_window("step", (number,)) is not None:
             self._done.add(wanted)
 

@@ -70,12 +70,12 @@ class Worker:
 
         return serve(command, *args, **kwargs)
 
-    def accelprof_next(self) -> Any:
-        """``accelprof_call("begin_step", number)`` for the step after the last one announced: without arguments, because
-        those cost Ray a quarter of the whole call."""
+    def accelprof_next(self, number: int | None = None) -> Any:
+        """``accelprof_call("begin_step", number)``; without a number for the step after the last one announced, because an
+        argument costs Ray a quarter of the whole call."""
         from accelprof.runtime.remote import serve
 
-        return serve("next_step")
+        return serve("next_step", number)
 
     def accelprof_done(self) -> Any:
         """``accelprof_call("end_step", number)`` for the step that is running."""

@@ -253,7 +253,7 @@ _NOWHERE = Emitter()
 def epoch_offset() -> int:
     """Nanoseconds to add to the timers' clock to get Unix-epoch time: the tightest of several readings."""
     best: tuple[int, int] | None = None
-    for _ in range(7):
+    for _ in range(3):
         before = now_ns()
         epoch = time.time_ns()
         after = now_ns()

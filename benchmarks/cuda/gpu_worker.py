@@ -31,13 +31,16 @@ torch.cuda.synchronize()
 class TorchWork:
     """Sines, cosines and a matrix product with torch; a sum over ranks where there are several."""
 
-    def __init__(self) -> None:
+    def __init__(self, one_gpu: bool) -> None:
         import torch
 
         self.torch = torch
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self.one_gpu = one_gpu
         torch.cuda.set_device(0)
-        if self.world > 1:
+        if self.world > 1 and one_gpu:  # NCCL refuses two ranks on one GPU
+            torch.distributed.init_process_group("gloo")
+        elif self.world > 1:
             torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", 0))
         self.x = torch.rand(1 << 20, device="cuda")
         self.m = torch.rand(SIZE, SIZE, device="cuda")
@@ -46,7 +49,9 @@ class TorchWork:
         for _ in range(count):
             self.x.sin_()
         self.m @ self.m
-        if self.world > 1:
+        if self.world > 1 and self.one_gpu:
+            self.torch.distributed.barrier()
+        elif self.world > 1:
             self.torch.distributed.all_reduce(self.x)
 
     def cosines(self, count: int) -> None:
@@ -120,7 +125,7 @@ class Ticker(threading.Thread):
 
 
 def main() -> None:
-    config, run_dir, options = json.loads(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+    config, run_dir, options = json.loads(sys.argv[1]), sys.argv[2] or None, json.loads(sys.argv[3])
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     injected = {
         name: value
@@ -129,7 +134,7 @@ def main() -> None:
     }
     # before CUDA is in use, as a worker of a training framework would be configured
     session = accelprof.configure(config, group="ActorGroup", rank=rank, world_size=world, run_dir=run_dir)
-    work = CupyWork() if options.get("without_torch") else TorchWork()
+    work = CupyWork() if options.get("without_torch") else TorchWork(options.get("one_gpu", False))
     actor = Actor(work)
     step_seconds = {}
     if options.get("warm_up", True):  # CUDA's own start is not what the ticker is about
@@ -163,7 +168,7 @@ def main() -> None:
         "torch_imported": "torch" in sys.modules,
         "backend": session.backend.name,
     }
-    Path(run_dir, f"left-{rank}.json").write_text(json.dumps(left))
+    Path(session.layout.run_dir, f"left-{rank}.json").write_text(json.dumps(left))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from accelprof.targets import Launch, Target
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 170
-ALL = "step by step,merged,discrete,range gate,whole process,fewer,without torch,torch windows,overhead"
+ALL = "step by step,merged,discrete,range gate,whole process,fewer,shared,without torch,torch windows,overhead"
 
 
 @dataclass
@@ -227,6 +227,35 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
         run = run_worker(place, {"steps": [2, 4, 60]}, nsys)()
         expect_windows(result, "two of three windows", run, [[2], [4]])
 
+    def shared(place: Path) -> None:
+        """Two ranks on one GPU below torchrun, which one nsys surrounds: a capture holds both, and the manifest says so."""
+        config = {
+            "tool": "nsys",
+            "tools": {"nsys": {"nsys": nsys}},
+            "steps": [2, 4, 6],
+            "groups": {"ActorGroup": {"ranks": [0, 1]}},
+            "output_dir": str(place),
+            "run": "shared",
+        }
+        (place / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
+        argv = [sys.executable, "-m", "accelprof", "run", "-c", str(place / "config.yaml"), "--"]
+        argv += ["torchrun", "--nproc-per-node", "2", str(HERE / "gpu_worker.py"), json.dumps(config), ""]
+        argv += [json.dumps({"one_gpu": True})]
+        done = installation.run(argv, TIMEOUT_S)
+        said = done.stdout[-1500:] + done.stderr[-1500:]
+        result.check("shared launcher: ended well", done.returncode == 0, said)
+        manifest = json.loads((place / "shared" / "manifest.json").read_text())
+        steps = {window["id"]: (window["steps"], window["target"]) for window in manifest["windows"]}
+        reports = [row for row in manifest["artifacts"] if row["tool"] == "nsys"]
+        held = [[steps[name][0] for name in row["windows"]] for row in reports]
+        result.check("shared launcher: a report holds both ranks' windows", held == [[[n], [n]] for n in (2, 4, 6)], held)
+        traces = [reader.read(str(place / "shared" / row["path"])) for row in reports]
+        found = [named(trace.spans, "sin_kernel") for trace in traces]
+        result.numbers["shared launcher: kernels, of 6, 10, 14"] = found
+        result.numbers["shared launcher: problems"] = manifest["problems"]
+        right = all(0.5 * want <= got <= want for got, want in zip(found, (6, 10, 14), strict=True))
+        result.check("shared launcher: at least one rank's kernels, at most both", right, found)
+
     scenarios: dict[str, Callable[[Path], None]] = {
         "step by step": step_by_step,
         "merged": merged,
@@ -234,6 +263,7 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
         "range gate": range_gate,
         "whole process": whole_process,
         "fewer": fewer,
+        "shared": shared,
         "without torch": lambda place: without_torch(
             result, run_worker(place, {"steps": [2, 4]}, nsys, without_torch=True)()
         ),

@@ -19,5 +19,5 @@ def test_groups_never_share_a_directory(tmp_path):
 
 def test_phases_stay_readable(tmp_path):
     """A phase in a file name has its separator replaced and no hash: steps and sequence tell the windows apart."""
-    stem = Layout(str(tmp_path)).stem(Target("G", (), 0), 1, [2], "actor/update", "host", 7)
+    stem = Layout(str(tmp_path)).stems(Target("G", (), 0), "host", 7)(1, [2], "actor/update")
     assert os.path.basename(stem) == "G-r0-s2-actor_update-w0001-host-7"

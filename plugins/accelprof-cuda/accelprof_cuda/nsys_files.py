@@ -6,7 +6,9 @@ import glob
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from accelprof.targets import ArtifactFile, WindowInfo
 
@@ -66,23 +68,45 @@ def ancestry() -> Iterator[int]:
 
 
 def match_files(files: Sequence[str], windows: Sequence[WindowInfo], tool: str) -> list[ArtifactFile]:
-    """``name.N.nsys-rep`` is the Nth window of the process whose pid the name ends with; a lone capture has no number."""
+    """``name.N.nsys-rep`` is the Nth window of the process whose pid the name ends with; a lone capture has no number.
+
+    Where that pid is a launcher's with several ranks below it, one capture records all of them: the Nth file holds the
+    windows that the ranks opened for the Nth stretch of the run.
+    """
     by_pid: dict[str, list[WindowInfo]] = {}
     for window in sorted(windows, key=lambda item: item.sequence):
-        pid = _PID.search(window.stem)
-        by_pid.setdefault(pid[1] if pid else "", []).append(window)
+        by_pid.setdefault(_pid_of(window.stem), []).append(window)
+    captures = {pid: [[window] for window in own] for pid, own in by_pid.items()}
+    together = next(iter(captures.values())) if len(captures) == 1 else _together(by_pid.values())
     reports = {path for path in files if path.endswith(REPORT)}
     result = []
     for path in files:
         if path.endswith(RAW) and path[: -len(RAW)] + REPORT in reports:
             continue
         name = _FILE.match(os.path.basename(path))
-        pid = _PID.search(name["base"]) if name else None
-        own = by_pid.get(pid[1] if pid else "") or (next(iter(by_pid.values())) if len(by_pid) == 1 else [])
+        own = captures.get(_pid_of(name["base"]), together) if name else []
         index = int(name["number"]) - 1 if name and name["number"] else 0
-        held = (own[index].id,) if name and index < len(own) else ()
+        held = tuple(window.id for window in own[index]) if index < len(own) else ()
         result.append(_artifact(path, tool, held))
     return result
+
+
+def _pid_of(stem: str) -> str:
+    pid = _PID.search(stem)
+    return pid[1] if pid else ""
+
+
+def _together(processes: Iterable[Sequence[WindowInfo]]) -> list[list[WindowInfo]]:
+    """Windows of several processes by the stretch of the run that they are for, in its order."""
+    stretches: dict[tuple[Any, ...], list[WindowInfo]] = {}
+    for windows in processes:
+        seen: Counter[tuple[Any, ...]] = Counter()
+        for window in windows:
+            what = window.steps, window.kind, window.phase or ""
+            seen[what] += 1
+            stretches.setdefault((*what, seen[what]), []).append(window)
+    order = sorted(stretches.items(), key=lambda item: (item[0][0], min(window.sequence for window in item[1])))
+    return [windows for _, windows in order]
 
 
 def _artifact(path: str, tool: str, windows: tuple[str, ...]) -> ArtifactFile:

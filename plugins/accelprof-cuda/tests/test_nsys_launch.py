@@ -183,6 +183,15 @@ def test_numbered_reports_are_windows_in_order(tmp_path: Path) -> None:
     ]
 
 
+def test_reports_of_a_shared_launcher_hold_the_windows_of_all_its_ranks(tmp_path: Path) -> None:
+    """The name ends with the pid of torchrun's parent: the Nth file is the Nth stretch of the run, of whichever ranks have it."""
+    files = [str(tmp_path / f"ActorGroup-rX-node-5.{number}.nsys-rep") for number in (1, 2, 3)]
+    for path in files:
+        Path(path).write_bytes(b"report")
+    found = NsysTool().match(files, [*windows_of(8, [4, 6]), *windows_of(7, [2, 4, 6])])
+    assert [sorted(artifact.windows) for artifact in found] == [["7-w1"], ["7-w2", "8-w1"], ["7-w3", "8-w2"]]
+
+
 def test_a_lone_report_is_the_first_window(tmp_path: Path) -> None:
     """nsys gives no number to a lone capture, also when more were planned."""
     path = tmp_path / "ActorGroup-r0-node-7.nsys-rep"
