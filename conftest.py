@@ -30,13 +30,20 @@ NO_SKIP = "ACCELPROF_CI_NO_SKIP"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "roctx: needs AMD's roctx library")
+    config.addinivalue_line("markers", "xdist_group(name): tests that one process of pytest-xdist runs")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In CI a test that fails gets a second try, which the summary counts: clusters, vendors' daemons and threads need a machine
-    that is not too busy to start them in time. A test that is wrong fails twice."""
-    if os.environ.get("CI"):
-        for item in items:
+    """Under pytest-xdist one process has all tests with Ray, one cluster at a time; files stay whole, for their fixtures.
+
+    In CI a test that fails gets a second try, which the summary counts: clusters, vendors' daemons and threads need a machine
+    that is not too busy to start them in time. A test that is wrong fails twice.
+    """
+    for item in items:
+        together = "ray" if item.get_closest_marker("ray") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(together))
+        if os.environ.get("CI"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
 
 

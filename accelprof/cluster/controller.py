@@ -13,12 +13,12 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import ray
 
-from accelprof.cluster import clock, fanout, names
+from accelprof.cluster import fanout, names
+from accelprof.cluster.attaching import Attaching, roles_of
 from accelprof.cluster.ending import Ending
 from accelprof.cluster.fanout import Answer, Member
 from accelprof.cluster.options import Preflight, Promise, sees_devices, wrap
@@ -35,7 +35,6 @@ from accelprof.targets import Assignment, Target
 log = logging.getLogger("accelprof")
 DRIVER_GROUP = "controller"
 STEPS_KEPT = 10_000
-CLOCK_TIMEOUT_S = 10.0
 
 
 class Controller:
@@ -77,11 +76,11 @@ class Controller:
         self.history: dict[int, dict[str, dict[str, Any]]] = {}
         self.session: Session | None = None
         self._lock = threading.RLock()
-        self._attached: dict[str, int] = {}
-        self._promised: dict[str, list[Promise]] = {}
+        self.attached: dict[str, int] = {}
+        self.promised: dict[str, list[Promise]] = {}
         self._preflight = Preflight()
         self._checked = False
-        self._steps_begun = 0
+        self.steps_begun = 0
         self.run_dir: str | None = None
         if names.records_anything(self.config) or self.config.controller is not None:
             self.run_dir = run_dir or self._claim()
@@ -119,14 +118,14 @@ class Controller:
         given = {**dict(base or {}), **ray_options}
         if has_devices is None:
             has_devices = sees_devices(given, self.registry)
-        target = Target(group, _roles(role), rank, world_size, replica, node, has_devices=has_devices)
+        target = Target(group, roles_of(role), rank, world_size, replica, node, has_devices=has_devices)
         promise = Promise(target, self.plan.assign(target))
         if promise.assignment.selected and self.run_dir is not None:
             given = wrap(self.registry, promise, self.run_dir, given, self._preflight, self.report)
             for text in promise.launch.notes:
                 self._note(f"{promise.target.label}: {text}")
         with self._lock:
-            self._promised.setdefault(group, []).append(promise)
+            self.promised.setdefault(group, []).append(promise)
         return given
 
     def attach(
@@ -153,113 +152,7 @@ class Controller:
             if given is not None and len(given) != len(handles):
                 raise UserError(f"attach({group!r}): {len(handles)} actors and {len(given)} {name}; give one for each")
         with self._lock:
-            self._attached.setdefault(group, 0)
-            promises = self._take_promises(group, len(handles), ranks)
-            before = len(self.members)
-            members = [
-                self._member(group, handle, index, _roles(role), ranks, replicas, world_size, promises, len(handles))
-                for index, handle in enumerate(handles)
-            ]
-            self._attached[group] += len(self.members) - before
-            self._configure(members)
-
-    def _take_promises(self, group: str, count: int, ranks: Sequence[int | None] | None) -> list[Promise | None]:
-        waiting = self._promised.get(group, [])
-        if ranks is None:
-            if len(waiting) < count:
-                return [None] * count
-            taken, self._promised[group] = waiting[:count], waiting[count:]
-            return [*taken]
-        found: list[Promise | None] = []
-        for rank in ranks:
-            promise = next((item for item in waiting if item.target.rank == rank), None)
-            if promise is not None:
-                waiting.remove(promise)
-            found.append(promise)
-        return found
-
-    def _member(
-        self,
-        group: str,
-        handle: Any,
-        index: int,
-        roles: tuple[str, ...],
-        ranks: Sequence[int | None] | None,
-        replicas: Sequence[int | None] | None,
-        world_size: int | None,
-        promises: Sequence[Promise | None],
-        count: int,
-    ) -> Member:
-        key, promise = fanout.identity(handle), promises[index]
-        known = self.members.get(key)
-        if known is not None and known.target.group == group:
-            target = replace(known.target, roles=tuple(dict.fromkeys((*known.target.roles, *roles))))
-            known.target, known.assignment = target, self.plan.assign(target)
-            return known
-        told = promise.target if promise is not None else Target(group)
-        rank = ranks[index] if ranks is not None else told.rank
-        if rank is None and ranks is None and (promise is None or promise.target.replica is None):
-            rank = self._attached[group] + index
-        target = replace(
-            told,
-            roles=roles or told.roles,
-            rank=rank,
-            replica=replicas[index] if replicas is not None else told.replica,
-            world_size=world_size or told.world_size or (count if self._attached[group] == 0 else None),
-        )
-        member = fanout.member_of(target, self.plan.assign(target), handle, promise)
-        self.members[key] = member
-        return member
-
-    def _configure(self, members: Sequence[Member]) -> None:
-        config = self.config if self.run_dir is not None else self.config.model_copy(update={"enabled": False})
-        data = config.model_dump(mode="json", exclude_unset=True)
-        calls = []
-        for member in members:
-            target = member.target
-            who: dict[str, Any] = {
-                "group": target.group,
-                "role": list(target.roles),
-                "rank": target.rank,
-                "world_size": target.world_size,
-                "replica": target.replica,
-                "node": target.node,
-                "has_devices": target.has_devices,
-            }
-            calls.append((member, (data, self.run_dir, who)))
-        answered = []
-        for answer in fanout.ask_each(calls, "configure", timeout=self.config.control_timeout):
-            if not answer.ok:
-                self._said(answer, "could not be given its session")
-                continue
-            member = answer.member
-            member.facts = answer.value
-            member.since = self._steps_begun
-            target = replace(member.target, node=member.target.node or member.facts["host"])
-            member.target, member.assignment = target, self.plan.assign(target)
-            answered.append(member)
-            self._compare(member)
-        for answer in clock.measure(answered, CLOCK_TIMEOUT_S):
-            self._said(answer, "its clock could not be read")
-
-    def _compare(self, member: Member) -> None:
-        """What the worker says of itself beside what it was taken for."""
-        facts = member.facts
-        if member.assignment.selected != facts["selected"]:
-            member.assignment = replace(member.assignment, selected=facts["selected"])
-        if member.assignment.selected and facts.get("started_as") not in (None, member.label):
-            self.report(
-                f"{member.label} was started as {facts['started_as']}; give ranks= to attach so that launch and session are of one worker"
-            )
-        by_env = facts.get("rank_by_environment")
-        if by_env is not None and member.target.rank is not None and by_env != member.target.rank:
-            self.report(
-                f"{member.label}: its environment says rank {by_env}; attach(..., ranks=...) says which is meant"
-            )
-        for text in facts.get("problems", ()):
-            self.report(f"{member.label}: {text}")
-        for note in member.assignment.notes:
-            log.info("accelprof %s: %s", member.label, note)
+            Attaching(self).attach(group, handles, roles_of(role), ranks, replicas, world_size)
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -293,13 +186,13 @@ class Controller:
             if not self._checked:
                 self._check_names()
             self.step_now = number
-            self._steps_begun += 1
+            self.steps_begun += 1
             if self.session is not None:
                 self.session.begin_step(number)
             strangers = []
             for answer in fanout.begin(self._selected(), number, timeout=self.config.control_timeout):
                 if not answer.ok:
-                    self._said(answer, "was not told that a step begins")
+                    self.said(answer, "was not told that a step begins")
                 elif answer.value is False:
                     strangers.append(answer.member)
             if strangers:
@@ -315,7 +208,7 @@ class Controller:
             try:
                 for answer in fanout.end(self._selected(), number, timeout=self.config.control_timeout):
                     if not answer.ok:
-                        self._said(answer, "was not told that the step ended")
+                        self.said(answer, "was not told that the step ended")
                     elif answer.value is not None:
                         rows[answer.member.label] = answer.value
             finally:
@@ -335,15 +228,15 @@ class Controller:
             self.report(
                 f"{member.label} has no session any more (was it restarted?); it gets a new one at step {number}"
             )
-        self._configure(members)
+        Attaching(self).configure(members)
         for answer in fanout.begin(members, number, timeout=self.config.control_timeout):
             if not answer.ok:
-                self._said(answer, "was not told that a step begins")
+                self.said(answer, "was not told that a step begins")
 
     def _check_names(self) -> None:
         """Once, when the first step begins: names in the configuration that none of the attached workers has."""
         self._checked = True
-        for problem in self.plan.check_names(self._attached):
+        for problem in self.plan.check_names(self.attached):
             self.report(str(problem))
         roles: dict[str, set[str]] = {}
         for member in self.members.values():
@@ -371,15 +264,15 @@ class Controller:
                 member = answer.member
                 if not answer.ok:
                     absent[member.label] = answer.error
-                    self._said(answer, "its timings could not be read")
-                elif member.since is not None and member.since >= self._steps_begun - 1:
+                    self.said(answer, "its timings could not be read")
+                elif member.since is not None and member.since >= self.steps_begun - 1:
                     rows[member.label] = added(rows.get(member.label, {}), answer.value)
                 else:
                     absent[member.label] = (
                         "its timings were last read before an earlier step; they count from the next call"
                     )
                 if answer.ok:
-                    member.since = self._steps_begun
+                    member.since = self.steps_begun
             for member in self._selected():
                 if member.label not in rows:
                     absent[member.label] = f"no timings of step {step} from it"
@@ -449,7 +342,8 @@ class Controller:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _said(self, answer: Answer, what: str) -> None:
+    def said(self, answer: Answer, what: str) -> None:
+        """A worker failed at something: said with its name, or raised where ``on_error`` is ``raise``."""
         text = f"{answer.member.label}: {what}: {answer.error}"
         self.report(text)
         if self.config.on_error == "raise" and not answer.ok:
@@ -492,7 +386,3 @@ class Controller:
                 self.close()
             except AccelprofError as error:
                 log.warning("accelprof: %s", error)
-
-
-def _roles(role: str | Sequence[str] | None) -> tuple[str, ...]:
-    return (role,) if isinstance(role, str) else tuple(role or ())

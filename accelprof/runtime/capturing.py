@@ -164,10 +164,14 @@ class Capturing(Reporting):
             self._set_hot()
             return True
 
+    def is_armed(self, kind: str) -> bool:
+        """Whether a window of this kind waits for the next phase."""
+        return self._armed is not None and self._armed[0] == kind
+
     def disarm(self, kind: str) -> None:
         """Take back :meth:`arm`, where no phase has begun since."""
         with self._lock:
-            if self._armed is not None and self._armed[0] == kind:
+            if self.is_armed(kind):
                 self._armed = None
                 self._set_hot()
 

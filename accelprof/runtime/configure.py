@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from accelprof.environment import without
 from accelprof.errors import AccelprofError, UnavailableError, UserError
 from accelprof.output.layout import Layout, claim_run, job_token
-from accelprof.registry import Registry, get_registry
+from accelprof.registry import Registry, get_registry, unlock_after_fork
 from accelprof.runtime import metrics
 from accelprof.runtime.compiled import hide
 from accelprof.runtime.gate import gate
@@ -323,6 +323,7 @@ def _in_child() -> None:
     global _lock
     _lock = threading.RLock()  # one that another thread of the parent held would never be released here
     metrics.after_fork()
+    unlock_after_fork()
     forget_running()
     session = gate.session
     if session is not None and session.instruments is not None:

@@ -47,6 +47,7 @@ class Control:
         self._last: Mapping[str, Any] | None = None
         self._until: float | None = None
         self._mine = False
+        self._armed_after: int | None = None  # how many windows there were when one was armed that has not opened yet
         self._signalled = threading.Event()
         self._previous: Any = None
         self._ended = False
@@ -86,6 +87,8 @@ class Control:
         session = self._session
         if self._until is not None and time.monotonic() >= self._until:
             self._close("on demand: its time is over")
+        if self._armed_after is not None:
+            self._see_whether_it_opened(self._armed_after)
         try:
             request = self._read()
         except (OSError, ValueError, UserError) as error:
@@ -156,12 +159,25 @@ class Control:
                 if not session.arm("on_demand", steps):
                     self._mine, self._until = False, None
                     return "refused", request, "a planned window opens where the next phase begins"
+                self._armed_after = len(session.windows)
                 return "armed", request, "opens where the next phase begins, on the thread that works"
             window = session.open_window("on_demand", steps)
         if window is None:
             self._mine, self._until = False, None
             return "refused", request, session.problems[-1] if session.problems else "no tool could start"
         return "open", request, f"window {window.info.sequence}, for {seconds:g} s at most"
+
+    def _see_whether_it_opened(self, before: int) -> None:
+        session = self._session
+        with session.lock:
+            opened = any(row["window_kind"] == "on_demand" for row in session.windows[before:])
+            if not opened and session.is_armed("on_demand"):
+                return
+            self._armed_after = None
+            if opened or not self._mine:
+                return
+            self._until, self._mine = None, False
+        self._say("refused", self._last, "a planned window opens where this one would have")
 
     def _asked_to_close(self, request: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], str]:
         window = self._session.window
@@ -182,7 +198,7 @@ class Control:
 
     def _close(self, reason: str) -> None:
         session = self._session
-        self._until, self._mine = None, False
+        self._until, self._mine, self._armed_after = None, False, None
         with session.lock:
             session.disarm("on_demand")
             if session.window is not None and session.window.info.kind == "on_demand":

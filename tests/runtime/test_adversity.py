@@ -269,3 +269,37 @@ def test_roles_join_a_window_of_the_whole_process():
         joined.close()
         assert len(joined.windows) == 1
         assert run.backend.names("capture_start", "capture_stop") == ["capture_start", "capture_stop"]
+
+
+FORK_WHILE_LOADING = """
+import os, signal, sys, threading
+import accelprof
+from accelprof import registry
+accelprof.configure(steps=[1], output_dir=sys.argv[1], group="G", rank=0)  # from here on a fork is noticed
+registry.reset_registry()
+taken, done = threading.Event(), threading.Event()
+
+def hold():
+    with registry._lock:
+        taken.set()
+        done.wait()
+
+threading.Thread(target=hold, daemon=True).start()
+taken.wait()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    registry.get_registry()
+    os._exit(5)
+done.set()
+_, status = os.waitpid(pid, 0)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_the_registry_can_be_asked_in_a_child_that_was_forked_while_plugins_were_loaded(tmp_path):
+    """The lock that another thread of the parent held is not held in the child."""
+    process = subprocess.run(
+        [sys.executable, "-c", FORK_WHILE_LOADING, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert process.returncode == 5, process.stderr

@@ -160,6 +160,21 @@ def test_a_tool_bound_to_its_thread_opens_and_closes_there():
         assert {call.thread for call in run.tool.calls if call.name in ("open", "close")} == {threading.get_ident()}
 
 
+def test_a_planned_window_takes_the_place_of_an_armed_one():
+    """Both would open at the next phase: the planned one does, and who asked is told so."""
+    with capture(tool="starter", tools=(Starter,), on_demand=True, steps=[1]) as run:
+        session = quick(run)
+        assert ask(run.run_dir, "open")[0].state == "armed"
+        thread = threading.Thread(target=session.begin_step, args=(1,), kwargs={"control": True})
+        thread.start()
+        thread.join()
+        until(lambda: status(run.run_dir)[0].text == "a planned window opens where this one would have")
+        Job().phase()
+        session.end_step(1)
+        assert [row["window_kind"] for row in session.windows] == ["step"]
+        assert ask(run.run_dir, "open")[0].state == "armed"
+
+
 def test_armed_and_closed_before_any_phase():
     """A request that is taken back before a phase began opens nothing."""
     with capture(tool="starter", tools=(Starter,), on_demand=True) as run:
