@@ -14,6 +14,7 @@ from accelprof.config.model import Config, Rule
 from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.numberset import NumberSet
 from accelprof.sampling import check_schedules, facts_fit, schedule_notes, scheduled_captures, to_spec
+from accelprof.selection import group_matches, role_fits, selects
 from accelprof.targets import Assignment, CaptureCount, ScheduleSpec, Target
 
 LISTED_WINDOWS = 1000
@@ -69,9 +70,9 @@ class Plan:
         for role in target.roles or (None,):
             for index, rule in enumerate(rules):
                 path = group_path if len(rules) == 1 or not group_path else f"{group_path}[{index}]"
-                if not _role_fits(rule, role):
+                if not role_fits(rule, role):
                     continue
-                fits, why = self._selects(rule, target)
+                fits, why = selects(rule, self.config, target)
                 if why:
                     notes = (*notes, f"{path or 'ranks'}: {why}")
                 if fits:
@@ -93,7 +94,7 @@ class Plan:
         seen_groups, seen_phases = sorted(set(groups)), sorted(set(phases))
         problems = []
         for name in self.config.groups or {}:
-            if not any(_group_matches(name, group) for group in seen_groups):
+            if not any(group_matches(name, group) for group in seen_groups):
                 problems.append(
                     Problem(
                         f"groups.{name}",
@@ -162,7 +163,7 @@ class Plan:
         if group in named:
             return named[group], f"groups.{group}", ()
         for pattern, rules in named.items():
-            if _group_matches(pattern, group):
+            if group_matches(pattern, group):
                 return rules, f"groups.{pattern}", ()
         near = nearest(group, named)
         return (
@@ -170,46 +171,6 @@ class Plan:
             "",
             (f"group {group!r} is not named under groups, so it is not profiled" + (f" ({near})" if near else ""),),
         )
-
-    def _selects(self, rule: Rule, target: Target) -> tuple[bool, str]:
-        own = rule.ranks is not None or rule.replicas is not None or rule.nodes is not None
-        chooser: Rule | Config = rule if own else self.config
-        ranks, replicas, nodes = chooser.ranks, chooser.replicas, chooser.nodes
-        default = ranks is None and replicas is None and nodes is None
-        if default:
-            ranks = NumberSet.parse(0)
-            replicas = NumberSet.parse(0) if target.replica is not None else None
-        why = ""
-        if isinstance(ranks, NumberSet):
-            if target.rank is None:
-                alone = 0 in ranks and target.world_size in (None, 1)
-                if not alone:
-                    return (
-                        False,
-                        f"rank of {target.label} is unknown, so ranks {ranks} cannot be matched; pass rank= or set RANK",
-                    )
-                if not default:
-                    why = f"rank of {target.label} is unknown; taken as selected because it is the only process known"
-            elif target.rank not in ranks:
-                return False, _out_of_range(ranks, target)
-            why = why or _out_of_range(ranks, target)
-        if isinstance(replicas, NumberSet) and (target.replica is None or target.replica not in replicas):
-            if target.replica is not None or not ranks_known_as_replica(replicas):
-                return (
-                    False,
-                    ""
-                    if target.replica is not None
-                    else f"replica of {target.label} is unknown, so replicas {replicas} cannot be matched",
-                )
-            why = why or f"replica of {target.label} is unknown; taken as replica 0"
-        if isinstance(nodes, tuple) and not any(_node_fits(node, target.node) for node in nodes):
-            return (
-                False,
-                ""
-                if target.node is not None
-                else f"node of {target.label} is unknown, so nodes {list(nodes)} cannot be matched",
-            )
-        return True, why
 
     def _resolve(self, rule: Rule, path: str, role: str | None, target: Target) -> _Resolved:
         config = self.config
@@ -388,11 +349,6 @@ def describe(assignment: Assignment) -> dict[str, Any]:
     }
 
 
-def ranks_known_as_replica(replicas: NumberSet) -> bool:
-    """A worker without replica numbering counts as replica 0."""
-    return 0 in replicas
-
-
 def _mode(steps: Any) -> str:
     return "off" if steps is None else steps if isinstance(steps, str) else "steps"
 
@@ -421,29 +377,6 @@ def _count(mode: str, steps: NumberSet, rule: _Resolved, schedules: tuple[Schedu
     if mode == "all" or rule.discrete:
         return CaptureCount(None)
     return CaptureCount(len(steps.runs) if rule.merge_steps else len(steps))
-
-
-def _role_fits(rule: Rule, role: str | None) -> bool:
-    return rule.roles is None or (role is not None and any(fnmatchcase(role, pattern) for pattern in rule.roles))
-
-
-def _group_matches(pattern: str, group: str) -> bool:
-    return pattern == group or fnmatchcase(group, pattern) or pattern.casefold() == group.casefold()
-
-
-def _node_fits(pattern: str, node: str | None) -> bool:
-    return node is not None and fnmatchcase(str(node), pattern)
-
-
-def _out_of_range(ranks: NumberSet, target: Target) -> str:
-    if target.world_size is None or not ranks or ranks.runs[-1][1] < target.world_size:
-        return ""
-    beyond = [rank for rank in ranks.to_config() if _last(rank) >= target.world_size]
-    return f"ranks {beyond} are outside 0..{target.world_size - 1} of {target.group}"
-
-
-def _last(item: int | str) -> int:
-    return item if isinstance(item, int) else int(item.rpartition("-")[2])
 
 
 def _steps_text(steps: Any) -> Any:

@@ -98,14 +98,16 @@ class Run:
         key = "-".join(str(artifact.get(name)) for name in ("group", "rank", "host", "pid"))
         return WorkerId(key, *_identity(artifact))
 
-    def offset_ns(self, worker: WorkerId) -> tuple[int, int | None]:
-        """``(clock of the worker minus the driver's, its error)`` in ns; ``(0, None)`` when it was not measured."""
+    def offset_ns(self, worker: WorkerId, epoch_ns: int | None = None) -> tuple[int, int | None]:
+        """``(clock of the worker minus the driver's, its error)`` in ns when the worker's shows ``epoch_ns``; ``(0, None)``
+        when it was not measured."""
         offsets = self.manifest.get("clock_offsets")
         row = offsets.get(worker.key) if isinstance(offsets, dict) else None
-        if not isinstance(row, dict) or not isinstance(row.get("offset_ns"), int):
+        offset = manifests.offset_at(row, epoch_ns) if isinstance(row, dict) else None
+        if not isinstance(row, dict) or offset is None:
             return 0, None
         error = row.get("error_ns")
-        return row["offset_ns"], error if isinstance(error, int) else None
+        return offset, error if isinstance(error, int) else None
 
     def files(self, max_bytes: int | None = None) -> Iterator[RunFile]:
         """Every artifact that should lie somewhere, those of one worker together; ``skip`` says why one cannot be read."""

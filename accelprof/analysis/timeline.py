@@ -116,8 +116,9 @@ def first_moment(run: Run) -> int | None:
 
 def source_of(run: Run, file: RunFile) -> Source:
     """What the merge must know of a run's file."""
-    offset, error = run.offset_ns(file.worker)
     opened = {row.get("id"): row.get("opened") for row in run.rows("windows")}
+    shown = [moment.get("epoch_ns") for moment in map(opened.get, file.windows) if isinstance(moment, dict)]
+    offset, error = run.offset_ns(file.worker, min((at for at in shown if isinstance(at, int)), default=None))
     starts = [_driver_ns(opened.get(window), offset) for window in file.windows]
     first = min((start for start in starts if start is not None), default=None)
     worker = file.worker

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from accelprof.cluster.controller import Controller
 
 log = logging.getLogger("accelprof")
-CLOCK_TIMEOUT_S = 10.0
 
 
 class Attaching:
@@ -125,7 +124,7 @@ class Attaching:
             member.target, member.assignment = target, self.ctl.plan.assign(target)
             answered.append(member)
             self._compare(member)
-        for answer in clock.measure(answered, CLOCK_TIMEOUT_S):
+        for answer in clock.measure(answered):
             self.ctl.said(answer, "its clock could not be read")
 
     def _compare(self, member: Member) -> None:

@@ -1,4 +1,4 @@
-"""How far each worker's clock is from the driver's: least round trip of several, with its error."""
+"""How far each worker's clock is from the driver's: least round trip of several, with its error; and again at the end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from accelprof.cluster.fanout import Answer, Member
 from accelprof.runtime.remote import boot_id
 
 ROUNDS = 5
+TIMEOUT_S = 10.0
+SAME = "same kernel"
 
 
-def measure(members: Sequence[Member], timeout: float, rounds: int = ROUNDS) -> list[Answer]:
+def measure(members: Sequence[Member], timeout: float = TIMEOUT_S, rounds: int = ROUNDS) -> list[Answer]:
     """Set ``clock`` of each member: all are asked at once, ``rounds`` times over; returns the answers that failed.
 
     A member that fails is not asked again and keeps what its earlier rounds gave.
@@ -32,8 +34,18 @@ def measure(members: Sequence[Member], timeout: float, rounds: int = ROUNDS) -> 
     return failed
 
 
+def measure_again(members: Sequence[Member]) -> list[Answer]:
+    """Add ``closing`` to the ``clock`` of each member on another kernel: how far it has drifted; returns the answers that failed."""
+    first = {member: member.clock for member in members if member.clock and member.clock["basis"] != SAME}
+    failed = measure(list(first))
+    for member, clock in first.items():
+        member.clock = {**clock, "closing": member.clock} if member.clock else clock
+    return failed
+
+
 def estimate(answers: Sequence[Answer]) -> dict[str, Any]:
-    """``{"offset_ns", "error_ns", "measured_ns", "round_trip_ns", "rounds", "basis"}`` of one member; empty without answers.
+    """``{"offset_ns", "error_ns", "at_ns", "measured_ns", "round_trip_ns", "rounds", "basis"}`` of one member; empty without
+    answers. ``at_ns`` is what the worker's clock showed.
 
     ``offset_ns`` is the worker's epoch clock minus the driver's. The true value lies within ``error_ns`` (half of the
     least round trip) of it. Where the worker runs on the driver's own kernel and the measurement allows zero, it is zero.
@@ -48,8 +60,9 @@ def estimate(answers: Sequence[Answer]) -> dict[str, Any]:
     return {
         "offset_ns": 0 if same else offset,
         "error_ns": 0 if same else error,
+        "at_ns": int(told["epoch_ns"]),
         "measured_ns": offset,
         "round_trip_ns": trip,
         "rounds": len(answers),
-        "basis": "same kernel" if same else "least round trip",
+        "basis": SAME if same else "least round trip",
     }

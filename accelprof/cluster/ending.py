@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 import accelprof
-from accelprof.cluster import collect, fanout, names, nodes
+from accelprof.cluster import clock, collect, fanout, names, nodes
 from accelprof.cluster.fanout import DEAD, Member
 from accelprof.cluster.timings import history_row
 from accelprof.output import manifest as manifests
@@ -41,6 +41,7 @@ class Ending:
     def run(self, end_workers: bool) -> dict[str, Any]:
         """Everything; returns the manifest, written when there is a run directory."""
         self._close_sessions()
+        self._read_clocks_again()
         ended = self._end_workers() if end_workers else set()
         own = self.ctl.session.close("controller closed") if self.ctl.session is not None else None
         run_dir = self.ctl.run_dir
@@ -76,6 +77,11 @@ class Ending:
         for member in self.members:
             if not member.facts and member.assignment.selected:
                 self._lacks(f"{member.label}: was selected and never got a session")
+
+    def _read_clocks_again(self) -> None:
+        answered = [member for member in self.members if member.summary is not None]
+        for answer in clock.measure_again(answered):
+            self.ctl.report(f"{answer.member.label}: its clock could not be read again: {answer.error}")
 
     def _end_workers(self) -> set[str]:
         """End the actors in order and wait until they are gone; keys of those that are."""

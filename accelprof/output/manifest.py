@@ -105,10 +105,12 @@ def build(
                     said.append(text)
     offsets = dict(clock_offsets or {})
     for window in windows.values():
-        offset = offsets.get(window.get("target", ""), {}).get("offset_ns")
+        clock = offsets.get(window.get("target", ""), {})
         for end in ("opened", "closed"):
-            if isinstance(window.get(end), dict) and offset is not None:
-                window[end] = {**window[end], "driver_ns": window[end]["epoch_ns"] - offset}
+            if isinstance(window.get(end), dict):
+                offset = offset_at(clock, window[end]["epoch_ns"])
+                if offset is not None:
+                    window[end] = {**window[end], "driver_ns": window[end]["epoch_ns"] - offset}
         if window.get("closed") is None:
             window["state"] = "open"
             said.append(
@@ -158,6 +160,25 @@ def relative(path: str, run_dir: str) -> str:
         return path[len(run_dir) + 1 :]
     inside = os.path.relpath(path, run_dir) if os.path.isabs(path) else path
     return path if inside.startswith("..") else inside
+
+
+def offset_at(clock: Mapping[str, Any], epoch_ns: int | None = None) -> int | None:
+    """A worker's clock minus the driver's (ns) when the worker's shows ``epoch_ns``; ``None`` where it was not measured.
+
+    ``clock`` is a row of ``clock_offsets``. Where the measurement at the end differs by more than both can be wrong, the clocks
+    drifted: then it lies on the line between the two.
+    """
+    first, closing = clock.get("offset_ns"), clock.get("closing")
+    if not isinstance(first, int):
+        return None
+    if epoch_ns is None or not isinstance(closing, Mapping):
+        return first
+    begin, end, last = clock.get("at_ns"), closing.get("at_ns"), closing.get("offset_ns")
+    if not (isinstance(begin, int) and isinstance(end, int) and isinstance(last, int)):
+        return first
+    if end <= begin or abs(last - first) <= clock.get("error_ns", 0) + closing.get("error_ns", 0):
+        return first
+    return int(first + (last - first) * min(max(epoch_ns - begin, 0), end - begin) // (end - begin))
 
 
 def write(run_dir: str, manifest: Mapping[str, Any]) -> str:

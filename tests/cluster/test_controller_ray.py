@@ -287,6 +287,26 @@ def test_a_clock_that_is_off_is_measured_and_written_down(pool: list[Any], tmp_p
     assert abs(opened[0] - opened[1]) < 1_000_000_000
 
 
+def test_a_clock_that_drifts_is_followed(pool: list[Any], tmp_path: Path) -> None:
+    """It is measured at the end too; the moments of a window lie between what both measurements make of them."""
+    actors = pool[:2]
+    ray.get(actors[1].shift_clock.remote(3_000_000_000))
+    ctl = controller(tmp_path, steps=[1], ranks="all")
+    ctl.attach("Actors", actors)
+    with ctl.step(1):
+        pass
+    ray.get(actors[1].shift_clock.remote(1_000_000_000))
+    manifest = ctl.close()
+    ray.get(actors[1].shift_clock.remote(-4_000_000_000))
+    by_label = {row["label"]: row for row in manifest["clock_offsets"].values()}
+    assert "closing" not in by_label["Actors/rank0"]
+    closing = by_label["Actors/rank1"]["closing"]
+    assert abs(closing["offset_ns"] - 4_000_000_000) <= closing["error_ns"] < 50_000_000
+    opened = next(row for row in manifest["windows"] if row["target"].startswith("Actors-r1-"))["opened"]
+    used = opened["epoch_ns"] - opened["driver_ns"]
+    assert by_label["Actors/rank1"]["offset_ns"] < used < closing["offset_ns"]
+
+
 def test_the_driver_itself_can_be_a_worker(ray_cluster: Any, tmp_path: Path) -> None:
     """``controller: {}`` opens windows in the driver's process, under the group ``controller``."""
     import accelprof

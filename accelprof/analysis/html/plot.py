@@ -96,7 +96,12 @@ def _colors(summary: Summary) -> dict[str, str]:
 def _panel(
     summary: Summary, workers: Sequence[WorkerTimeline], steps: tuple[int, ...], result: Plot, left_out: Counter[str]
 ) -> Panel | None:
-    shifts = {timeline.worker.key: summary.run.offset_ns(timeline.worker)[0] for timeline in workers}
+    shifts = {
+        timeline.worker.key: summary.run.offset_ns(
+            timeline.worker, min((window[2] for window in timeline.windows if window[1] == steps), default=None)
+        )[0]
+        for timeline in workers
+    }
     mine: list[tuple[WorkerTimeline, list[tuple[int, int]]]] = []
     for timeline in workers:
         windows = sorted((window[2], window[3]) for window in timeline.windows if window[1] == steps)
