@@ -5,6 +5,7 @@
 #
 # PYTHON=…      the interpreter to make .venv with           PIP_ARGS=…   more arguments for every pip install
 # DEMO_ARGS=…   more arguments for accelprof demo            TEST_ARGS=…  more arguments for pytest
+# JOBS=2        processes that run tests
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -17,7 +18,9 @@ PLUGINS := $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(PLUGINS:%/pyproject.toml=-e './%[test]')
 PACKAGES := $(filter-out %.egg-info,$(wildcard plugins/*/accelprof_*))
 INSTALL = $(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
-export PYTHON PIP_ARGS
+JOBS ?= 2
+SPREAD = -n $(JOBS) --dist loadgroup
+export PYTHON PIP_ARGS SPREAD
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -35,7 +38,7 @@ lint: $(VENV)/.stamp-test
 	$(VENV)/bin/towncrier build --draft --version next >/dev/null
 
 pytest: $(VENV)/.stamp-test
-	$(VENV)/bin/python -m pytest -q $(TEST_ARGS)
+	$(VENV)/bin/python -m pytest -q $(SPREAD) $(TEST_ARGS)
 
 interpreters: $(VENV)/.stamp-test
 	scripts/test-interpreters

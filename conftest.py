@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     that is not too busy to start them in time. A test that is wrong fails twice.
     """
     for item in items:
-        together = "ray" if item.get_closest_marker("ray") else str(item.path)
+        together = "ray" if item.get_closest_marker("ray") else item.path.name
         item.add_marker(pytest.mark.xdist_group(together))
         if os.environ.get("CI"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))

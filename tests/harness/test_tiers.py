@@ -33,6 +33,31 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, test: str, n
     return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 
 
+def test_tests_with_ray_stay_in_one_process(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spread over two processes, all tests with Ray run in the same one, from whichever file they are; a file stays whole.
+
+    pytest-xdist 3.8 takes no notice of groups under pytest 9.2.
+    """
+    plain = "import os, pytest\n" + "".join(
+        f"def test_{name}():\n    print('WORKER', os.path.basename(__file__), os.environ['PYTEST_XDIST_WORKER'])\n"
+        for name in ("one", "two", "three")
+    )
+    ray = plain.replace("def ", "@pytest.mark.ray\ndef ")
+    monkeypatch.delenv("CI", raising=False)
+    pytester.makeconftest((ROOT / "conftest.py").read_text().replace('pytest_plugins = ["pytester"]', ""))
+    pytester.makeini("[pytest]\nmarkers =\n  ray:\n")
+    pytester.makepyfile(test_a=ray, test_b=ray, test_c=plain, test_d=plain)
+    result = pytester.runpytest_subprocess("-n2", "--dist", "loadgroup", "-rP", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=12)
+    seen: dict[str, set[str]] = {}
+    for line in result.stdout.str().splitlines():
+        if line.startswith("WORKER "):
+            _, file, worker = line.split()
+            seen.setdefault(file, set()).add(worker)
+    assert [len(seen[f"test_{name}.py"]) for name in "abcd"] == [1, 1, 1, 1]
+    assert seen["test_a.py"] == seen["test_b.py"]
+
+
 def test_skips_stay_skips_without_the_variable(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the variable nothing changes."""
     run(pytester, monkeypatch, MARKED, "").assert_outcomes(skipped=3)
