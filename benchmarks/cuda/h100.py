@@ -239,7 +239,8 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
         }
         (place / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
         argv = [sys.executable, "-m", "accelprof", "run", "-c", str(place / "config.yaml"), "--"]
-        argv += ["torchrun", "--nproc-per-node", "2", str(HERE / "gpu_worker.py"), json.dumps(config), ""]
+        argv += [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        argv += [str(HERE / "gpu_worker.py"), "null", ""]  # the run's own configuration
         argv += [json.dumps({"one_gpu": True})]
         done = installation.run(argv, TIMEOUT_S)
         said = done.stdout[-1500:] + done.stderr[-1500:]
@@ -248,13 +249,16 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
         steps = {window["id"]: (window["steps"], window["target"]) for window in manifest["windows"]}
         reports = [row for row in manifest["artifacts"] if row["tool"] == "nsys"]
         held = [[steps[name][0] for name in row["windows"]] for row in reports]
-        result.check("shared launcher: a report holds both ranks' windows", held == [[[n], [n]] for n in (2, 4, 6)], held)
+        result.check(
+            "shared launcher: a report holds both ranks' windows", held == [[[n], [n]] for n in (2, 4, 6)], held
+        )
         traces = [reader.read(str(place / "shared" / row["path"])) for row in reports]
         found = [named(trace.spans, "sin_kernel") for trace in traces]
         result.numbers["shared launcher: kernels, of 6, 10, 14"] = found
         result.numbers["shared launcher: problems"] = manifest["problems"]
-        right = all(0.5 * want <= got <= want for got, want in zip(found, (6, 10, 14), strict=True))
-        result.check("shared launcher: at least one rank's kernels, at most both", right, found)
+        # the capture ends with the last rank's window, so it may hold what the other did meanwhile
+        whole = len(found) == 3 and all(got >= want for got, want in zip(found, (6, 10, 14), strict=True))
+        result.check("shared launcher: the kernels of both ranks are whole", whole, found)
 
     scenarios: dict[str, Callable[[Path], None]] = {
         "step by step": step_by_step,
