@@ -56,7 +56,7 @@ class Ending:
         journals.append(found)
         offsets = {member.key: {**member.clock, "label": member.label} for member in self.members if member.clock}
         if self.config.collect != "none":
-            known = manifests.build(run_dir, version="", config={}, plan={}, journals=journals)
+            known = manifests.build(run_dir, version="", config={}, plan={}, journals=self._marked(journals))
             where = {member.facts.get("host"): member.facts.get("node_id") for member in self.members}
             journals = collect.relocate(
                 self.config.collect, run_dir, known["artifacts"], journals, where, self.ctl.report

@@ -1,0 +1,97 @@
+"""A run over two hosts: names, files and journals of one are not those of the other."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="ray is not installed")
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+DRIVER = Path(__file__).with_name("two_hosts.py")
+NSYS = shutil.which("nsys") is not None and importlib.util.find_spec("accelprof_cuda") is not None
+
+
+@dataclass
+class Ran:
+    """What the driver said, and the run's directory on its own host."""
+
+    told: dict[str, Any]
+    place: Path
+
+    def rows(self, tool: str, host: str) -> list[dict[str, Any]]:
+        return [row for row in self.told["manifest"]["artifacts"] if (row["tool"], row["host"]) == (tool, host)]
+
+
+def run(place: Path, **config: Any) -> Ran:
+    """Run the driver; skips where no second host can be made."""
+    output = place / "out"
+    output.mkdir()
+    trial = ["unshare", "--mount", "--uts", "bash", "-c", 'hostname other && mount -t tmpfs none "$0"', str(output)]
+    if shutil.which("unshare") is None or subprocess.run(trial, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a second host cannot be made here: unshare(1) with a mount and a UTS namespace is not allowed")
+    env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": ""}
+    argv = [sys.executable, str(DRIVER), str(output), json.dumps(config)]
+    done = subprocess.run(argv, cwd=place, capture_output=True, text=True, timeout=240, env=env, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return Ran(json.loads(done.stdout.splitlines()[-1]), output / "run")
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Windows on two steps of a worker on each host, under nsys where it is installed; files are copied."""
+    return run(tmp_path_factory.mktemp("collected"), steps=[1, 2], collect="copy", **({"tool": "nsys"} if NSYS else {}))
+
+
+def test_files_of_the_other_host_are_collected(collected: Ran) -> None:
+    """They are not here before the end, and all of them are afterwards, under the other host's name."""
+    told, manifest = collected.told, collected.told["manifest"]
+    assert told["hosts"][1] == "host2" != told["hosts"][0]
+    assert told["before"]
+    assert all("host2" not in path for path in told["before"])
+    assert manifest["status"] == "complete", manifest
+    for host in told["hosts"]:
+        rows = collected.rows("trace", host)
+        assert [(row["state"], len(row["windows"])) for row in rows] == [("complete", 1)] * 2
+        for row in rows:
+            assert (collected.place / row["path"]).stat().st_size == row["bytes"] > 0
+    assert (collected.place / "timeline.json.gz").stat().st_size > 0
+
+
+def test_timings_and_clocks_of_both_hosts_are_there(collected: Ran) -> None:
+    """The second host runs on the driver's kernel, and that is found out: no offset is made up."""
+    assert set(collected.told["timings"]["actor/update"]) == {"Actors/rank0", "Actors/rank1"}
+    clocks = {
+        row["label"]: (row["basis"], row["offset_ns"]) for row in collected.told["manifest"]["clock_offsets"].values()
+    }
+    assert clocks == {f"Actors/rank{rank}": ("same kernel", 0) for rank in (0, 1)}
+
+
+@pytest.mark.nsys
+def test_nsys_on_the_other_host(collected: Ran) -> None:
+    """A wrapped start there makes its directories there; the reports are awaited there and collected."""
+    if not NSYS:
+        pytest.skip("nsys or the plug-in of nsys is not installed")
+    rows = collected.rows("nsys", "host2")
+    assert [(row["state"], len(row["windows"])) for row in rows] == [("complete", 1)] * 2, collected.told["manifest"]
+    for row in rows:
+        assert (collected.place / row["path"]).stat().st_size == row["bytes"] > 0
+
+
+def test_a_worker_killed_on_the_other_host_leaves_what_it_had_finished(tmp_path: Path) -> None:
+    """Its journal is read on its own host; without ``collect`` its files stay there, and the manifest says where."""
+    ran = run(tmp_path, steps=[1, 2], killed=True)
+    rows = ran.rows("trace", "host2")
+    assert [(row["state"], row["rank"], row["remote"]) for row in rows] == [("complete", 1, True)] * 2
+    assert not any((ran.place / row["path"]).exists() for row in rows)
+    windows = [row["steps"] for row in ran.told["manifest"]["windows"] if "host2" in row["target"]]
+    assert windows == [[1], [2]]
