@@ -207,7 +207,7 @@ def test_bad_records_are_counted_and_left_out(tmp_path: Path) -> None:
         ("x_results.json", b"", "empty file"),
         ("x_results.json", b'{"rocprofiler-sdk-tool": [{', "not valid JSON"),
         ("x_results.json", b'{"rocprofiler-sdk-tool": 3}', "no 'rocprofiler-sdk-tool' in it"),
-        ("x_results.json.gz", gzip.compress(b'{"rocprofiler-sdk-tool": [1, 2, 3]}' * 4000)[:-9], "gzip"),
+        ("x_results.json.gz", gzip.compress(b'{"rocprofiler-sdk-tool": [1, 2, 3]}' * 4000, mtime=0)[:-9], "gzip"),
         ("x_results.db", b"SQLite format 3\x00 rocpd_ and nothing else", "SQLite"),
         ("perfetto-trace-1.proto", b"hello", "does not begin with a packet"),
         ("x.txt", b"hello", "none of the formats"),
