@@ -49,6 +49,7 @@ class Controller:
         plan: what the configuration means.
         problems: everything that was said so far.
         notes: what launches have to say, with nothing wrong.
+        lost: windows that were asked for and that nobody could be told to open.
 
     Raises:
         ConfigError, PluginError: the configuration is wrong; nothing was started then.
@@ -70,6 +71,7 @@ class Controller:
         self.plan = self.registry.plan(self.config)
         self.problems: list[str] = []
         self.notes: list[str] = []
+        self.lost: list[str] = []
         self.members: dict[Any, Member] = {}
         self.manifest: dict[str, Any] | None = None
         self.step_now: int | None = None
@@ -192,6 +194,8 @@ class Controller:
             strangers = []
             for answer in fanout.begin(self._selected(), number, timeout=self.config.control_timeout):
                 if not answer.ok:
+                    if _records(answer.member.assignment, number):
+                        self.lost.append(f"{answer.member.label}: step {number} was to be recorded: {answer.error}")
                     self.said(answer, "was not told that a step begins")
                 elif answer.value is False:
                     strangers.append(answer.member)
@@ -386,3 +390,8 @@ class Controller:
                 self.close()
             except AccelprofError as error:
                 log.warning("accelprof: %s", error)
+
+
+def _records(assignment: Assignment, step: int) -> bool:
+    """Whether a step that begins now opens a window, or may."""
+    return assignment.mode == "all" or (assignment.mode == "steps" and step in assignment.steps)

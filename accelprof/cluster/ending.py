@@ -36,7 +36,7 @@ class Ending:
         self.ctl = controller
         self.config, self.plan, self.registry = controller.config, controller.plan, controller.registry
         self.members = list(controller.members.values())
-        self.undelivered: list[str] = []
+        self.undelivered: list[str] = list(controller.lost)
 
     def run(self, end_workers: bool) -> dict[str, Any]:
         """Everything; returns the manifest, written when there is a run directory."""
@@ -117,10 +117,28 @@ class Ending:
                 journals.extend(result)
             for node, error in errors.items():
                 self.ctl.report(f"journals on node {node} could not be read: {error}")
+        self._name_the_lost(journals)
         journals.extend(member.summary["journal"] for member in self.members if member.summary)
         if own is not None:
             journals.append(own["journal"])
         return journals
+
+    def _name_the_lost(self, journals: Sequence[Journal]) -> None:
+        """Workers that should have recorded and can neither be asked nor be read of: their host is gone, say."""
+        known = {
+            record.get("target") or record.get("key")
+            for journal in journals
+            for record in journal
+            if record["kind"] in ("window", "target")
+        }
+        for member in self.members:
+            assignment = member.assignment
+            armed = assignment.selected and (assignment.mode != "off" or assignment.schedules)
+            if armed and member.facts and member.summary is None and member.key not in known:
+                self._lacks(
+                    f"{member.label}: its session could not be closed and no window stands in a journal of it; "
+                    f"what it may have recorded is on {member.facts.get('host')}"
+                )
 
     # --- the manifest -----------------------------------------------------------------------------------------------
 

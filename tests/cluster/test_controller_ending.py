@@ -83,6 +83,22 @@ def test_close_writes_the_manifest_although_the_running_step_cannot_be_ended(ray
     assert ctl.close()["status"] == "incomplete"
 
 
+def test_a_worker_of_which_nothing_is_left_is_named(ray_cluster: Any, tmp_path: Path) -> None:
+    """It can neither be asked nor read of, as when its host is gone: the run is incomplete, and says whose windows are lost."""
+    ctl, actors = controller(tmp_path, steps=[1], ranks="all"), [start(), start()]
+    ctl.attach("Actors", actors)
+    with ctl.step(1):
+        pass
+    ray.kill(actors[1])
+    time.sleep(0.5)
+    for journal in Path(ctl.run_dir, ".workers").glob("Actors-r1-*.jsonl"):
+        journal.unlink()
+    manifest = ctl.close()
+    assert manifest["status"] == "incomplete"
+    [lost] = manifest["undelivered"]
+    assert lost.startswith("Actors/rank1: its session could not be closed and no window stands in a journal of it")
+
+
 def test_what_was_not_delivered_never_hides_the_bodys_own_exception(
     ray_cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

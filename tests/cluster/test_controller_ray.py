@@ -164,6 +164,9 @@ def test_dead_and_hung_actors_are_named_and_stop_nobody(ray_cluster: Any, tmp_pa
     said = "\n".join(manifest["problems"])
     assert "Actors/rank1: was not told that a step begins: the actor is dead" in said
     assert "Actors/rank2: was not told that a step begins: did not answer within 2 s" in said
+    assert manifest["status"] == "incomplete"
+    lost = [text.partition(": the actor")[0].partition(": did not")[0] for text in manifest["undelivered"]]
+    assert lost == ["Actors/rank1: step 2 was to be recorded", "Actors/rank2: step 2 was to be recorded"]
     ray.kill(actors[2])
 
 
