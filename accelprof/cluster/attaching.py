@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from accelprof.cluster import clock, fanout
 from accelprof.cluster.fanout import Member
 from accelprof.cluster.options import Promise
+from accelprof.runtime.configure import plain_target
 from accelprof.targets import Target
 
 if TYPE_CHECKING:
@@ -102,15 +103,7 @@ class Attaching:
         calls = []
         for member in members:
             target = member.target
-            who: dict[str, Any] = {
-                "group": target.group,
-                "role": list(target.roles),
-                "rank": target.rank,
-                "world_size": target.world_size,
-                "replica": target.replica,
-                "node": target.node,
-                "has_devices": target.has_devices,
-            }
+            who = {**plain_target(target), "has_devices": target.has_devices}
             calls.append((member, (data, self.ctl.run_dir, who)))
         answered = []
         for answer in fanout.ask_each(calls, "configure", timeout=self.ctl.config.control_timeout):
