@@ -49,7 +49,7 @@ class Controller:
         plan: what the configuration means.
         problems: everything that was said so far.
         notes: what launches have to say, with nothing wrong.
-        lost: windows that were asked for and that nobody could be told to open.
+        lost: workers that could not be told of a step they were to record, with the step and the reason.
 
     Raises:
         ConfigError, PluginError: the configuration is wrong; nothing was started then.
@@ -71,7 +71,7 @@ class Controller:
         self.plan = self.registry.plan(self.config)
         self.problems: list[str] = []
         self.notes: list[str] = []
-        self.lost: list[str] = []
+        self.lost: list[tuple[Member, int, str]] = []
         self.members: dict[Any, Member] = {}
         self.manifest: dict[str, Any] | None = None
         self.step_now: int | None = None
@@ -195,7 +195,7 @@ class Controller:
             for answer in fanout.begin(self._selected(), number, timeout=self.config.control_timeout):
                 if not answer.ok:
                     if _records(answer.member.assignment, number):
-                        self.lost.append(f"{answer.member.label}: step {number} was to be recorded: {answer.error}")
+                        self.lost.append((answer.member, number, answer.error))
                     self.said(answer, "was not told that a step begins")
                 elif answer.value is False:
                     strangers.append(answer.member)

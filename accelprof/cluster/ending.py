@@ -36,7 +36,7 @@ class Ending:
         self.ctl = controller
         self.config, self.plan, self.registry = controller.config, controller.plan, controller.registry
         self.members = list(controller.members.values())
-        self.undelivered: list[str] = list(controller.lost)
+        self.undelivered: list[str] = []
 
     def run(self, end_workers: bool) -> dict[str, Any]:
         """Everything; returns the manifest, written when there is a run directory."""
@@ -221,6 +221,10 @@ class Ending:
         """What was asked for and is not there, from the manifest itself."""
         for text in verdict(manifest):
             self._lacks(text)
+        recorded = {(window["target"], step) for window in manifest["windows"] for step in window["steps"]}
+        for member, step, error in self.ctl.lost:
+            if (member.key, step) not in recorded:  # a call that was not answered in time may have come through
+                self._lacks(f"{member.label}: step {step} was to be recorded: {error}")
         seen = {target["key"]: list(target.get("phases_seen", ())) for target in manifest["targets"]}
         self._names(seen)
 

@@ -12,9 +12,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.backend import NO_RANGE, Backend, BoundRange, DeviceTimer, Probe, RangeSpec
+from accelprof.backend import NO_RANGE, Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
 from accelprof_ascend import vendor
-from accelprof_ascend.events import NpuEventTimer
 
 log = logging.getLogger("accelprof")
 #: the domain that mstx itself uses where none is named
@@ -152,7 +151,7 @@ class NpuBackend(Backend):
 
     def device_timer(self) -> DeviceTimer | None:
         npu = self._npu()
-        return NpuEventTimer(npu) if npu is not None else None
+        return EventTimer(lambda: npu.Event(enable_timing=True)) if npu is not None else None
 
     def devices(self) -> list[Mapping[str, Any]]:
         torch_npu = vendor.loaded()
