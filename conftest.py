@@ -106,7 +106,7 @@ def no_leak() -> Iterator[None]:
 def _global_state() -> dict[str, Any]:
     state: dict[str, Any] = {key: value for key, value in os.environ.items() if key.startswith("ACCELPROF_")}
     state["SIGTERM handler"] = signal.getsignal(signal.SIGTERM)
-    gate = sys.modules.get("accelprof.runtime.gate")
+    gate = sys.modules.get("accelprof.timing.gate")
     if gate is not None:
         state["open or armed"] = gate.gate.hot
         state["session"] = gate.gate.session

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from accelprof.runtime.ranges import mark, profiling_range
-from accelprof.runtime.timer import timer
-from accelprof.runtime.worker import Worker
+from accelprof.timing.ranges import mark, profiling_range
+from accelprof.timing.timer import timer
+from accelprof.timing.worker import Worker
 
 if TYPE_CHECKING:
-    from accelprof.hookspecs import hookimpl
-    from accelprof.registry import register, unregister
-    from accelprof.runtime.configure import configure, current_session, reset
+    from accelprof.catalogue import register, unregister
+    from accelprof.contracts.hookspecs import hookimpl
+    from accelprof.session.configure import configure, current_session, reset
 
 __version__ = "0.1.0"
 
@@ -35,12 +35,12 @@ __all__ = [
 ]
 
 _LAZY = {
-    "configure": "accelprof.runtime.configure",
-    "current_session": "accelprof.runtime.configure",
-    "hookimpl": "accelprof.hookspecs",
-    "register": "accelprof.registry",
-    "reset": "accelprof.runtime.configure",
-    "unregister": "accelprof.registry",
+    "configure": "accelprof.session.configure",
+    "current_session": "accelprof.session.configure",
+    "hookimpl": "accelprof.contracts.hookspecs",
+    "register": "accelprof.catalogue",
+    "reset": "accelprof.session.configure",
+    "unregister": "accelprof.catalogue",
 }
 
 
@@ -60,13 +60,13 @@ def __dir__() -> list[str]:
 
 def pop_execution_times() -> dict[str, float]:
     """Seconds per tag of plain functions, static and class methods of this process since the last pop."""
-    from accelprof.runtime import metrics
+    from accelprof.timing import metrics
 
     return metrics.pop_times(metrics.states_of(None))
 
 
 def timing_stats() -> dict[str, dict[str, float]]:
     """As ``Worker.timing_stats``, for plain functions, static and class methods of this process."""
-    from accelprof.runtime import metrics
+    from accelprof.timing import metrics
 
     return metrics.stats(metrics.states_of(None))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelprof.backend import Backend
 from accelprof.config.dialect import Dialect
-from accelprof.hookspecs import hookimpl
-from accelprof.tool import Tool
+from accelprof.contracts.backend import Backend
+from accelprof.contracts.hookspecs import hookimpl
+from accelprof.contracts.tool import Tool
 
 
 @hookimpl
@@ -35,6 +35,6 @@ def accelprof_dialects() -> list[Dialect]:
 
 @hookimpl
 def accelprof_presets() -> dict[str, Any]:
-    from accelprof.presets import BUILTIN
+    from accelprof.planning.presets import BUILTIN
 
     return BUILTIN

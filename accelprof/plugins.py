@@ -13,10 +13,10 @@ from typing import Any
 
 import pluggy
 
-from accelprof import hookspecs
-from accelprof.backend import Backend
+from accelprof.contracts import hookspecs
+from accelprof.contracts.backend import Backend
+from accelprof.contracts.tool import Tool
 from accelprof.errors import PluginError, nearest
-from accelprof.tool import Tool
 
 ENTRY_POINTS = "accelprof"
 log = logging.getLogger("accelprof")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from accelprof.analysis.summary import Summary
-    from accelprof.spans import Trace
+    from accelprof.contracts.spans import Trace
 
 __all__ = ["finish_run", "read_any", "render_table"]
 log = logging.getLogger("accelprof")

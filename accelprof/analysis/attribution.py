@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof.analysis.nesting import clip
-from accelprof.spans import DEVICE_WORK, Kind, Span, Trace, merge_intervals, union_ns
+from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace, merge_intervals, union_ns
 
 RANGES = frozenset({Kind.PHASE, Kind.RANGE})
 LAUNCHES = frozenset({Kind.RUNTIME, Kind.SYNC})

@@ -16,8 +16,8 @@ from accelprof.analysis.attribution import KERNELS, Attribution, attribute
 from accelprof.analysis.reading import read_any
 from accelprof.analysis.run import is_run
 from accelprof.analysis.summary import summarise
+from accelprof.contracts.spans import Trace
 from accelprof.errors import NotComparableError
-from accelprof.spans import Trace
 
 #: what is compared -> what one figure of it is
 MEASURES = {

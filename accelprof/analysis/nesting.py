@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections.abc import Hashable, Iterable, Sequence
 
-from accelprof.spans import Span
+from accelprof.contracts.spans import Span
 
 Segment = tuple[int, int, int]  # start_ns, end_ns, index of the span that is innermost there
 

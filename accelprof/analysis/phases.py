@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from accelprof.analysis.nesting import clip, parents, row_of, segments, shares
 from accelprof.analysis.run import WorkerId
-from accelprof.spans import Kind, Span, Trace, merge_intervals
+from accelprof.contracts.spans import Kind, Span, Trace, merge_intervals
 
 TIMED = frozenset({Kind.PHASE, Kind.RANGE})
 MAX_CALLS = 10_000

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from accelprof.analysis.chrome import to_trace
-from accelprof.analysis.chrome_file import ChromeFile, load
+from accelprof.catalogue import get_registry
+from accelprof.contracts.spans import Trace
 from accelprof.errors import AccelprofError, ReadError
-from accelprof.registry import get_registry
-from accelprof.spans import Trace
+from accelprof.reading.chrome import to_trace
+from accelprof.reading.chrome_file import ChromeFile, load
 
 GZIP = b"\x1f\x8b"
 UTF8_MARK = b"\xef\xbb\xbf"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from accelprof.contracts.targets import Target
 from accelprof.errors import ReadError
 from accelprof.output import manifest as manifests
-from accelprof.targets import Target
 
 
 @dataclass(frozen=True, slots=True)

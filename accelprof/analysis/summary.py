@@ -13,9 +13,9 @@ from accelprof.analysis.attribution import Attribution, DeviceFigures, PhaseFigu
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
-from accelprof.analysis.snapshot import read_snapshot
+from accelprof.contracts.spans import Trace
 from accelprof.errors import AccelprofError, ReadError
-from accelprof.spans import Trace
+from accelprof.reading.snapshot import read_snapshot
 
 TIMELINE_TOOL = "trace"
 SNAPSHOT_SUFFIX = ".memory.pickle"

@@ -18,12 +18,12 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from accelprof.analysis.chrome_file import ABSENT, BadTimeError, ChromeFile, Event, exact_ns, load
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, open_run
+from accelprof.contracts.spans import Mark, Span, Trace
 from accelprof.errors import AccelprofError, ReadError
-from accelprof.spans import Mark, Span, Trace
+from accelprof.reading.chrome_file import ABSENT, BadTimeError, ChromeFile, Event, exact_ns, load
 
 FORMAT = 1
 SECOND = 1_000_000_000

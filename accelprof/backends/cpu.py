@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import ClassVar
 
-from accelprof.backend import NO_RANGE, Backend, BoundRange, Probe, RangeSpec
+from accelprof.contracts.backend import NO_RANGE, Backend, BoundRange, Probe, RangeSpec
 
 
 class CpuBackend(Backend):

@@ -17,7 +17,7 @@ def config() -> None:
 
 
 def _load(file: str, overrides: tuple[str, ...]) -> tuple[Any, Any, Any]:
-    from accelprof.registry import get_registry
+    from accelprof.catalogue import get_registry
 
     registry = get_registry()
     loaded = registry.load(file, overrides)
@@ -131,7 +131,7 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
 
 def _sizes(config: Any, plan: Any, worlds: dict[str, int]) -> list[str]:
     """Expected size of each row, from what earlier runs in the same directory left."""
-    from accelprof.runtime.budget import expected_size, history
+    from accelprof.session.budget import expected_size, history
 
     known = history(config.output_dir)
     return [expected_size(assignment, known, config.budget) for assignment in plan.preview(worlds)]

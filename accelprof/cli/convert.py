@@ -23,10 +23,10 @@ from accelprof.errors import UserError
 )
 def convert(file: str, overrides: tuple[str, ...], output: str | None, force: bool, rollout_ranks: str) -> None:
     """Write FILE (any dialect, with Hydra-style overrides) in accelprof's own, naming each source key; say what changed."""
+    from accelprof.catalogue import get_registry
     from accelprof.config.convert import to_yaml
     from accelprof.config.dialects import VerlDialect
     from accelprof.config.load import load_config
-    from accelprof.registry import get_registry
 
     dialects = [
         VerlDialect(rollout_ranks) if isinstance(dialect, VerlDialect) else dialect

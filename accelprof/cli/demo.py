@@ -50,7 +50,7 @@ def demo(
         raise UserError(
             f"the demo trains with torch on Ray; {error.name} is not installed. Mend: pip install 'accelprof[demo]'"
         ) from None
-    from accelprof.registry import get_registry
+    from accelprof.catalogue import get_registry
 
     loaded = get_registry().load(config_file or PROFILE, [*overrides, *([f"output_dir={output}"] if output else [])])
     with _progress(steps + 3) as tell:

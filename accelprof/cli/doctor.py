@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from accelprof.doctor import Check
-from accelprof.runtime.identity import from_environment, host_name
+from accelprof.contracts.doctor import Check
+from accelprof.session.identity import from_environment, host_name
 
 LIBRARIES = ("pluggy", "pydantic", "torch", "ray", "omegaconf", "hydra-core")
 LOW_SPACE = 10 << 30
@@ -21,7 +21,7 @@ LOW_SPACE = 10 << 30
 
 def checks(output_dir: str) -> list[Check]:
     """All rows of this machine: ours, backends, broken plug-ins, then what plug-ins add."""
-    from accelprof.registry import get_registry
+    from accelprof.catalogue import get_registry
 
     registry = get_registry()
     rows = [

@@ -62,7 +62,7 @@ class Commands(click.Group):
         if self._asked:
             return
         self._asked = True
-        from accelprof.registry import get_registry
+        from accelprof.catalogue import get_registry
 
         get_registry().collect("accelprof_cli", group=self)
 

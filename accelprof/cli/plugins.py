@@ -10,7 +10,7 @@ import click
 
 def rows() -> dict[str, Any]:
     """Everything the registry knows, as plain data."""
-    from accelprof.registry import get_registry
+    from accelprof.catalogue import get_registry
 
     registry = get_registry()
     probes = dict(registry.probes())

@@ -33,8 +33,8 @@ def run(ctx: click.Context, file: str, no_table: bool, overrides: tuple[str, ...
     Tools that start processes are put before the command; its processes find the configuration by themselves. The exit
     status is the command's own, or 1 when it succeeded and something that was asked for did not come.
     """
+    from accelprof.catalogue import get_registry
     from accelprof.launch.run import run as run_command
-    from accelprof.registry import get_registry
 
     registry = get_registry()
     loaded = registry.load(file, overrides)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from accelprof.errors import IncompleteError
-from accelprof.runtime.control import DEFAULT_SECONDS, Answer
+from accelprof.session.control import DEFAULT_SECONDS, Answer
 
 _run = click.option("--run", "run_dir", required=True, type=click.Path(), help="Directory of the live run.")
 _json = click.option("--json", "as_json", is_flag=True, help="For machines.")
@@ -63,7 +63,7 @@ def open_window(
     as_json: bool,
 ) -> None:
     """Open a window now. Status 1 when a worker that was asked did not open one."""
-    from accelprof.runtime.control import ask
+    from accelprof.session.control import ask
 
     answers = ask(run_dir, "open", group=group, role=role, rank=rank, seconds=seconds, timeout=timeout)
     _show(answers, as_json)
@@ -78,7 +78,7 @@ def close_window(
     run_dir: str, group: str | None, role: str | None, rank: str | None, timeout: float, as_json: bool
 ) -> None:
     """Close windows that were opened on demand; planned ones close as planned."""
-    from accelprof.runtime.control import ask
+    from accelprof.session.control import ask
 
     answers = ask(run_dir, "close", group=group, role=role, rank=rank, timeout=timeout)
     _show(answers, as_json)
@@ -90,7 +90,7 @@ def close_window(
 @_json
 def show_status(run_dir: str, as_json: bool) -> None:
     """Who listens, and what each said last."""
-    from accelprof.runtime.control import status
+    from accelprof.session.control import status
 
     _show(status(run_dir), as_json)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from accelprof.cluster import clock, fanout
 from accelprof.cluster.fanout import Member
 from accelprof.cluster.options import Promise
-from accelprof.runtime.configure import plain_target
-from accelprof.targets import Target
+from accelprof.contracts.targets import Target
+from accelprof.session.configure import plain_target
 
 if TYPE_CHECKING:
     from accelprof.cluster.controller import Controller

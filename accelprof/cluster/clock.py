@@ -7,7 +7,7 @@ from typing import Any
 
 from accelprof.cluster import fanout
 from accelprof.cluster.fanout import Answer, Member
-from accelprof.runtime.remote import boot_id
+from accelprof.session.remote import boot_id
 
 ROUNDS = 5
 TIMEOUT_S = 10.0

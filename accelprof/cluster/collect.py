@@ -12,15 +12,15 @@ from typing import Any
 
 import ray
 
+from accelprof.catalogue import Registry
 from accelprof.cluster import nodes
 from accelprof.cluster.fanout import Member
+from accelprof.contracts.targets import Expectation, Target, WindowInfo
 from accelprof.launch import reports
 from accelprof.launch.reports import needed
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
-from accelprof.registry import Registry
-from accelprof.runtime.reporting import text_of
-from accelprof.targets import Expectation, Target, WindowInfo
+from accelprof.session.reporting import text_of
 
 AT_ONCE = 4
 CHUNK = 16 << 20

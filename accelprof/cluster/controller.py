@@ -17,6 +17,7 @@ from typing import Any
 
 import ray
 
+from accelprof.catalogue import get_registry
 from accelprof.cluster import fanout, names
 from accelprof.cluster.attaching import Attaching, roles_of
 from accelprof.cluster.ending import Ending
@@ -24,13 +25,12 @@ from accelprof.cluster.fanout import Answer, Member
 from accelprof.cluster.options import Preflight, Promise, sees_devices, wrap
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config, Rule
+from accelprof.contracts.targets import Assignment, Target
 from accelprof.errors import AccelprofError, CaptureError, IncompleteError, UserError
 from accelprof.output.layout import claim_run
-from accelprof.registry import get_registry
-from accelprof.runtime.configure import CONFIG_NAME, RUN_ENV, configure
-from accelprof.runtime.identity import host_name
-from accelprof.runtime.session import Session
-from accelprof.targets import Assignment, Target
+from accelprof.session.configure import CONFIG_NAME, RUN_ENV, configure
+from accelprof.session.identity import host_name
+from accelprof.session.session import Session
 
 log = logging.getLogger("accelprof")
 DRIVER_GROUP = "controller"

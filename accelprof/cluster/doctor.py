@@ -7,7 +7,7 @@ from collections.abc import Callable
 import ray
 
 from accelprof.cluster import nodes
-from accelprof.doctor import Check
+from accelprof.contracts.doctor import Check
 from accelprof.errors import UserError
 
 TIMEOUT_S = 120.0

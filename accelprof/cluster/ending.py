@@ -16,13 +16,13 @@ import accelprof
 from accelprof.cluster import clock, collect, fanout, names, nodes
 from accelprof.cluster.fanout import DEAD, Member
 from accelprof.cluster.timings import history_row
+from accelprof.contracts.targets import ArtifactFile
 from accelprof.output import manifest as manifests
 from accelprof.output.verdict import verdict
-from accelprof.targets import ArtifactFile
 
 if TYPE_CHECKING:
+    from accelprof.catalogue import Registry
     from accelprof.cluster.controller import Controller
-    from accelprof.registry import Registry
 
 log = logging.getLogger("accelprof")
 Journal = Sequence[Mapping[str, Any]]

@@ -12,8 +12,8 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError
 
-from accelprof.runtime import remote
-from accelprof.targets import Assignment, Target
+from accelprof.contracts.targets import Assignment, Target
+from accelprof.session import remote
 
 log = logging.getLogger("accelprof")
 READY, DEAD, SILENT = "ready", "dead", "silent"

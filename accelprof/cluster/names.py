@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from accelprof.config.model import Config
+from accelprof.contracts.targets import Assignment, Target
 from accelprof.errors import Problem, nearest
 from accelprof.numberset import NumberSet
-from accelprof.targets import Assignment, Target
 
 
 def records_anything(config: Config) -> bool:

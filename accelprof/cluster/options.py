@@ -10,15 +10,15 @@ from typing import Any
 
 import ray
 
+from accelprof.catalogue import Registry
 from accelprof.cluster import nodes
+from accelprof.contracts.targets import WRAPPED_ENV, Assignment, Launch, Target
 from accelprof.environment import LISTS, join_env
 from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError
 from accelprof.launch import reports
 from accelprof.launch.command import assemble, program, split_command, to_shell, wrapped_by
 from accelprof.launch.compose import compose
 from accelprof.output.layout import Layout
-from accelprof.registry import Registry
-from accelprof.targets import WRAPPED_ENV, Assignment, Launch, Target
 
 #: Ray's own profiler plug-ins: each replaces the worker's command, whatever ``py_executable`` says
 RAY_PROFILERS = ("nsight", "_nsight", "rocprof_sys", "_rocprof_sys")

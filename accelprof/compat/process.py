@@ -20,10 +20,10 @@ from accelprof.errors import AccelprofError
 from accelprof.output import manifest
 from accelprof.output.layout import claim_run, job_token
 from accelprof.output.verdict import verdict
-from accelprof.runtime.configure import RUN_ENV, configure, current_session
-from accelprof.runtime.gate import gate
-from accelprof.runtime.identity import host_name
-from accelprof.runtime.session import Session
+from accelprof.session.configure import RUN_ENV, configure, current_session
+from accelprof.session.identity import host_name
+from accelprof.session.session import Session
+from accelprof.timing.gate import gate
 
 log = logging.getLogger("accelprof")
 

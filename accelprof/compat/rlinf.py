@@ -11,13 +11,13 @@ from typing import Any, ClassVar, TypeVar, overload
 from accelprof.compat.kinds import by_kind
 from accelprof.compat.process import ProcessSession
 from accelprof.errors import ConfigError, Problem
-from accelprof.runtime import metrics
-from accelprof.runtime.configure import current_session
-from accelprof.runtime.gate import now_ns
-from accelprof.runtime.metrics import UnknownTagError
-from accelprof.runtime.ranges import profiling_range
-from accelprof.runtime.running import WorkerTimer
-from accelprof.runtime.timer import timer as engine_timer
+from accelprof.session.configure import current_session
+from accelprof.timing import metrics
+from accelprof.timing.gate import now_ns
+from accelprof.timing.metrics import UnknownTagError
+from accelprof.timing.ranges import profiling_range
+from accelprof.timing.running import WorkerTimer
+from accelprof.timing.timer import timer as engine_timer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -85,8 +85,8 @@ class ProfileConfig:
         Raises:
             ConfigError: the backend is unknown.
         """
+        from accelprof.catalogue import get_registry
         from accelprof.config.dialects.rlinf import BACKENDS
-        from accelprof.registry import get_registry
 
         if not self.backend:
             return True

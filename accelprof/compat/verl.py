@@ -41,9 +41,9 @@ from accelprof.config.dialects.reading import Source
 from accelprof.config.dialects.verl_keys import HYBRID, HYBRID_GROUP, NOT_PROFILERS, TOOLS
 from accelprof.config.dialects.verl_tools import tool_options, update_schedule
 from accelprof.errors import ConfigError, Problem, nearest
-from accelprof.runtime.configure import RUN_ENV, current_session
-from accelprof.runtime.gate import gate
-from accelprof.runtime.timer import timer
+from accelprof.session.configure import RUN_ENV, current_session
+from accelprof.timing.gate import gate
+from accelprof.timing.timer import timer
 
 F = TypeVar("F", bound=Callable[..., Any])
 

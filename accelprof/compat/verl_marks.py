@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from accelprof.backend import Backend
-from accelprof.runtime.gate import gate, now_ns
-from accelprof.runtime.phase import PhaseSpec
-from accelprof.runtime.running import WorkerTimer
-from accelprof.runtime.timer import timer
+from accelprof.contracts.backend import Backend
+from accelprof.timing.gate import gate, now_ns
+from accelprof.timing.phase import PhaseSpec
+from accelprof.timing.running import WorkerTimer
+from accelprof.timing.timer import timer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -116,7 +116,7 @@ class _Timed:
 
 
 def _may_suspend(frame: Any) -> bool:
-    from accelprof.runtime.running import can_be_suspended
+    from accelprof.timing.running import can_be_suspended
 
     return can_be_suspended(frame)
 
@@ -205,7 +205,7 @@ def topk_reduce_ratio_min_max(timing: float, k: int = 10) -> tuple[float, float,
 
 
 def _memory_text() -> str:
-    from accelprof.registry import get_registry
+    from accelprof.catalogue import get_registry
 
     backend: Backend = get_registry().detect().backend
     memory = backend.memory()

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelprof.config.model import Config
-from accelprof.runtime.gate import gate
-from accelprof.runtime.instrument import PROCESS_FACTS, Instruments, Item, attribute, known, rank_fits
-from accelprof.sampling import facts_fit
-from accelprof.targets import PARENT_ENV, Target
+from accelprof.contracts.targets import PARENT_ENV, Target
+from accelprof.planning.sampling import facts_fit
+from accelprof.session.instrument import PROCESS_FACTS, Instruments, Item, attribute, known, rank_fits
+from accelprof.timing.gate import gate
 
 if TYPE_CHECKING:
-    from accelprof.runtime.session import Session
+    from accelprof.session.session import Session
 
 log = logging.getLogger("accelprof")
 STARTUP = str(Path(__file__).with_name("startup"))
@@ -70,7 +70,7 @@ def installed(distribution: str) -> str | None:
 
 def export(session: Session) -> None:
     """Let child processes know the run and whose children they are. The configuration lies in the run's directory."""
-    from accelprof.runtime.configure import CONFIG_NAME, RUN_ENV
+    from accelprof.session.configure import CONFIG_NAME, RUN_ENV
 
     target = session.target
     if session.instruments is None or target.engine_rank is not None:
@@ -136,13 +136,13 @@ def install() -> None:
     Does nothing in a process that has a session of its own, or whose environment names no run.
     """
     global _lazy
-    from accelprof.runtime.configure import CONFIG_NAME, RUN_ENV
+    from accelprof.session.configure import CONFIG_NAME, RUN_ENV
 
     run_dir, parent = os.environ.get(RUN_ENV), os.environ.get(PARENT_ENV)
     if not run_dir or not parent or _lazy is not None or (gate.session is not None and not gate.session.closed):
         return
     try:
-        from accelprof.registry import get_registry
+        from accelprof.catalogue import get_registry
 
         told = json.loads(parent)
         registry = get_registry()
@@ -166,7 +166,7 @@ def _become_worker(instance: Any, item: Item, config: Config, target: Target) ->
         rank = found if known(found) and isinstance(found, int) and not isinstance(found, bool) else None
         if rank is not None and not rank_fits(engine_ranks(config, item.module), rank):
             return
-        from accelprof.runtime.configure import RUN_ENV, configure
+        from accelprof.session.configure import RUN_ENV, configure
 
         configure(
             config,

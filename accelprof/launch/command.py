@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV, Launch
 from accelprof.errors import Problem
-from accelprof.targets import TARGET_ENV, WRAPPED_ENV, Launch
 
 __all__ = [
     "TARGET_ENV",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from accelprof.catalogue import Registry
+from accelprof.contracts.targets import LAUNCH_ENV, TARGET_ENV, WRAPPED_ENV, Assignment, Launch
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, Problem
-from accelprof.registry import Registry
-from accelprof.targets import LAUNCH_ENV, TARGET_ENV, WRAPPED_ENV, Assignment, Launch
 
 
 def compose(registry: Registry, assignment: Assignment, directory: str, shared: bool = False) -> Launch:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from accelprof.catalogue import Registry
+from accelprof.contracts.targets import Assignment
 from accelprof.errors import AccelprofError
 from accelprof.launch.command import assemble, split_command, to_shell
 from accelprof.launch.compose import compose
 from accelprof.output.layout import Layout
-from accelprof.plan import Plan, describe
-from accelprof.registry import Registry
-from accelprof.targets import Assignment
+from accelprof.planning.plan import Plan, describe
 
 
 def preview(registry: Registry, plan: Plan, worlds: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
-    """One row per imagined target: :func:`accelprof.plan.describe` and ``command``, ``env``, ``gate``, ``available``."""
+    """One row per imagined target: :func:`accelprof.planning.plan.describe` and ``command``, ``env``, ``gate``, ``available``."""
     layout = Layout(f"{plan.config.output_dir}/{plan.config.run if plan.config.run != 'auto' else '<run>'}")
     return [_row(registry, assignment, layout) for assignment in plan.preview(worlds)]
 

@@ -12,9 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from accelprof.registry import get_registry
-from accelprof.runtime.reporting import text_of
-from accelprof.targets import ArtifactFile, Expectation, WindowInfo
+from accelprof.catalogue import get_registry
+from accelprof.contracts.targets import ArtifactFile, Expectation, WindowInfo
+from accelprof.session.reporting import text_of
 
 POLL_S = 0.1
 #: seconds for a file that should be there already when the session has closed

@@ -16,7 +16,9 @@ from types import FrameType
 from typing import Any
 
 import accelprof
+from accelprof.catalogue import Registry
 from accelprof.config.model import Config
+from accelprof.contracts.targets import Assignment, CaptureCount, Launch, Target
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, Problem, ReadError, UnavailableError, UserError
 from accelprof.launch import reports
@@ -25,11 +27,9 @@ from accelprof.launch.compose import compose
 from accelprof.output import manifest as manifests
 from accelprof.output.layout import Layout, claim_run
 from accelprof.output.verdict import verdict
-from accelprof.plan import Plan
-from accelprof.registry import Registry
-from accelprof.runtime.configure import CONFIG_NAME, RUN_ENV
-from accelprof.runtime.reporting import text_of
-from accelprof.targets import Assignment, CaptureCount, Launch, Target
+from accelprof.planning.plan import Plan
+from accelprof.session.configure import CONFIG_NAME, RUN_ENV
+from accelprof.session.reporting import text_of
 
 #: group of the process that has a controller
 DRIVER_GROUP = "controller"

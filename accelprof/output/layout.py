@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelprof.targets import Target
+from accelprof.contracts.targets import Target
 
 MARKER = ".accelprof-run"
 MAX_NAME = 180  # bytes; suffixes of tools must fit below the 255 of common file systems

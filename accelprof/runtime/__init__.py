@@ -1,5 +1,1 @@
-"""Inside a worker: timers, ranges, windows and the one session that owns them.
-
-``timer``, ``ranges``, ``metrics``, ``worker`` and ``gate`` import the standard library only: they are what training
-code loads. ``session`` and ``window`` come with ``configure``.
-"""
+"""Moved to :mod:`accelprof.timing` and :mod:`accelprof.session`."""

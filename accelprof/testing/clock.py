@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from accelprof.runtime.gate import wrapper_globals
+from accelprof.timing.gate import wrapper_globals
 
 
 class FakeClock:

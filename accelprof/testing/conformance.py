@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from accelprof.backend import Backend, BoundRange, Probe, RangeSpec
-from accelprof.runtime.worker import Worker
+from accelprof.contracts.backend import Backend, BoundRange, Probe, RangeSpec
+from accelprof.contracts.tool import Tool
 from accelprof.testing.sessions import capture
-from accelprof.tool import Tool
+from accelprof.timing.worker import Worker
 
 
 class _Probe(Worker):
@@ -54,7 +54,7 @@ class _Probe(Worker):
 
 
 class BackendConformance:
-    """Checks of one :class:`~accelprof.backend.Backend`. Override :meth:`make`; :meth:`usable` when ranges need more than the probe."""
+    """Checks of one :class:`~accelprof.contracts.backend.Backend`. Override :meth:`make`; :meth:`usable` when ranges need more than the probe."""
 
     def make(self) -> Backend:
         """A fresh backend."""
@@ -218,7 +218,7 @@ def _available(backend: Any, live: Backend) -> Any:
 
 
 class ToolConformance:
-    """Checks of one :class:`~accelprof.tool.Tool`. Override :meth:`make`; :meth:`can_capture` says whether it can record here."""
+    """Checks of one :class:`~accelprof.contracts.tool.Tool`. Override :meth:`make`; :meth:`can_capture` says whether it can record here."""
 
     def make(self) -> Tool:
         """A fresh tool with default options."""
@@ -227,7 +227,7 @@ class ToolConformance:
     def can_capture(self) -> bool:
         """Whether windows can really be recorded in this process; default: the probe says available and the gate is in-process."""
         tool = self.make()
-        from accelprof.targets import Target
+        from accelprof.contracts.targets import Target
 
         return tool.probe().available and tool.gate(Target("Group", rank=0)) == "in_process"
 
@@ -250,8 +250,8 @@ class ToolConformance:
 
     def test_driver_side_is_pure(self, tmp_path: Any) -> None:
         """``probe``, ``gate``, ``launch``, ``expects`` and ``claims`` work on a driver without the tool and touch no disk."""
+        from accelprof.contracts.targets import Assignment, CaptureCount, Target
         from accelprof.numberset import NumberSet
-        from accelprof.targets import Assignment, CaptureCount, Target
 
         tool = self.make()
         target = Target("Group", rank=0, world_size=2)

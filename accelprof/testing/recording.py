@@ -7,9 +7,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from accelprof.backend import Backend, BoundRange, Probe, RangeSpec
-from accelprof.targets import ArtifactFile, WindowInfo
-from accelprof.tool import Tool
+from accelprof.contracts.backend import Backend, BoundRange, Probe, RangeSpec
+from accelprof.contracts.targets import ArtifactFile, WindowInfo
+from accelprof.contracts.tool import Tool
 
 
 class Call(NamedTuple):

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from accelprof.backend import Backend
-from accelprof.hookspecs import hookimpl
+from accelprof.contracts.backend import Backend
+from accelprof.contracts.hookspecs import hookimpl
 from accelprof.testing.recording import RecordingBackend, RecordingTool
 
 if TYPE_CHECKING:
-    from accelprof.runtime.session import Session
+    from accelprof.session.session import Session
 
 
 @dataclass
@@ -47,8 +47,8 @@ def capture(
     ``role``, ``rank`` and the like, ``options`` what the configuration has under ``tools``, ``tools`` the tool classes
     that are registered for the length of the block.
     """
-    from accelprof.registry import get_registry
-    from accelprof.runtime.configure import configure, reset
+    from accelprof.catalogue import get_registry
+    from accelprof.session.configure import configure, reset
 
     reset()
     registry = get_registry()

@@ -13,11 +13,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from accelprof.backend import Backend, BoundRange, Emitter, Probe, RangeSpec
+from accelprof.contracts.backend import Backend, BoundRange, Emitter, Probe, RangeSpec
+from accelprof.contracts.spans import Trace
+from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError
-from accelprof.spans import Trace
-from accelprof.targets import ArtifactFile, Target, WindowInfo
-from accelprof.tool import Tool, ToolContext, ToolOptions
 
 SUFFIX = ".pt.trace.json.gz"
 Content = Literal["cpu", "cuda", "memory", "shapes", "stack", "flops", "modules"]
@@ -207,7 +207,7 @@ class TorchTool(Tool):
         return path.endswith((SUFFIX, ".pt.trace.json"))
 
     def read(self, path: str) -> Trace:
-        from accelprof.analysis.chrome import read_chrome
+        from accelprof.reading.chrome import read_chrome
 
         return read_chrome(path, self.name)
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from accelprof.backend import Probe
+from accelprof.contracts.backend import Probe
+from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import UnavailableError
-from accelprof.targets import ArtifactFile, Target, WindowInfo
-from accelprof.tool import Tool, ToolContext, ToolOptions
 
 SUFFIX = ".memory.pickle"
 PICKLE_PROTOCOL = 4

@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelprof.backend import Backend, Emitter
-from accelprof.runtime.gate import now_ns
-from accelprof.runtime.phase import PhaseSpec
-from accelprof.spans import FORMAT_VERSION, Kind, Trace
-from accelprof.targets import ArtifactFile, Target, WindowInfo
-from accelprof.tool import Tool, ToolOptions
+from accelprof.contracts.backend import Backend, Emitter
+from accelprof.contracts.spans import FORMAT_VERSION, Kind, Trace
+from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
+from accelprof.contracts.tool import Tool, ToolOptions
+from accelprof.timing.gate import now_ns
+from accelprof.timing.phase import PhaseSpec
 
 SUFFIX = ".trace.json.gz"
 LINES_AT_ONCE = 2000
@@ -208,7 +208,7 @@ class TraceTool(Tool):
         return path.endswith(SUFFIX)
 
     def read(self, path: str) -> Trace:
-        from accelprof.analysis.chrome import read_chrome
+        from accelprof.reading.chrome import read_chrome
 
         return read_chrome(path, self.name)
 

@@ -28,11 +28,11 @@ from typing import Any
 
 from accelprof_cuda import installation, reader, vendor
 
+from accelprof.catalogue import get_registry
+from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace, union_ns
+from accelprof.contracts.targets import Launch, Target
 from accelprof.launch.command import assemble
 from accelprof.output.layout import Layout
-from accelprof.registry import get_registry
-from accelprof.spans import DEVICE_WORK, Kind, Span, Trace, union_ns
-from accelprof.targets import Launch, Target
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 170

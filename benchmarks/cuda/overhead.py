@@ -25,9 +25,9 @@ from accelprof_cuda import domains
 from accelprof_cuda.backend import DOMAIN, CudaBackend
 
 from accelprof import Worker
-from accelprof.backend import Backend, BoundRange, Probe, RangeSpec
+from accelprof.contracts.backend import Backend, BoundRange, Probe, RangeSpec
+from accelprof.contracts.tool import Tool
 from accelprof.testing import capture
-from accelprof.tool import Tool
 
 STEP_NS = 10_000_000
 FLOOR_FACTOR = 1.5

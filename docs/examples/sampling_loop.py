@@ -12,7 +12,7 @@ import torch
 
 import accelprof
 from accelprof import Worker, profiling_range
-from accelprof.registry import get_registry
+from accelprof.catalogue import get_registry
 
 STEPS = 3
 

@@ -113,7 +113,7 @@ def event() -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 def trace_of(tmp_path: Path) -> Callable[..., Any]:
     """``trace_of(text)``: what the reader makes of a file with this text (``name=`` for another suffix)."""
-    from accelprof.analysis.chrome import read_chrome
+    from accelprof.reading.chrome import read_chrome
 
     def read(text: str | bytes, name: str = "x.json") -> Any:
         return read_chrome(write_json(tmp_path / name, text), "chrome")

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.attribution import attribute, device_figures, label
-from accelprof.analysis.chrome import read_chrome
-from accelprof.spans import Kind, Span, Trace
+from accelprof.contracts.spans import Kind, Span, Trace
+from accelprof.reading.chrome import read_chrome
 
 MAIN, OTHER = 1, 2
 #: a busy machine is no failure

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accelprof.analysis.chrome import read_chrome
-from accelprof.analysis.chrome_file import BadTimeError, exact_ns
+from accelprof.contracts.spans import Clock, Kind, busy_ns, union_ns
 from accelprof.errors import ReadError
-from accelprof.spans import Clock, Kind, busy_ns, union_ns
+from accelprof.reading.chrome import read_chrome
+from accelprof.reading.chrome_file import BadTimeError, exact_ns
 
 #: a busy machine is no failure
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

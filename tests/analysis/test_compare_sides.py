@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from accelprof.analysis.compare import compare
+from accelprof.catalogue import get_registry
 from accelprof.cli.compare import compare as command
 from accelprof.errors import NotComparableError
-from accelprof.registry import get_registry
 
 Event = Callable[..., dict[str, Any]]
 

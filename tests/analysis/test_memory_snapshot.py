@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accelprof.analysis.snapshot import read_snapshot
 from accelprof.errors import ReadError
+from accelprof.reading.snapshot import read_snapshot
 
 SNAPSHOT = {
     "segments": [{"device": 0, "total_size": 2048, "allocated_size": 512, "blocks": []}],

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from accelprof.analysis.chrome import read_chrome
 from accelprof.analysis.timeline import merge_files, write_timeline
 from accelprof.cli.timeline import timeline
+from accelprof.contracts.spans import Kind
 from accelprof.errors import ReadError
-from accelprof.spans import Kind
+from accelprof.reading.chrome import read_chrome
 
 Event = Callable[..., dict[str, Any]]
 

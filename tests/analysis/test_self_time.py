@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.nesting import clip, parents, segments, shares
-from accelprof.spans import merge_intervals, union_ns
+from accelprof.contracts.spans import merge_intervals, union_ns
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
 #: a busy machine is no failure

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from accelprof import hookimpl, register, unregister
+from accelprof.contracts.targets import Expectation, Launch, WindowInfo
+from accelprof.contracts.tool import Tool
 from accelprof.environment import join_env, without
 from accelprof.launch import reports
 from accelprof.launch.command import assemble, program, wrapped_by
-from accelprof.targets import Expectation, Launch, WindowInfo
-from accelprof.tool import Tool
 
 pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = pytest.mark.ray

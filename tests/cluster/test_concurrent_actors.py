@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import pytest
 
 from accelprof import Worker, hookimpl, register, unregister
-from accelprof.targets import ArtifactFile, WindowInfo
-from accelprof.tool import Tool
+from accelprof.contracts.targets import ArtifactFile, WindowInfo
+from accelprof.contracts.tool import Tool
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 ray = pytest.importorskip("ray", reason="ray is not installed")

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from accelprof import Worker, hookimpl, register, unregister
+from accelprof.contracts.targets import Assignment, Expectation, Launch, Target
+from accelprof.contracts.tool import Tool
 from accelprof.errors import CaptureError, ConfigError, IncompleteError
-from accelprof.targets import Assignment, Expectation, Launch, Target
-from accelprof.tool import Tool
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = pytest.mark.ray
@@ -168,9 +168,9 @@ def test_what_a_launch_has_to_say_is_a_note_and_no_problem(
 
 def test_a_bug_in_one_tool_loses_its_own_reports_only(ray_cluster: Any, tmp_path: Path, tools: None) -> None:
     """``expects`` of one worker's tool raises ValueError: that is said with the tool's name, nothing is raised."""
+    from accelprof.catalogue import get_registry
     from accelprof.cluster import collect
     from accelprof.cluster.fanout import Member
-    from accelprof.registry import get_registry
 
     known: dict[str, Any] = {"targets": [], "windows": []}
     members = []

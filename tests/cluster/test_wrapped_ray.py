@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import pytest
 
 from accelprof import Worker, hookimpl, register, unregister
-from accelprof.backend import Probe
+from accelprof.contracts.backend import Probe
+from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, ConfigError, UnavailableError
-from accelprof.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
-from accelprof.tool import Tool, ToolContext, ToolOptions
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = pytest.mark.ray

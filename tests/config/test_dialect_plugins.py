@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from accelprof.catalogue import Registry
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.load import load_config
-from accelprof.registry import Registry
 
 ARR = "actor_rollout_ref"
 

@@ -7,9 +7,9 @@ import pytest
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.dialects.rlinf import PHASES
 from accelprof.config.load import load_config
+from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError
-from accelprof.plan import make_plan
-from accelprof.targets import Target
+from accelprof.planning.plan import make_plan
 
 SIX = ["ActorGroup", "RolloutGroup", "EnvGroup", "Actor", "Rollout", "Env"]
 LOGGER = {"logger": {"log_path": "../results", "experiment_name": "exp1"}}
@@ -84,8 +84,8 @@ E21 = nsight(
 def test_e21_options_become_an_argv():
     """E21: options and flags reach nsys as they are written, and the capture count is the plan's."""
     pytest.importorskip("accelprof_cuda", reason="accelprof-cuda is not installed")
+    from accelprof.catalogue import Registry
     from accelprof.launch.preview import preview
-    from accelprof.registry import Registry
 
     registry = Registry()
     (row, *_) = preview(registry, registry.plan(load(E21).config), {"ActorGroup": 1, "RolloutGroup": 1})

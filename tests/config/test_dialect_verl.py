@@ -6,9 +6,9 @@ import pytest
 
 from accelprof.config.dialects import BUILTIN, VerlDialect
 from accelprof.config.load import load_config
+from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError
-from accelprof.plan import make_plan
-from accelprof.targets import Target
+from accelprof.planning.plan import make_plan
 
 HYBRID = ("actor", "rollout", "ref")
 

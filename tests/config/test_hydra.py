@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from accelprof.config.load import load_config
-from accelprof.plan import make_plan
-from accelprof.targets import Target
+from accelprof.contracts.targets import Target
+from accelprof.planning.plan import make_plan
 
 pytest.importorskip("hydra", reason="hydra-core is not installed")
 PRESETS = Path(__file__).parents[2] / "accelprof/config/presets/profile"

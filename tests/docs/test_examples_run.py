@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelprof.registry import get_registry
+from accelprof.catalogue import get_registry
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from accelprof.catalogue import Registry
 from accelprof.engines.options import EngineOptions, engines_of
-from accelprof.presets import BUILTIN
-from accelprof.registry import Registry
+from accelprof.planning.presets import BUILTIN
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = [

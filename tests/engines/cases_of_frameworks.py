@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelprof.runtime import metrics
 from accelprof.testing import capture
+from accelprof.timing import metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what the frameworks warn about while they are imported is theirs
 

@@ -161,7 +161,7 @@ def test_engine_ranks_of_the_configuration():
     """``engines.<engine>.ranks`` chooses ranks within the engine, under its package or distribution name; else rank 0."""
     from accelprof.config.model import Config
     from accelprof.engines.child import engine_ranks
-    from accelprof.runtime.instrument import rank_fits
+    from accelprof.session.instrument import rank_fits
 
     config = Config(engines={"vllm": {"ranks": "0-1"}, "vllm-ascend": {"ranks": "all"}})
     assert [rank_fits(engine_ranks(config, "vllm.v1.worker"), rank) for rank in (0, 1, 2, None)] == [

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from accelprof.catalogue import Registry
 from accelprof.errors import ConfigError
-from accelprof.presets import BUILTIN
-from accelprof.registry import Registry
+from accelprof.planning.presets import BUILTIN
 from accelprof.versions import key, within
 
 ROOT = Path(__file__).parents[2]

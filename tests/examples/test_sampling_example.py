@@ -92,7 +92,7 @@ def test_the_demo_with_the_sampling_config(tmp_path):
     assert manifest["problems"] == []
     if not under_nsys:
         return
-    from accelprof.registry import get_registry
+    from accelprof.catalogue import get_registry
 
     tool = get_registry().make_tool("nsys")
     for group, (phase, numbers, _) in SAMPLES.items():

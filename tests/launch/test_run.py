@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from accelprof import hookimpl, register, unregister
+from accelprof.catalogue import get_registry
+from accelprof.contracts.targets import Assignment, Expectation, Launch
+from accelprof.contracts.tool import Tool, ToolOptions
 from accelprof.errors import ConfigError
 from accelprof.launch import run as launch_run
 from accelprof.launch.run import split_python
-from accelprof.registry import get_registry
-from accelprof.targets import Assignment, Expectation, Launch
-from accelprof.tool import Tool, ToolOptions
 
 SCRIPT = """
 import os, sys, time

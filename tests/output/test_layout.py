@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from accelprof.contracts.targets import Target
 from accelprof.output.layout import Layout
-from accelprof.targets import Target
 
 
 def test_groups_never_share_a_directory(tmp_path):

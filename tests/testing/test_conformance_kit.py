@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelprof.backend import Backend, Probe
 from accelprof.backends.cpu import CpuBackend
+from accelprof.contracts.backend import Backend, Probe
 from accelprof.testing import BackendConformance, FakeClock, RecordingBackend, RecordingTool, ToolConformance, capture
 
 
@@ -90,7 +90,7 @@ def test_the_kit_fails_a_probe_without_a_reason():
 def test_capture_undoes_itself():
     """After ``capture`` the process has no session and no recording backend."""
     import accelprof
-    from accelprof.registry import get_registry
+    from accelprof.catalogue import get_registry
 
     with capture(steps=[1]) as run:
         assert accelprof.current_session() is run.session
@@ -100,7 +100,7 @@ def test_capture_undoes_itself():
 
 def test_fake_clock_moves_by_hand_only():
     """The fake clock is what timers read; it goes forward only, and the real one is back afterwards."""
-    from accelprof.runtime.gate import now_ns
+    from accelprof.timing.gate import now_ns
 
     with FakeClock(5) as clock:
         clock.advance(1e-9)

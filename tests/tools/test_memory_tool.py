@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from accelprof.targets import ArtifactFile, WindowInfo
-from accelprof.tool import ToolContext
+from accelprof.contracts.targets import ArtifactFile, WindowInfo
+from accelprof.contracts.tool import ToolContext
 from accelprof.tools.torch_memory import TorchMemoryTool
 
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.backend import NO_RANGE, Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
+from accelprof.contracts.backend import NO_RANGE, Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
 from accelprof_ascend import vendor
 
 log = logging.getLogger("accelprof")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accelprof.contracts.targets import Assignment
 from accelprof.errors import Problem
-from accelprof.targets import Assignment
 from accelprof_ascend import vendor
 from accelprof_ascend.options import NpuOptions, lacking
 

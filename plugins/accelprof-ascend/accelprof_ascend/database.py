@@ -13,8 +13,8 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
+from accelprof.contracts.spans import Kind, Mark, Origin, Span, Trace
 from accelprof.errors import ReadError
-from accelprof.spans import Kind, Mark, Origin, Span, Trace
 from accelprof_ascend import kinds
 from accelprof_ascend.times import clock_of, counted, ns_of_ns, ns_of_us
 

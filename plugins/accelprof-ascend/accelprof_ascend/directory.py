@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from accelprof.contracts.targets import WindowInfo
 from accelprof.output.layout import safe, steps_text
-from accelprof.targets import WindowInfo
 
 SUFFIX = "_ascend_pt"
 OUTPUT = "ASCEND_PROFILER_OUTPUT"

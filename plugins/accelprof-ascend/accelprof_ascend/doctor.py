@@ -6,7 +6,7 @@ import os
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 
-from accelprof.doctor import Check
+from accelprof.contracts.doctor import Check
 from accelprof_ascend import vendor
 from accelprof_ascend.backend import NpuBackend
 from accelprof_ascend.msprof import wheel_passes_ranges

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from accelprof.spans import Kind
+from accelprof.contracts.spans import Kind
 
 #: process in trace_view.json, case-folded -> what its rows are; device work is looked at more closely
 PROCESSES: Mapping[str, Kind] = {

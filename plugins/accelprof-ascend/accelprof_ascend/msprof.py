@@ -18,13 +18,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from accelprof.backend import Backend, Emitter, Probe
+from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.spans import Trace
+from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, Problem, ReadError
 from accelprof.launch.command import WRAPPED_ENV
 from accelprof.output.layout import Layout
-from accelprof.spans import Trace
-from accelprof.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
-from accelprof.tool import Tool, ToolContext, ToolOptions
 from accelprof_ascend import database, vendor
 from accelprof_ascend.backend import NpuBackend
 from accelprof_ascend.options import _words

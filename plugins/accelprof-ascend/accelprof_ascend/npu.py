@@ -10,11 +10,11 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from accelprof.backend import Backend, Emitter, Probe
+from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.spans import Trace
+from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, ConfigError, Problem, ReadError
-from accelprof.spans import Trace
-from accelprof.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
-from accelprof.tool import Tool, ToolContext, ToolOptions
 from accelprof_ascend import checks, directory, vendor
 from accelprof_ascend.analysing import Analysis
 from accelprof_ascend.backend import NpuBackend

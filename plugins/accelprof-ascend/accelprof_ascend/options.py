@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from accelprof.contracts.tool import ToolOptions
 from accelprof.errors import Problem
-from accelprof.tool import ToolOptions
 
 Content = Literal["npu", "cpu", "memory", "shapes", "module", "stack"]
 AicMetrics = Literal[

@@ -7,8 +7,8 @@ import json
 import os
 from typing import Any
 
+from accelprof.contracts.spans import Origin, Trace
 from accelprof.errors import ReadError
-from accelprof.spans import Origin, Trace
 from accelprof_ascend import database, directory, tables
 from accelprof_ascend.trace_view import read_trace_view
 

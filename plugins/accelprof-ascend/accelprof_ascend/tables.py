@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from accelprof.contracts.spans import Kind, Span, Trace
 from accelprof.errors import ReadError
-from accelprof.spans import Kind, Span, Trace
 from accelprof_ascend import kinds
 from accelprof_ascend.times import clock_of, counted, ns_of_us
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 
-from accelprof.spans import Clock
+from accelprof.contracts.spans import Clock
 
 _LIMIT_NS = 1 << 63
 #: Unix-epoch times of 2005 to 2100, in ns

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from accelprof.analysis.chrome_file import Event, exact_ns, load
-from accelprof.spans import DEVICE_WORK, Kind, Mark, Span, Trace
+from accelprof.contracts.spans import DEVICE_WORK, Kind, Mark, Span, Trace
+from accelprof.reading.chrome_file import Event, exact_ns, load
 from accelprof_ascend import kinds
 from accelprof_ascend.times import clock_of, counted
 

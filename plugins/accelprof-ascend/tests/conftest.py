@@ -30,7 +30,7 @@ import torch
 import torch_npu
 import accelprof
 from accelprof import Worker
-from accelprof.runtime.configure import reset
+from accelprof.session.configure import reset
 
 OUT = os.environ["OUT"]
 logging.basicConfig(level=logging.INFO, format="LOG %(levelname)s %(message)s", stream=sys.stderr)

@@ -11,10 +11,10 @@ from accelprof_ascend.npu import NpuTool
 from accelprof_ascend.options import NpuOptions, experimental_arguments, lacking, profile_arguments
 from pydantic import ValidationError
 
+from accelprof.catalogue import get_registry
+from accelprof.contracts.targets import Assignment, ScheduleSpec, Target
 from accelprof.errors import ConfigError
 from accelprof.numberset import NumberSet
-from accelprof.registry import get_registry
-from accelprof.targets import Assignment, ScheduleSpec, Target
 from accelprof.testing import ToolConformance
 
 #: arguments of ``_ExperimentalConfig`` by generation of wheels: what facts about 14 of them say

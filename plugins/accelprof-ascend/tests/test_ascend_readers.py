@@ -15,8 +15,8 @@ from accelprof_ascend.times import ns_of_ns, ns_of_us
 
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import read_any
+from accelprof.contracts.spans import Clock, Kind, union_ns
 from accelprof.errors import ReadError
-from accelprof.spans import Clock, Kind, union_ns
 
 
 def union(trace: Any, *kinds: Kind) -> int:

@@ -18,9 +18,9 @@ from accelprof_ascend.npu import NpuTool
 from accelprof_ascend.profile import listening
 from click.testing import CliRunner
 
-from accelprof.backend import NO_RANGE, RangeSpec
-from accelprof.registry import get_registry
-from accelprof.targets import Assignment, Target, WindowInfo
+from accelprof.catalogue import get_registry
+from accelprof.contracts.backend import NO_RANGE, RangeSpec
+from accelprof.contracts.targets import Assignment, Target, WindowInfo
 from accelprof.testing import BackendConformance, ToolConformance
 
 

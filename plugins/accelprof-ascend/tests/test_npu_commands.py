@@ -34,7 +34,7 @@ def test_analyse_skips_what_is_done_and_names_what_failed(npu: Callable[..., Any
         assert (output / "ascend_pytorch_profiler_0.db").stat().st_size
     read = npu("""
         from accelprof.analysis.reading import read_any
-        from accelprof.spans import Kind
+        from accelprof.contracts.spans import Kind
         for path in sorted(glob.glob(OUT + "/**/*_ascend_pt", recursive=True)):
             for file in ("trace_view.json", "ascend_pytorch_profiler_0.db", "operator_details.csv"):
                 trace = read_any(os.path.join(path, "ASCEND_PROFILER_OUTPUT", file))
@@ -94,8 +94,8 @@ def test_msprof_wraps_the_process_and_gets_the_ranges(npu: Callable[..., Any], t
     """The rendered command runs the worker under msprof; this wheel sends it the ranges of the window, and nothing is profiled inside."""
     from accelprof_ascend.msprof import MsprofTool
 
+    from accelprof.contracts.targets import Assignment, Target
     from accelprof.launch.command import assemble
-    from accelprof.targets import Assignment, Target
 
     place = tmp_path / "a dir"
     tool = MsprofTool({"mstx_domain_exclude": ["communication"], "options": {"task-time": "l1", "ascendcl": False}})

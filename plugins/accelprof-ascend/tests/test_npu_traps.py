@@ -259,8 +259,8 @@ def test_the_backend_detects_the_device_without_starting_it(npu: Callable[..., A
     """Detection, devices and ranges outside a window make no call that starts a device; the alias is known."""
     ran = npu(
         """
-        from accelprof.registry import get_registry
-        from accelprof.backend import RangeSpec
+        from accelprof.catalogue import get_registry
+        from accelprof.contracts.backend import RangeSpec
         detected = get_registry().detect()
         backend = get_registry().backend("Ascend")
         print(detected.backend.name, detected.reason, backend.devices(), torch.npu.is_initialized())

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.backend import Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
+from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
 from accelprof_cuda import colors, domains, vendor
 
 #: the NVTX domain of ranges that name none

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from accelprof.doctor import Check
+from accelprof.contracts.doctor import Check
 from accelprof_cuda import domains, installation, vendor
 
 #: the newest version seen with dummy NVTX domains; ours work all the same, those of other libraries do not
@@ -110,7 +110,7 @@ def _paranoid() -> Check:
 def _trial(nsys: str) -> Check:
     """The flags that windows are taken with, around this interpreter: one range, one report."""
     code = (
-        "from accelprof_cuda.backend import CudaBackend as B; from accelprof.backend import RangeSpec as R;"
+        "from accelprof_cuda.backend import CudaBackend as B; from accelprof.contracts.backend import RangeSpec as R;"
         "b = B(); r = R('window', 'accelprof-doctor'); b.push(r); b.pop(r)"
     )
     with tempfile.TemporaryDirectory(prefix="accelprof-doctor-") as scratch:

@@ -13,13 +13,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from accelprof.backend import Backend, Emitter, Probe
+from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.spans import Trace
+from accelprof.contracts.targets import LAUNCH_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, Problem, ReadError
 from accelprof.launch.command import render
 from accelprof.output.layout import Layout
-from accelprof.spans import Trace
-from accelprof.targets import LAUNCH_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
-from accelprof.tool import Tool, ToolContext, ToolOptions
 from accelprof_cuda import domains, installation, nsys_checks, nsys_files, vendor
 from accelprof_cuda.backend import DOMAIN, CudaBackend
 from accelprof_cuda.nsys_files import RAW, REPORT

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from accelprof.contracts.targets import Assignment
 from accelprof.errors import Problem
-from accelprof.targets import Assignment
 from accelprof_cuda.nsys_files import varies
 
 #: an assignment and the gate it gets (``none``, ``api``, ``range``)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from accelprof.targets import ArtifactFile, WindowInfo
+from accelprof.contracts.targets import ArtifactFile, WindowInfo
 
 REPORT, RAW = ".nsys-rep", ".qdstrm"
 _PLACEHOLDER = re.compile(r"%(q\{(?P<name>[^}]*)\}|[hp%])")

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, create_model
 
+from accelprof.contracts.tool import ToolOptions
 from accelprof.launch.command import canonical, merge, render_value
-from accelprof.tool import ToolOptions
 
 #: one-letter forms, and other spellings that users bring along
 ALIASES = {

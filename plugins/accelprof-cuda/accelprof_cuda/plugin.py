@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accelprof.backend import Backend
-from accelprof.doctor import Check
-from accelprof.hookspecs import hookimpl
-from accelprof.tool import Tool
+from accelprof.contracts.backend import Backend
+from accelprof.contracts.doctor import Check
+from accelprof.contracts.hookspecs import hookimpl
+from accelprof.contracts.tool import Tool
 
 
 @hookimpl

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+from accelprof.contracts.spans import Clock, Kind, Mark, Origin, Span, Trace
 from accelprof.errors import ReadError
-from accelprof.spans import Clock, Kind, Mark, Origin, Span, Trace
 from accelprof_cuda import colors, installation
 from accelprof_cuda.backend import DOMAIN
 from accelprof_cuda.nsys_files import RAW, REPORT

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from accelprof.contracts.targets import Assignment, CaptureCount, Target
 from accelprof.numberset import NumberSet
-from accelprof.targets import Assignment, CaptureCount, Target
 
 HERE = Path(__file__).parent
 

@@ -9,7 +9,7 @@ import pytest
 from accelprof_cuda import colors, domains, vendor
 from accelprof_cuda.backend import CudaBackend
 
-from accelprof.backend import RangeSpec
+from accelprof.contracts.backend import RangeSpec
 from accelprof.errors import CaptureError
 from accelprof.testing import BackendConformance
 
@@ -31,7 +31,7 @@ class TestCudaBackendConforms(BackendConformance):
 
 def test_names() -> None:
     """RLinf's NV_GPU and the vendor's name are the same accelerator type."""
-    from accelprof.registry import get_registry
+    from accelprof.catalogue import get_registry
 
     for word in ("cuda", "NV_GPU", "nv_gpu", "nvidia", "NVIDIA"):
         assert get_registry().backend_class(word) is CudaBackend

@@ -16,8 +16,8 @@ import pytest
 from accelprof_cuda import installation, nsys_files
 from accelprof_cuda.nsys import NsysTool
 
+from accelprof.contracts.targets import Assignment, WindowInfo
 from accelprof.launch.command import assemble, program, to_shell
-from accelprof.targets import Assignment, WindowInfo
 from accelprof.testing import ToolConformance
 
 Make = Callable[..., Assignment]
@@ -234,8 +234,8 @@ def test_a_process_that_is_not_under_nsys_says_so(assignment: Make, monkeypatch:
     """Using the tool in a process that was started without it is an error with the way to start it, not an empty result."""
     from accelprof_cuda.backend import CudaBackend
 
+    from accelprof.contracts.tool import ToolContext
     from accelprof.errors import CaptureError
-    from accelprof.tool import ToolContext
 
     row = assignment()
     for inherited in ("", "4711"):  # a child of a recorded worker inherits the variable, and must not end that session
@@ -256,7 +256,7 @@ def test_only_its_own_session_is_stopped(
     """With fewer windows than planned the session's end stops the nsys session of this very process, by id, and no other."""
     from accelprof_cuda.backend import CudaBackend
 
-    from accelprof.tool import ToolContext
+    from accelprof.contracts.tool import ToolContext
 
     log = tmp_path / "calls"
     fake = program("nsys", f"import sys\nopen({str(log)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n")
@@ -289,8 +289,8 @@ def test_the_launch_and_not_the_session_says_where_reports_lie(
 
     from accelprof_cuda.backend import CudaBackend
 
-    from accelprof.targets import Target
-    from accelprof.tool import ToolContext
+    from accelprof.contracts.targets import Target
+    from accelprof.contracts.tool import ToolContext
 
     log = tmp_path / "calls"
     fake = program("nsys", f"import sys\nopen({str(log)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n")
@@ -326,7 +326,7 @@ def test_a_failed_stop_is_said(
     """When nsys refuses to stop, the user learns that reports come at the end of the process, and why."""
     from accelprof_cuda.backend import CudaBackend
 
-    from accelprof.tool import ToolContext
+    from accelprof.contracts.tool import ToolContext
 
     fake = program("nsys", "import sys\nsys.exit('no such session')\n")
     monkeypatch.setattr(installation, "session_here", lambda: "4711")

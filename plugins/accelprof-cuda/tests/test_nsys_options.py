@@ -9,9 +9,9 @@ import pytest
 from accelprof_cuda.nsys import NsysTool
 from accelprof_cuda.nsys_options import PRESETS, normalise
 
+from accelprof.catalogue import get_registry
+from accelprof.contracts.targets import Assignment, Target
 from accelprof.errors import ConfigError
-from accelprof.registry import get_registry
-from accelprof.targets import Assignment, Target
 
 Make = Callable[..., Assignment]
 

@@ -15,7 +15,7 @@ import pytest
 from accelprof_cuda import reader
 
 from accelprof import Worker
-from accelprof.spans import Kind
+from accelprof.contracts.spans import Kind
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = [pytest.mark.ray, pytest.mark.nsys, pytest.mark.timeout(480)]

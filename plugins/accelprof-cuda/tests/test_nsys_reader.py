@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from accelprof_cuda import installation, reader
 
+from accelprof.contracts.spans import Clock, Kind, Span, Trace, busy_ns, union_ns
 from accelprof.errors import ReadError
-from accelprof.spans import Clock, Kind, Span, Trace, busy_ns, union_ns
 
 KERNELS = (Kind.KERNEL, Kind.COMMUNICATION)
 

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from accelprof_cuda import installation, nsys_files, reader
 
+from accelprof.catalogue import get_registry
+from accelprof.contracts.spans import Clock, Kind, Trace
+from accelprof.contracts.targets import Target
 from accelprof.launch.command import assemble
 from accelprof.output.layout import Layout
-from accelprof.registry import get_registry
-from accelprof.spans import Clock, Kind, Trace
-from accelprof.targets import Target
 
 pytestmark = [pytest.mark.nsys, pytest.mark.timeout(400)]
 
@@ -47,7 +47,7 @@ for step in range(steps):
     with session.step(step):
         actor.update()
         if ending == "child" and step == 2:
-            code = "from accelprof_cuda.backend import CudaBackend as B; from accelprof.backend import RangeSpec as R; b = B(); b.push(R('child')); b.pop(R('child'))"
+            code = "from accelprof_cuda.backend import CudaBackend as B; from accelprof.contracts.backend import RangeSpec as R; b = B(); b.push(R('child')); b.pop(R('child'))"
             subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
         if ending == "kill" and step == 4:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -31,7 +31,7 @@ class Critic(Worker):
     def bare(self): ...
 
 from accelprof.testing import capture
-from accelprof.tool import Tool
+from accelprof.contracts.tool import Tool
 from accelprof_cuda.backend import CudaBackend
 
 class Listener(Tool):
@@ -160,7 +160,7 @@ def test_a_dummy_domain_is_worked_round(recorded: Recorded) -> None:
 import nvtx
 from nvtx._lib.lib import DummyDomain
 nvtx.get_domain = lambda name: DummyDomain()   # what nvtx >= 0.2.12 does under Nsight Systems up to 2023.4
-from accelprof.backend import RangeSpec
+from accelprof.contracts.backend import RangeSpec
 from accelprof_cuda import domains
 from accelprof_cuda.backend import CudaBackend
 bound = CudaBackend().bind(RangeSpec("actor/update"))

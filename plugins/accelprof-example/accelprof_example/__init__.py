@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import accelprof
 
 if TYPE_CHECKING:
-    from accelprof.backend import Backend
-    from accelprof.doctor import Check
-    from accelprof.tool import Tool
+    from accelprof.contracts.backend import Backend
+    from accelprof.contracts.doctor import Check
+    from accelprof.contracts.tool import Tool
 
 
 @accelprof.hookimpl
@@ -33,6 +33,6 @@ def accelprof_tools() -> Sequence[type[Tool]]:
 
 @accelprof.hookimpl
 def accelprof_doctor(node: Mapping[str, Any]) -> Sequence[Check]:
-    from accelprof.doctor import Check
+    from accelprof.contracts.doctor import Check
 
     return [Check("example", "device", "info", "the example accelerator is made of software and always there")]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.backend import Backend, BoundRange, DeviceTimer, Probe, RangeSpec
+from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, Probe, RangeSpec
 
 #: set to anything to make the example accelerator "present", as a driver's device file would
 DEVICE_ENV = "EXAMPLE_ACCELERATOR"

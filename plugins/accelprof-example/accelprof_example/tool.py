@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from accelprof.contracts.spans import Clock, Kind, Mark, Span, Trace
+from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
+from accelprof.contracts.tool import Tool, ToolOptions
 from accelprof.errors import ReadError
-from accelprof.spans import Clock, Kind, Mark, Span, Trace
-from accelprof.targets import ArtifactFile, Target, WindowInfo
-from accelprof.tool import Tool, ToolOptions
 from accelprof_example.backend import DRIVER
 
 SUFFIX = ".example.json"

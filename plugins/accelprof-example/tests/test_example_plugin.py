@@ -7,8 +7,8 @@ import json
 import pytest
 
 import accelprof
+from accelprof.catalogue import Registry
 from accelprof.errors import ReadError
-from accelprof.registry import Registry
 from accelprof.testing import BackendConformance, ToolConformance
 
 pytest.importorskip("accelprof_example", reason="accelprof-example is not installed")

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from accelprof.targets import ArtifactFile, WindowInfo
+from accelprof.contracts.targets import ArtifactFile, WindowInfo
 
 SQLITE = b"SQLite format 3\x00"
 #: the pid in a file's name, and the target in that of a window's stem

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.backend import Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
+from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
 from accelprof.errors import CaptureError
 from accelprof_rocm import roctx, vendor
 from accelprof_rocm.ranges import RoctxRanges

@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from accelprof.doctor import Check
+from accelprof.contracts.doctor import Check
+from accelprof.contracts.targets import Assignment, CaptureCount, Launch, Target
 from accelprof.numberset import NumberSet
-from accelprof.targets import Assignment, CaptureCount, Launch, Target
 from accelprof_rocm import installation, releases, roctx, vendor
 from accelprof_rocm.rocprof import RocprofTool
 from accelprof_rocm.rocprof_sys import RocprofSysTool

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from accelprof.backend import BoundRange, Emitter, RangeSpec
+from accelprof.contracts.backend import BoundRange, Emitter, RangeSpec
 from accelprof_rocm.roctx import Library
 
 #: the domain that needs no name in front: ROCTX has no domains

@@ -11,12 +11,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from accelprof.backend import Backend, Emitter, Probe
+from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Target, WindowInfo
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, ConfigError, Problem
 from accelprof.launch.command import render_value
 from accelprof.output.layout import Layout, safe
-from accelprof.targets import WRAPPED_ENV, ArtifactFile, Assignment, Target, WindowInfo
-from accelprof.tool import Tool, ToolContext, ToolOptions
 from accelprof_rocm import artifacts, installation, releases, roctx, vendor
 from accelprof_rocm.children import leave_alone
 from accelprof_rocm.ranges import OverlappingRanges, RoctxRanges

@@ -14,11 +14,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+from accelprof.contracts.spans import Trace
+from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target
+from accelprof.contracts.tool import ToolOptions
 from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.launch.command import WRAPPED_ENV
-from accelprof.spans import Trace
-from accelprof.targets import ArtifactFile, Assignment, Expectation, Launch, Target
-from accelprof.tool import ToolOptions
 from accelprof_rocm import arguments, artifacts, installation, option_tables, releases
 from accelprof_rocm.rocprof import SCRATCH, RocprofOptions, RocprofTool, pattern
 
@@ -274,7 +274,7 @@ class RocprofSysTool(RocprofTool):
         return os.environ.get(f"{self.row.env}SELECTED_REGIONS", "").strip().lower() in TRUE
 
     def finalise(self, reason: str) -> list[ArtifactFile]:
-        from accelprof.runtime.session import JOINED
+        from accelprof.session.session import JOINED
 
         library = sys.modules.get(self.row.module)
         if not self.options.finalize_in_process or self.context is None or reason == JOINED or not self._opened:

@@ -11,11 +11,11 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from accelprof.contracts.spans import Trace
+from accelprof.contracts.targets import Assignment, Expectation, Launch
+from accelprof.contracts.tool import ToolOptions
 from accelprof.errors import Problem
 from accelprof.launch.command import WRAPPED_ENV
-from accelprof.spans import Trace
-from accelprof.targets import Assignment, Expectation, Launch
-from accelprof.tool import ToolOptions
 from accelprof_rocm import arguments, installation, option_tables, releases
 from accelprof_rocm.rocprof import SCRATCH, RocprofOptions, RocprofTool, Words, pattern
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from accelprof_rocm import backend, roctx, vendor
 
+from accelprof.contracts.targets import Assignment, CaptureCount, Target
 from accelprof.numberset import NumberSet
-from accelprof.targets import Assignment, CaptureCount, Target
 
 HERE = Path(__file__).parent
 VENV_LIBRARY = "share/accelprof-roctx/usr/lib/*/libroctx64.so.4"

@@ -14,9 +14,9 @@ import pytest
 from accelprof_rocm import doctor, vendor
 from accelprof_rocm.backend import RocmBackend
 
-from accelprof.backend import Backend, Probe
-from accelprof.hookspecs import hookimpl
-from accelprof.registry import Registry
+from accelprof.catalogue import Registry
+from accelprof.contracts.backend import Backend, Probe
+from accelprof.contracts.hookspecs import hookimpl
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_process_that_a_tool_records_has_the_backend(library: Any, monkeypatch
 
 def test_no_range_before_torch_has_initialised_the_device(topology: Any, library: Any, hip_torch: Any) -> None:
     """With devices and an unknown listener, ranges begin when the device is up."""
-    from accelprof.backend import RangeSpec
+    from accelprof.contracts.backend import RangeSpec
 
     topology(1)
     backend = RocmBackend()

@@ -17,10 +17,10 @@ from accelprof_rocm import artifacts, children
 from accelprof_rocm.rocprof_sys import RocprofSysTool
 from accelprof_rocm.rocprofv3 import Rocprofv3Tool
 
+from accelprof.contracts.targets import WRAPPED_ENV, Assignment, WindowInfo
+from accelprof.contracts.tool import ToolContext
 from accelprof.errors import CaptureError, ConfigError
 from accelprof.launch.command import assemble, program, to_shell
-from accelprof.targets import WRAPPED_ENV, Assignment, WindowInfo
-from accelprof.tool import ToolContext
 
 Make = Callable[..., Assignment]
 

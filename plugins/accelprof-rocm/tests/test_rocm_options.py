@@ -12,11 +12,11 @@ from accelprof_rocm.rocprof_sys import RocprofSysTool
 from accelprof_rocm.rocprofv3 import Rocprofv3Tool
 from pydantic import ValidationError
 
+from accelprof.catalogue import get_registry
+from accelprof.contracts.targets import Assignment, Target, WindowInfo
+from accelprof.contracts.tool import ToolContext
 from accelprof.errors import ConfigError
-from accelprof.registry import get_registry
-from accelprof.targets import Assignment, Target, WindowInfo
 from accelprof.testing import ToolConformance
-from accelprof.tool import ToolContext
 
 Make = Callable[..., Assignment]
 

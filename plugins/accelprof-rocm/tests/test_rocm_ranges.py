@@ -14,9 +14,9 @@ from accelprof_rocm import roctx, vendor
 from accelprof_rocm.backend import RocmBackend
 from accelprof_rocm.ranges import OverlappingRanges, RoctxRanges
 
-from accelprof.backend import Probe, RangeSpec
-from accelprof.runtime.worker import Worker
+from accelprof.contracts.backend import Probe, RangeSpec
 from accelprof.testing import BackendConformance, capture
+from accelprof.timing.worker import Worker
 
 
 class Available(RocmBackend):

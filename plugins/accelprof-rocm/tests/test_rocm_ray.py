@@ -16,11 +16,11 @@ import pytest
 from accelprof_rocm.rocprof_sys import RocprofSysTool
 from accelprof_rocm.rocprofv3 import Rocprofv3Tool
 
+from accelprof.contracts.spans import Kind, Trace
+from accelprof.contracts.targets import Assignment
 from accelprof.errors import ConfigError, UnavailableError
 from accelprof.launch.command import assemble, to_shell
-from accelprof.runtime.worker import Worker
-from accelprof.spans import Kind, Trace
-from accelprof.targets import Assignment
+from accelprof.timing.worker import Worker
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 Make = Callable[..., Assignment]

@@ -15,8 +15,8 @@ from accelprof_rocm.readers import sys_metadata
 from accelprof_rocm.rocprof_sys import RocprofSysTool
 from accelprof_rocm.rocprofv3 import Rocprofv3Tool
 
+from accelprof.contracts.spans import Clock, Kind, Trace, busy_ns, union_ns
 from accelprof.errors import ReadError
-from accelprof.spans import Clock, Kind, Trace, busy_ns, union_ns
 
 BOOT = 63_855_948_165_371  # ns since boot: far beyond what a float32 keeps
 

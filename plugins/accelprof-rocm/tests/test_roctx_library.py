@@ -14,7 +14,7 @@ import pytest
 from accelprof_rocm import roctx
 from accelprof_rocm.backend import RocmBackend
 
-from accelprof.backend import RangeSpec
+from accelprof.contracts.backend import RangeSpec
 
 SHOW = "from accelprof_rocm import roctx; found = roctx.find({legacy}); print(found.source, found.path)"
 
@@ -149,7 +149,7 @@ def test_domains_of_others_stand_before_the_label(compiled: Callable[..., Path],
 BINDINGS = """
     from accelprof_rocm.backend import RocmBackend
     from accelprof_rocm import roctx
-    from accelprof.backend import RangeSpec
+    from accelprof.contracts.backend import RangeSpec
     library = roctx.find()
     assert library.source == "bindings", library
     backend = RocmBackend()
@@ -219,7 +219,7 @@ def test_the_module_of_a_rocm_installation(tmp_path: Path) -> None:
     code = """
         import sys
         from accelprof_rocm.backend import RocmBackend
-        from accelprof.backend import RangeSpec
+        from accelprof.contracts.backend import RangeSpec
         before = list(sys.path)
         backend = RocmBackend()
         backend.capture_start()

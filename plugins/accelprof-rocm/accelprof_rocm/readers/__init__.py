@@ -1,4 +1,4 @@
-"""Readers of what AMD's tools leave: formats by name and (cheaply) content, each read into one :class:`~accelprof.spans.Trace`."""
+"""Readers of what AMD's tools leave: formats by name and (cheaply) content, each read into one :class:`~accelprof.contracts.spans.Trace`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import importlib
 import os
 from collections.abc import Mapping
 
+from accelprof.contracts.spans import Trace
 from accelprof.errors import ReadError
-from accelprof.spans import Trace
 
 GZIP = b"\x1f\x8b"
 HEAD = 64 << 10

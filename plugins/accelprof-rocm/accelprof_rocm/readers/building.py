@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from accelprof.spans import DEVICE_WORK, Clock, Kind, Mark, Span, Trace
+from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Mark, Span, Trace
 
 #: kernels that move data between devices
 COMMUNICATION = re.compile(r"^(void )?(nccl|rccl|mscclpp|rocshmem|cross_device_reduce|oneShot|twoShot)", re.IGNORECASE)

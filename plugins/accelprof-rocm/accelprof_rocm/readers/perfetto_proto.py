@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from accelprof.contracts.spans import Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof.spans import Clock, Kind, Mark, Origin, Trace
 from accelprof_rocm.readers import content
 from accelprof_rocm.readers.building import CONTROL_NAMES, MARK_NAMES, Builder, call_kind, copy_name, kernel_kind
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof.spans import Kind, Origin, Trace
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name, kernel_kind
 
 Row = Mapping[str, Any]

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof.spans import Kind, Origin, Trace
 from accelprof_rocm.artifacts import CSV_LEADS, csv_stem
 from accelprof_rocm.readers import content
 from accelprof_rocm.readers.building import MARK_NAMES, Builder, call_kind, copy_name, kernel_kind

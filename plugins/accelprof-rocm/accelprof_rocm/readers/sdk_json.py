@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof.spans import Kind, Origin, Trace
 from accelprof_rocm.readers import content
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name, kernel_kind
 

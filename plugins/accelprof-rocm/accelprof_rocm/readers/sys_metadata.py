@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from accelprof.contracts.spans import Trace
 from accelprof.errors import ReadError
-from accelprof.spans import Trace
 from accelprof_rocm.readers import content
 
 

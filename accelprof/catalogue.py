@@ -1,0 +1,361 @@
+"""Maps names to backends and tools, says why one cannot be had, and makes plans with them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from accelprof.config.dialect import Dialect
+from accelprof.config.load import Loaded, load_config, problems_of
+from accelprof.config.model import Config
+from accelprof.contracts.backend import Backend, Probe
+from accelprof.contracts.targets import Assignment, Target
+from accelprof.contracts.tool import Tool
+from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest
+from accelprof.planning.plan import Plan, make_plan
+from accelprof.planning.presets import check as check_presets
+from accelprof.plugins import Broken, Plugins, reason_of
+
+ACCELERATOR_ENV = "ACCELPROF_ACCELERATOR"
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """The backend in use and how it was chosen."""
+
+    backend: Backend
+    reason: str
+
+
+class Registry(Plugins):
+    """What plug-ins bring, by name: backends, tools, dialects, presets; and a plan made with them. Processes use
+    :func:`get_registry`; tests may make their own.
+    """
+
+    # --- asking for things ------------------------------------------------------------------------------------------
+
+    def backend_names(self) -> list[str]:
+        return sorted(self._backends)
+
+    def tool_names(self) -> list[str]:
+        return sorted(self._tools)
+
+    def backend_class(self, name: str) -> type[Backend]:
+        """The backend registered for an accelerator type or one of its aliases.
+
+        Raises:
+            PluginError: nobody registered it; carries the kept reasons of broken plug-ins and the nearest match.
+        """
+        key = self._aliases.get(name.casefold())
+        if key is None:
+            raise PluginError(self._unknown("accelerator type", name, self._aliases, self._backends))
+        return self._backends[key][0]
+
+    def backend(self, name: str) -> Backend:
+        """The one instance of a backend in this process; availability is not asked.
+
+        Raises:
+            PluginError: as :meth:`backend_class`, or its constructor raised.
+        """
+        cls = self.backend_class(name)
+        if cls.name not in self._instances:
+            try:
+                self._instances[cls.name] = cls()
+            except Exception as error:
+                raise PluginError(f"backend {cls.name!r} cannot be made: {reason_of(error)}") from error
+        return self._instances[cls.name]
+
+    def probe(self, name: str) -> Probe:
+        """What a backend says about this machine; a probe that raises is unavailable, with that as the reason."""
+        try:
+            answer: Any = self.backend(name).probe()
+        except Exception as error:  # noqa: BLE001 - kept as the probe's reason
+            return Probe(None, f"unavailable: {reason_of(error)}")
+        if not isinstance(answer, Probe):
+            return Probe(
+                None, f"unavailable: probe() returned {type(answer).__name__}, not accelprof.contracts.backend.Probe"
+            )
+        return answer
+
+    def detect(self, explicit: str | None = None, config_value: str | None = None) -> Detected:
+        """The backend of this process: explicit -> ``ACCELPROF_ACCELERATOR`` -> config -> highest probe priority -> ``cpu``.
+
+        Raises:
+            PluginError: a name was given that nobody registered.
+            UnavailableError: a name was given whose backend cannot work here; the message has its reason.
+        """
+        for name, origin in (
+            (explicit, "given explicitly"),
+            (os.environ.get(ACCELERATOR_ENV), f"from {ACCELERATOR_ENV}"),
+            (config_value, "from the configuration"),
+        ):
+            if name and name != "auto":
+                backend = self.backend(name)
+                probe = self.probe(backend.name)
+                if not probe.available:
+                    raise UnavailableError(f"accelerator {name!r} ({origin}) is not available: {probe.reason}")
+                return Detected(backend, f"{origin}: {probe.reason}")
+        ranked = [(probe.priority, name, probe.reason) for name, probe in self.probes() if probe.priority is not None]
+        if not ranked:
+            raise UnavailableError("no backend is available, not even cpu; was the builtin plug-in unregistered?")
+        _, name, reason = max(ranked)
+        return Detected(self.backend(name), f"detected: {reason}")
+
+    def probes(self) -> Iterator[tuple[str, Probe]]:
+        """``(name, probe)`` of every backend."""
+        for name in self.backend_names():
+            yield name, self.probe(name)
+
+    def tool_class(self, name: str) -> type[Tool]:
+        """The tool registered under a name or alias.
+
+        Raises:
+            PluginError: as :meth:`backend_class`.
+        """
+        key = self._tool_aliases.get(name.casefold())
+        if key is None:
+            raise PluginError(self._unknown("tool", name, self._tool_aliases, self._tools))
+        return self._tools[key][0]
+
+    def make_tool(self, name: str, options: Mapping[str, Any] | None = None, path: str | None = None) -> Tool:
+        """A tool with its options validated.
+
+        Raises:
+            PluginError: nobody registered the name.
+            ConfigError: an option is unknown or has a value that is not allowed; paths begin with ``path`` (``tools.<name>``).
+        """
+        cls = self.tool_class(name)
+        where = path or f"tools.{name}"
+        try:
+            return cls(cls.normalise(dict(options or {})))
+        except ValidationError as error:
+            raise ConfigError(*problems_of(error, cls.Options, where + ".")) from None
+        except ConfigError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise ConfigError(Problem(where, str(error))) from None
+
+    def dialects(self) -> list[Dialect]:
+        """Built-in dialects first, then those of plug-ins."""
+        return [item for answer in self.collect("accelprof_dialects") for item in answer]
+
+    def presets(self) -> dict[str, Any]:
+        """Presets of all plug-ins by name; a name taken twice is refused and kept in ``broken``."""
+        merged: dict[str, Any] = {}
+        for answer in self.collect("accelprof_presets"):
+            for name, preset in answer.items():
+                if name in merged:
+                    self._keep(Broken(name, "", f"preset {name!r} is brought by two plug-ins; the first stays"))
+                else:
+                    merged[name] = preset
+        return merged
+
+    def _unknown(self, what: str, name: str, words: Mapping[str, str], table: Mapping[str, Any]) -> str:
+        text = f"no {what} {name!r} is registered; registered: {', '.join(sorted(table)) or 'none'}"
+        near = nearest(name.casefold(), words)
+        if near:
+            text += f"; {near}"
+        own = [
+            broken
+            for broken in self.broken
+            if name.casefold() in broken.name.casefold() or name.casefold() in broken.distribution.casefold()
+        ]
+        for broken in own or self.broken:
+            text += f". Plug-in {broken.name!r} of {broken.distribution or 'this process'} is broken: {broken.reason}"
+        return text
+
+    # --- plan -------------------------------------------------------------------------------------------------------
+
+    def normalise(self, name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Part of :class:`accelprof.planning.plan.ToolLookup`."""
+        try:
+            return self.tool_class(name).normalise(options)
+        except ValueError as error:
+            raise ConfigError(Problem(f"tools.{name}", str(error))) from None
+
+    def excludes(
+        self, one: tuple[str, Mapping[str, Any]], other: tuple[str, Mapping[str, Any]], target: Target
+    ) -> str | None:
+        """Part of :class:`accelprof.planning.plan.ToolLookup`: the resource both would own."""
+        first, second = (self.make_tool(name, options).claims(target) for name, options in (one, other))
+        shared = sorted(first & second)
+        return f"both own {', '.join(shared)}" if shared else None
+
+    def load(self, source: Any = None, overrides: Sequence[str] = (), **values: Any) -> Loaded:
+        """:func:`accelprof.config.load.load_config` with the dialects of all plug-ins; tools under their registered names.
+
+        Raises:
+            ConfigError: as there, and as :meth:`canonical`.
+        """
+        loaded = load_config(source, overrides, dialects=self.dialects(), **values)
+        return replace(loaded, config=self.canonical(loaded.config))
+
+    def canonical(self, config: Config) -> Config:
+        """``config`` with every tool under its registered name in place of an alias; a name that nobody knows stays.
+
+        Raises:
+            ConfigError: a tool has options under two of its names.
+        """
+        changed: dict[str, Any] = {}
+        tools: dict[str, dict[str, Any]] = {}
+        written: dict[str, str] = {}
+        problems = []
+        for word, options in config.tools.items():
+            name = self._tool_name(word)
+            if name in tools:
+                problems.append(
+                    Problem(
+                        f"tools.{word}",
+                        f"{word!r} and {written[name]!r} are names of one tool, {name!r}, and both have options",
+                        mend=f"put all its options under tools.{name}",
+                    )
+                )
+            tools[name], written[name] = options, word
+        if problems:
+            raise ConfigError(*problems)
+        if list(tools) != list(config.tools):
+            changed["tools"] = tools
+        if self._tool_name(config.tool) != config.tool:
+            changed["tool"] = self._tool_name(config.tool)
+        groups = {group: tuple(map(self._named_rightly, rules)) for group, rules in (config.groups or {}).items()}
+        if config.groups is not None and groups != config.groups:
+            changed["groups"] = groups
+        if config.controller is not None and config.controller != self._named_rightly(config.controller):
+            changed["controller"] = self._named_rightly(config.controller)
+        return config.model_copy(update=changed) if changed else config
+
+    def _tool_name(self, name: str | None) -> Any:
+        return name if name is None else self._tool_aliases.get(name.casefold(), name)
+
+    def _named_rightly(self, rule: Any) -> Any:
+        name = self._tool_name(rule.tool)
+        return rule if name == rule.tool else rule.model_copy(update={"tool": name})
+
+    def plan(self, config: Config) -> Plan:
+        """The plan of ``config``, with tools and their options checked; ``plan.config`` is :meth:`canonical`.
+
+        Raises:
+            ConfigError: options under two names of a tool, an unknown tool, an option refused, or options that contradict the plan.
+        """
+        config = self.canonical(config)
+        problems = check_presets(config, self.presets()) if config.presets else []
+        for name in (*config.tools, *_tools_named(config)):
+            try:
+                self.make_tool(name, config.tools.get(name))
+            except PluginError as error:
+                if name in config.tools and name not in _tools_named(config):
+                    continue  # options of a tool that is not used here may stay in a shared file
+                where = next((path for path, tool in _tool_paths(config) if tool == name), "tool")
+                problems.append(Problem(where, str(error), value=name, mend=nearest(name, self.tool_names())))
+            except ConfigError as error:
+                problems.extend(error.problems)
+        if problems:
+            raise ConfigError(*{str(problem): problem for problem in problems}.values())
+        plan = make_plan(config, self)
+        problems = self.check(plan, plan.preview())
+        if problems:
+            raise ConfigError(*problems)
+        self.event("accelprof_plan_ready", plan=plan)
+        return plan
+
+    def check(self, plan: Plan, assignments: Sequence[Assignment]) -> list[Problem]:
+        """What tools object to in the plan, each asked once about all its targets."""
+        by_tool: dict[str, list[Assignment]] = {}
+        for assignment in assignments:
+            if assignment.selected and assignment.tool:
+                by_tool.setdefault(assignment.tool, []).append(assignment)
+        problems: dict[str, Problem] = {}
+        for name, rows in by_tool.items():
+            for row in rows:
+                tool = self.make_tool(name, row.options)
+                problems.update((str(problem), problem) for problem in tool.check(rows))
+                kind = plan.config.accelerator
+                if kind != "auto" and tool.accelerators and self._aliases.get(kind.casefold()) not in tool.accelerators:
+                    problem = Problem(
+                        "tool",
+                        f"{name} does not serve accelerator {kind!r}",
+                        value=name,
+                        allowed=f"accelerator: {', '.join(sorted(tool.accelerators))}",
+                    )
+                    problems[str(problem)] = problem
+        return list(problems.values())
+
+
+def _tools_named(config: Config) -> list[str]:
+    return list(dict.fromkeys(tool for _, tool in _tool_paths(config)))
+
+
+def _tool_paths(config: Config) -> Iterator[tuple[str, str]]:
+    if config.tool:
+        yield "tool", config.tool
+    for group, rules in (config.groups or {}).items():
+        for index, rule in enumerate(rules):
+            if rule.tool:
+                yield f"groups.{group}{f'[{index}]' if len(rules) > 1 else ''}.tool", rule.tool
+    if config.controller is not None and config.controller.tool:
+        yield "controller.tool", config.controller.tool
+
+
+_registry: Registry | None = None
+_loading: Registry | None = None  # made, and asking its entry points; only their modules can see it
+_lock = threading.RLock()
+
+
+def get_registry() -> Registry:
+    """The process's registry; entry points are loaded at the first call.
+
+    Raises:
+        PluginError: called by a plug-in while it is imported as an entry point or asked what it brings: what is
+            registered is not known yet.
+    """
+    global _registry, _loading
+    if _registry is None:
+        with _lock:
+            if _loading is not None:
+                raise PluginError(
+                    "the registry is asked while plug-ins are being loaded; ask it when it is needed, not at import or in discovery"
+                )
+            if _registry is None:
+                _loading = Registry(entry_points=False)
+                try:
+                    _loading._load_entry_points()
+                    _registry = _loading
+                finally:
+                    _loading = None
+    return _registry
+
+
+def unlock_after_fork() -> None:
+    """In a forked child: a lock that another thread of the parent held would never be released here."""
+    global _lock, _loading
+    _lock, _loading = threading.RLock(), None
+
+
+def reset_registry() -> None:
+    """Forget the process's registry; the next :func:`get_registry` loads entry points again."""
+    global _registry
+    with _lock:
+        _registry = None
+
+
+def register(plugin: Any, name: str | None = None) -> None:
+    """Take a plug-in into this process's registry; see :meth:`Registry.register`.
+
+    A module that is imported as an entry point may call this too.
+    """
+    _any_registry().register(plugin, name)
+
+
+def unregister(name: str) -> None:
+    """Take a plug-in out of this process's registry."""
+    _any_registry().unregister(name)
+
+
+def _any_registry() -> Registry:
+    with _lock:  # another thread waits here until the registry is complete
+        return get_registry() if _loading is None else _loading

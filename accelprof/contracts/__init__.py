@@ -1,0 +1,1 @@
+"""What backends, tools, plug-ins and readers keep to: protocols and plain records."""

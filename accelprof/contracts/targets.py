@@ -1,0 +1,192 @@
+"""What passes between plan, tool, launch and session: plain data, no behaviour beyond naming."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from accelprof.numberset import NumberSet
+
+#: set in every wrapped worker, so that a second wrap (or a child that inherits it) can be recognised
+WRAPPED_ENV = "ACCELPROF_WRAPPED"
+#: what an engine's child processes inherit from the worker that started them, as JSON: group, roles, rank, replica
+PARENT_ENV = "ACCELPROF_PARENT"
+#: set beside it: the target (``ActorGroup/rank0``) that the launch was made for
+TARGET_ENV = "ACCELPROF_TARGET"
+#: set beside it: ``own`` where the launcher surrounds one selected process, ``shared`` where it surrounds several
+LAUNCH_ENV = "ACCELPROF_LAUNCH"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One process as the plan sees it. Unknown facts are ``None``, never a default number.
+
+    Attributes:
+        group: worker group, the key under ``groups`` in the configuration.
+        roles: roles that live in the process; several when colocated (``("actor", "rollout", "ref")``).
+        rank: rank within the group, as the training framework numbers it.
+        replica: index of the engine replica or data-parallel copy, where the group has such.
+        node: host name or node id.
+        has_devices: whether the process will see an accelerator; decides which gate can work.
+        interpreter: argv of the worker's own Python, default the running one.
+        engine_rank: in a child process of an engine, its rank within that engine; ``rank`` is then its parent's.
+    """
+
+    group: str
+    roles: tuple[str, ...] = ()
+    rank: int | None = None
+    world_size: int | None = None
+    replica: int | None = None
+    node: str | None = None
+    accelerator: str | None = None
+    has_devices: bool | None = None
+    interpreter: tuple[str, ...] = ()
+    engine_rank: int | None = None
+
+    @property
+    def label(self) -> str:
+        """``ActorGroup/rank0`` for messages."""
+        rank = "rank?" if self.rank is None else f"rank{self.rank}"
+        if self.engine_rank is not None:
+            rank += f"/engine{self.engine_rank}"
+        return f"{self.group}/{rank}" if self.replica is None else f"{self.group}/replica{self.replica}/{rank}"
+
+
+class CaptureCount(NamedTuple):
+    """How many captures a process will make. ``exact`` is ``None`` when the plan cannot know (discrete, ``all``)."""
+
+    exact: int | None
+
+    @property
+    def certain(self) -> bool:
+        return self.exact is not None
+
+
+NO_STEPS = NumberSet()
+NO_CAPTURES = CaptureCount(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpec:
+    """A sampling schedule on one phase, in calls of that phase (see ``config.model.Schedule`` for the meaning)."""
+
+    phase: str
+    wait: int = 0
+    warmup: int = 0
+    active: int = 1
+    repeat: int = 1
+    skip_first: int = 0
+    per: str = "process"  # process | step | the name of an enclosing phase
+    token_start: int | None = None
+    token_end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the plan gives one target. ``tool`` is ``None`` when only the timeline runs; ``selected`` False = nothing.
+
+    Attributes:
+        tool, options: the tool that captures, and its options as the user wrote them (global ones and the rule's merged).
+        also: further tools (name, options) in the same process; colocated roles may ask for tools that do not exclude
+            each other.
+        windows: the windows as tuples of their steps, in order, where they can be listed; empty for ``all``,
+            ``process`` and purely scheduled captures, and cut after 1000.
+        steps: the steps that are selected, for any number of them.
+        mode: ``steps`` (windows by announced step), ``all`` (every step), ``process`` (one for the whole life), ``off``
+            (no step opens anything; schedules and on-demand windows still may).
+        count: captures this process will make, for tools that must be told beforehand.
+        phases: phase patterns (fnmatch) that may open a window under ``discrete``; empty = every phase.
+        asked_by: role -> the configuration path whose rule selected it.
+        notes: what the user should know, one line each.
+    """
+
+    target: Target
+    selected: bool
+    tool: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    also: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    timeline: bool = True
+    mode: str = "off"
+    steps: NumberSet = NO_STEPS
+    windows: tuple[tuple[int, ...], ...] = ()
+    merge_steps: bool = False
+    discrete: bool = False
+    phases: tuple[str, ...] = ()
+    schedules: tuple[ScheduleSpec, ...] = ()
+    count: CaptureCount = NO_CAPTURES
+    asked_by: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowInfo:
+    """One window in one process.
+
+    Attributes:
+        id: unique in the run: ``ActorGroup-r0-w0001-<pid>``.
+        sequence: 1-based count of windows in this process.
+        steps: announced steps known when it opened; grows to the final list in the manifest.
+        phase: the phase that made the window under ``discrete`` or a schedule, else ``None``.
+        kind: ``step`` | ``phase`` | ``schedule`` | ``process`` | ``on_demand``.
+        stem: absolute path without suffix; a tool appends its own suffix. The directory exists, the name is unique.
+        warmup, active: calls of a scheduled stretch: those that a ``native`` tool runs through before ``open``, and those
+            to record; 0 for every other kind of window.
+    """
+
+    id: str
+    sequence: int
+    steps: tuple[int, ...]
+    phase: str | None
+    kind: str
+    stem: str
+    warmup: int = 0
+    active: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a worker must be started so that the tool can work.
+
+    Attributes:
+        mode: ``none`` (start as ever), ``env`` (environment only), ``prefix`` (``argv`` goes before the worker's own
+            interpreter), ``replace`` (``argv`` stands in the interpreter's place; the interpreter travels in ``env``).
+        argv: argument list; never a shell string.
+        env: variables to set in the worker.
+        unset_in_children: variables the session removes once it runs, so that child processes are not captured too.
+        make_dirs: directories to make on the node that runs the worker, before it starts.
+        preflight: argv of a short command whose success proves on that node that the tool starts; empty = none.
+        notes: what the user should know, one line each.
+    """
+
+    mode: str = "none"
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    unset_in_children: tuple[str, ...] = ()
+    make_dirs: tuple[str, ...] = ()
+    preflight: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A file (or directory) that a target should leave. ``pattern`` is an absolute glob on the target's node.
+
+    ``when`` is ``window_close``, ``last_window`` or ``process_exit``; ``count`` ``None`` = at least one when any window opened.
+    """
+
+    pattern: str
+    count: int | None
+    when: str
+
+
+@dataclass(slots=True)
+class ArtifactFile:
+    """A file (or directory) found on disk. ``state``: complete | missing | truncated | partial."""
+
+    path: str
+    tool: str
+    windows: tuple[str, ...] = ()
+    bytes: int = 0
+    state: str = "complete"
+    reason: str = ""

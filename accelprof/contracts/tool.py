@@ -1,0 +1,191 @@
+"""The contract of a tool: what collects data and leaves files.
+
+A tool *declares* how it is, and the core acts on the declaration, never on a name. One instance is made per role it
+plays: on the driver (``check``, ``launch``, ``expects``), in the worker (``attach``, ``open``, ``close``, ``finalise``)
+and in reports (``match``, ``read``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.spans import Trace
+from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
+from accelprof.errors import Problem
+
+
+class ToolOptions(BaseModel):
+    """Base of option models: unknown keys are refused, with the nearest match named by the configuration loader."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """What a tool gets in the worker.
+
+    Attributes:
+        directory: this target's own output directory, made already.
+        unset_in_children: from the launch; informational.
+        report: ``report(message)`` says something once through the session (rank and group are added there).
+    """
+
+    target: Target
+    assignment: Assignment
+    backend: Backend
+    directory: str
+    report: Callable[[str], None]
+    run_dir: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Tool:
+    """Base of every tool. The defaults describe a tool that is gated by the backend and needs nothing else."""
+
+    name: ClassVar[str] = ""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    Options: ClassVar[type[ToolOptions]] = ToolOptions
+
+    #: ``window_close`` | ``last_window`` | ``process_exit``: when files are complete
+    writes_at: ClassVar[str] = "window_close"
+    #: ``exact`` (must be told how many captures) | ``open`` (any number) | ``whole_process`` (one, from start to exit)
+    count: ClassVar[str] = "open"
+    #: ``any`` | ``starter`` (start and stop on one thread, the one that works) | ``work`` (start on the working thread)
+    thread: str = "any"
+    #: resources only one tool may own in a process: ``cupti``, ``torch_profiler``, ``cann``, ``rocprofiler``
+    exclusive: ClassVar[frozenset[str]] = frozenset()
+    #: opening or closing blocks every Python thread for long; the overhead is written into the manifest
+    gil_blocking: ClassVar[bool] = False
+    #: who counts a schedule: ``ours`` or the tool's ``native`` one where it fits
+    schedule: ClassVar[str] = "ours"
+    #: a window may be opened on a live process that was not planned to
+    on_demand: ClassVar[bool] = True
+    #: files are only complete when the worker process ends in order
+    needs_clean_exit: ClassVar[bool] = False
+    #: files are Chrome traces to which ``read`` adds nothing; a merged timeline takes their events over as they are
+    writes_chrome_trace: ClassVar[bool] = False
+    #: accelerator types this tool serves; empty = all
+    accelerators: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
+        """``options`` as the user wrote them under ``tools.<name>``, or a validated model.
+
+        Raises:
+            pydantic.ValidationError: an option is unknown or has a value that is not allowed.
+        """
+        if not isinstance(options, ToolOptions):
+            options = self.Options.model_validate(dict(options or {}))
+        self.options: Any = options
+        self.context: ToolContext | None = None
+
+    # --- on the driver, before anything starts -------------------------------------------------------------------
+
+    @classmethod
+    def normalise(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Bring the user's spelling into one form before merging (``t`` and ``trace`` become one key). Pure."""
+        return options
+
+    def probe(self) -> Probe:
+        """Whether the tool is installed here; must not raise. Asked by doctor, plan display, never on a hot path."""
+        return Probe(0, "built in")
+
+    def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
+        """Options that contradict the plan (all targets that use this tool). Pure; works without the tool installed."""
+        return []
+
+    def claims(self, target: Target) -> frozenset[str]:
+        """Exclusive resources this configuration will own in the target's process."""
+        return self.exclusive
+
+    def launch(self, assignment: Assignment, directory: str) -> Launch:
+        """How the worker must be started; ``directory`` is its output directory, maybe on another node. Pure."""
+        return Launch()
+
+    def gate(self, target: Target) -> str:
+        """``none`` | ``api`` (the backend's capture_start/stop) | ``range`` | ``pause`` | ``in_process``."""
+        return "api"
+
+    def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
+        """Files this target will leave, for the controller to wait for. In-process tools report theirs from ``close``."""
+        return []
+
+    # --- in the worker --------------------------------------------------------------------------------------------
+
+    def attach(self, context: ToolContext) -> None:
+        """The worker's session takes the tool into use. May raise; the tool is then disabled there, with the reason."""
+        self.context = context
+
+    def emitter(self, backend: Backend) -> Emitter:
+        """Where ranges go in this tool; the backend unless the tool brings its own."""
+        return backend
+
+    def open(self, window: WindowInfo) -> None:
+        """Start capturing. On failure raise; the state then stays closed.
+
+        The default serves gate ``api``.
+        """
+        if self.context is not None:
+            self.context.backend.capture_start()
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        """Stop capturing; return files that are complete now. Called exactly once for each successful ``open``."""
+        if self.context is not None:
+            self.context.backend.capture_stop()
+        return []
+
+    def step(self, step: int) -> None:
+        """A further announced step begins inside an open window."""
+
+    def warm_up(self, window: WindowInfo) -> None:
+        """A scheduled stretch begins ``window.warmup`` calls from now: start, and throw away what is seen until ``open``.
+
+        Only asked of tools with a ``native`` schedule, and only when the schedule has a warm-up. ``open`` with the same
+        window follows, or ``abandon`` where the loop ended first.
+        """
+
+    def abandon(self, window: WindowInfo) -> None:
+        """The loop ended during the warm-up of ``window``: stop, and leave no file."""
+
+    def tick(self) -> None:
+        """One call of a scheduled phase ended and another of the same stretch follows (tools with a ``native`` schedule).
+
+        Called in the warm-up and in the open window, but not after the last call: ``close`` ends that one.
+        """
+
+    def finalise(self, reason: str) -> list[ArtifactFile]:
+        """The session closes; no window is open. Return files that were completed by this."""
+        return []
+
+    # --- afterwards -----------------------------------------------------------------------------------------------
+
+    def match(self, files: Sequence[str], windows: Sequence[WindowInfo]) -> list[ArtifactFile]:
+        """Say which files hold which windows, by this tool's naming, and whether each is complete."""
+        stems = {window.stem: window.id for window in windows}
+        return [
+            ArtifactFile(
+                path=path,
+                tool=self.name,
+                windows=tuple(wid for stem, wid in stems.items() if path.startswith(stem)),
+                bytes=os.path.getsize(path) if os.path.isfile(path) else 0,
+            )
+            for path in files
+        ]
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        """Whether ``read`` understands this file, by name and (cheaply) content."""
+        return False
+
+    def read(self, path: str) -> Trace:
+        """Read one file into spans.
+
+        Raises:
+            ReadError: the file is not readable as a whole; partial trouble goes to ``Trace.problems``.
+        """
+        raise NotImplementedError(f"tool {self.name!r} has no reader")

@@ -1,0 +1,1 @@
+"""From a configuration to what each target does: pure functions."""

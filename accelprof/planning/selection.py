@@ -1,0 +1,81 @@
+"""Whom a rule takes: ranks, replicas, nodes, roles and groups against one target; pure functions."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from accelprof.config.model import Config, Rule
+from accelprof.contracts.targets import Target
+from accelprof.numberset import NumberSet
+
+
+def selects(rule: Rule, config: Config, target: Target) -> tuple[bool, str]:
+    """Whether ``rule`` (with the whole configuration's ranks, where it has none) takes ``target``; and what is to be said of it."""
+    own = rule.ranks is not None or rule.replicas is not None or rule.nodes is not None
+    chooser: Rule | Config = rule if own else config
+    ranks, replicas, nodes = chooser.ranks, chooser.replicas, chooser.nodes
+    default = ranks is None and replicas is None and nodes is None
+    if default:
+        ranks = NumberSet.parse(0)
+        replicas = NumberSet.parse(0) if target.replica is not None else None
+    why = ""
+    if isinstance(ranks, NumberSet):
+        if target.rank is None:
+            alone = 0 in ranks and target.world_size in (None, 1)
+            if not alone:
+                return (
+                    False,
+                    f"rank of {target.label} is unknown, so ranks {ranks} cannot be matched; pass rank= or set RANK",
+                )
+            if not default:
+                why = f"rank of {target.label} is unknown; taken as selected because it is the only process known"
+        elif target.rank not in ranks:
+            return False, _out_of_range(ranks, target)
+        why = why or _out_of_range(ranks, target)
+    if isinstance(replicas, NumberSet) and (target.replica is None or target.replica not in replicas):
+        if target.replica is not None or not _known_as_replica(replicas):
+            return (
+                False,
+                ""
+                if target.replica is not None
+                else f"replica of {target.label} is unknown, so replicas {replicas} cannot be matched",
+            )
+        why = why or f"replica of {target.label} is unknown; taken as replica 0"
+    if isinstance(nodes, tuple) and not any(_node_fits(node, target.node) for node in nodes):
+        return (
+            False,
+            ""
+            if target.node is not None
+            else f"node of {target.label} is unknown, so nodes {list(nodes)} cannot be matched",
+        )
+    return True, why
+
+
+def _known_as_replica(replicas: NumberSet) -> bool:
+    """A worker without replica numbering counts as replica 0."""
+    return 0 in replicas
+
+
+def role_fits(rule: Rule, role: str | None) -> bool:
+    """Whether a rule is for this role; one without roles is for all."""
+    return rule.roles is None or (role is not None and any(fnmatchcase(role, pattern) for pattern in rule.roles))
+
+
+def group_matches(pattern: str, group: str) -> bool:
+    """Whether a name under ``groups`` means ``group``: itself, a pattern, or itself in other case."""
+    return pattern == group or fnmatchcase(group, pattern) or pattern.casefold() == group.casefold()
+
+
+def _node_fits(pattern: str, node: str | None) -> bool:
+    return node is not None and fnmatchcase(str(node), pattern)
+
+
+def _out_of_range(ranks: NumberSet, target: Target) -> str:
+    if target.world_size is None or not ranks or ranks.runs[-1][1] < target.world_size:
+        return ""
+    beyond = [rank for rank in ranks.to_config() if _last(rank) >= target.world_size]
+    return f"ranks {beyond} are outside 0..{target.world_size - 1} of {target.group}"
+
+
+def _last(item: int | str) -> int:
+    return item if isinstance(item, int) else int(item.rpartition("-")[2])

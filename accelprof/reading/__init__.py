@@ -1,0 +1,1 @@
+"""Files of every tool become spans; tolerant of files, strict with numbers."""

@@ -1,0 +1,378 @@
+"""``configure``: a configuration and an identity become the process's session. ``reset`` undoes all of it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from accelprof.catalogue import Registry, get_registry, unlock_after_fork
+from accelprof.contracts.targets import Assignment, Target
+from accelprof.contracts.tool import Tool, ToolContext
+from accelprof.environment import without
+from accelprof.errors import AccelprofError, UnavailableError, UserError
+from accelprof.output.layout import Layout, claim_run, job_token
+from accelprof.session.identity import from_environment, host_name
+from accelprof.session.session import JOINED, Session
+from accelprof.timing import metrics
+from accelprof.timing.compiled import hide
+from accelprof.timing.gate import gate
+from accelprof.timing.running import forget_running
+
+if TYPE_CHECKING:
+    from accelprof.config.model import Config
+    from accelprof.tools.trace import TraceTool
+
+log = logging.getLogger("accelprof")
+
+#: a run directory whose resolved configuration this process takes when none is given (set by ``accelprof run``)
+RUN_ENV = "ACCELPROF_RUN"
+CONFIG_NAME = "config.json"
+DEFAULT_GROUP = "workers"
+
+_installed: list[Any] = []
+_lock = threading.RLock()
+_last_summary: dict[str, Any] | None = None
+
+
+def configure(
+    config: Any = None,
+    *,
+    group: str | None = None,
+    role: str | Sequence[str] | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    replica: int | None = None,
+    accelerator: str | None = None,
+    node: str | None = None,
+    run_dir: str | None = None,
+    has_devices: bool | None = None,
+    engine_rank: int | None = None,
+    **values: Any,
+) -> Session:
+    """Make this process's session.
+
+    Args:
+        config: path, mapping, ``DictConfig``, ``Config``; ``None`` takes the run that ``ACCELPROF_RUN`` names, else defaults.
+        group: worker group; ``workers`` when nobody says.
+        role: role, or roles that share this process. Called again with another role of the same group, the session
+            becomes the union.
+        rank, world_size: as the framework numbers them; else from the launcher's environment, else unknown.
+        replica: engine replica or data-parallel copy.
+        accelerator: type or alias; else ``ACCELPROF_ACCELERATOR``, the configuration, the highest probe.
+        node: node name; else the host name.
+        run_dir: directory of the run, when a controller made it already.
+        engine_rank: in a child process of an engine, its rank within the engine; the rest is then its parent's.
+        **values: configuration keys as keywords (``steps=[2]``).
+
+    Raises:
+        ConfigError, PluginError: the configuration is wrong. Failures of tools and disks never raise here unless
+            ``on_error: raise``.
+    """
+    registry = get_registry()
+    with _lock:
+        if config is None and run_dir is None and os.environ.get(RUN_ENV):
+            run_dir = os.environ[RUN_ENV]
+            stored = os.path.join(run_dir, CONFIG_NAME)
+            config = stored if os.path.exists(stored) else None
+        resolved = registry.load(config, **values).config
+        if resolved.engines:
+            from accelprof.engines.options import engines_of
+
+            engines_of(resolved)
+        identity = from_environment(os.environ)
+        told = registry.first("accelprof_worker_identity", env=dict(os.environ)) or {}
+        roles = (role,) if isinstance(role, str) else tuple(role or ())
+        if not roles and told.get("role"):
+            roles = (str(told["role"]),)
+        target = Target(
+            group=group or told.get("group") or DEFAULT_GROUP,
+            roles=roles,
+            rank=_first(rank, told.get("rank"), identity.rank),
+            world_size=_first(world_size, told.get("world_size"), identity.world_size),
+            replica=_first(replica, told.get("replica")),
+            node=node or host_name(),
+            engine_rank=engine_rank,
+        )
+        current = gate.session
+        if current is not None and not current.closed:
+            target = _joined(current, target, resolved)
+            if target == current.target:
+                return current
+            if current.windows:
+                if current.widen(registry.plan(resolved).assign(target)):
+                    return current
+                raise UserError(
+                    f"role {roles} joins {current.target.label} after its first window; configure all roles of a process before the first step"
+                )
+            current.close(JOINED)
+        plan = registry.plan(resolved)
+        assignment = plan.assign(target)
+        detected = _detect(registry, accelerator, resolved)
+        assignment = _with_devices(assignment, detected.name, has_devices, detected)
+        session = _make_session(registry, resolved, assignment, detected, run_dir)
+        gate.session = session
+        _install()
+        _instrument(session)
+        hide()
+        for note in assignment.notes:
+            log.info("accelprof %s: %s", target.label, note)
+        session.start()
+        _listen(session)
+        return session
+
+
+def current_session() -> Session | None:
+    """The session of this process, or ``None``."""
+    session = gate.session
+    return session if session is not None and not session.closed else None
+
+
+def reset() -> None:
+    """Undo everything ``configure`` did: session closed, handlers removed, timings and registry forgotten."""
+    global _last_summary
+    with _lock:
+        session = gate.session
+        if session is not None:
+            try:
+                session.close("reset")
+            except AccelprofError as error:  # on_error: raise; what is undone here is undone all the same
+                log.warning("accelprof: %s", error)
+        gate.hot = gate.lane = gate.session = None
+        _last_summary = None
+        child = sys.modules.get("accelprof.engines.child")
+        if child is not None:
+            child.forget()
+        _uninstall()
+        metrics.forget_all()
+        from accelprof.catalogue import reset_registry
+
+        reset_registry()
+
+
+def _detect(registry: Registry, accelerator: str | None, config: Config) -> Any:
+    try:
+        return registry.detect(accelerator, config.accelerator).backend
+    except UnavailableError as error:
+        if config.on_error == "raise":
+            raise
+        log.warning("accelprof: %s; ranges go nowhere in this process, timings and the timeline are kept", error)
+        return registry.backend("cpu")
+
+
+def _with_devices(assignment: Assignment, accelerator: str, has_devices: bool | None, backend: Any) -> Assignment:
+    """The target with what is known here: its accelerator, and whether it sees a device."""
+    if has_devices is None and assignment.selected:
+        try:
+            has_devices = bool(backend.devices())
+        except Exception as error:  # noqa: BLE001 - a vendor's enumeration may raise anything; unknown then
+            log.info("accelprof: devices of %s cannot be listed: %s", accelerator, error)
+    return replace(assignment, target=replace(assignment.target, accelerator=accelerator, has_devices=has_devices))
+
+
+def _joined(current: Session, target: Target, config: Config) -> Target:
+    """The target of a second ``configure`` in one process: the union of roles of the same worker."""
+    old = current.target
+    if (target.group, target.rank, target.replica) != (old.group, old.rank, old.replica):
+        raise UserError(
+            f"this process has a session as {old.label} already and is configured again as {target.label}; call accelprof.reset() first, or give colocated roles one group"
+        )
+    if config != current.config:
+        raise UserError(
+            f"{old.label} is configured a second time with another configuration; call accelprof.reset() first"
+        )
+    return replace(old, roles=tuple(dict.fromkeys((*old.roles, *target.roles))))
+
+
+def _make_session(
+    registry: Registry, config: Config, assignment: Assignment, backend: Any, run_dir: str | None
+) -> Session:
+    host = host_name()
+    problem = ""
+    if assignment.selected and run_dir is None:
+        try:
+            run_dir = claim_run(config.output_dir, config.run, job_token(os.environ), host)
+        except OSError as error:
+            problem = f"the output directory {config.output_dir!r} cannot be made: {error}"
+            if config.on_error == "raise":
+                raise
+    layout = Layout(os.path.abspath(run_dir or config.output_dir))
+    tools: list[Tool] = []
+    problems = [problem] if problem else []
+    trace: TraceTool | None = None
+    if assignment.selected and not problem:
+        wanted = [(assignment.tool, assignment.options)] if assignment.tool else []
+        for name, options in [*wanted, *assignment.also]:
+            try:
+                tools.append(registry.make_tool(name, options))
+            except AccelprofError as error:
+                problems.append(f"tool {name} cannot be used here: {error}")
+        if assignment.timeline or assignment.tool == "trace":
+            trace = registry.make_tool("trace", config.tools.get("trace"))  # type: ignore[assignment]
+            tools = [tool for tool in tools if tool.name != "trace"]
+    scheduler = None
+    if assignment.selected and assignment.schedules:
+        from accelprof.session.schedule import Scheduler
+
+        scheduler = Scheduler(assignment)
+    if problem:
+        assignment = replace(assignment, selected=False)
+    session = Session(config, assignment, backend, [], trace, layout, host, registry, scheduler)
+    for text in problems:
+        session.report(text)
+    context = ToolContext(
+        assignment.target, assignment, backend, layout.target_dir(assignment.target), session.report, layout.run_dir
+    )
+    for tool in [*tools, *([trace] if trace is not None else [])]:
+        try:
+            tool.attach(context)
+        except Exception as error:
+            session.report(f"tool {tool.name} cannot be used here: {type(error).__name__}: {error}")
+            if config.on_error == "raise":
+                raise
+        else:
+            if tool is not trace:
+                session.tools.append(tool)
+                _spare_children(tool, assignment, context.directory, session)
+    return session
+
+
+def _spare_children(tool: Tool, assignment: Assignment, directory: str, session: Session) -> None:
+    """Take what the launch of ``tool`` put there for this process out of the environment that children inherit."""
+    try:
+        launch = tool.launch(assignment, directory)
+    except Exception as error:  # noqa: BLE001 - reported; at worst children are captured too
+        session.report(f"tool {tool.name} does not say what its children must not inherit: {error}")
+        return
+    for name in launch.unset_in_children:
+        present = os.environ.get(name)
+        if present is None:
+            continue
+        rest = without(name, present, launch.env.get(name, present))
+        _installed.append(("environment", (name, present)))
+        if rest:
+            os.environ[name] = rest
+        else:
+            del os.environ[name]
+
+
+def _instrument(session: Session) -> None:
+    """Put in what the configuration instruments here, and let child processes of an engine know the run."""
+    config = session.config
+    if not session.assignment.selected or not (config.instrument or config.presets):
+        return
+    from accelprof.engines import child
+    from accelprof.session.instrument import Instruments
+
+    child.forget()
+    items = child.items_for(config, session.registry.presets(), session.target, session.report)
+    session.instruments = Instruments(items, session.report)
+    session.instruments.install()
+    child.export(session)
+
+
+def _listen(session: Session) -> None:
+    """Selected sessions hear requests for windows; see :mod:`accelprof.session.control`."""
+    if session.assignment.selected and not session.closed:
+        from accelprof.session.control import Control
+
+        session.control = Control(session)
+        session.control.start()
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+# --- the ways a process can end -----------------------------------------------------------------------------------------
+
+
+def _close_current(reason: str) -> None:
+    global _last_summary
+    session = gate.session
+    if session is not None and session.pid == os.getpid() and not session.closed:
+        try:
+            _last_summary = session.close(reason)
+        except AccelprofError as error:  # on_error: raise has nobody to catch it here
+            log.warning("accelprof: %s", error)
+
+
+def _at_exit() -> None:
+    _close_current("process exit")
+
+
+def _on_term(signum: int, frame: FrameType | None) -> None:
+    previous = next((entry[1] for entry in _installed if entry[0] == "SIGTERM"), signal.SIG_DFL)
+    _close_current("SIGTERM")
+    if callable(previous):
+        previous(signum, frame)
+    elif previous is not signal.SIG_IGN:
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+
+
+def _in_child() -> None:
+    """A forked child is another process: it has no session and leaves the parent's files alone."""
+    global _lock
+    _lock = threading.RLock()  # one that another thread of the parent held would never be released here
+    metrics.after_fork()
+    unlock_after_fork()
+    forget_running()
+    session = gate.session
+    if session is not None and session.instruments is not None:
+        session.instruments.uninstall()  # the engine's plug-in hook instruments anew, for the child itself
+    gate.hot = gate.lane = gate.session = None
+    # ``_installed`` stays: the child inherited the handlers, and what was there before them
+
+
+_fork_registered = False
+
+
+def _install() -> None:
+    global _fork_registered
+    if not _fork_registered:
+        os.register_at_fork(after_in_child=_in_child)
+        _fork_registered = True
+    if not any(entry[0] == "atexit" for entry in _installed):
+        atexit.register(_at_exit)
+        _installed.append(("atexit", None))
+    if threading.current_thread() is threading.main_thread() and not any(entry[0] == "SIGTERM" for entry in _installed):
+        previous = signal.getsignal(signal.SIGTERM)
+        if previous is not None:  # None: a handler that was not installed from Python cannot be put back
+            signal.signal(signal.SIGTERM, _on_term)
+            _installed.append(("SIGTERM", previous))
+
+
+def _uninstall() -> None:
+    for name, previous in list(_installed):
+        if name == "atexit":
+            atexit.unregister(_at_exit)
+        elif name == "environment":
+            os.environ[previous[0]] = previous[1]
+        elif threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is _on_term:
+            signal.signal(signal.SIGTERM, previous)
+    _installed.clear()
+
+
+def last_summary() -> dict[str, Any] | None:
+    """What the last session left when it was closed by the end of the process."""
+    return _last_summary
+
+
+def plain_target(target: Target) -> Mapping[str, Any]:
+    """Keyword arguments of ``configure`` that name ``target`` again in another process."""
+    return {
+        "group": target.group,
+        "role": list(target.roles),
+        "rank": target.rank,
+        "world_size": target.world_size,
+        "replica": target.replica,
+        "node": target.node,
+    }

@@ -1,0 +1,398 @@
+"""Windows on demand: a small directory in the run's, that only its owner can write, asks live workers to open and close one.
+
+``accelprof window`` (or a signal, where the configuration asks for it) writes a request; each selected worker looks for it
+about once a second and answers with a file of its own. Nothing listens on a network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accelprof.errors import ConfigError, Problem, UserError
+from accelprof.numberset import NumberSet
+from accelprof.planning.sampling import facts_fit
+
+if TYPE_CHECKING:
+    from accelprof.session.session import Session
+
+DIRECTORY = ".control"
+REQUEST = "request.json"
+INTERVAL_S = 0.5
+DEFAULT_SECONDS = 30.0
+SIGNAL = signal.SIGUSR2
+
+
+# --- in the worker --------------------------------------------------------------------------------------------------------
+
+
+class Control:
+    """Listens for one session. Made for selected sessions by ``configure``."""
+
+    def __init__(self, session: Session, interval: float = INTERVAL_S) -> None:
+        self._session, self._interval = session, interval
+        self.directory = os.path.join(session.layout.run_dir, DIRECTORY)
+        self._answer_path = os.path.join(self.directory, f"worker-{session.key}.json")
+        self._handled: str | None = None
+        self._last: Mapping[str, Any] | None = None
+        self._until: float | None = None
+        self._mine = False
+        self._armed_after: int | None = None  # how many windows there were when one was armed that has not opened yet
+        self._signalled = threading.Event()
+        self._previous: Any = None
+        self._ended = False
+        self._thread = threading.Thread(target=self._listen, name="accelprof control", daemon=True)
+
+    def start(self) -> None:
+        """Say that this worker listens, and listen. A directory that cannot be trusted is reported, and nobody listens."""
+        session = self._session
+        try:
+            os.makedirs(session.layout.run_dir, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.directory, 0o700)
+            trusted(self.directory, directory=True)
+            request = self._read()
+            self._handled = None if request is None else str(request.get("id"))  # asked before this worker was there
+            self._say("listening")
+        except (OSError, UserError) as error:
+            session.report(f"windows on demand cannot be had: {error}", level=20)
+            return
+        if session.config.on_demand is not None and session.config.on_demand.signal:
+            self._take_signal()
+        self._thread.start()
+
+    def end(self) -> None:
+        """The session closes."""
+        self._ended = True
+        self._signalled.set()
+        if threading.current_thread() is threading.main_thread() and self._previous is not None:
+            signal.signal(SIGNAL, self._previous)
+            self._previous = None
+        if os.path.exists(self._answer_path):
+            with contextlib.suppress(OSError):
+                self._say("ended", self._last, "its session is closed")
+
+    def poll(self) -> None:
+        """Look once; what the thread does again and again."""
+        session = self._session
+        if self._until is not None and time.monotonic() >= self._until:
+            self._close("on demand: its time is over")
+        if self._armed_after is not None:
+            self._see_whether_it_opened(self._armed_after)
+        try:
+            request = self._read()
+        except (OSError, ValueError, UserError) as error:
+            session.report(f"a request for a window is not followed: {error}")
+            return
+        if request is None or request.get("id") == self._handled:
+            return
+        self._handled, self._last = str(request.get("id")), request
+        if not self._meant(request):
+            self._say("listening", request, "not asked for")
+        elif request.get("action") == "open":
+            self._say(*self._open(float(request.get("seconds") or DEFAULT_SECONDS), request))
+        elif request.get("action") == "close":
+            self._say(*self._asked_to_close(request))
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        while not self._ended:
+            if self._signalled.wait(self._interval) and not self._ended:
+                self._signalled.clear()
+                self._toggle()
+            if not self._ended:
+                with self._guard():
+                    self.poll()
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - reported once; the worker goes on
+            text = f"serving a request for a window failed: {type(error).__name__}: {error}"
+            self._session.report(text)
+            with contextlib.suppress(OSError):
+                self._say("refused", self._last, text)
+
+    def _read(self) -> dict[str, Any] | None:
+        path = os.path.join(self.directory, REQUEST)
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(handle, encoding="utf-8") as file:
+            _trusted(path, os.fstat(file.fileno()), directory=False)
+            data = json.load(file)
+        if not isinstance(data, dict):
+            raise ValueError(f"{path} holds no request")
+        return data
+
+    def _meant(self, request: Mapping[str, Any]) -> bool:
+        wanted = {key: request[key] for key in ("group", "role", "rank") if request.get(key) is not None}
+        return facts_fit(wanted, self._session.target, None)
+
+    def _open(self, seconds: float, request: Mapping[str, Any] | None) -> tuple[str, Mapping[str, Any] | None, str]:
+        session = self._session
+        for tool in session.tools:
+            why = cannot(tool)
+            if why:
+                return "refused", request, why
+        with session.lock:
+            if session.closed:
+                return "refused", request, "the session is closed"
+            if session.window is not None:
+                return "refused", request, f"window {session.window.info.sequence} is open already"
+            steps = () if session.step_now is None else (session.step_now,)
+            self._mine, self._until = True, time.monotonic() + seconds
+            if any(tool.thread != "any" for tool in session.tools):
+                if not session.arm("on_demand", steps):
+                    self._mine, self._until = False, None
+                    return "refused", request, "a planned window opens where the next phase begins"
+                self._armed_after = len(session.windows)
+                return "armed", request, "opens where the next phase begins, on the thread that works"
+            window = session.open_window("on_demand", steps)
+        if window is None:
+            self._mine, self._until = False, None
+            return "refused", request, session.problems[-1] if session.problems else "no tool could start"
+        return "open", request, f"window {window.info.sequence}, for {seconds:g} s at most"
+
+    def _see_whether_it_opened(self, before: int) -> None:
+        session = self._session
+        with session.lock:
+            opened = any(row["window_kind"] == "on_demand" for row in session.windows[before:])
+            if not opened and session.is_armed("on_demand"):
+                return
+            self._armed_after = None
+            if opened or not self._mine:
+                return
+            self._until, self._mine = None, False
+        self._say("refused", self._last, "a planned window opens where this one would have")
+
+    def _asked_to_close(self, request: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], str]:
+        window = self._session.window
+        if window is None and not self._mine:
+            return "listening", request, "no window was open"
+        if window is not None and window.info.kind != "on_demand":
+            return (
+                "refused",
+                request,
+                f"window {window.info.sequence} was planned ({window.info.kind}); it closes as planned",
+            )
+        self._close("closed on demand")
+        return (
+            "listening",
+            request,
+            "closed" if self._session.window is None else "closes where its thread comes by next",
+        )
+
+    def _close(self, reason: str) -> None:
+        session = self._session
+        self._until, self._mine, self._armed_after = None, False, None
+        with session.lock:
+            session.disarm("on_demand")
+            if session.window is not None and session.window.info.kind == "on_demand":
+                session.request_close(reason)
+
+    def _take_signal(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self._session.report("on_demand.signal: signals can only be taken on the main thread, and this is another")
+            return
+        self._previous = signal.signal(SIGNAL, lambda number, frame: self._signalled.set())
+
+    def _toggle(self) -> None:
+        with self._guard():
+            if self._mine and (self._session.window is None or self._session.window.info.kind == "on_demand"):
+                self._close("closed by a signal")
+                return
+            demand = self._session.config.on_demand
+            state, _, text = self._open(DEFAULT_SECONDS if demand is None else demand.seconds, None)
+            if state == "refused":
+                self._session.report(f"no window on a signal: {text}")
+
+    def _say(self, state: str, request: Mapping[str, Any] | None = None, text: str = "") -> None:
+        session = self._session
+        window = session.window
+        if self._ended:
+            state = "ended"  # an answer that comes after the end must not say that somebody listens
+        answer = {
+            "key": session.key,
+            "label": session.target.label,
+            "host": session.host,
+            "pid": session.pid,
+            "tools": [tool.name for tool in session.tools],
+            "cannot": next((why for why in map(cannot, session.tools) if why), ""),
+            "state": state,
+            "window": None if window is None else window.info.id,
+            "request": None if request is None else request.get("id"),
+            "text": text,
+        }
+        _write(self._answer_path, answer)
+
+
+def cannot(tool: Any) -> str:
+    """Why a tool takes no window that was not planned; empty when it does."""
+    if tool.count == "exact":
+        return f"tool {tool.name} was told its number of windows at launch; plan the window with steps or a schedule"
+    if tool.count == "whole_process":
+        return f"tool {tool.name} records the whole process; there is nothing to open"
+    return "" if tool.on_demand else f"tool {tool.name} takes no window that was not planned"
+
+
+# --- whom to trust --------------------------------------------------------------------------------------------------------
+
+
+def trusted(path: str, *, directory: bool) -> None:
+    """Refuse what somebody else owns or could have written.
+
+    Raises:
+        UserError: not this user's, or writable by others; says what it is and the mend.
+        OSError: it cannot be looked at.
+    """
+    _trusted(path, os.lstat(path), directory=directory)
+
+
+def _trusted(path: str, facts: os.stat_result, *, directory: bool) -> None:
+    kind_ok = stat.S_ISDIR(facts.st_mode) if directory else stat.S_ISREG(facts.st_mode)
+    if not kind_ok:
+        raise UserError(f"{path} is not a {'directory' if directory else 'plain file'}")
+    if facts.st_uid != os.geteuid():
+        raise UserError(f"{path} belongs to user {facts.st_uid}, not to {os.geteuid()} who runs this")
+    if facts.st_mode & 0o022:
+        raise UserError(
+            f"{path} can be written by others (mode {stat.S_IMODE(facts.st_mode):o}). Mend: chmod go-w {path}"
+        )
+
+
+def _write(path: str, data: Mapping[str, Any]) -> None:
+    temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(data, file)
+    os.replace(temporary, path)
+
+
+# --- on the command line --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one worker says. ``state``: listening | open | armed | refused | ended | silent."""
+
+    label: str
+    host: str
+    pid: int
+    state: str
+    text: str
+    window: str | None = None
+
+
+def status(run_dir: str) -> list[Answer]:
+    """Every worker of a run that listened once, by label.
+
+    Raises:
+        UserError: no run, or nobody in it ever listened.
+    """
+    return [_answer(row) for row in _workers(run_dir)]
+
+
+def ask(
+    run_dir: str,
+    action: str,
+    *,
+    group: str | None = None,
+    role: str | None = None,
+    rank: str | None = None,
+    seconds: float | None = None,
+    timeout: float = 10.0,
+) -> list[Answer]:
+    """Write a request and wait until every live worker has answered; those that have not are ``silent``.
+
+    Raises:
+        UserError: no run, nobody listens, or the directory is not ours to write.
+        ConfigError: ``rank`` is no set of ranks.
+    """
+    if rank is not None and rank != "all":
+        try:
+            NumberSet.parse(rank)
+        except ValueError as error:
+            raise ConfigError(Problem("--rank", str(error), value=rank)) from None
+    live = [row["key"] for row in _workers(run_dir) if row["state"] != "ended" and _alive(row)]
+    if not live:
+        raise UserError(f"no live worker of {run_dir} listens")
+    directory = os.path.join(run_dir, DIRECTORY)
+    trusted(directory, directory=True)
+    request = {
+        "id": secrets.token_hex(8),
+        "action": action,
+        "group": group,
+        "role": role,
+        "rank": rank,
+        "seconds": seconds,
+    }
+    _write(os.path.join(directory, REQUEST), request)
+    end = time.monotonic() + timeout
+    while True:
+        rows = {row["key"]: row for row in _workers(run_dir)}
+        answered = [key for key in live if rows.get(key, {}).get("request") == request["id"]]
+        if len(answered) == len(live) or time.monotonic() >= end:
+            break
+        time.sleep(0.05)
+    answers = []
+    for key in live:
+        row = rows[key]
+        if key in answered:
+            if row["text"] != "not asked for":
+                answers.append(_answer(row))
+        else:
+            answers.append(Answer(row["label"], row["host"], row["pid"], "silent", f"no answer in {timeout:g} s"))
+    return answers
+
+
+def _workers(run_dir: str) -> list[dict[str, Any]]:
+    directory = Path(run_dir, DIRECTORY)
+    if not directory.is_dir():
+        where = f"{run_dir} has no worker that listens for windows"
+        raise UserError(
+            f"{where}; is it the directory of a live run?" if os.path.isdir(run_dir) else f"{run_dir} is no directory"
+        )
+    rows = []
+    for path in sorted(directory.glob("worker-*.json")):
+        try:
+            trusted(str(path), directory=False)
+            rows.append(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            continue  # it was being replaced; the next look finds it
+    if not rows:
+        raise UserError(f"nobody in {run_dir} listens for windows")
+    return rows
+
+
+def _alive(row: Mapping[str, Any]) -> bool:
+    """Whether a worker's process is there; of another host that cannot be told, so it counts as alive."""
+    if row["host"] != os.uname().nodename:
+        return True
+    try:
+        os.kill(int(row["pid"]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _answer(row: Mapping[str, Any]) -> Answer:
+    gone = row["state"] != "ended" and not _alive(row)
+    state = "ended" if gone else row["state"]
+    text = "its process is gone" if gone else row["text"] or row["cannot"]
+    return Answer(row["label"], row["host"], row["pid"], state, text, row["window"])

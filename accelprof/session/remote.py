@@ -1,0 +1,166 @@
+"""What a controller asks of a worker, by command name. Every answer is plain data; no command raises into a worker's own work."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from accelprof.config.model import Config
+from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV
+from accelprof.session.configure import configure, current_session
+from accelprof.session.identity import from_environment, host_name
+from accelprof.timing import metrics
+from accelprof.timing.gate import gate
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_taken: dict[str, tuple[int, int]] = {}
+_announced: int | None = None
+
+
+def serve(command: str, *args: Any, **kwargs: Any) -> Any:
+    """Run one command; ``{"ok": True, "value": ...}`` or ``{"ok": False, "error": "..."}``."""
+    handler = COMMANDS.get(command)
+    if handler is None:
+        return {"ok": False, "error": f"unknown command {command!r}; known: {', '.join(sorted(COMMANDS))}"}
+    try:
+        return {"ok": True, "value": handler(*args, **kwargs)}
+    except Exception as error:  # noqa: BLE001 - it travels to the controller, which says it with the worker's name
+        return {"ok": False, "error": f"{type(error).__name__}: {error}"}
+
+
+def call(actor: Any, command: str, *args: Any, **kwargs: Any) -> Any:
+    """The same for classes without the mixin, through Ray's ``__ray_call__``; ``actor`` is the instance."""
+    return serve(command, *args, **kwargs)
+
+
+def _configure(config: dict[str, Any], run_dir: str | None, identity: dict[str, Any]) -> dict[str, Any]:
+    global _announced
+    session = configure(Config.model_validate(config), run_dir=run_dir, **identity)
+    _announced = None
+    _take_timings()
+    return {
+        "key": session.key,
+        "host": session.host,
+        "pid": session.pid,
+        "node_id": node_id(),
+        "selected": session.assignment.selected,
+        "accelerator": session.backend.name,
+        "has_devices": session.target.has_devices,
+        "wrapped": os.environ.get(WRAPPED_ENV),
+        "started_as": os.environ.get(TARGET_ENV),
+        "rank_by_environment": from_environment(os.environ).rank,
+        "problems": list(session.problems),
+    }
+
+
+def _begin_step(number: int) -> bool:
+    """``False``: this process has no session (an actor that was restarted, say)."""
+    global _announced
+    session = current_session()
+    _announced = number
+    if session is None:
+        return False
+    session.begin_step(number, control=True)
+    return True
+
+
+def _next_step(number: int | None = None) -> bool:
+    """``number``, or the step after the one announced last; ``False`` also where none was."""
+    if number is None and _announced is not None:
+        number = _announced + 1
+    return number is not None and _begin_step(number)
+
+
+def _end_step(number: int | None = None) -> dict[str, Any] | None:
+    """Ends the step (the running one); the step's timings: ``{tag: {"seconds", "count"}}``. ``None``: there is no session."""
+    session = current_session()
+    if session is None:
+        return None
+    number = _announced if number is None else number
+    session.end_step(number)
+    return {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
+
+
+def _take_timings() -> dict[str, Any]:
+    """Timings since they were last taken, in the form of :func:`_end_step`, for workers that hear no steps."""
+    rows: dict[str, Any] = {}
+    for tag, (total, count) in metrics.process_totals().items():
+        was_total, was_count = _taken.get(tag, (0, 0))
+        _taken[tag] = total, count
+        if count > was_count:
+            rows[tag] = {"seconds": (total - was_total) / 1e9, "count": count - was_count}
+    return rows
+
+
+def _step_metrics(number: int | None = None) -> dict[str, Any]:
+    session = gate.session
+    return {} if session is None else {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
+
+
+def _close(reason: str = "controller") -> dict[str, Any] | None:
+    session = gate.session
+    return None if session is None else session.close(reason)
+
+
+def _report() -> dict[str, Any] | None:
+    session = gate.session
+    return None if session is None else session.summary()
+
+
+def _clock() -> dict[str, Any]:
+    """This node's clocks now, for offset estimation."""
+    return {
+        "epoch_ns": time.time_ns(),
+        "monotonic_ns": time.perf_counter_ns(),
+        "boot_id": boot_id(),
+        "host": host_name(),
+        "pid": os.getpid(),
+    }
+
+
+def boot_id() -> str:
+    """Identity of the running kernel: processes that share it share its clocks. Empty where the system has none."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def node_id() -> str | None:
+    """Ray's id of this node, where this process is a Ray worker; Ray is not imported for it."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    found: str = ray.get_runtime_context().get_node_id()
+    return found
+
+
+def _open_window(steps: list[int] | None = None) -> bool:
+    session = current_session()
+    return session is not None and session.open_window("on_demand", steps or ()) is not None
+
+
+def _close_window() -> None:
+    session = current_session()
+    if session is not None:
+        session.close_window("closed on demand")
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "configure": _configure,
+    "begin_step": _begin_step,
+    "next_step": _next_step,
+    "end_step": _end_step,
+    "step_metrics": _step_metrics,
+    "take_timings": _take_timings,
+    "timing_stats": lambda: metrics.stats(metrics.all_states()),
+    "close": _close,
+    "report": _report,
+    "clock": _clock,
+    "open_window": _open_window,
+    "close_window": _close_window,
+}

@@ -1,0 +1,369 @@
+"""Schedules: windows over a stretch of calls of one phase, counted per process, per step or per enclosing phase.
+
+A *series* counts the calls of one schedule. Each place where its counting starts anew is a *scope*; in a scope the calls
+run through wait, warm-up and record, ``repeat`` times. The calls of one "record" are a *stretch*, and a stretch makes at
+most one window: it opens where the first of them begins and closes where the last of them ended.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from accelprof.contracts.targets import Assignment, ScheduleSpec, WindowInfo
+
+if TYPE_CHECKING:
+    from accelprof.session.session import Session
+    from accelprof.session.window import Entry, Window
+
+WAIT, WARMUP, ACTIVE, DONE = "wait", "warmup", "active", "done"
+
+
+def place(spec: ScheduleSpec, index: int) -> tuple[str, int]:
+    """``(wait | warmup | active | done, round)`` of call ``index`` of a scope, both counted from 0."""
+    at = index - spec.skip_first
+    if at < 0:
+        return WAIT, 0
+    turn, offset = divmod(at, spec.wait + spec.warmup + spec.active)
+    if spec.repeat and turn >= spec.repeat:
+        return DONE, turn
+    return (WAIT if offset < spec.wait else WARMUP if offset < spec.wait + spec.warmup else ACTIVE), turn
+
+
+def first_active(spec: ScheduleSpec) -> int:
+    """Number of the first call that is recorded."""
+    return spec.skip_first + spec.wait + spec.warmup
+
+
+@dataclass(eq=False)
+class _Stretch:
+    """The calls of one "record", with the warm-up before them."""
+
+    series: _Series
+    turn: int
+    first: int
+    info: WindowInfo | None = None  # reserved while tools warm up
+    window: Window | None = None
+    begun: int = 0
+    ended: int = 0
+    recorded: int = 0
+    inside: str = ""
+    cut: bool = False
+
+
+@dataclass(eq=False)
+class _Scope:
+    series: _Series
+    where: int
+    count: int = 0
+    stretch: _Stretch | None = None
+
+
+@dataclass(eq=False)
+class _Series:
+    spec: ScheduleSpec
+    scopes: list[_Scope] = field(default_factory=list)
+    calls: int = 0
+    homeless: int = 0
+    stretches: int = 0
+    longest: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.spec.phase
+
+    @property
+    def by_phase(self) -> bool:
+        return self.spec.per not in ("process", "step")
+
+
+@dataclass(eq=False)
+class _Scheduled:
+    """What one phase call means to the schedules; kept on its entry until it ends."""
+
+    calls: list[tuple[_Stretch, str]] = field(default_factory=list)
+    scopes: list[_Scope] = field(default_factory=list)
+
+
+class Scheduler:
+    """The schedules of one process. The session calls it; everything here happens under the session's lock.
+
+    With ``steps`` in the plan only calls inside selected steps count, and no stretch outlives them.
+    """
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._bounded = assignment.mode in ("steps", "all")
+        self._series = [_Series(spec) for spec in assignment.schedules]
+        self._by_tag: dict[str, tuple[list[_Series], list[_Series]]] = {}
+        self._over: set[int] = set()  # selected steps that had their turn
+        self._warming: _Stretch | None = None
+        for series in self._series:
+            if series.spec.per == "process":
+                series.scopes.append(_Scope(series, 0))
+
+    # --- what the session tells -------------------------------------------------------------------------------------
+
+    def step_begins(self, session: Session, number: int) -> None:
+        """A step was announced: counting per step starts anew."""
+        for series in self._series:
+            if series.spec.per == "step" and not series.scopes:
+                series.scopes.append(_Scope(series, 0))
+
+    def step_ends(self, session: Session, number: int, following: int | None) -> None:
+        """A step ended, or (``following``) another was announced: what may not outlive it is cut."""
+        leaves = self._bounded and not self._stays(session, number, following)
+        if leaves or any(series.spec.per == "step" for series in self._series):
+            self._over.add(number)
+        for series in self._series:
+            per_step = series.spec.per == "step"
+            for scope in list(series.scopes):
+                if per_step or leaves:
+                    self._cut(session, scope, f"step {number} ended", "the step ended", final=per_step)
+            if per_step:
+                series.scopes.clear()
+
+    def phase_begins(self, session: Session, entry: Entry) -> None:
+        """A phase call begins; sets ``entry.scheduled`` when its end matters here, and may open a window."""
+        counting, scoping = self._of(entry.spec.tag)
+        if not counting and not scoping:
+            return
+        with session.lock:
+            if self._bounded and not self._selected(session.step_now):
+                return
+            here = _where()
+            scheduled = _Scheduled()
+            for series in scoping:
+                scope = _Scope(series, here)
+                series.scopes.append(scope)
+                scheduled.scopes.append(scope)
+            for series in counting:
+                call = self._count(session, series, here)
+                if call is not None:
+                    scheduled.calls.append(call)
+            if scheduled.calls or scheduled.scopes:
+                entry.scheduled = scheduled
+
+    def phase_ends(self, session: Session, entry: Entry) -> None:
+        """The phase call of ``entry`` ended, however it ended."""
+        scheduled, entry.scheduled = entry.scheduled, None
+        with session.lock:
+            for stretch, action in scheduled.calls:
+                self._call_ended(session, stretch, action)
+            for scope in scheduled.scopes:
+                self._cut(session, scope, f"{entry.spec.tag} ended", "the enclosing phase ended")
+                if scope in scope.series.scopes:
+                    scope.series.scopes.remove(scope)
+
+    def watching(self, session: Session) -> bool:
+        """Whether a phase call could still matter."""
+        if self._bounded and not self._selected(session.step_now):
+            return False
+        return any(self._may_count(series) for series in self._series)
+
+    def finish(self, session: Session) -> None:
+        """The session closes: open stretches are cut, and schedules that recorded nothing are named."""
+        for series in self._series:
+            for scope in series.scopes:
+                self._cut(session, scope, "the session closed", "the process ended its session")
+            self._say_unreached(session, series)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _of(self, tag: str) -> tuple[list[_Series], list[_Series]]:
+        found = self._by_tag.get(tag)
+        if found is None:
+            counting = [series for series in self._series if fnmatchcase(tag, series.spec.phase)]
+            scoping = [series for series in self._series if series.by_phase and fnmatchcase(tag, series.spec.per)]
+            found = self._by_tag[tag] = counting, scoping
+        return found
+
+    def _selected(self, step: int | None) -> bool:
+        if step is None or step in self._over:
+            return False
+        return self._assignment.mode == "all" or step in self._assignment.steps
+
+    def _stays(self, session: Session, number: int, following: int | None) -> bool:
+        """Whether the step window of ``number`` goes on."""
+        assignment = self._assignment
+        if assignment.mode != "steps" or not assignment.merge_steps:
+            return False
+        run = assignment.steps.run_of(number)
+        if run is None:
+            return False
+        return number < run[1] if following is None else assignment.steps.run_of(following) == run
+
+    def _may_count(self, series: _Series) -> bool:
+        if series.spec.per != "process":
+            return True
+        scope = series.scopes[0]
+        return place(series.spec, scope.count)[0] != DONE or (scope.stretch is not None and _running(scope.stretch))
+
+    def _count(self, session: Session, series: _Series, here: int) -> tuple[_Stretch, str] | None:
+        series.calls += 1
+        scope = _scope_of(series, here)
+        if scope is None:
+            series.homeless += 1
+            return None
+        index = scope.count
+        scope.count += 1
+        series.longest = max(series.longest, scope.count)
+        action, turn = place(series.spec, index)
+        if action not in (WARMUP, ACTIVE):
+            return None
+        stretch = scope.stretch
+        if stretch is None or stretch.turn != turn:
+            stretch = scope.stretch = _Stretch(series, turn, index + (series.spec.warmup if action == WARMUP else 0))
+            series.stretches += 1
+        if action == WARMUP:
+            if index == stretch.first - series.spec.warmup:
+                self._warm_up(session, stretch)
+        elif not stretch.cut:
+            stretch.begun += 1
+            self._record(session, stretch)
+        return stretch, action
+
+    def _warm_up(self, session: Session, stretch: _Stretch) -> None:
+        if session.window is not None or self._warming is not None:
+            return
+        if not any(tool.schedule == "native" for tool in session.tools):
+            return
+        spec = stretch.series.spec
+        stretch.info = session.reserve_window("schedule", self._steps(session), spec.phase, spec.warmup, spec.active)
+        if stretch.info is not None:
+            self._warming = stretch
+            session.warm_up(stretch.info)
+
+    def _end_warm_up(self, session: Session, stretch: _Stretch | None) -> None:
+        """Tools that warmed up for ``stretch`` stop; harmless when none did."""
+        if stretch is not None and stretch.info is not None:
+            session.abandon(stretch.info)
+            stretch.info = None
+        if self._warming is stretch:
+            self._warming = None
+
+    def _record(self, session: Session, stretch: _Stretch) -> None:
+        """An active call begins: it lies in the stretch's own window, in somebody else's, or opens one."""
+        window, name = session.window, stretch.series.name
+        if stretch.window is not None and window is not stretch.window:
+            self._lost(session, stretch)  # closed by somebody else meanwhile: by budget, on demand, for a failing tool
+            return
+        if window is None:
+            if self._warming is not stretch:
+                self._end_warm_up(session, self._warming)
+            self._warming = None
+            info = stretch.info
+            if info is None:
+                active = stretch.series.spec.active
+                info = session.reserve_window("schedule", self._steps(session), name, 0, active)
+            stretch.window = None if info is None else session.open_window("schedule", info=info)
+            stretch.info = None
+            if stretch.window is None:
+                stretch.cut = True  # no tool could start; the session has said why
+                return
+        elif window is not stretch.window:
+            stretch.inside = window.info.phase or window.info.kind
+            window.record.setdefault("holds", [])
+            if name not in window.record["holds"]:
+                window.record["holds"].append(name)
+            session.report(
+                f"schedule on {name}: calls to record began while the window of {stretch.inside} was open; they are in that one, not in a window of their own"
+            )
+        stretch.recorded += 1
+
+    def _steps(self, session: Session) -> tuple[int, ...]:
+        return () if session.step_now is None else (session.step_now,)
+
+    def _call_ended(self, session: Session, stretch: _Stretch, action: str) -> None:
+        if action == WARMUP:
+            if stretch.info is not None:
+                self._tick(session, session.tools)
+            return
+        stretch.ended += 1
+        if stretch.cut:
+            return
+        if stretch.ended < stretch.series.spec.active:
+            if stretch.window is not None and session.window is stretch.window:
+                self._tick(session, stretch.window.tools)
+            return
+        stretch.cut = True
+        self._close(session, stretch, "schedule")
+
+    def _tick(self, session: Session, tools: Any) -> None:
+        for tool in tools:
+            if tool.schedule == "native":
+                session.guarded(f"tool {tool.name}, the next call of a schedule", tool.tick)
+
+    def _close(self, session: Session, stretch: _Stretch, reason: str, missing: str = "") -> None:
+        window = stretch.window
+        if window is None or session.window is not window:
+            return
+        active = stretch.series.spec.active
+        window.record["schedule"] = {
+            "phase": stretch.series.name,
+            "first": stretch.first,
+            "calls": stretch.recorded,
+            "planned": active,
+            "partial": stretch.recorded < active,
+            **({"reason": missing} if missing else {}),
+        }
+        session.request_close(reason)
+
+    def _cut(self, session: Session, scope: _Scope, reason: str, why: str, final: bool = True) -> None:
+        """``scope`` ends (or only its step does, not ``final``); a stretch that it leaves unfinished is partial."""
+        stretch = scope.stretch
+        if stretch is None or stretch.cut:
+            return
+        self._end_warm_up(session, stretch)
+        name, active = stretch.series.name, stretch.series.spec.active
+        if not stretch.begun:
+            if final:
+                stretch.cut = True
+                session.report(f"schedule on {name}: nothing was recorded, {why} during its warm-up")
+            return
+        stretch.cut = True
+        session.report(f"schedule on {name}: partial, {stretch.recorded} of {active} calls were recorded before {why}")
+        self._close(session, stretch, reason, why)
+
+    def _lost(self, session: Session, stretch: _Stretch) -> None:
+        stretch.cut = True
+        session.report(
+            f"schedule on {stretch.series.name}: partial, its window was closed after {stretch.recorded} of {stretch.series.spec.active} calls"
+        )
+
+    def _say_unreached(self, session: Session, series: _Series) -> None:
+        spec = series.spec
+        if series.homeless:
+            session.report(
+                f"schedule on {spec.phase}: {series.homeless} of {series.calls} calls were outside any {spec.per!r} that began while schedules were counted, so they were not counted"
+            )
+        if not series.stretches and series.calls > series.homeless:
+            per = "" if spec.per == "process" else f" in one {spec.per}"
+            session.report(
+                f"schedule on {spec.phase}: {series.longest} calls at most{per}, the first to record is call {first_active(spec)} (counted from 0): nothing was recorded"
+            )
+
+
+def _running(stretch: _Stretch) -> bool:
+    return not stretch.cut and stretch.ended < stretch.series.spec.active
+
+
+def _scope_of(series: _Series, here: int) -> _Scope | None:
+    """The scope a call counts in: its own thread's or task's innermost, else (work handed to others) the newest open one."""
+    for scope in reversed(series.scopes):
+        if scope.where == here or not series.by_phase:
+            return scope
+    return series.scopes[-1] if series.scopes else None
+
+
+def _where() -> int:
+    """Identity of what runs here: the asyncio task if there is one, else the thread."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        task = asyncio.current_task()
+        if task is not None:
+            return id(task)
+    return threading.get_ident()

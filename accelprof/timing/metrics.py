@@ -1,0 +1,320 @@
+"""What timers record: durations per instance and tag, without a lock on the path of a call.
+
+A :class:`State` is a list that holds one token, its buffer. A call takes the token (``list.pop`` is atomic), appends
+its duration to the buffer and puts the token back. No token means: the tag is running, on this thread (recursion,
+counted once) or on another (counted in ``others``). Buffers are folded into totals when read, or when they grow.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from accelprof.errors import UserError, nearest
+from accelprof.timing.gate import gate
+
+#: durations a buffer holds before it is folded, and durations kept for percentiles
+FOLD_AT = 4096
+KEPT = 4096
+
+_fold_lock = threading.RLock()
+_slot_ids: dict[str, str] = {}
+_slotted: weakref.WeakKeyDictionary[Any, dict[str, State]] = weakref.WeakKeyDictionary()
+
+
+class ProcessStates(dict[str, "State"]):
+    """States of plain functions by tag. Pickled as the one of the process that unpickles it."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> str:
+        return "process_states"
+
+
+process_states = ProcessStates()
+
+
+class UnknownTagError(UserError, KeyError):
+    """``pop_execution_time`` was asked for a tag that nothing recorded since the last pop."""
+
+    __str__ = Exception.__str__
+
+
+class State(list[list[int]]):
+    """Durations of one tag on one instance (or of the process), in nanoseconds."""
+
+    __slots__ = (
+        "__weakref__",
+        "buffer",
+        "calls",
+        "device_count",
+        "device_pending",
+        "device_total",
+        "held",
+        "kept",
+        "last",
+        "max",
+        "min",
+        "others",
+        "pending",
+        "pending_count",
+        "plain_calls",
+        "tag",
+        "total",
+    )
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.buffer: list[int] = []
+        self.others: list[int] = []
+        self.held: list[list[int]] = []
+        self.calls = self.total = self.max = self.last = self.pending = self.pending_count = 0
+        #: calls that could not be suspended, as far as they are folded
+        self.plain_calls = 0
+        self.min = 0
+        self.kept: deque[int] = deque(maxlen=KEPT)
+        self.device_pending: deque[Any] = deque()
+        self.device_total = self.device_count = 0
+        super().__init__([self.buffer])
+        _tags.add(tag)
+        with _fold_lock:
+            _alive.add(self)
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (State, (self.tag,))  # a copy or a pickled worker starts counting anew
+
+    def __del__(self) -> None:
+        """The instance is gone: what it did still counts for the process."""
+        try:
+            self.fold()
+            if self.calls:
+                with _fold_lock:
+                    total, count = _retired.get(self.tag, (0, 0))
+                    _retired[self.tag] = (total + self.total, count + self.calls)
+        except (AttributeError, TypeError):
+            pass  # the interpreter is shutting down
+
+    def fold(self) -> None:
+        """Move what the buffers hold into the totals; calls may go on meanwhile."""
+        with _fold_lock:
+            for buffer in (self.buffer, self.others):
+                size = len(buffer)
+                values = buffer[:size]
+                del buffer[:size]
+                if not values:
+                    continue
+                if buffer is self.buffer:
+                    self.plain_calls += size
+                low, high = min(values), max(values)
+                self.min = low if not self.calls else min(self.min, low)
+                self.max = max(self.max, high)
+                self.calls += size
+                self.pending_count += size
+                taken = sum(values)
+                self.total += taken
+                self.pending += taken
+                self.last = values[-1]
+                self.kept.extend(values)
+
+    def resolve_device(self, wait: bool = False) -> None:
+        """Add device times whose end the device has passed."""
+        with _fold_lock:
+            while self.device_pending:
+                try:
+                    taken = self.device_pending[0].resolve(wait)
+                except Exception as error:  # noqa: BLE001 - said once by the session; a lost time costs no caller anything
+                    self.device_pending.popleft()
+                    if gate.session is not None:
+                        gate.session.device_timer_failed(error)
+                    continue
+                if taken is None:
+                    return
+                self.device_pending.popleft()
+                self.device_total += taken
+                self.device_count += 1
+
+
+def slot_of(tag: str) -> str:
+    """Name of the instance attribute that holds the state of ``tag``; the same in every process."""
+    slot = _slot_ids.get(tag)
+    if slot is None:
+        slot = _slot_ids.setdefault(tag, f"_accelprof_{tag.encode('utf-8', 'surrogatepass').hex()}")
+    return slot
+
+
+def tags_seen() -> list[str]:
+    """Tags of all timers that ran in this process at least once."""
+    return sorted(_tags)
+
+
+_tags: set[str] = set()
+_alive: weakref.WeakSet[State] = weakref.WeakSet()
+_retired: dict[str, tuple[int, int]] = {}
+
+
+def state_of(instance: Any, tag: str) -> State:
+    """The state of ``tag`` on ``instance``, made at first use."""
+    slot = slot_of(tag)
+    with _fold_lock:
+        try:
+            found = object.__getattribute__(instance, slot)  # a class's own __getattr__ may answer anything
+        except AttributeError:
+            found = None
+        if type(found) is State:
+            return found
+        try:
+            by_tag = _slotted.get(instance)
+        except TypeError:  # not hashable or no weak references: one state for all such instances
+            return process_state(tag)
+        if by_tag is not None and tag in by_tag:
+            return by_tag[tag]
+        state = State(tag)
+        try:
+            object.__setattr__(instance, slot, state)
+        except (AttributeError, TypeError):
+            try:
+                _slotted.setdefault(instance, {})[tag] = state
+            except TypeError:
+                return process_state(tag)
+        return state
+
+
+def process_state(tag: str) -> State:
+    """The process-wide state of ``tag``: plain functions, static and class methods."""
+    state = process_states.get(tag)
+    if state is None:
+        with _fold_lock:
+            state = process_states.setdefault(tag, State(tag))
+    return state
+
+
+def states_of(instance: Any) -> list[State]:
+    """All states of an instance; of the process when ``instance`` is ``None``."""
+    if instance is None:
+        return list(process_states.values())
+    found = [value for value in list(getattr(instance, "__dict__", {}).values()) if type(value) is State]
+    try:
+        found.extend(_slotted.get(instance, {}).values())
+    except TypeError:
+        pass  # cannot be a key, so nothing is stored for it
+    return found
+
+
+def pop_times(states: Iterable[State]) -> dict[str, float]:
+    """Seconds per tag since the last pop; tags without a call since then are left out."""
+    times: dict[str, float] = {}
+    for state in states:
+        with _fold_lock:
+            state.fold()
+            if state.pending_count:
+                times[state.tag] = times.get(state.tag, 0.0) + state.pending / 1e9
+                state.pending = state.pending_count = 0
+    return times
+
+
+def pop_time(states: Iterable[State], tag: str) -> float:
+    """Seconds of one tag since the last pop.
+
+    Raises:
+        UnknownTagError: nothing was recorded under ``tag`` since then.
+    """
+    states = list(states)
+    times = pop_times(state for state in states if state.tag == tag)
+    if tag not in times:
+        known = sorted({state.tag for state in states})
+        raise UnknownTagError(
+            f"no time was recorded under {tag!r} since the last pop; recorded tags: {', '.join(known) or 'none'}. {nearest(tag, known)}".rstrip(
+                ". "
+            )
+        )
+    return times[tag]
+
+
+def stats(states: Iterable[State]) -> dict[str, dict[str, float]]:
+    """Per tag ``count, total, mean, min, max, p50, p95, last`` in seconds since the start.
+
+    Percentiles are of the last 4096 calls. ``device_total`` and ``device_count`` are added for timers with ``device=True``.
+    """
+    result: dict[str, dict[str, float]] = {}
+    for state in states:
+        with _fold_lock:
+            state.fold()
+            state.resolve_device()
+            if not state.calls:
+                continue
+            kept = sorted(state.kept)
+            row: dict[str, float] = {
+                "count": state.calls,
+                "total": state.total / 1e9,
+                "mean": state.total / state.calls / 1e9,
+                "min": state.min / 1e9,
+                "max": state.max / 1e9,
+                "p50": percentile(kept, 0.50) / 1e9,
+                "p95": percentile(kept, 0.95) / 1e9,
+                "last": state.last / 1e9,
+            }
+            if state.device_count or state.device_pending:
+                row["device_total"] = state.device_total / 1e9
+                row["device_count"] = state.device_count
+        result[state.tag] = row
+    return result
+
+
+def percentile(ordered: list[int], share: float) -> float:
+    """Linear interpolation between closest ranks of an ordered list."""
+    if not ordered:
+        return math.nan
+    at = (len(ordered) - 1) * share
+    low = math.floor(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def totals(states: Iterable[State]) -> dict[str, tuple[int, int]]:
+    """``{tag: (total_ns, count)}`` since the start; differences of two calls are exact."""
+    result: dict[str, tuple[int, int]] = {}
+    for state in states:
+        state.fold()
+        before = result.get(state.tag, (0, 0))
+        result[state.tag] = (before[0] + state.total, before[1] + state.calls)
+    return result
+
+
+def process_totals() -> dict[str, tuple[int, int]]:
+    """``{tag: (total_ns, count)}`` of everything that was timed in this process, also on instances that are gone."""
+    with _fold_lock:
+        result = totals(all_states())
+        for tag, (total, count) in _retired.items():
+            before = result.get(tag, (0, 0))
+            result[tag] = (before[0] + total, before[1] + count)
+    return result
+
+
+def all_states() -> list[State]:
+    """Every state of this process whose instance is alive."""
+    with _fold_lock:
+        return list(_alive)
+
+
+def after_fork() -> None:
+    """In a forked child: a lock that another thread of the parent held would never be released here."""
+    global _fold_lock
+    _fold_lock = threading.RLock()
+
+
+def forget_all() -> None:
+    """Drop process-wide states and seen tags (``accelprof.reset``); states on instances live with them."""
+    with _fold_lock:
+        process_states.clear()
+        _tags.clear()
+        _retired.clear()
+        _slotted.clear()

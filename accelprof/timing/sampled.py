@@ -1,0 +1,66 @@
+"""``sampled``: a timer that looks at the gate and nothing else while profiling is closed.
+
+Methods that are instrumented in other packages may be called a million times a second (a decode step's inner parts), and
+nobody asked for their timings: so, closed, they cost one attribute test, and no clock is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import keyword
+from typing import Any
+
+from accelprof.timing.compiled import keep_out
+from accelprof.timing.gate import wrapper_globals
+from accelprof.timing.timer import parameters_of, timer
+
+_BODIES = {
+    "": """
+        if _accelprof_gate.hot is None:
+            return _accelprof_fn({call})
+        return _accelprof_timed({call})
+""",
+    "async ": """
+        if _accelprof_gate.hot is None:
+            return await _accelprof_fn({call})
+        return await _accelprof_timed({call})
+""",
+    "generator": """
+        if _accelprof_gate.hot is None:
+            return (yield from _accelprof_fn({call}))
+        return (yield from _accelprof_timed({call}))
+""",
+}
+
+
+def sampled(function: Any, tag: str) -> Any:
+    """``function`` as :func:`accelprof.timer` would time it while something is open or may open, and as it is otherwise.
+
+    Static and class methods and properties stay what they are. An async generator is always timed: handing on what is
+    sent and thrown into it costs more than its timing. Raises ``TypeError`` for something that is not a function.
+    """
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(sampled(function.__func__, tag))
+    timed = timer(tag)(function)
+    if isinstance(function, property) or inspect.isasyncgenfunction(function):
+        return timed
+    kind = (
+        "async "
+        if inspect.iscoroutinefunction(function)
+        else "generator"
+        if inspect.isgeneratorfunction(function)
+        else ""
+    )
+    parameters, call, defaults, _ = parameters_of(function)
+    name = getattr(function, "__name__", "sampled")
+    safe = name if name.isidentifier() and not keyword.iskeyword(name) else "sampled"
+    prefix = "async " if kind == "async " else ""
+    outer = ", ".join(["_accelprof_fn", "_accelprof_timed", *defaults])
+    body = _BODIES[kind].format(call=call)
+    source = f"def _accelprof_factory({outer}):\n    {prefix}def {safe}({parameters}):{body}    return {safe}\n"
+    namespace: dict[str, Any] = {}
+    exec(compile(source, f"<accelprof sampled {tag}>", "exec"), wrapper_globals, namespace)  # made of identifiers only
+    wrapper = namespace["_accelprof_factory"](function, timed, *defaults.values())
+    functools.update_wrapper(wrapper, function)
+    return keep_out(wrapper, f"instrument {tag!r}")

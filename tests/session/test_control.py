@@ -1,0 +1,332 @@
+"""Windows on demand: asked for through a directory that only its owner can write, on live processes, by the run's own selection."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from click.testing import CliRunner
+
+from accelprof import Worker
+from accelprof.cli.window import window as window_command
+from accelprof.errors import ConfigError, IncompleteError, UserError
+from accelprof.output.manifest import read_journals
+from accelprof.session.control import DIRECTORY, REQUEST, ask, status
+from accelprof.testing import RecordingTool, capture
+
+
+class Job(Worker):
+    @Worker.timer("phase")
+    def phase(self, inside=lambda: None):
+        inside()
+
+
+class Exact(RecordingTool):
+    name = "exact"
+    count: ClassVar[str] = "exact"
+
+
+class Starter(RecordingTool):
+    name = "starter"
+    thread = "starter"
+
+
+def until(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.005)
+
+
+def quick(run):
+    """Let the session listen often."""
+    run.session.control._interval = 0.01
+    return run.session
+
+
+def test_open_and_close_on_a_live_session():
+    """A window opens without any step, is closed again, and both are in the journal; ``steps`` may be off."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        [answer] = ask(run.run_dir, "open")
+        assert answer.state == "open", answer
+        assert session.window.info.kind == "on_demand"
+        Job().phase()
+        [answer] = ask(run.run_dir, "open")
+        assert (answer.state, answer.text) == ("refused", "window 1 is open already")
+        [answer] = ask(run.run_dir, "close")
+        assert (answer.state, answer.text) == ("listening", "closed")
+        assert session.window is None
+        assert [row["window_kind"] for row in session.windows] == ["on_demand"]
+        assert run.backend.names("capture_start", "capture_stop") == ["capture_start", "capture_stop"]
+        [answer] = ask(run.run_dir, "close")
+        assert answer.text == "no window was open"
+
+
+def test_a_window_ends_by_itself():
+    """Nobody closes it: it closes after the seconds that were asked for."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        ask(run.run_dir, "open", seconds=0.1)
+        until(lambda: session.windows and session.windows[0]["closed"] is not None)
+        assert session.windows[0]["reason"] == "on demand: its time is over"
+
+
+def test_selection_rules_hold():
+    """A process that the plan does not select does not listen; --group, --role and --rank choose among those that do."""
+    with capture(on_demand=True, ranks=[3], identity={"rank": 0}) as run:
+        assert run.session.control is None
+        with pytest.raises(UserError):
+            ask(run.run_dir, "open")
+    with capture(on_demand=True, ranks=[3], identity={"rank": 3, "role": "actor"}) as run:
+        session = quick(run)
+        assert ask(run.run_dir, "open", rank="0-2") == []
+        assert ask(run.run_dir, "open", group="Other*") == []
+        assert ask(run.run_dir, "open", role="ref") == []
+        assert session.window is None
+        [answer] = ask(run.run_dir, "open", group="Gr*", role="actor", rank="2-4")
+        assert answer.state == "open"
+        with pytest.raises(ConfigError, match="--rank: 'x' is neither a number nor a range"):
+            ask(run.run_dir, "open", rank="x")
+
+
+def test_off_means_off():
+    """Without ``on_demand`` and without steps nobody is selected, and nobody listens."""
+    with capture() as run:
+        assert run.session.control is None
+        assert not os.path.exists(os.path.join(run.run_dir, DIRECTORY))
+
+
+def test_a_planned_window_is_not_disturbed():
+    """While a planned window is open, open and close on demand say no, by its name."""
+    with capture(steps=[1]) as run:
+        session = quick(run)
+        with session.step(1):
+            assert ask(run.run_dir, "open")[0].text == "window 1 is open already"
+            [answer] = ask(run.run_dir, "close")
+            assert answer.text == "window 1 was planned (step); it closes as planned"
+        assert len(session.windows) == 1
+
+
+def test_steps_go_on_inside():
+    """Steps that are announced while a window on demand is open are noted in it and do not close it."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        ask(run.run_dir, "open")
+        for step in (7, 8):
+            with session.step(step):
+                Job().phase()
+        ask(run.run_dir, "close")
+        assert session.windows[0]["steps"] == [7, 8]
+
+
+def test_a_tool_told_its_count_says_no():
+    """A tool whose number of windows was fixed at launch refuses by name."""
+    with capture(tool="exact", tools=(Exact,), steps=[1]) as run:
+        quick(run)
+        [answer] = ask(run.run_dir, "open")
+        assert answer.state == "refused"
+        assert (
+            answer.text
+            == "tool exact was told its number of windows at launch; plan the window with steps or a schedule"
+        )
+        assert status(run.run_dir)[0].text == answer.text
+        assert run.session.window is None
+
+
+def test_a_tool_bound_to_its_thread_opens_and_closes_there():
+    """The listening thread only arms: the next phase opens, a later one closes, both on the thread that works."""
+    with capture(tool="starter", tools=(Starter,), on_demand=True, steps=[50]) as run:
+        session = quick(run)
+        [answer] = ask(run.run_dir, "open")
+        assert answer.state == "armed"
+        assert session.window is None
+        with session.step(1):
+            Job().phase()
+        assert session.window is not None
+        [answer] = ask(run.run_dir, "close")
+        assert answer.text == "closes where its thread comes by next"
+        Job().phase()
+        assert session.window is None
+        assert {call.thread for call in run.tool.calls if call.name in ("open", "close")} == {threading.get_ident()}
+
+
+def test_a_planned_window_takes_the_place_of_an_armed_one():
+    """Both would open at the next phase: the planned one does, and who asked is told so."""
+    with capture(tool="starter", tools=(Starter,), on_demand=True, steps=[1]) as run:
+        session = quick(run)
+        assert ask(run.run_dir, "open")[0].state == "armed"
+        thread = threading.Thread(target=session.begin_step, args=(1,), kwargs={"control": True})
+        thread.start()
+        thread.join()
+        until(lambda: status(run.run_dir)[0].text == "a planned window opens where this one would have")
+        Job().phase()
+        session.end_step(1)
+        assert [row["window_kind"] for row in session.windows] == ["step"]
+        assert ask(run.run_dir, "open")[0].state == "armed"
+
+
+def test_armed_and_closed_before_any_phase():
+    """A request that is taken back before a phase began opens nothing."""
+    with capture(tool="starter", tools=(Starter,), on_demand=True) as run:
+        quick(run)
+        ask(run.run_dir, "open")
+        ask(run.run_dir, "close")
+        Job().phase()
+        assert run.session.windows == []
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o620])
+def test_a_request_that_others_could_write_is_not_followed(mode):
+    """A request file that group or others can write is reported and not followed."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        path = Path(run.run_dir, DIRECTORY, REQUEST)
+        path.touch()
+        path.chmod(mode)
+        path.write_text(json.dumps({"id": "x", "action": "open"}))
+        until(lambda: any("can be written by others" in text for text in session.problems))
+        assert session.window is None
+
+
+def test_links_and_foreign_directories_are_not_followed(tmp_path, monkeypatch):
+    """A request that is a link is not opened; a directory of another user's, or open to others, is not listened to."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        (tmp_path / "real.json").write_text(json.dumps({"id": "x", "action": "open"}))
+        os.symlink(tmp_path / "real.json", Path(run.run_dir, DIRECTORY, REQUEST))
+        until(lambda: any("is not followed" in text for text in session.problems))
+        assert session.window is None
+        os.unlink(Path(run.run_dir, DIRECTORY, REQUEST))
+        os.chmod(Path(run.run_dir, DIRECTORY), 0o777)
+        with pytest.raises(UserError, match="can be written by others"):
+            ask(run.run_dir, "open")
+        os.chmod(Path(run.run_dir, DIRECTORY), 0o700)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        with pytest.raises(UserError, match="belongs to user"):
+            ask(run.run_dir, "open")
+
+
+def test_modes_of_what_is_made():
+    """The directory is its owner's alone, and so is every file in it."""
+    with capture(on_demand=True) as run:
+        quick(run)
+        ask(run.run_dir, "open")
+        directory = Path(run.run_dir, DIRECTORY)
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
+
+
+def test_an_old_request_is_not_followed_by_a_new_worker(tmp_path):
+    """A worker that starts later does not open a window that was asked for before it was there."""
+    with capture(on_demand=True, output_dir=str(tmp_path), run="r") as run:
+        quick(run)
+        ask(run.run_dir, "open")
+        run_dir = run.run_dir
+    from accelprof.session.configure import configure, reset
+
+    try:
+        session = configure({"on_demand": True}, run_dir=run_dir, group="Group", rank=0)
+        session.control._interval = 0.01
+        time.sleep(0.6)
+        assert session.windows == []
+    finally:
+        reset()
+
+
+def test_a_signal_where_it_is_asked_for():
+    """``on_demand.signal``: SIGUSR2 opens a window and closes it; without the key the signal's handler stays as it was."""
+    before = signal.getsignal(signal.SIGUSR2)
+    with capture(on_demand=True):
+        assert signal.getsignal(signal.SIGUSR2) is before
+    with capture(on_demand={"signal": True, "seconds": 60}) as run:
+        session = run.session
+        os.kill(os.getpid(), signal.SIGUSR2)
+        until(lambda: session.window is not None)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        until(lambda: session.window is None and session.windows[-1]["closed"] is not None)
+        assert session.windows[0]["reason"] == "closed by a signal"
+    assert signal.getsignal(signal.SIGUSR2) is before
+
+
+JOB = """
+import sys, time, accelprof
+from accelprof import Worker
+
+class Job(Worker):
+    @Worker.timer("phase")
+    def phase(self): time.sleep(0.002)
+
+session = accelprof.configure(on_demand=True, output_dir=sys.argv[1], run="live", group="ActorGroup", rank=0)
+print("ready", flush=True)
+job, end = Job(), time.monotonic() + 60
+while not session.windows or session.windows[-1]["closed"] is None:
+    job.phase()
+    if time.monotonic() > end: sys.exit("no window came")
+"""
+
+
+def test_command_line_on_another_process(tmp_path):
+    """``accelprof window`` opens and closes a window in a process that is running, and says who did what."""
+    (tmp_path / "job.py").write_text(textwrap.dedent(JOB))
+    job = subprocess.Popen(
+        [sys.executable, str(tmp_path / "job.py"), str(tmp_path / "out")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert job.stdout.readline().strip() == "ready"
+        run_dir = str(tmp_path / "out" / "live")
+        opened = CliRunner().invoke(window_command, ["open", "--run", run_dir, "--seconds", "30"])
+        assert opened.exit_code == 0, opened.output
+        assert "ActorGroup/rank0" in opened.output
+        assert "open: window 1, for 30 s at most" in opened.output
+        shown = json.loads(CliRunner().invoke(window_command, ["status", "--run", run_dir, "--json"]).output)
+        assert [row["state"] for row in shown] == ["open"]
+        time.sleep(0.05)
+        closed = CliRunner().invoke(window_command, ["close", "--run", run_dir])
+        assert closed.exit_code == 0, closed.output
+        assert job.wait(timeout=30) == 0
+    finally:
+        job.kill()
+        job.stdout.close()
+    records = [record for journal in read_journals(run_dir) for record in journal]
+    assert [r["window_kind"] for r in records if r["kind"] == "window" and r["closed"]] == ["on_demand"]
+    assert len(list(Path(run_dir).rglob("*.trace.json.gz"))) == 1
+    shown = CliRunner().invoke(window_command, ["status", "--run", run_dir])
+    assert "ended" in shown.output
+    late = CliRunner().invoke(window_command, ["open", "--run", run_dir])
+    assert isinstance(late.exception, UserError)
+
+
+def test_a_failure_is_an_answer(monkeypatch):
+    """When opening fails for a reason nobody thought of, whoever asked hears it, and the worker goes on listening."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        monkeypatch.setattr(session, "open_window", lambda *args, **kwargs: 1 / 0)
+        [answer] = ask(run.run_dir, "open")
+        assert answer.state == "refused"
+        assert "ZeroDivisionError" in answer.text
+        monkeypatch.undo()
+        ask(run.run_dir, "close")
+        assert ask(run.run_dir, "open")[0].state == "open"
+
+
+def test_status_of_a_command(tmp_path):
+    """Nothing that fits is an incomplete result, a directory that is no run the user's mistake."""
+    with capture(tool="exact", tools=(Exact,), steps=[1]) as run:
+        quick(run)
+        refused = CliRunner().invoke(window_command, ["open", "--run", run.run_dir])
+        assert isinstance(refused.exception, IncompleteError)
+        nobody = CliRunner().invoke(window_command, ["open", "--run", run.run_dir, "--group", "Other"])
+        assert "no selected worker fits" in str(nobody.exception)
+    wrong = CliRunner().invoke(window_command, ["status", "--run", str(tmp_path)])
+    assert isinstance(wrong.exception, UserError)
+    assert "has no worker that listens" in str(wrong.exception)

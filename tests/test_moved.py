@@ -1,0 +1,29 @@
+"""Documented modules that moved are still there for a release, and say where they went."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("accelprof.backend", "accelprof.contracts.backend"),
+        ("accelprof.tool", "accelprof.contracts.tool"),
+        ("accelprof.targets", "accelprof.contracts.targets"),
+        ("accelprof.spans", "accelprof.contracts.spans"),
+        ("accelprof.doctor", "accelprof.contracts.doctor"),
+        ("accelprof.registry", "accelprof.catalogue"),
+        ("accelprof.runtime.gate", "accelprof.timing.gate"),
+    ],
+)
+def test_an_old_path_warns_and_is_the_new_module(old: str, new: str) -> None:
+    """Importing the old path warns with the new one, and gives the very same module."""
+    sys.modules.pop(old, None)
+    with pytest.warns(DeprecationWarning, match=rf"{old} is {new} now"):
+        module = importlib.import_module(old)
+    assert module is importlib.import_module(new)
+    sys.modules.pop(old, None)
