@@ -219,6 +219,7 @@ class Config(_Model):
     steps: Steps = None
     merge_steps: bool = False
     discrete: bool = False
+    drain: bool = True
     phases: Words = ()
     ranks: Numbers = None
     replicas: Numbers = None

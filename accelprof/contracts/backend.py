@@ -175,7 +175,10 @@ class Backend(Emitter):
         """A training step ended."""
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that was submitted."""
+        """Wait until the device has done all that was submitted. Asked once when a window closes, before its tools stop.
+
+        May raise where waiting would do harm (a stream is being captured as a graph): that is said once, and nothing waits.
+        """
 
     def device_timer(self) -> DeviceTimer | None:
         """A fresh device timer, or ``None`` where the device has no events."""

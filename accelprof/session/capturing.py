@@ -129,6 +129,7 @@ class Capturing(Reporting):
             if not opened:
                 return None
             emitters = self._emitters(opened)
+            took = now_ns() - before
             record = {
                 "id": info.id,
                 "target": self.key,
@@ -139,7 +140,8 @@ class Capturing(Reporting):
                 "stem": relative(info.stem, self.layout.run_dir),
                 "tools": [tool.name for tool in opened],
                 "opened": clocks(),
-                "open_ms": round((now_ns() - before) / 1e6, 3),
+                "open_ms": round(took / 1e6, 3),
+                "open_ns": took,
                 "closed": None,
             }
             trace = self.trace if self.trace in opened else None
@@ -190,9 +192,13 @@ class Capturing(Reporting):
     def close_window(self, reason: str) -> None:
         """Close the open window, exactly once; harmless when none is open."""
         with self._lock:
-            window, self.window = self.window, None
+            window = self.window
             if window is None:
                 return
+            self._drain(window)
+            if self.window is not window:
+                return  # a signal's handler came between and closed it
+            self.window = None
             before = now_ns()
             record = window.record
             if window.trace is not None:
@@ -211,7 +217,8 @@ class Capturing(Reporting):
                 except Exception as error:  # noqa: BLE001 - reported once; later windows and the user's code go on
                     record.setdefault("errors", []).append(f"{tool.name}: {text_of(error)}")
                     self._tool_failed(tool, "closing a window", error)
-            record.update(closed=clocks(), close_ms=round((now_ns() - before) / 1e6, 3), reason=reason)
+            took = now_ns() - before
+            record.update(closed=clocks(), close_ms=round(took / 1e6, 3), close_ns=took, reason=reason)
             if self.trace is not None and window.trace is not None:
                 record.update(spans=self.trace.span_count, dropped=self.trace.dropped)
             self.journal.add("window", record)
@@ -221,6 +228,23 @@ class Capturing(Reporting):
             self._set_hot()
         if self.hooks["accelprof_window_closed"]:
             self.registry.event("accelprof_window_closed", session=self, window=window.info)
+
+    def _drain(self, window: Window) -> None:
+        """Wait, once a window, until the device has done what was submitted: captures end with the window's last kernel in them.
+
+        Phases of other threads are still emitted meanwhile, because what they launch is still captured.
+        """
+        if window.awaited or not any(tool is not self.trace for tool in window.tools):
+            return  # our own timeline has nothing of the device
+        window.awaited = True
+        drained, before = False, now_ns()
+        if self.config.drain:
+            try:
+                self.backend.synchronize()
+                drained = True
+            except Exception as error:  # noqa: BLE001 - reported once; the captures are stopped all the same
+                self.trouble("waiting for the device at the end of a window", error)
+        window.record.update(drained=drained, drain_ns=now_ns() - before if self.config.drain else 0)
 
     def _refused(self) -> str:
         """Why the budget allows no further window; a budget that cannot be looked at refuses nothing."""

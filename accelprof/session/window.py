@@ -105,6 +105,7 @@ class Window:
     """An open window. Made after the tools have started; ``bounds`` maps a phase to its callables, resolved once."""
 
     __slots__ = (
+        "awaited",
         "bounds",
         "emitters",
         "info",
@@ -134,6 +135,8 @@ class Window:
         self.record = record
         self.thread = threading.get_ident()
         self.lane: Lane | None = None
+        #: the device was waited for already (or is not to be)
+        self.awaited = False
         #: why this window must close as soon as its own thread comes by; empty = it may stay
         self.overdue = ""
 
