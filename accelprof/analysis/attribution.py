@@ -1,9 +1,13 @@
 """Device work by the host phase that launched it.
 
-A kernel belongs to the ranges on the launching thread that hold its launch (the runtime call with the same
-``args["correlation"]``, unique in a file): the innermost one exclusively, every enclosing one inclusively. Threads
-without any range of their own (autograd's, a CUDA graph's) belong to the one other thread of the process that is inside
-a range at that moment, if there is exactly one; such launches are counted.
+A piece of work belongs to the ranges that hold its launch (the runtime call with the same ``args["correlation"]``, unique
+in a file): the innermost one exclusively, every enclosing one inclusively.
+
+The ranges are those on the launching thread. Where none there holds the launch (autograd's thread runs backward while
+the thread that called it waits inside the phase), they are those of the one other thread of the process that is inside a
+range at that moment. Where one does (DDP, FSDP and NCCL put their own on autograd's thread), it counts inside the ranges
+of the one other thread that hold it whole. Where several threads qualify nothing is guessed: the work is given to none
+of them and counted by the names of the ranges it could belong to.
 """
 
 from __future__ import annotations
@@ -72,16 +76,39 @@ class PhaseFigures:
 class Attribution:
     """What :func:`attribute` found.
 
+    The kernels of the devices are exactly the ``own_kernels`` of all phases, the unattributed and the unlaunched.
+
     Attributes:
-        unattributed: kernels whose launch lies in no range; ``unlaunched``: whose launch is not in the file;
-            ``by_time``: pieces of work given to a range of another thread.
+        unattributed: kernels whose launch lies in no range, or in ranges of several other threads (``undecided``).
+        undecided: of the unattributed, by the innermost range of each thread that could have been meant.
+        undecided_around: kernels of a range on a thread of its own that counts inside none of the ranges around it,
+            because several threads are inside one.
+        unlaunched: kernels whose launch is not in the file: launched before the window, or by what was not recorded.
+        by_time: pieces of work given to a range of another thread.
     """
 
     devices: list[DeviceFigures] = field(default_factory=list)
     phases: list[PhaseFigures] = field(default_factory=list)
     unattributed: int = 0
+    undecided: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    undecided_around: int = 0
     unlaunched: int = 0
     by_time: int = 0
+
+    @property
+    def kernels(self) -> int:
+        """Kernels of all devices, collectives included."""
+        return sum(row.kernels for row in self.devices)
+
+    def left_over(self) -> list[tuple[str, int]]:
+        """``(reason, kernels)`` for the kernels that stand in no phase; the longest list first, empty when all do."""
+        outside = self.unattributed - self.undecided.total()
+        rows = [(f"undecided: {' or '.join(names)}", count) for names, count in self.undecided.most_common()]
+        if outside:
+            rows.append(("launched outside every range", outside))
+        if self.unlaunched:
+            rows.append(("launch not in the file", self.unlaunched))
+        return sorted(rows, key=lambda row: -row[1])
 
 
 def label(name: str) -> str:
@@ -167,36 +194,53 @@ def _holders(
 ) -> list[tuple[Span, ...]]:
     """For each piece of work the ranges that hold its launch, outermost first."""
     launches = _launches(spans)
-    asked: dict[tuple[Any, Any], list[tuple[int, int, int]]] = defaultdict(list)
+    asked: dict[Any, list[tuple[int, int, int]]] = defaultdict(list)
     answer: list[tuple[Span, ...]] = [()] * len(work)
-    with_ranges = {(range_.pid, range_.tid) for range_ in ranges}
-    adrift: dict[Any, list[tuple[int, int, int]]] = defaultdict(list)
-    for index, span in enumerate(work):
-        launch = launches.get(span.args.get("correlation"))
-        if launch is None:
-            result.unlaunched += span.kind in KERNELS
-            continue
-        moment = (launch.start_ns, launch.end_ns, index)
-        if (launch.pid, launch.tid) in with_ranges:
-            asked[launch.pid, launch.tid].append(moment)
-        else:
-            adrift[launch.pid].append(moment)
-    by_thread: dict[tuple[Any, Any], list[Span]] = defaultdict(list)
+    launched: list[Span | None] = [launches.get(span.args.get("correlation")) for span in work]
+    for index, launch in enumerate(launched):
+        if launch is not None:
+            asked[launch.pid].append((launch.start_ns, launch.end_ns, index))
     by_process: dict[Any, list[Span]] = defaultdict(list)
     for range_ in ranges:
-        by_thread[range_.pid, range_.tid].append(range_)
         by_process[range_.pid].append(range_)
-    for place, moments in asked.items():
-        for index, holding in _sweep(by_thread[place], moments):
-            answer[index] = holding
-    for process, moments in adrift.items():
+    for process, moments in asked.items():
         for index, holding in _sweep(by_process[process], moments):
-            if holding and len({range_.tid for range_ in holding}) == 1:
-                answer[index] = holding
-                result.by_time += 1
-    lost = sum(not holding and span.kind in KERNELS for span, holding in zip(work, answer, strict=True))
-    result.unattributed = lost - result.unlaunched
+            launch = launched[index]
+            if launch is not None and holding:
+                kernel = work[index].kind in KERNELS
+                answer[index] = _decided(holding, launch.tid, kernel, result)
+    for span, launch, holding in zip(work, launched, answer, strict=True):
+        if span.kind in KERNELS:
+            result.unlaunched += launch is None
+            result.unattributed += launch is not None and not holding
     return answer
+
+
+def _decided(holding: Sequence[Span], thread: Any, kernel: bool, result: Attribution) -> tuple[Span, ...]:
+    """The ranges a launch on ``thread`` belongs to, of those of its process that hold it, outermost first."""
+    own = tuple(range_ for range_ in holding if range_.tid == thread)
+    others: dict[Any, list[Span]] = defaultdict(list)
+    for range_ in holding:
+        if range_.tid != thread and (not own or _holds(range_, own[0])):
+            others[range_.tid].append(range_)
+    if len(others) == 1:
+        result.by_time += 1
+        return (*next(iter(others.values())), *own)
+    if others and kernel:
+        if own:
+            result.undecided_around += 1
+        else:
+            result.undecided[tuple(sorted({label(found[-1].name) for found in others.values()}))] += 1
+    return own
+
+
+def _holds(outer: Span, inner: Span) -> bool:
+    """Whether ``inner`` lies in ``outer``; of two ranges over the same stretch neither is around the other."""
+    return (
+        outer.start_ns <= inner.start_ns
+        and inner.end_ns <= outer.end_ns
+        and (outer.start_ns, outer.end_ns) != (inner.start_ns, inner.end_ns)
+    )
 
 
 def _launches(spans: Iterable[Span]) -> dict[Any, Span]:

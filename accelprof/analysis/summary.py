@@ -24,6 +24,8 @@ MAX_AT_END_BYTES = 64 << 20
 #: and so are files of tools once reading has taken this long (exporting an nsys report takes seconds)
 MAX_AT_END_S = 30.0
 FORMAT = 1
+#: from this share of a file's kernels on the report says at the top that they stand in no phase
+NOTICED = 0.01
 
 
 @dataclass
@@ -45,6 +47,7 @@ class Summary:
 
     Attributes:
         undelivered: what was asked for and did not come; not empty = the command line ends with status 1.
+        notices: what to know before reading a figure, shown above all tables.
         problems: what went wrong without that: files that could not be read, events left out, the manifest's own.
     """
 
@@ -53,6 +56,7 @@ class Summary:
     phases: list[PhaseRow] = field(default_factory=list)
     files: list[ToolFile] = field(default_factory=list)
     undelivered: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -70,6 +74,7 @@ class Summary:
             "created": manifest.get("created"),
             "delivered": not self.undelivered and not self.empty,
             "undelivered": self.undelivered,
+            "notices": self.notices,
             "problems": self.problems,
             "workers": [_worker_json(timeline) for timeline in self.timelines],
             "phases": [_phase_json(row) for row in self.phases],
@@ -119,6 +124,7 @@ class SummaryBuilder:
         summary = self.summary
         summary.files.sort(key=lambda file: (file.tool, file.worker.order, file.path))
         summary.phases = phase_rows(summary.timelines)
+        summary.notices.extend(line for file in summary.files if (line := _not_in_a_phase(file)))
         if summary.empty and not summary.undelivered:
             summary.undelivered.append("no window was opened in this run; nothing was measured")
         return summary
@@ -192,6 +198,19 @@ def _tool_file(file: RunFile, trace: Trace) -> ToolFile:
     return ToolFile(file.worker, file.tool, str(file.artifact.get("path")), file.windows, found, facts, note)
 
 
+def _not_in_a_phase(file: ToolFile) -> str:
+    """A line for a file whose kernels stand in no phase in more than :data:`NOTICED` of the cases; empty otherwise."""
+    found = file.attribution
+    if found.unattributed <= NOTICED * found.kernels or not found.kernels:
+        return ""
+    where = f"{file.worker.label}: {os.path.basename(file.path)}"
+    if not found.phases:
+        return f"{where} holds no phase or range; its {found.kernels:,} kernels are shown by device only"
+    reasons = "; ".join(f"{count:,} {reason}" for reason, count in found.left_over()[:4])
+    share = found.unattributed / found.kernels
+    return f"{where}: {found.unattributed:,} of {found.kernels:,} kernels ({share:.1%}) stand in no phase: {reasons}"
+
+
 def reason_of(error: AccelprofError) -> str:
     """The message without the path that the caller names anyway."""
     return error.reason if isinstance(error, ReadError) else str(error)
@@ -225,6 +244,8 @@ def _file_json(file: ToolFile) -> dict[str, Any]:
         "devices": [_device_json(row) for row in file.attribution.devices],
         "phases": [_gpu_phase_json(row) for row in file.attribution.phases],
         "unattributed_kernels": file.attribution.unattributed,
+        "undecided": [{"ranges": list(names), "kernels": n} for names, n in file.attribution.undecided.most_common()],
+        "undecided_around": file.attribution.undecided_around,
         "kernels_without_launch": file.attribution.unlaunched,
         "attributed_by_time": file.attribution.by_time,
     }

@@ -46,6 +46,8 @@ def render(summary: Summary, console: Console) -> None:
 
     for line in summary.undelivered:
         console.print(f"[bold red]not delivered[/bold red] {escape(line)}")
+    for line in summary.notices:
+        console.print(f"[bold yellow]note[/bold yellow] {escape(line)}")
     if summary.phases:
         console.print(phases_table(summary, console.width))
     if any(file.attribution.devices for file in summary.files):
@@ -125,7 +127,8 @@ def devices_table(summary: Summary) -> Table:
 
 
 def gpu_table(file: ToolFile, limit: int = 15) -> Table:
-    """Device time inside each phase of one file."""
+    """Device time inside each phase of one file, and the kernels that stand in none, by reason."""
+    from rich.markup import escape
     from rich.table import Table
 
     title = f"device time by phase: {file.worker.label}, {file.path.rsplit('/', 1)[-1]}"
@@ -146,4 +149,6 @@ def gpu_table(file: ToolFile, limit: int = 15) -> Table:
             f"{row.kernels:,}",
             row.top[0][0] if row.top else NONE,
         )
+    for reason, count in file.attribution.left_over():
+        table.add_row(f"[dim]({escape(reason)})[/dim]", *[NONE] * 6, f"{count:,}", NONE)
     return table
