@@ -1,17 +1,18 @@
 # make demo    installs into .venv and runs the demo; its run lies under outputs/
 # make test    lint, then every test, then the torch-free tests on the other interpreters found
 # make bench   the benchmarks
+# make dist    wheels and source archives of all distributions, checked, and tried on each Python found
 # make lint    ruff, mypy, import-linter, news fragments
 #
 # PYTHON=…      the interpreter to make .venv with           PIP_ARGS=…   more arguments for every pip install
 # DEMO_ARGS=…   more arguments for accelprof demo            TEST_ARGS=…  more arguments for pytest
-# JOBS=2        processes that run tests
+# DIST_ARGS=…   more arguments for scripts/make-dist         JOBS=2        processes that run tests
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench lint pytest interpreters venv clean
+.PHONY: help demo test bench dist lint pytest interpreters venv clean
 
 VENV := .venv
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
@@ -46,6 +47,10 @@ interpreters: $(VENV)/.stamp-test
 bench: $(VENV)/.stamp-bench
 	python=$(VENV)/bin/python; if [ -x .venv-frameworks/bin/python ]; then python=.venv-frameworks/bin/python; fi; \
 	  "$$python" -m benchmarks $(BENCH_ARGS)
+
+dist: $(VENV)/.stamp-test
+	$(INSTALL) build twine "setuptools>=77" wheel
+	$(VENV)/bin/python scripts/make-dist $(DIST_ARGS)
 
 venv: $(VENV)/.stamp-test
 
