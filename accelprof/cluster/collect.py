@@ -67,7 +67,7 @@ def await_reports(
         return []
     calls: dict[str | None, tuple[Any, ...]] = {
         node: (
-            [(entry[2].pattern, entry[3], entry[4]) for entry in entries],
+            [reports.Wanted(entry[2].pattern, entry[3], entry[4], entry[2].instead) for entry in entries],
             [(entry[1], dict(entry[5]), entry[6]) for entry in entries],
         )
         for node, entries in by_node.items()

@@ -173,11 +173,14 @@ class Expectation:
     """A file (or directory) that a target should leave. ``pattern`` is an absolute glob on the target's node.
 
     ``when`` is ``window_close``, ``last_window`` or ``process_exit``; ``count`` ``None`` = at least one when any window opened.
+    ``instead``: an absolute glob of what stands in a report's place, under the same name without suffix, where the tool could
+    not make the report (raw data without its importer); once that lies there untouched, nobody waits for the report.
     """
 
     pattern: str
     count: int | None
     when: str
+    instead: str = ""
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from accelprof.contracts.targets import Assignment
 from accelprof.errors import AccelprofError
 from accelprof.launch.command import assemble, split_command, to_shell
 from accelprof.launch.compose import compose
+from accelprof.launch.devices import as_seen_here
 from accelprof.output.layout import Layout
 from accelprof.planning.plan import Plan, describe
 
@@ -21,6 +22,7 @@ def preview(registry: Registry, plan: Plan, worlds: Mapping[str, int] | None = N
 
 
 def _row(registry: Registry, assignment: Assignment, layout: Layout) -> dict[str, Any]:
+    assignment = as_seen_here(registry, assignment)
     row = describe(assignment)
     row.update(
         command="",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelprof.catalogue import get_registry
 from accelprof.contracts.targets import ArtifactFile, Expectation, WindowInfo
@@ -19,6 +19,8 @@ from accelprof.session.reporting import text_of
 POLL_S = 0.1
 #: seconds for a file that should be there already when the session has closed
 GRACE_S = 3.0
+#: seconds that what stands in a report's place has not changed before it counts as all that comes
+QUIET_S = 1.0
 
 
 def find(pattern: str) -> dict[str, int]:
@@ -39,25 +41,64 @@ def size_of(path: str) -> int:
     return os.path.getsize(path)
 
 
-def wait_for(wanted: Sequence[tuple[str, int, float]]) -> list[list[str]]:
-    """Files of each ``(pattern, number, seconds)``: waits until that many are there, not empty and no longer growing."""
+class Wanted(NamedTuple):
+    """Files to wait for: ``number`` of those that match ``pattern``, at most ``seconds``; ``instead`` as :class:`Expectation` has it."""
+
+    pattern: str
+    number: int
+    seconds: float
+    instead: str = ""
+
+
+def wait_for(wanted: Sequence[Wanted | tuple[str, int, float]]) -> list[list[str]]:
+    """Files of each wanted pattern: waits until that many are there, not empty and no longer growing.
+
+    Where something else stands in the place of those that lack, and nobody is at work on it, they are not waited for; it is
+    among the files.
+    """
     began = time.monotonic()
     before: list[dict[str, int]] = [{} for _ in wanted]
+    quiet_since: list[float] = [began] * len(wanted)
     settled: list[list[str] | None] = [None] * len(wanted)
     while True:
-        for index, (pattern, number, seconds) in enumerate(wanted):
+        for index, (pattern, number, seconds, *more) in enumerate(wanted):
             if settled[index] is not None:
                 continue
             now = find(pattern)
+            raw = _instead(str(more[0]), now) if more and more[0] else {}
+            seen = {**now, **raw}
+            if seen != before[index]:
+                quiet_since[index] = time.monotonic()
             still = [path for path, size in now.items() if size and before[index].get(path) == size]
+            waited = time.monotonic() - quiet_since[index]
             if len(still) >= number and len(still) == len(now):
                 settled[index] = still
-            elif time.monotonic() - began >= seconds:
-                settled[index] = list(now)
-            before[index] = now
+            elif time.monotonic() - began >= seconds or (
+                raw and len(seen) >= number and waited >= QUIET_S and not _in_hands(raw)
+            ):
+                settled[index] = list(seen)
+            before[index] = seen
         if all(files is not None for files in settled):
             return [files or [] for files in settled]
         time.sleep(POLL_S)
+
+
+def _instead(pattern: str, reports: Collection[str]) -> dict[str, int]:
+    """What stands in the place of reports that are not there."""
+    stems = {os.path.splitext(path)[0] for path in reports}
+    return {path: size for path, size in find(pattern).items() if os.path.splitext(path)[0] not in stems}
+
+
+def _in_hands(paths: Collection[str]) -> bool:
+    """Whether a program of this node was started on one of these files: it may be making the report just now."""
+    for place in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            words = Path(place).read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended, or is another user's
+        if any(os.fsencode(path) in word for path in paths for word in words):
+            return True
+    return False
 
 
 def match(files: Sequence[str], tool: str, options: Mapping[str, Any], windows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -66,7 +107,7 @@ def match(files: Sequence[str], tool: str, options: Mapping[str, Any], windows: 
 
 
 def wait_and_match(
-    wanted: Sequence[tuple[str, int, float]], tools: Sequence[tuple[str, Mapping[str, Any], Sequence[Any]]]
+    wanted: Sequence[Wanted | tuple[str, int, float]], tools: Sequence[tuple[str, Mapping[str, Any], Sequence[Any]]]
 ) -> list[tuple[list[dict[str, Any]], str]]:
     """:func:`wait_for`, then :func:`match`, for each wanted pattern with its tool, options and windows.
 

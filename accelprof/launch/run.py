@@ -24,6 +24,7 @@ from accelprof.errors import ConfigError, Problem, ReadError, UnavailableError, 
 from accelprof.launch import reports
 from accelprof.launch.command import assemble, program, to_shell, wrapped_by
 from accelprof.launch.compose import compose
+from accelprof.launch.devices import as_seen_here
 from accelprof.output import manifest as manifests
 from accelprof.output.layout import Layout, claim_run
 from accelprof.output.verdict import verdict
@@ -110,9 +111,10 @@ def launcher_of(registry: Registry, config: Config, plan: Plan) -> tuple[Assignm
     Raises:
         ConfigError: the rules want different ones.
     """
-    rows = [row for row in plan.preview() if row.selected]
+    rows = [as_seen_here(registry, row) for row in plan.preview() if row.selected]
     if config.controller is not None and config.controller.tool:
-        own = Target(DRIVER_GROUP, rank=0, world_size=1)
+        # it leaves the devices to its workers: a gate that makes a CUDA context there would take memory from one of them
+        own = Target(DRIVER_GROUP, rank=0, world_size=1, has_devices=False)
         base = rows[0] if rows else plan.assign(own)
         options = registry.normalise(config.controller.tool, config.tools.get(config.controller.tool, {}))
         rows = [
@@ -305,7 +307,8 @@ def _reports(
     for expectation in expected:
         number, seconds = reports.needed(expectation, len(windows), True, config.report_timeout)
         [(files, unmatched)] = reports.wait_and_match(
-            [(expectation.pattern, number, seconds)], [(name, dict(assignment.options), windows)]
+            [reports.Wanted(expectation.pattern, number, seconds, expectation.instead)],
+            [(name, dict(assignment.options), windows)],
         )
         if unmatched:
             lacking.append(f"{label}: {name} could not say which windows its reports hold: {unmatched}")

@@ -109,9 +109,7 @@ class CudaBackend(Backend):
     # --- the device -------------------------------------------------------------------------------------------------
 
     def synchronize(self) -> None:
-        cuda = vendor.torch_cuda()
-        if cuda is not None and cuda.is_initialized():
-            cuda.synchronize()
+        vendor.wait_for_devices()
 
     def device_timer(self) -> DeviceTimer | None:
         cuda = vendor.torch_cuda()

@@ -48,6 +48,11 @@ def find(program: str = "nsys") -> str | None:
     return next((path for path in _installed() if os.access(path, os.X_OK)), None)
 
 
+def command(program: str) -> str:
+    """How to start ``program``: its bare name where PATH has it or nobody knows it, its own path where a bare name would fail."""
+    return program if shutil.which(program) else find(program) or program
+
+
 def _installed() -> Iterator[str]:
     for pattern in NSYS_GLOBS:
         yield from sorted(glob.glob(pattern), key=_numbers, reverse=True)

@@ -122,7 +122,12 @@ class NsysTool(Tool):
 
     def launch(self, assignment: Assignment, directory: str) -> Launch:
         arguments = self.arguments(assignment, directory)
-        argv = (self.options.nsys, "profile", *self._rendered(arguments), *self.options.extra_args)
+        argv = (
+            installation.command(self.options.nsys),
+            "profile",
+            *self._rendered(arguments),
+            *self.options.extra_args,
+        )
         notes = []
         if self.gate_of(assignment) != "none" and not assignment.count.certain:
             notes.append(
@@ -155,14 +160,16 @@ class NsysTool(Tool):
         never.pop("output")
         interpreter = list(assignment.target.interpreter) or [sys.executable]
         trial = [*interpreter, "-c", "pass"] if not {"-m", "-c"} & set(interpreter) else [interpreter[0], "--version"]
-        return (self.options.nsys, "profile", *self._rendered(never), *self.options.extra_args, *trial)
+        nsys = installation.command(self.options.nsys)
+        return (nsys, "profile", *self._rendered(never), *self.options.extra_args, *trial)
 
     def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
-        pattern = nsys_files.pattern(self.output(assignment.target, directory))
+        output = self.output(assignment.target, directory)
+        pattern, raw = nsys_files.pattern(output), nsys_files.pattern(output, RAW)
         if self.gate_of(assignment) == "none":
-            return [Expectation(pattern, 1, "process_exit")]
+            return [Expectation(pattern, 1, "process_exit", raw)]
         exact = assignment.count.exact
-        return [Expectation(pattern, exact or None, "last_window" if exact else "process_exit")]
+        return [Expectation(pattern, exact or None, "last_window" if exact else "process_exit", raw)]
 
     # --- in the worker ----------------------------------------------------------------------------------------------
 
@@ -179,6 +186,7 @@ class NsysTool(Tool):
         self._output = os.environ.get(OUTPUT_ENV) or self.output(context.target, context.directory)
         told = os.environ.get(CAPTURES_ENV)
         self._exact = (int(told) if told.isdecimal() else None) if told else context.assignment.count.exact
+        self._settle_gate(context)
         silent = self._silent()
         if silent and self._gate == "range":
             raise CaptureError(f"the window is an NVTX range, and {silent}; no window would open")
@@ -188,6 +196,21 @@ class NsysTool(Tool):
         if self._hides:
             leave_children_alone()
             hide_cuda_injection(at_once=context.target.has_devices is False)
+
+    def _settle_gate(self, context: ToolContext) -> None:
+        """``cudaProfilerApi`` never fires in a process without a device, so such a process cannot open a window by itself."""
+        if self._gate != "api" or context.target.has_devices is not False or vendor.visible_devices():
+            return  # where nvtx is missing the session's backend is another one, which lists no device
+        if os.environ.get(LAUNCH_ENV) == "shared":
+            self._gate = "none"
+            context.report(
+                "nsys: no device in this process, so its windows are recorded only while one of a process with a device is open"
+            )
+            return
+        raise CaptureError(
+            "nsys waits for cudaProfilerApi here, and this process sees no device, so no window would open; "
+            "set tools.nsys.capture-range to nvtx for it, or let it see its device"
+        )
 
     @staticmethod
     def _silent() -> str:

@@ -29,15 +29,15 @@ def expand(template: str, pid: int, env: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(value, template)
 
 
-def pattern(template: str) -> str:
-    """A glob that fits every file nsys may make of ``-o template``."""
+def pattern(template: str, suffix: str = REPORT) -> str:
+    """A glob that fits every file of ``suffix`` that nsys may make of ``-o template``."""
     parts: list[str] = []
     at = 0
     for hit in _PLACEHOLDER.finditer(template):
         parts += [glob.escape(template[at : hit.start()]), "%" if hit[0] == "%%" else "*"]
         at = hit.end()
     parts += [glob.escape(template[at:]), "*"]
-    return re.sub(r"\*\*+", "*", "".join(parts)) + REPORT
+    return re.sub(r"\*\*+", "*", "".join(parts)) + suffix
 
 
 def varies(template: str) -> bool:

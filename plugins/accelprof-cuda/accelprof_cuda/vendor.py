@@ -6,6 +6,7 @@ import ctypes
 import functools
 import glob
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,13 @@ from accelprof.errors import CaptureError
 
 VISIBLE_ENV = "CUDA_VISIBLE_DEVICES"
 NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
+CAPTURE_IMPLICIT = (
+    906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: asked of the legacy stream while one that blocks it is captured
+)
+CAPTURE_ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
+LEGACY_STREAM = 1  # CU_STREAM_LEGACY
+#: where the kernel driver says which devices there are; containers without NVML (libnvidia-ml) have it too
+PROC = "/proc/driver/nvidia"
 CUDART_NAMES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
 #: where wheels (nvidia-cuda-runtime) and toolkits keep the runtime when the loader does not know it
 CUDART_GLOBS = (
@@ -86,13 +94,93 @@ def profiler_call(name: str) -> None:
         raise CaptureError(f"{name} answered CUDA error {int(code)}")
 
 
+def loaded_driver() -> Any | None:
+    """The CUDA driver library, where this process has loaded it; loads none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None
+
+
 def cuda_in_use() -> bool:
     """Whether CUDA was initialised in this process; asks the driver that is loaded and loads none."""
+    driver = loaded_driver()
+    return driver is not None and bool(driver.cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p())) != NOT_INITIALIZED)
+
+
+def wait_for_devices() -> None:
+    """Wait for all work of this process on every device that it uses, whichever library submitted it (torch, CuPy, JAX …).
+
+    Makes no context: where CUDA is not initialised, or a device is not in use, there is nothing to wait for. Other Python
+    threads go on meanwhile.
+
+    Raises:
+        CaptureError: a stream is being captured as a CUDA graph, and waiting would end that capture; or a device has failed.
+    """
+    driver = loaded_driver()
+    if driver is None:
+        return
+    current, count = ctypes.c_void_p(), ctypes.c_int(0)
+    if driver.cuCtxGetCurrent(ctypes.byref(current)) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return  # not initialised here (or in the parent of a fork only)
+    if graph_being_captured(driver):
+        raise CaptureError("a CUDA graph is being captured here, and waiting for the device would break it")
+    failed: dict[int, int] = {}
+    if current.value is not None:
+        failed[-1] = driver.cuCtxSynchronize()
+    for number in range(count.value):
+        failed[number] = _wait_for(driver, number, current.value)
+    errors = sorted({code for code in failed.values() if code != 0})
+    if errors:
+        raise CaptureError(f"the device answered CUDA error {', '.join(map(str, errors))} while it was waited for")
+
+
+def _wait_for(driver: Any, number: int, current: int | None) -> int:
+    """Wait for the primary context of a device (the runtime's, which torch uses), if there is one; a CUDA error code."""
+    device, flags, active = ctypes.c_int(0), ctypes.c_uint(0), ctypes.c_int(0)
+    if driver.cuDeviceGet(ctypes.byref(device), number) != 0:
+        return 0
+    state = driver.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
+    if state != 0 or not active.value:
+        return 0
+    context = ctypes.c_void_p()
+    code = int(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))  # it is there: none is made
+    if code != 0:
+        return code
     try:
-        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-    except OSError:
+        if context.value == current:
+            return 0  # waited for already
+        code = int(driver.cuCtxPushCurrent_v2(context))
+        if code != 0:
+            return code
+        try:
+            return int(driver.cuCtxSynchronize())
+        finally:
+            driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+    finally:
+        driver.cuDevicePrimaryCtxRelease_v2(device)
+
+
+def graph_being_captured(driver: Any | None = None) -> bool:
+    """Whether a stream is being captured as a CUDA graph: the one torch uses on this thread, or the one that ``torch.cuda.graph``
+    captures on by itself on whichever thread, or any that blocks the legacy default stream. Disturbs no capture."""
+    cuda = torch_cuda()
+    if cuda is not None and cuda.is_initialized():
+        if cuda.is_current_stream_capturing():
+            return True
+        default = getattr(getattr(cuda, "graph", None), "default_capture_stream", None)
+        if default is not None and _is_captured(driver or loaded_driver(), default.cuda_stream):
+            return True
+    return _is_captured(driver or loaded_driver(), LEGACY_STREAM)
+
+
+def _is_captured(driver: Any | None, stream: int) -> bool:
+    """``cuStreamIsCapturing`` of one stream of the current context."""
+    if driver is None:
         return False
-    return bool(driver.cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p())) != NOT_INITIALIZED)
+    status = ctypes.c_int(0)
+    code = driver.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
+    return bool(code == CAPTURE_IMPLICIT or (code == 0 and status.value == CAPTURE_ACTIVE))
 
 
 @functools.cache
@@ -108,16 +196,22 @@ def driver_version() -> str:
     """Version of the NVIDIA driver; empty without one."""
     library = _nvml()
     if library is None:
-        return ""
+        match = re.search(r"\b\d+\.\d+(?:\.\d+)*\b", _text_of(f"{PROC}/version"))
+        return match[0] if match else ""
     buffer = ctypes.create_string_buffer(96)
     return buffer.value.decode() if library.nvmlSystemGetDriverVersion(buffer, len(buffer)) == 0 else ""
 
 
 def all_devices() -> list[Mapping[str, Any]]:
-    """Every NVIDIA device of the machine: index, name, uuid, memory in bytes; independent of ``CUDA_VISIBLE_DEVICES``."""
+    """Every NVIDIA device of the machine: index, name, uuid, memory in bytes; independent of ``CUDA_VISIBLE_DEVICES``.
+
+    Without NVML the kernel driver's own list, which does not know the memory.
+    """
     library = _nvml()
+    if library is None:
+        return _devices_of_proc()
     count = ctypes.c_uint(0)
-    if library is None or library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+    if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
         return []
     found: list[Mapping[str, Any]] = []
     for index in range(count.value):
@@ -133,6 +227,32 @@ def all_devices() -> list[Mapping[str, Any]]:
             {"index": index, "name": name.value.decode(), "uuid": uuid.value.decode(), "memory": int(memory[0])}
         )
     return found
+
+
+def _devices_of_proc() -> list[Mapping[str, Any]]:
+    """Devices that the kernel driver lists and this process (or container) has a device file of, in PCI order."""
+    found: list[Mapping[str, Any]] = []
+    for place in sorted(glob.glob(f"{PROC}/gpus/*/information")):
+        facts = dict(re.findall(r"^([^:\n]+):[ \t]*(.*)$", _text_of(place), re.MULTILINE))
+        minor = facts.get("Device Minor", "").strip()
+        if minor and not os.path.exists(f"/dev/nvidia{minor}"):
+            continue
+        found.append(
+            {
+                "index": len(found),
+                "name": facts.get("Model", "NVIDIA device").strip(),
+                "uuid": facts.get("GPU UUID", "").strip(),
+            }
+        )
+    return found
+
+
+def _text_of(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(65536)
+    except OSError:
+        return ""
 
 
 def visible_devices() -> list[Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -100,6 +101,29 @@ def test_visible_devices(monkeypatch: pytest.MonkeyPatch, value: str | None, phy
     found = vendor.visible_devices()
     assert [device["physical"] for device in found] == physical
     assert [device["index"] for device in found] == list(range(len(physical)))
+
+
+def test_devices_without_nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A container that has no libnvidia-ml still has its devices: the kernel driver lists them, and the variable chooses."""
+    for number, uuid in enumerate(("GPU-aaaa1111", "GPU-bbbb2222")):
+        place = tmp_path / "gpus" / f"0000:{number}7:00.0"
+        place.mkdir(parents=True)
+        (place / "information").write_text(f"Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 19\nGPU UUID: \t {uuid}\n")
+    (tmp_path / "gpus" / "0000:a7:00.0").mkdir()  # one that this container has no device file of
+    (tmp_path / "gpus" / "0000:a7:00.0" / "information").write_text("Model: \t other\nDevice Minor: \t 250\n")
+    (tmp_path / "version").write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Fri\nGCC version: 12\n"
+    )
+    monkeypatch.setattr(vendor, "_nvml", lambda: None)
+    monkeypatch.setattr(vendor, "PROC", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [(d["index"], d["name"], d["uuid"]) for d in CudaBackend().devices()] == [
+        (0, "NVIDIA H100 80GB HBM3", "GPU-aaaa1111"),
+        (1, "NVIDIA H100 80GB HBM3", "GPU-bbbb2222"),
+    ]
+    assert vendor.driver_version() == "580.159.04"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-bbbb")
+    assert [d["physical"] for d in CudaBackend().devices()] == [1]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from accelprof_cuda import installation, nsys_files
 from accelprof_cuda.nsys import NsysTool
 
 from accelprof.contracts.targets import Assignment, WindowInfo
+from accelprof.errors import CaptureError
 from accelprof.launch.command import assemble, program, to_shell
 from accelprof.testing import ToolConformance
 
@@ -43,6 +45,113 @@ def test_windows_of_a_device_process(assignment: Make) -> None:
         "--capture-range=cudaProfilerApi", "--capture-range-end=repeat:2", "--kill=none",
         "-o", "/out/ActorGroup/ActorGroup-r0-%h-%p",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("devices", "gate"), [([{"index": 0}], "api"), ([], "range"), (CaptureError("no answer"), "range")]
+)
+def test_a_command_started_here_has_the_devices_of_here(
+    assignment: Make, monkeypatch: pytest.MonkeyPatch, devices: Any, gate: str
+) -> None:
+    """``accelprof run`` and ``config show``: the API gate where this machine and environment show a device, else the range."""
+    from accelprof_cuda.backend import CudaBackend
+
+    from accelprof.catalogue import get_registry
+    from accelprof.launch.devices import as_seen_here
+
+    def listed(self: CudaBackend) -> Any:
+        if isinstance(devices, Exception):
+            raise devices
+        return devices
+
+    monkeypatch.setattr(CudaBackend, "devices", listed)
+    row = as_seen_here(get_registry(), assignment(has_devices=None))
+    assert NsysTool().gate_of(row) == gate
+    for said in (True, False):  # somebody knows: nobody looks
+        assert as_seen_here(get_registry(), assignment(has_devices=said)).target.has_devices is said
+
+
+@pytest.mark.parametrize("launch", ["own", "shared"])
+def test_a_process_without_a_device_under_the_api_gate_says_so(
+    assignment: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, launch: str
+) -> None:
+    """A launch that expected a device: refused at once with the mend; where others share the launch, recorded with theirs."""
+    from accelprof_cuda import vendor
+    from accelprof_cuda.backend import CudaBackend
+
+    from accelprof.contracts.tool import ToolContext
+
+    monkeypatch.setattr(installation, "session_here", lambda: "4711")
+    monkeypatch.setattr(vendor, "visible_devices", list)
+    monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
+    monkeypatch.setenv("ACCELPROF_NSYS_GATE", "api")
+    monkeypatch.setenv("ACCELPROF_LAUNCH", launch)
+    row = assignment([2], has_devices=False)
+    tool, said = NsysTool({"children": "follow", "trace": "cuda"}), []
+    context = ToolContext(row.target, row, CudaBackend(), str(tmp_path), said.append)
+    if launch == "own":
+        with pytest.raises(CaptureError, match="capture-range to nvtx"):
+            tool.attach(context)
+        return
+    tool.attach(context)
+    window = windows_of(os.getpid(), [2])[0]
+    tool.open(window)  # calls no gate, which this process does not have
+    assert tool.close(window) == []
+    assert any("no device in this process" in text for text in said)
+
+
+def test_nsys_outside_the_path_is_started_by_its_own_path(
+    assignment: Make, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nsys that doctor finds in a CUDA installation is the one that starts workers; on PATH its bare name stays."""
+    found = program("nsys", "print('here')\n")
+    monkeypatch.setattr(installation, "NSYS_GLOBS", (str(found),))
+    monkeypatch.setenv("PATH", "/nonexistent")
+    launch = NsysTool().launch(assignment(), "/out")
+    assert (launch.argv[0], launch.preflight[0]) == (str(found), str(found))
+    monkeypatch.setenv("PATH", str(found.parent))
+    launch = NsysTool().launch(assignment(), "/out")
+    assert (launch.argv[0], launch.preflight[0]) == ("nsys", "nsys")
+
+
+def test_raw_data_without_its_importer_is_said_at_once(assignment: Make, tmp_path: Path) -> None:
+    """Two of two windows left .qdstrm and nobody makes reports of them: nobody waits the whole limit, and they are listed."""
+    from accelprof.launch import reports
+
+    row = assignment([2, 4])
+    (expected,) = NsysTool().expects(row, str(tmp_path))
+    names = [f"ActorGroup-r0-{os.uname().nodename}-7.{number}" for number in (1, 2)]
+    (tmp_path / f"{names[0]}.qdstrm").write_bytes(b"raw")
+    (tmp_path / f"{names[0]}.nsys-rep").write_bytes(b"report")
+    (tmp_path / f"{names[1]}.qdstrm").write_bytes(b"raw")
+    wanted = reports.Wanted(expected.pattern, 2, 60.0, expected.instead)
+    began = time.monotonic()
+    [(files, why)] = reports.wait_and_match([wanted], [("nsys", {}, windows_of(7, [2, 4]))])
+    assert time.monotonic() - began < 20
+    assert why == ""
+    assert [(os.path.basename(row["path"]), row["windows"], row["state"]) for row in files] == [
+        (f"{names[0]}.nsys-rep", ("7-w1",), "complete"),
+        (f"{names[1]}.qdstrm", ("7-w2",), "partial"),
+    ]
+
+
+def test_a_report_that_is_being_made_is_waited_for(assignment: Make, tmp_path: Path) -> None:
+    """While a program works on the raw data the report may still come; it is the one that counts."""
+    from accelprof.launch import reports
+
+    row = assignment([2])
+    (expected,) = NsysTool().expects(row, str(tmp_path))
+    raw = tmp_path / f"ActorGroup-r0-{os.uname().nodename}-7.qdstrm"
+    raw.write_bytes(b"raw")
+    code = (
+        "import os, sys, time; time.sleep(3); open(os.path.splitext(sys.argv[1])[0] + '.nsys-rep', 'w').write('report')"
+    )
+    importer = subprocess.Popen([sys.executable, "-c", code, str(raw)])
+    try:
+        [files] = reports.wait_for([reports.Wanted(expected.pattern, 1, 60.0, expected.instead)])
+    finally:
+        importer.wait(30)
+    assert [os.path.splitext(path)[1] for path in files] == [".nsys-rep"]
 
 
 @pytest.mark.parametrize("has_devices", [False, None])
