@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
 FORMAT_VERSION = 1
 
@@ -98,25 +98,141 @@ class Origin:
 
 
 @dataclass(slots=True)
+class Completeness:
+    """What of a file is not in its trace. Readers set it; who compares or judges asks it, and no message.
+
+    Attributes:
+        cut: why the file ends before its time (cut off, its stream of bytes damaged); empty for one that is whole.
+        repaired: what was mended -> how often. What was mended is in the trace, so it is complete all the same.
+        left_out: why an event is not in the trace (NaN duration, end without begin) -> how many of them.
+        dropped: spans that the writer of the file says it dropped (a full buffer).
+        unread: parts of the file that should be there and could not be read: tables, columns.
+    """
+
+    cut: str = ""
+    repaired: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    dropped: int = 0
+    unread: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that the file should hold is in the trace."""
+        return not (self.cut or self.left_out or self.dropped or self.unread)
+
+    @property
+    def events_left_out(self) -> int:
+        return sum(self.left_out.values())
+
+    def leave_out(self, reason: str, count: int = 1) -> None:
+        """Count ``count`` events that are not in the trace because of ``reason``."""
+        self.left_out[reason] = self.left_out.get(reason, 0) + count
+
+    def mend(self, what: str, count: int = 1) -> None:
+        """Count ``count`` places of the file that were mended."""
+        self.repaired[what] = self.repaired.get(what, 0) + count
+
+    def lacks(self) -> list[str]:
+        """One line for each thing that is not there, for people; empty when the trace is complete."""
+        lines = [self.cut] if self.cut else []
+        lines += [f"left out: {n:,} event{'s' * (n != 1)}, {reason}" for reason, n in self.left_out.items()]
+        if self.dropped:
+            lines.append(f"{self.dropped:,} spans were dropped when the file was written")
+        return lines + [f"not read: {part}" for part in self.unread]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with stable names."""
+        return {"complete": self.complete, **asdict(self)}
+
+
+class SpanSource(Protocol):
+    """A table of spans, as :class:`accelprof.reading.columns.Columns` is one."""
+
+    def __len__(self) -> int: ...
+    def spans(self) -> list[Span]: ...
+
+
 class Trace:
     """All that one file holds.
+
+    Spans are kept as a list of :class:`Span` or as a table of columns, whichever the reader made, and the other form is
+    made when it is asked for: ``trace.spans`` gives the list, :func:`accelprof.reading.columns.columns_of` the table.
 
     Attributes:
         source: path of the file.
         tool: name of the tool whose reader made this.
         clock: base of the times; with ``Clock.EPOCH`` files of several workers can be put on one axis.
-        problems: what was left out and why (NaN durations, negative spans, missing tables), one line each.
+        problems: what a reader of the report should know of the file, one line each.
         metadata: facts of the file worth showing: versions, device names, dropped counts.
+        completeness: what of the file is not in here.
+        columns: the table, ``None`` while the spans are a list. Set it to replace the spans.
     """
 
-    source: str
-    tool: str
-    clock: Clock = Clock.RELATIVE
-    spans: list[Span] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    metadata: dict[str, Any] = field(default_factory=dict)
-    origin: Origin = field(default_factory=Origin)
+    __slots__ = (
+        "_columns",
+        "_spans",
+        "clock",
+        "completeness",
+        "marks",
+        "metadata",
+        "origin",
+        "problems",
+        "source",
+        "tool",
+    )
+
+    def __init__(
+        self,
+        source: str,
+        tool: str,
+        clock: Clock = Clock.RELATIVE,
+        spans: list[Span] | None = None,
+        marks: list[Mark] | None = None,
+        problems: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        origin: Origin | None = None,
+        *,
+        columns: SpanSource | None = None,
+        completeness: Completeness | None = None,
+    ) -> None:
+        self.source, self.tool, self.clock = source, tool, clock
+        self._spans: list[Span] | None = spans if spans is not None or columns is not None else []
+        self._columns = columns if spans is None else None
+        self.marks = marks if marks is not None else []
+        self.problems = problems if problems is not None else []
+        self.metadata = metadata if metadata is not None else {}
+        self.origin = origin if origin is not None else Origin()
+        self.completeness = completeness if completeness is not None else Completeness()
+
+    @property
+    def spans(self) -> list[Span]:
+        """The spans as a list that may be changed. Large traces are dear in this form: a span takes about 400 bytes."""
+        if self._spans is None:
+            self._spans = self._columns.spans() if self._columns is not None else []
+        self._columns = None  # the list may be changed from now on
+        return self._spans
+
+    @spans.setter
+    def spans(self, spans: list[Span]) -> None:
+        self._spans, self._columns = spans, None
+
+    @property
+    def columns(self) -> SpanSource | None:
+        return self._columns
+
+    @columns.setter
+    def columns(self, columns: SpanSource) -> None:
+        self._spans, self._columns = None, columns
+
+    def __len__(self) -> int:
+        """Number of spans, in either form."""
+        return len(self._columns) if self._columns is not None else len(self._spans or ())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"Trace({self.source!r}, {self.tool!r}, {self.clock}, {len(self)} spans, {len(self.marks)} marks)"
 
     def of_kind(self, *kinds: Kind) -> Iterator[Span]:
         return (span for span in self.spans if span.kind in kinds)

@@ -79,7 +79,7 @@ def to_trace(file: ChromeFile, tool: str) -> Trace:
 class _Reading:
     def __init__(self, file: ChromeFile, tool: str) -> None:
         self.file, self.base = file, file.base_ns
-        self.trace = Trace(source=file.path, tool=tool, problems=list(file.problems))
+        self.trace = Trace(source=file.path, tool=tool, problems=list(file.problems), completeness=file.completeness)
         self.bad: Counter[str] = Counter()
         self.open: dict[tuple[Any, Any], list[tuple[Event, int]]] = {}
         self.pending: dict[tuple[Any, Any, Any], list[tuple[Event, int]]] = {}
@@ -193,6 +193,7 @@ class _Reading:
             self.unmatched["begins without an end"] = unclosed
         for what, count in [*self.bad.items(), *self.unmatched.items()]:
             trace.problems.append(f"left out: {count} event{'s' * (count != 1)}, {what}")
+            trace.completeness.leave_out(what, count)
         if not self.file.events:
             trace.problems.append("the file holds no events")
         trace.metadata.update(
@@ -207,6 +208,8 @@ class _Reading:
         ours = _facts(top)
         if ours is not None:
             trace.metadata["accelprof"] = ours
+            dropped = ours.get("dropped")
+            trace.completeness.dropped = dropped if isinstance(dropped, int) else 0
 
 
 class Arguments(Mapping[str, Any]):

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from accelprof.contracts.spans import Completeness
 from accelprof.errors import ReadError
 from accelprof.reading.lenient import Repairs, objects
 
@@ -69,7 +70,7 @@ class ChromeFile:
         top: the other keys of the top-level object.
         base_ns: to be added to every ``ts`` (0 when the file has none).
         problems: what was repaired or left out, one line each, with positions.
-        state: ``complete`` | ``repaired`` | ``truncated``.
+        completeness: the same as fields.
     """
 
     path: str
@@ -77,7 +78,12 @@ class ChromeFile:
     top: dict[str, Any] = field(default_factory=dict)
     base_ns: int = 0
     problems: list[str] = field(default_factory=list)
-    state: str = "complete"
+    completeness: Completeness = field(default_factory=Completeness)
+
+    @property
+    def state(self) -> str:
+        """``complete`` | ``repaired`` | ``truncated``."""
+        return "truncated" if self.completeness.cut else "repaired" if self.completeness.repaired else "complete"
 
 
 def load(path: str) -> ChromeFile:
@@ -87,7 +93,7 @@ def load(path: str) -> ChromeFile:
         ReadError: empty, not there, not JSON at all, or JSON without events; the message has the reason and the position.
     """
     data, problems = read_bytes(path)
-    file = ChromeFile(path, problems=problems, state="truncated" if problems else "complete")
+    file = ChromeFile(path, problems=problems, completeness=Completeness(cut="; ".join(problems)))
     begin = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if begin not in (b"{", b"["):
         shown = data[:16]
@@ -174,10 +180,14 @@ def _repair(data: bytes, file: ChromeFile, reason: str) -> None:
         file.top = _top(text[:start], text[close + 1 :] if close >= 0 and not repairs.ended else "")
     file.problems.append(f"not strictly JSON: {reason}")
     file.problems.extend(repairs.lines())
-    if repairs.ended:
-        file.state = "truncated"
-    elif file.state == "complete":
-        file.state = "repaired"
+    whole = file.completeness
+    whole.mend("text that is no strict JSON")
+    for what, (count, _) in repairs.mended.items():
+        whole.mend(what, count)
+    for what, (count, _) in repairs.left_out.items():
+        whole.leave_out(what, count)
+    if repairs.ended and not whole.cut:
+        whole.cut = repairs.ended
 
 
 def _top(before: str, after: str) -> dict[str, Any]:

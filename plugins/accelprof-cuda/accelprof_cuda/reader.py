@@ -166,6 +166,7 @@ class _Reading:
             self.trace.problems.append(f"not in the file, because nsys did not trace {them} or saw nothing: {names}")
         for what, count in self.bad.items():
             self.trace.problems.append(f"{count} {what} left out")
+            self.trace.completeness.leave_out(what, count)
 
     # --- facts ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,382 @@
+"""Spans as a table: one numpy array a field, text as codes into lists.
+
+A span as an object takes about 400 bytes and a microsecond for each look at it; a row here takes about 60 bytes, and
+sorting, joining and summing run over whole columns. Times are ``int64`` ns, so that nothing near 1.7e18 is rounded.
+
+numpy alone, without Arrow: attribution needs sorting, searching and sums over fixed-width columns, and text as codes is
+what Arrow's dictionaries are; a data frame library takes these arrays as they are. This module and all that import it
+are loaded when files are read, never by training code.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace
+
+#: code in ``Columns.kind`` -> kind
+KINDS: tuple[Kind, ...] = tuple(Kind)
+CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(KINDS)}
+#: code of an absent device or stream; number of an absent correlation or own time
+NONE = -1
+Array = Any  # numpy.ndarray: numpy's own types are not asked of those who check this package
+Arguments = Callable[[int], Mapping[str, Any]]
+#: times from here on either way are no times: half of what 64 bits hold, so that differences fit too
+ENDLESS_NS = 1 << 62
+_LONGEST = 200
+#: columns that hold a value for each row, and what they hold where a reader says nothing
+FIELDS: dict[str, tuple[type, int]] = {
+    "kind": (np.uint8, CODES[Kind.RANGE]),
+    "name": (np.int32, 0),
+    "process": (np.int32, 0),
+    "thread": (np.int32, 0),
+    "task": (np.int32, 0),
+    "device": (np.int32, NONE),
+    "stream": (np.int32, NONE),
+    "start": (np.int64, 0),
+    "end": (np.int64, 0),
+    "correlation": (np.int64, NONE),
+    "scope": (np.int32, 0),
+    "domain": (np.int32, 0),
+    "category": (np.int32, 0),
+    "color": (np.int32, 0),
+    "own": (np.int64, NONE),
+    "cut": (np.bool_, 0),
+}
+
+
+class Names:
+    """Values as codes, in the order in which they came first."""
+
+    __slots__ = ("_codes", "values")
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        self.values: list[Any] = []
+        self._codes: dict[Any, int] = {}
+        for value in values:
+            self.code(value)
+
+    def code(self, value: Any) -> int:
+        """The code of a hashable value; ``1`` and ``"1"`` are two."""
+        code = self._codes.get(value)
+        if code is None:
+            code = self._codes[value] = len(self.values)
+            self.values.append(value)
+        return code
+
+
+class Columns:
+    """A table of spans; row ``i`` of every array is span ``i``.
+
+    Attributes:
+        kind: codes into :data:`KINDS`.
+        name: codes into ``names``.
+        process: codes into ``processes``. Of device work the process that launched it where the file says it, otherwise
+            what the file gives (Kineto: the device's number).
+        thread: codes into ``threads``, whose entries are ``(process code, thread)``: threads of two processes differ.
+        task: codes into ``tasks``, of which 0 is the empty text: the asyncio task or generator.
+        device, stream: codes into ``devices`` and ``streams``, :data:`NONE` for what runs on none. Devices of two
+            processes that both call theirs 0 are two, where the reader can tell them apart.
+        start, end: ns.
+        correlation: number that a launch shares with its work, :data:`NONE` without one; values that are no numbers get
+            negative ones. Unique within a ``scope``.
+        scope: codes of stretches of the file in which a correlation means one launch (nsys: a process; a merged
+            timeline: a source).
+        domain, category, color: codes into ``words``, of which 0 is the empty text.
+        own: time in ns inside a call that was suspended, :data:`NONE` where it is the whole span.
+        cut: whether a window's edge cut the span.
+    """
+
+    __slots__ = (
+        *FIELDS, "_args", "_depth", "devices", "names", "processes", "streams", "tasks", "threads", "words",
+    )  # fmt: skip
+    kind: Array
+    name: Array
+    process: Array
+    thread: Array
+    task: Array
+    device: Array
+    stream: Array
+    start: Array
+    end: Array
+    correlation: Array
+    scope: Array
+    domain: Array
+    category: Array
+    color: Array
+    own: Array
+    cut: Array
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        names: list[str] | None = None,
+        processes: list[int | str] | None = None,
+        threads: list[tuple[int, int | str]] | None = None,
+        tasks: list[str] | None = None,
+        devices: list[int | str] | None = None,
+        streams: list[int | str] | None = None,
+        words: list[str] | None = None,
+        args: Arguments | None = None,
+        **columns: Array,
+    ) -> None:
+        """``columns``: arrays of :data:`FIELDS` with ``count`` values; those not given take no memory.
+
+        Raises:
+            ValueError: a column that there is not, or one of another length.
+        """
+        unknown = set(columns) - set(FIELDS)
+        if unknown:
+            raise ValueError(f"no such column: {', '.join(sorted(unknown))} (there are {', '.join(FIELDS)})")
+        for field, (dtype, default) in FIELDS.items():
+            values = columns.get(field)
+            if values is None:
+                values = np.broadcast_to(np.asarray(default, dtype=dtype), (count,))
+            values = np.asarray(values, dtype=dtype)
+            if values.shape != (count,):
+                raise ValueError(f"column {field} has shape {values.shape}, the table {count} rows")
+            setattr(self, field, values)
+        self.names: list[str] = names if names is not None else [""]
+        self.processes: list[int | str] = processes if processes is not None else [0]
+        self.threads: list[tuple[int, int | str]] = threads if threads is not None else [(0, 0)]
+        self.tasks: list[str] = tasks if tasks is not None else [""]
+        self.devices: list[int | str] = devices if devices is not None else []
+        self.streams: list[int | str] = streams if streams is not None else []
+        self.words: list[str] = words if words is not None else [""]
+        self._args = args
+        self._depth: Array | None = None
+
+    def __len__(self) -> int:
+        return int(self.start.shape[0])
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def mask(self, *kinds: Kind) -> Array:
+        """Which rows are of one of these kinds."""
+        wanted: Array = np.zeros(len(KINDS), dtype=np.bool_)
+        wanted[[CODES[kind] for kind in kinds]] = True
+        return wanted[self.kind]
+
+    def rows(self, *kinds: Kind) -> Array:
+        """Numbers of the rows of these kinds."""
+        return np.flatnonzero(self.mask(*kinds))
+
+    def work(self) -> Array:
+        """Numbers of the rows that are work of a device."""
+        return np.flatnonzero(self.mask(*DEVICE_WORK) & (self.device != NONE))
+
+    def args(self, row: int) -> Mapping[str, Any]:
+        """The other arguments of a row, as the file gives them."""
+        return self._args(int(row)) if self._args is not None else {}
+
+    @property
+    def depth(self) -> Array:
+        """For each host row how many others of its thread or task are running when it begins (the longer of two that
+        begin together first); 0 for device work. Made once."""
+        if self._depth is None:
+            self._depth = self._depths()
+        return self._depth
+
+    def _depths(self) -> Array:
+        depth: Array = np.zeros(len(self), dtype=np.int32)
+        host = np.flatnonzero(self.device == NONE)
+        place = self.thread[host].astype(np.int64) * len(self.tasks) + self.task[host]
+        order = host[np.lexsort((-self.end[host], self.start[host], place))]
+        sorted_place = np.sort(place)
+        bounds: Array = np.flatnonzero(np.diff(sorted_place)) + 1
+        for rows in np.split(order, bounds):
+            if rows.size:
+                ended = np.searchsorted(np.sort(self.end[rows]), self.start[rows], side="right")
+                depth[rows] = np.maximum(np.arange(rows.size) - ended, 0)
+        return depth
+
+    # --- other forms ------------------------------------------------------------------------------------------------
+
+    def take(self, rows: Array) -> Columns:
+        """The table of these rows (numbers, or one truth value a row); texts are shared."""
+        rows = np.asarray(rows)
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        args = self._args
+        return Columns(
+            int(rows.size), **self._texts(),
+            args=None if args is None else lambda row: args(int(rows[row])),
+            **{field: getattr(self, field)[rows] for field in FIELDS},
+        )  # fmt: skip
+
+    def _texts(self) -> dict[str, Any]:
+        return {
+            "names": self.names, "processes": self.processes, "threads": self.threads, "tasks": self.tasks,
+            "devices": self.devices, "streams": self.streams, "words": self.words,
+        }  # fmt: skip
+
+    def span(self, row: int) -> Span:
+        """One row as an object."""
+        row = int(row)
+        device, stream, correlation = int(self.device[row]), int(self.stream[row]), int(self.correlation[row])
+        args = self.args(row)
+        if correlation >= 0 and "correlation" not in args:
+            args = {**args, "correlation": correlation}
+        return Span(
+            self.names[self.name[row]], KINDS[self.kind[row]], int(self.start[row]), int(self.end[row]),
+            self.processes[self.process[row]], self.threads[self.thread[row]][1], self.tasks[self.task[row]],
+            self.words[self.domain[row]], self.words[self.category[row]], self.words[self.color[row]],
+            None if device == NONE else self.devices[device], None if stream == NONE else self.streams[stream], args,
+        )  # fmt: skip
+
+    def spans(self) -> list[Span]:
+        """All rows as objects."""
+        return [self.span(row) for row in range(len(self))]
+
+    @classmethod
+    def from_spans(cls, spans: Sequence[Span]) -> Columns:
+        """The table of a list of spans. Values that cannot be kept as they are (a list for a device) become text."""
+        names, processes, threads, tasks, devices, streams, words = (
+            Names(), Names(), Names(), Names([""]), Names(), Names(), Names([""]),
+        )  # fmt: skip
+        numbers = Correlations()
+        columns: dict[str, list[int]] = {field: [] for field in FIELDS if field != "scope"}
+        for span in spans:
+            process = processes.code(place(span.pid))
+            args = span.args
+            own = args.get("own_ns")
+            row = (
+                CODES[span.kind], names.code(str(span.name)), process, threads.code((process, place(span.tid))),
+                tasks.code(str(span.task)), NONE if span.device is None else devices.code(place(span.device)),
+                NONE if span.stream is None else streams.code(place(span.stream)), span.start_ns, span.end_ns,
+                numbers.number(args.get("correlation")), words.code(str(span.domain)), words.code(str(span.category)),
+                words.code(str(span.color)), int(own or 0) if whole(own) else NONE, bool(args.get("in_progress")),
+            )  # fmt: skip
+            for column, value in zip(columns.values(), row, strict=True):
+                column.append(value)
+        kept = [span.args for span in spans]
+        return cls(
+            len(kept), names=names.values or [""], processes=processes.values, threads=threads.values,
+            tasks=tasks.values, devices=devices.values, streams=streams.values, words=words.values,
+            args=kept.__getitem__,
+            **{field: np.array(values, dtype=FIELDS[field][0]) for field, values in columns.items()},
+        )  # fmt: skip
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Columns]) -> Columns:
+        """The rows of several tables one behind the other; texts are brought together."""
+        tables = {key: Names() for key in ("names", "processes", "threads", "tasks", "devices", "streams", "words")}
+        tables["tasks"].code("")
+        tables["words"].code("")
+        columns: dict[str, list[Array]] = {field: [] for field in FIELDS}
+        scopes, firsts = 0, [0]
+        for part in parts:
+            own = part._texts()
+            process = _codes(tables["processes"], own["processes"])
+            own["threads"] = [(int(process[at]), thread) for at, thread in own["threads"]]
+            codes = {key: _codes(tables[key], values) for key, values in own.items() if key != "processes"}
+            codes["processes"] = process
+            for field in FIELDS:
+                values = getattr(part, field)
+                if field == "scope":
+                    columns[field].append(values + scopes)
+                elif field in _TEXTS:
+                    columns[field].append(_recoded(codes[_TEXTS[field]], values))
+                else:
+                    columns[field].append(values)
+            scopes += int(part.scope.max()) + 1 if len(part) else 0
+            firsts.append(firsts[-1] + len(part))
+
+        def args(row: int) -> Mapping[str, Any]:
+            at = int(np.searchsorted(firsts, row, side="right")) - 1
+            return parts[at].args(row - firsts[at])
+
+        joined = {field: np.concatenate(values) for field, values in columns.items()} if parts else {}
+        return cls(firsts[-1], **{key: table.values for key, table in tables.items()}, args=args, **joined)
+
+
+_TEXTS = {
+    "name": "names", "process": "processes", "thread": "threads", "task": "tasks", "device": "devices",
+    "stream": "streams", "domain": "words", "category": "words", "color": "words",
+}  # fmt: skip
+
+
+def _codes(table: Names, values: Iterable[Any]) -> Array:
+    return np.array([table.code(value) for value in values], dtype=np.int32)
+
+
+def _recoded(codes: Array, values: Array) -> Array:
+    """``values`` by the other table's codes; :data:`NONE` stays."""
+    if not codes.size:
+        return values
+    return np.where(values == NONE, NONE, codes[values])
+
+
+class Correlations:
+    """Correlations as numbers: whole ones from 0 on as they are, others (text, lists, negative ones) below -1."""
+
+    __slots__ = ("_odd",)
+
+    def __init__(self) -> None:
+        self._odd: dict[str, int] = {}
+
+    def number(self, value: Any) -> int:
+        if value is None:
+            return NONE
+        if type(value) is int and 0 <= value < 1 << 63:
+            return value
+        return self._odd.setdefault(str(place(value)), NONE - 1 - len(self._odd))
+
+
+def whole(value: Any) -> bool:
+    """Whether a value is a whole number that a column holds."""
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
+
+
+def place(value: Any) -> int | str:
+    """A process, thread, device or stream as it can be kept: a number or text; anything else by how it is written."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return int(value)
+    try:
+        return str(value)[:_LONGEST]
+    except (RecursionError, ValueError):  # nested without end, or a number of too many digits
+        return f"a {type(value).__name__}"
+
+
+def columns_of(trace: Trace) -> Columns:
+    """The spans of a trace as a table; a list of spans becomes one here, at the door.
+
+    Spans whose times are no whole numbers, lie beyond 64 bits or run backwards are left out and counted in
+    ``trace.completeness``.
+    """
+    if not isinstance(trace.columns, Columns):
+        sound = []
+        for span in trace.spans:
+            fault = _fault(span)
+            if fault:
+                trace.completeness.leave_out(fault)
+            else:
+                sound.append(span)
+        trace.columns = Columns.from_spans(sound)
+    found = trace.columns
+    assert isinstance(found, Columns)
+    return found
+
+
+def _fault(span: Span) -> str:
+    """Why a span cannot stand in a table; empty when it can."""
+    try:
+        start, end = operator.index(span.start_ns), operator.index(span.end_ns)
+    except TypeError:
+        return "times that are no whole numbers"
+    if not -ENDLESS_NS < start < ENDLESS_NS or not -ENDLESS_NS < end < ENDLESS_NS:
+        return "times beyond 64 bits"
+    return "negative duration" if end < start else ""
