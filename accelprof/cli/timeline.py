@@ -29,9 +29,21 @@ def timeline(sources: tuple[str, ...], output: str | None, as_json: bool) -> Non
             raise UserError("timeline: files are merged into a new one; say which with -o FILE")
         merged = merge_files(sources, output)
     if as_json:
-        facts = {"path": merged.path, "read": merged.read, "written": merged.written, "problems": merged.problems}
+        facts = {
+            "path": merged.path,
+            "read": merged.read,
+            "written": merged.written,
+            "added": merged.added,
+            "left_out": merged.left_out,
+            "moved": merged.moved,
+            "problems": merged.problems,
+            "notes": merged.notes,
+        }
         click.echo(json.dumps(facts, indent=1))
         return
     for problem in merged.problems:
         click.echo(f"accelprof: {problem}", err=True)
-    click.echo(f"{merged.path}: {merged.written} events of {len(merged.sources)} files")
+    for note in merged.notes:
+        click.echo(note)
+    lost = f", {merged.left_out} left out" if merged.left_out else ""
+    click.echo(f"{merged.path}: {merged.written - merged.added} events of {len(merged.sources)} files{lost}")

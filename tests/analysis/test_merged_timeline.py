@@ -103,7 +103,7 @@ def test_every_nanosecond_is_kept_for_viewers(run_maker: Any, event: Event, tmp_
 
 
 def test_names_say_who_is_who(run_maker: Any, event: Event, tmp_path: Path) -> None:
-    """Process names carry group, rank, host and tool; each tool of a worker has rows of its own."""
+    """Process names carry group, rank, host and tool; each tool of a worker has rows of its own, and every row a name."""
     run_maker.timeline(run_maker.target(0), [event("update", 100, 600)])
     (run_maker.directory / "x.pt.trace.json").write_text(
         json.dumps({"traceEvents": [event("aten::mm", 0, 5, "cpu_op"), {"ph": "M", "name": "thread_name", "pid": 7, "tid": 1, "args": {"name": "python"}}]})
@@ -115,6 +115,8 @@ def test_names_say_who_is_who(run_maker: Any, event: Event, tmp_path: Path) -> N
         "ActorGroup/rank0 on node0: trace, 7",
         "ActorGroup/rank0 on node0: torch, 7",
         "python [ActorGroup/rank0]",
+        "thread 1 [ActorGroup/rank0]",
+        "thread 99 [ActorGroup/rank0]",
     }
     assert len({row["pid"] for row in events}) == 2
 

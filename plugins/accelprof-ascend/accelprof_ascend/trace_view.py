@@ -59,6 +59,8 @@ def read_trace_view(path: str, tool: str = "npu") -> Trace:
         events=dict(sorted(events.items())),
         event_count=len(file.events),
         processes=sorted(set(names.values())),
+        process_names=names,
+        thread_names={pid: {row[1]: name for row, name in threads.items() if row[0] == pid} for pid, _ in threads},
     )
     return trace
 
