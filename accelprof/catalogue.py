@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,9 +20,12 @@ from accelprof.contracts.tool import Tool
 from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest
 from accelprof.planning.plan import Plan, make_plan
 from accelprof.planning.presets import check as check_presets
-from accelprof.plugins import Broken, Plugins, reason_of
+from accelprof.plugins import Broken, Host, Plugin, entry_points, reason_of
 
 ACCELERATOR_ENV = "ACCELPROF_ACCELERATOR"
+#: comes in by name, as what is installed comes in by its entry point
+BUILTIN = "accelprof.builtin"
+T = TypeVar("T", bound="Backend | Tool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +36,147 @@ class Detected:
     reason: str
 
 
-class Registry(Plugins):
-    """What plug-ins bring, by name: backends, tools, dialects, presets; and a plan made with them. Processes use
-    :func:`get_registry`; tests may make their own.
+class _Names(Generic[T]):
+    """Classes by name and alias, without regard to case, and the plug-in that brought each."""
+
+    def __init__(self, what: str, base: type[T], hook: str) -> None:
+        self.what, self.base, self.hook = what, base, hook
+        self.classes: dict[str, type[T]] = {}
+        self.owners: dict[str, str] = {}
+        self.words: dict[str, str] = {}
+
+    def filled(self, host: Host) -> _Names[T]:
+        """The names as ``host`` brings them now.
+
+        Raises:
+            PluginError: what was brought is no class of the contract, has no name, or has one that is taken.
+        """
+        names = _Names(self.what, self.base, self.hook)
+        for answer in reversed(host.call(self.hook)):  # in the order of registration: the first keeps a name
+            for cls in answer:
+                names.add(cls, _owner(host, self.hook, cls))
+        return names
+
+    def add(self, cls: Any, owner: str) -> None:
+        if not (isinstance(cls, type) and issubclass(cls, self.base)):
+            expected = f"{self.base.__module__}.{self.base.__name__}"
+            raise PluginError(f"{self.hook}() brought {cls!r}; a subclass of {expected} is expected")
+        name, aliases = getattr(cls, "name", ""), getattr(cls, "aliases", ())
+        if not isinstance(name, str) or not name:
+            raise PluginError(f"{self.hook}() brought {cls.__name__} without a name; set the class attribute 'name'")
+        if isinstance(aliases, str) or not all(isinstance(alias, str) for alias in aliases):
+            raise PluginError(
+                f"{self.hook}() brought {cls.__name__} with aliases {aliases!r}; a tuple of names is expected"
+            )
+        for word in (name, *aliases):
+            taken = self.words.get(word.casefold())
+            if taken is not None:
+                raise PluginError(
+                    f"{self.what} {word!r} is taken by plug-in {self.owners[taken]!r}; rename one of them"
+                )
+        self.classes[name], self.owners[name] = cls, owner
+        for word in (name, *aliases):
+            self.words[word.casefold()] = name
+
+    def of(self, owner: str) -> list[str]:
+        return [name for name, other in self.owners.items() if other == owner]
+
+
+class Catalogue:
+    """What plug-ins bring, by name: backends, tools, dialects, presets; and a plan made with them.
+
+    A bare one is empty. :func:`make_catalogue` makes one with what is built in and installed; processes use
+    :func:`get_registry`.
+
+    Attributes:
+        host: the plug-ins themselves, and the calls of their hooks.
     """
+
+    def __init__(self, host: Host | None = None) -> None:
+        self.host = Host() if host is None else host
+        self._backends = _Names("accelerator type", Backend, "accelprof_backends").filled(self.host)
+        self._tools = _Names("tool", Tool, "accelprof_tools").filled(self.host)
+        self._instances: dict[type[Backend], Backend] = {}
+
+    # --- taking plug-ins in -----------------------------------------------------------------------------------------
+
+    def register(self, plugin: object, name: str | None = None, *, distribution: str = "") -> None:
+        """Take in a module or object that implements hooks, and what it brings.
+
+        Raises:
+            PluginError: as :meth:`accelprof.plugins.Host.add`, a name taken twice, or a contract not met. The reason is
+                kept in ``broken`` too.
+        """
+        added = self.host.add(plugin, name, distribution=distribution)
+        try:
+            backends, tools = self._backends.filled(self.host), self._tools.filled(self.host)
+            for reason in added.failed.values():
+                raise PluginError(reason)
+        except PluginError as error:
+            self.host.remove(added.name)
+            raise self.host.refuse(added.name, distribution, reason_of(error)) from None
+        except BaseException:
+            self.host.remove(added.name)
+            raise
+        self._backends, self._tools = backends, tools
+
+    def unregister(self, name: str) -> None:
+        """Take a plug-in out again, with everything it brought.
+
+        Raises:
+            PluginError: no plug-in has this name.
+        """
+        self.host.remove(name)
+        self._backends, self._tools = self._backends.filled(self.host), self._tools.filled(self.host)
+
+    def register_installed(self) -> None:
+        """Take in every entry point of the group ``accelprof``; what cannot be loaded is kept in ``broken``."""
+        for name, distribution, module, reason in entry_points():
+            if module is None:
+                self.host.keep(Broken(name, distribution, reason))
+                continue
+            try:
+                self.register(module, name, distribution=distribution)
+            except PluginError:
+                continue  # register() has kept the reason
+
+    @property
+    def plugins(self) -> Mapping[str, Plugin]:
+        return self.host.plugins
+
+    @property
+    def broken(self) -> Sequence[Broken]:
+        return self.host.broken
+
+    def brought_by(self, plugin: str) -> tuple[list[str], list[str]]:
+        """Names of the backends and of the tools that a plug-in brought."""
+        return self._backends.of(plugin), self._tools.of(plugin)
+
+    # --- calling hooks ----------------------------------------------------------------------------------------------
+
+    def collect(self, hook: str, **arguments: object) -> list[Any]:
+        """:meth:`accelprof.plugins.Host.call` of a discovery hook; one that raises is kept in ``broken``, the others count."""
+        return self.host.call(hook, **arguments)
+
+    def event(self, hook: str, **arguments: object) -> list[Any]:
+        """Tell all plug-ins; a failure is logged once per plug-in and hook, by name, and stops nobody."""
+        return self.host.call(hook, **arguments)
+
+    def first(self, hook: str, **arguments: object) -> Any:
+        """:meth:`accelprof.plugins.Host.first`."""
+        return self.host.first(hook, **arguments)
+
+    def listens(self, hook: str) -> bool:
+        """Whether any plug-in implements ``hook``."""
+        return self.host.listens(hook)
 
     # --- asking for things ------------------------------------------------------------------------------------------
 
     def backend_names(self) -> list[str]:
-        return sorted(self._backends)
+        return sorted(self._backends.classes)
 
     def tool_names(self) -> list[str]:
-        return sorted(self._tools)
+        return sorted(self._tools.classes)
 
     def backend_class(self, name: str) -> type[Backend]:
         """The backend registered for an accelerator type or one of its aliases.
@@ -51,10 +184,13 @@ class Registry(Plugins):
         Raises:
             PluginError: nobody registered it; carries the kept reasons of broken plug-ins and the nearest match.
         """
-        key = self._aliases.get(name.casefold())
+        return self._class(self._backends, name)
+
+    def _class(self, names: _Names[T], name: str) -> type[T]:
+        key = names.words.get(name.casefold())
         if key is None:
-            raise PluginError(self._unknown("accelerator type", name, self._aliases, self._backends))
-        return self._backends[key][0]
+            raise PluginError(self._unknown(names, name))
+        return names.classes[key]
 
     def backend(self, name: str) -> Backend:
         """The one instance of a backend in this process; availability is not asked.
@@ -63,12 +199,12 @@ class Registry(Plugins):
             PluginError: as :meth:`backend_class`, or its constructor raised.
         """
         cls = self.backend_class(name)
-        if cls.name not in self._instances:
+        if cls not in self._instances:
             try:
-                self._instances[cls.name] = cls()
+                self._instances[cls] = cls()
             except Exception as error:
                 raise PluginError(f"backend {cls.name!r} cannot be made: {reason_of(error)}") from error
-        return self._instances[cls.name]
+        return self._instances[cls]
 
     def probe(self, name: str) -> Probe:
         """What a backend says about this machine; a probe that raises is unavailable, with that as the reason."""
@@ -117,10 +253,7 @@ class Registry(Plugins):
         Raises:
             PluginError: as :meth:`backend_class`.
         """
-        key = self._tool_aliases.get(name.casefold())
-        if key is None:
-            raise PluginError(self._unknown("tool", name, self._tool_aliases, self._tools))
-        return self._tools[key][0]
+        return self._class(self._tools, name)
 
     def make_tool(self, name: str, options: Mapping[str, Any] | None = None, path: str | None = None) -> Tool:
         """A tool with its options validated.
@@ -141,23 +274,23 @@ class Registry(Plugins):
             raise ConfigError(Problem(where, str(error))) from None
 
     def dialects(self) -> list[Dialect]:
-        """Built-in dialects first, then those of plug-ins."""
-        return [item for answer in self.collect("accelprof_dialects") for item in answer]
+        """Dialects of all plug-ins, in pluggy's order: the last registered first, those that are built in last."""
+        return [item for answer in self.host.call("accelprof_dialects") for item in answer]
 
     def presets(self) -> dict[str, Any]:
         """Presets of all plug-ins by name; a name taken twice is refused and kept in ``broken``."""
         merged: dict[str, Any] = {}
-        for answer in self.collect("accelprof_presets"):
+        for answer in self.host.call("accelprof_presets"):
             for name, preset in answer.items():
                 if name in merged:
-                    self._keep(Broken(name, "", f"preset {name!r} is brought by two plug-ins; the first stays"))
+                    self.host.keep(Broken(name, "", f"preset {name!r} is brought by two plug-ins; the first stays"))
                 else:
                     merged[name] = preset
         return merged
 
-    def _unknown(self, what: str, name: str, words: Mapping[str, str], table: Mapping[str, Any]) -> str:
-        text = f"no {what} {name!r} is registered; registered: {', '.join(sorted(table)) or 'none'}"
-        near = nearest(name.casefold(), words)
+    def _unknown(self, names: _Names[T], name: str) -> str:
+        text = f"no {names.what} {name!r} is registered; registered: {', '.join(sorted(names.classes)) or 'none'}"
+        near = nearest(name.casefold(), names.words)
         if near:
             text += f"; {near}"
         own = [
@@ -230,7 +363,7 @@ class Registry(Plugins):
         return config.model_copy(update=changed) if changed else config
 
     def _tool_name(self, name: str | None) -> Any:
-        return name if name is None else self._tool_aliases.get(name.casefold(), name)
+        return name if name is None else self._tools.words.get(name.casefold(), name)
 
     def _named_rightly(self, rule: Any) -> Any:
         name = self._tool_name(rule.tool)
@@ -275,7 +408,11 @@ class Registry(Plugins):
                 tool = self.make_tool(name, row.options)
                 problems.update((str(problem), problem) for problem in tool.check(rows))
                 kind = plan.config.accelerator
-                if kind != "auto" and tool.accelerators and self._aliases.get(kind.casefold()) not in tool.accelerators:
+                if (
+                    kind != "auto"
+                    and tool.accelerators
+                    and self._backends.words.get(kind.casefold()) not in tool.accelerators
+                ):
                     problem = Problem(
                         "tool",
                         f"{name} does not serve accelerator {kind!r}",
@@ -301,13 +438,38 @@ def _tool_paths(config: Config) -> Iterator[tuple[str, str]]:
         yield "controller.tool", config.controller.tool
 
 
-_registry: Registry | None = None
-_loading: Registry | None = None  # made, and asking its entry points; only their modules can see it
+def _owner(host: Host, hook: str, cls: object) -> str:
+    """The plug-in whose answer a class stands in; a hook wrapper may have put in others."""
+    for plugin in host.plugins.values():
+        if any(cls is own for own in plugin.brought.get(hook, ())):
+            return plugin.name
+    return "a hook wrapper"
+
+
+def make_catalogue(*, entry_points: bool = True, builtin: bool = True) -> Catalogue:
+    """A catalogue of its own, with what is built in and what is installed."""
+    made = Catalogue()
+    if builtin:
+        made.register(importlib.import_module(BUILTIN), "builtin", distribution="accelprof")
+    if entry_points:
+        made.register_installed()
+    return made
+
+
+class Registry(Catalogue):
+    """:func:`make_catalogue` as the last release had it; goes with the next."""
+
+    def __init__(self, *, entry_points: bool = True, builtin: bool = True) -> None:
+        super().__init__(make_catalogue(entry_points=entry_points, builtin=builtin).host)
+
+
+_registry: Catalogue | None = None
+_loading: Catalogue | None = None  # made, and asking its entry points; only their modules can see it
 _lock = threading.RLock()
 
 
-def get_registry() -> Registry:
-    """The process's registry; entry points are loaded at the first call.
+def get_registry() -> Catalogue:
+    """The process's catalogue; entry points are loaded at the first call.
 
     Raises:
         PluginError: called by a plug-in while it is imported as an entry point or asked what it brings: what is
@@ -321,9 +483,9 @@ def get_registry() -> Registry:
                     "the registry is asked while plug-ins are being loaded; ask it when it is needed, not at import or in discovery"
                 )
             if _registry is None:
-                _loading = Registry(entry_points=False)
+                _loading = make_catalogue(entry_points=False)
                 try:
-                    _loading._load_entry_points()
+                    _loading.register_installed()
                     _registry = _loading
                 finally:
                     _loading = None
@@ -344,7 +506,7 @@ def reset_registry() -> None:
 
 
 def register(plugin: Any, name: str | None = None) -> None:
-    """Take a plug-in into this process's registry; see :meth:`Registry.register`.
+    """Take a plug-in into this process's registry; see :meth:`Catalogue.register`.
 
     A module that is imported as an entry point may call this too.
     """
@@ -356,6 +518,6 @@ def unregister(name: str) -> None:
     _any_registry().unregister(name)
 
 
-def _any_registry() -> Registry:
+def _any_registry() -> Catalogue:
     with _lock:  # another thread waits here until the registry is complete
         return get_registry() if _loading is None else _loading

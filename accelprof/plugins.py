@@ -1,24 +1,28 @@
-"""Finds plug-ins, takes in what they bring, calls their hooks, and keeps the reason when one cannot be had.
+"""The host of plug-ins: pluggy, with one difference. A plug-in that fails in a hook is named, and stops nobody.
 
-pluggy checks and calls the hooks; each plug-in is asked on its own, so that one that fails stops nobody.
+Everything else is pluggy's own: hook wrappers of both styles, ``firstresult``, ``tryfirst`` and ``trylast``, the order of
+calls, the check of arguments. What the answers mean (backends, tools, dialects, presets) is the catalogue's.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import inspect
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pluggy
 
 from accelprof.contracts import hookspecs
-from accelprof.contracts.backend import Backend
-from accelprof.contracts.tool import Tool
 from accelprof.errors import PluginError, nearest
 
 ENTRY_POINTS = "accelprof"
+#: asked once a plug-in, when it is registered; the answers are kept
+BROUGHT = ("accelprof_backends", "accelprof_tools")
 log = logging.getLogger("accelprof")
 
 
@@ -32,227 +36,265 @@ class Broken:
 
 
 @dataclass
-class _Plugin:
-    name: str
-    distribution: str
-    module: Any
-    backends: list[str] = field(default_factory=list)
-    tools: list[str] = field(default_factory=list)
-
-
-class Plugins:
-    """One set of plug-ins.
+class Plugin:
+    """One registered plug-in.
 
     Attributes:
+        brought: what it answered itself to the hooks of :data:`BROUGHT`.
+        failed: hooks in which it raised or answered what they do not take, with the reason.
+    """
+
+    name: str
+    distribution: str
+    module: object
+    brought: dict[str, list[object]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+class Host:
+    """A set of plug-ins and the calls of their hooks.
+
+    Attributes:
+        plugins: by name, in the order of registration.
         broken: everything that could not be taken in, with its reason, in order of discovery.
     """
 
-    def __init__(self, *, entry_points: bool = True, builtin: bool = True) -> None:
+    def __init__(self) -> None:
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
-        self._plugins: dict[str, _Plugin] = {}
-        self._backends: dict[str, tuple[type[Backend], str]] = {}
-        self._tools: dict[str, tuple[type[Tool], str]] = {}
-        self._aliases: dict[str, str] = {}
-        self._tool_aliases: dict[str, str] = {}
-        self._instances: dict[str, Backend] = {}
-        self._event_failures: set[tuple[str, str]] = set()
+        self.plugins: dict[str, Plugin] = {}
         self.broken: list[Broken] = []
-        if builtin:
-            from accelprof import builtin as builtin_plugin
 
-            self.register(builtin_plugin, "builtin", distribution="accelprof")
-        if entry_points:
-            self._load_entry_points()
-
-    # --- taking plug-ins in -----------------------------------------------------------------------------------------
-
-    def _load_entry_points(self) -> None:
-        found = importlib.metadata.entry_points(group=ENTRY_POINTS)
-        for entry in sorted(found, key=lambda e: (_distribution(e), e.name)):
-            try:
-                module = entry.load()
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001 - SystemExit and SyntaxError of a plug-in must stop nobody; kept below
-                self.broken.append(Broken(entry.name, _distribution(entry), reason_of(error)))
-                continue
-            try:
-                self.register(module, entry.name, distribution=_distribution(entry))
-            except PluginError:
-                continue  # register() has kept the reason
-
-    def register(self, plugin: Any, name: str | None = None, *, distribution: str = "") -> None:
+    def add(self, module: object, name: str | None = None, *, distribution: str = "") -> Plugin:
         """Take in a module or object that implements hooks.
 
         Raises:
-            PluginError: wrong hook arguments, an unknown hook, a name taken twice, or a contract not met. The reason is
+            PluginError: wrong hook arguments, an unknown hook, a plug-in or its name registered already. The reason is
                 kept in ``broken`` too.
         """
-        name = name or getattr(plugin, "__name__", None) or type(plugin).__name__
-        if name in self._plugins:
-            raise self._refuse(
-                name,
-                distribution,
-                f"a plug-in named {name!r} is registered already (from {self._plugins[name].distribution or 'this process'})",
-            )
-        unknown = self._unknown_hooks(plugin)
-        if unknown:
-            known = sorted(
-                hookspecs.DISCOVERY_HOOKS
-                | hookspecs.EVENT_HOOKS
-                | {"accelprof_detect_dialect", "accelprof_worker_identity"}
-            )
-            raise self._refuse(
-                name,
-                distribution,
-                f"implements {unknown[0]!r}, which is no hook of accelprof; {nearest(unknown[0], known) or 'known: ' + ', '.join(known)}",
-            )
+        name = name or getattr(module, "__name__", None) or type(module).__name__
+        for other in self.plugins.values():
+            if other.name == name:
+                origin = other.distribution or "this process"
+                raise self.refuse(name, distribution, f"a plug-in named {name!r} is registered already (from {origin})")
+            if other.module is module:
+                raise self.refuse(name, distribution, f"it is registered already, as {other.name!r}")
+        plugin = Plugin(name, distribution, module)
         try:
-            self._manager.register(plugin, name)
-        except (pluggy.PluginValidationError, ValueError) as error:
+            self._manager.register(self._guarded(plugin), name)
+        except (pluggy.PluginValidationError, PluginError, ValueError) as error:
             if self._manager.has_plugin(name):
                 self._manager.unregister(name=name)
-            raise self._refuse(name, distribution, _one_line(str(error))) from None
-        entry = _Plugin(name, distribution, plugin)
-        try:
-            self._take(entry)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - whatever the plug-in's discovery raises is kept as its reason
-            self._manager.unregister(name=name)
-            self._forget(entry)
-            raise self._refuse(name, distribution, reason_of(error)) from None
-        self._plugins[name] = entry
+            raise self.refuse(name, distribution, one_line(str(error))) from None
+        self.plugins[name] = plugin
+        return plugin
 
-    def unregister(self, name: str) -> None:
-        """Take a plug-in out again, with everything it brought.
+    def remove(self, name: str) -> None:
+        """Take a plug-in out again.
 
         Raises:
             PluginError: no plug-in has this name.
         """
-        entry = self._plugins.pop(name, None)
-        if entry is None:
-            raise PluginError(f"no plug-in is named {name!r}; registered: {', '.join(self._plugins)}")
+        if self.plugins.pop(name, None) is None:
+            raise PluginError(f"no plug-in is named {name!r}; registered: {', '.join(self.plugins)}")
         self._manager.unregister(name=name)
-        self._forget(entry)
 
-    def _take(self, entry: _Plugin) -> None:
-        for cls in self._ask(entry, "accelprof_backends"):
-            _check_class(cls, Backend, "accelprof_backends")
-            self._add(entry, cls.name, cls.aliases, cls, self._backends, self._aliases, "accelerator type")
-            entry.backends.append(cls.name)
-        for tool in self._ask(entry, "accelprof_tools"):
-            _check_class(tool, Tool, "accelprof_tools")
-            self._add(entry, tool.name, tool.aliases, tool, self._tools, self._tool_aliases, "tool")
-            entry.tools.append(tool.name)
-
-    def _add(
-        self,
-        entry: _Plugin,
-        name: str,
-        aliases: Sequence[str],
-        cls: Any,
-        table: dict[str, Any],
-        names: dict[str, str],
-        what: str,
-    ) -> None:
-        for word in (name, *aliases):
-            taken = names.get(word.casefold())
-            if taken is not None:
-                raise PluginError(f"{what} {word!r} is taken by plug-in {table[taken][1]!r}; rename one of them")
-        table[name] = (cls, entry.name)
-        for word in (name, *aliases):
-            names[word.casefold()] = name
-
-    def _forget(self, entry: _Plugin) -> None:
-        for table, names in ((self._backends, self._aliases), (self._tools, self._tool_aliases)):
-            for name in [key for key, (_, owner) in table.items() if owner == entry.name]:
-                del table[name]
-                self._instances.pop(name, None)
-                for word in [word for word, target in names.items() if target == name]:
-                    del names[word]
-
-    def _ask(self, entry: _Plugin, hook: str) -> list[Any]:
-        method = getattr(entry.module, hook, None)
-        if method is None:
-            return []
-        answer = method()
-        if isinstance(answer, (str, bytes)) or not isinstance(answer, (list, tuple)):
-            raise PluginError(f"{hook}() returned {type(answer).__name__}; a list or tuple is expected")
-        return list(answer)
-
-    def _unknown_hooks(self, plugin: Any) -> list[str]:
-        return [
-            name
-            for name in dir(plugin)
-            if name.startswith("accelprof_")
-            and self._manager.parse_hookimpl_opts(plugin, name) is not None
-            and not hasattr(hookspecs, name)
-        ]
-
-    def _refuse(self, name: str, distribution: str, reason: str) -> PluginError:
-        self.broken.append(Broken(name, distribution, reason))
+    def refuse(self, name: str, distribution: str, reason: str) -> PluginError:
+        """Keep why a plug-in cannot be taken in; the error to raise."""
+        self.keep(Broken(name, distribution, reason))
         return PluginError(f"plug-in {name!r}{f' of {distribution}' if distribution else ''} is refused: {reason}")
 
-    @property
-    def plugins(self) -> Mapping[str, _Plugin]:
-        return self._plugins
-
-    def _keep(self, broken: Broken) -> None:
+    def keep(self, broken: Broken) -> None:
+        """Remember something that cannot be used, once."""
         if broken not in self.broken:
             self.broken.append(broken)
 
     # --- calling hooks ----------------------------------------------------------------------------------------------
 
-    def collect(self, hook: str, **kwargs: Any) -> list[Any]:
-        """Answers of all plug-ins to a discovery hook; one that raises is kept in ``broken`` and the others count."""
-        return [answer for answer in self._each(hook, kwargs, keep=True) if answer is not None]
+    def call(self, hook: str, **arguments: object) -> list[Any]:
+        """pluggy's call of a hook: the answers that are not ``None``, in pluggy's order (the last registered first)."""
+        answers: list[Any] = getattr(self._manager.hook, hook)(**arguments)
+        return answers
 
-    def first(self, hook: str, **kwargs: Any) -> Any:
-        """The first answer that is not ``None``."""
-        for answer in self._each(hook, kwargs, keep=True):
-            if answer is not None:
-                return answer
-        return None
-
-    def event(self, hook: str, **kwargs: Any) -> list[Any]:
-        """Tell all plug-ins; a failure is logged once per plug-in and hook, by name, and stops nobody."""
-        return [answer for answer in self._each(hook, kwargs, keep=False) if answer is not None]
+    def first(self, hook: str, **arguments: object) -> Any:
+        """pluggy's call of a ``firstresult`` hook: the first answer that is not ``None``, and nobody is asked after it."""
+        return getattr(self._manager.hook, hook)(**arguments)
 
     def listens(self, hook: str) -> bool:
         """Whether any plug-in implements ``hook``."""
         return bool(getattr(self._manager.hook, hook).get_hookimpls())
 
-    def _each(self, hook: str, kwargs: Mapping[str, Any], keep: bool) -> Iterator[Any]:
-        for impl in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _guarded(self, plugin: Plugin) -> SimpleNamespace:
+        """What pluggy gets in the plug-in's place: the same hooks with the same marks and arguments, each of which cannot fail."""
+        hooks: dict[str, Callable[..., object]] = {}
+        for attribute in dir(plugin.module):
+            options = self._manager.parse_hookimpl_opts(plugin.module, attribute)
+            if options is None:
+                continue
+            hook = options.get("specname") or attribute
+            if not hasattr(hookspecs, hook) and not options.get("optionalhook"):
+                known = sorted(name for name in vars(hookspecs) if name.startswith("accelprof_"))
+                raise PluginError(
+                    f"implements {hook!r}, which is no hook of accelprof; {nearest(hook, known) or 'known: ' + ', '.join(known)}"
+                )
+            function = getattr(plugin.module, attribute)
+            guarded: Callable[..., object]
+            if options.get("wrapper") and inspect.isgeneratorfunction(function):
+                guarded = self._wrapper(plugin, hook, function)
+            elif options.get("hookwrapper") and inspect.isgeneratorfunction(function):
+                guarded = self._old_wrapper(plugin, hook, function)
+            else:
+                guarded = self._plain(plugin, hook, function)
+            hooks[attribute] = hookspecs.hookimpl(**options)(guarded)
+        return SimpleNamespace(**hooks)
+
+    def _plain(self, plugin: Plugin, hook: str, function: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(function)
+        def guarded(*arguments: object) -> object:
+            if hook in plugin.brought:
+                return plugin.brought[hook]
             try:
-                answer = impl.function(*[kwargs[name] for name in impl.argnames])
+                answer = function(*arguments)
+                if hook in BROUGHT:
+                    if not isinstance(answer, (list, tuple)):
+                        raise PluginError(f"{hook}() returned {type(answer).__name__}; a list or tuple is expected")
+                    answer = plugin.brought[hook] = list(answer)
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # noqa: BLE001 - one plug-in's failure is named and stops nobody
-                name = impl.plugin_name
-                if keep:
-                    self._keep(
-                        Broken(
-                            name,
-                            self._plugins[name].distribution if name in self._plugins else "",
-                            f"{hook}: {reason_of(error)}",
-                        )
-                    )
-                elif (name, hook) not in self._event_failures:
-                    self._event_failures.add((name, hook))
-                    log.warning("accelprof: plug-in %r failed in %s: %s", name, hook, reason_of(error))
-                continue
-            yield answer  # outside the try: a caller that stops listening is no failure of the plug-in
+            except BaseException as error:  # noqa: BLE001 - named; whatever a plug-in raises stops nobody
+                if hook in BROUGHT:
+                    plugin.failed[hook] = reason_of(error)  # whoever registers it refuses it with this reason
+                else:
+                    self._failed(plugin, hook, error)
+                return None
+            return answer
+
+        return guarded
+
+    def _wrapper(
+        self, plugin: Plugin, hook: str, function: Callable[..., Generator[None, object, object]]
+    ) -> Callable[..., Generator[None, object, object]]:
+        """A wrapper that fails is left out: before its ``yield`` the others are called, after it their answer stands."""
+
+        @functools.wraps(function)
+        def guarded(*arguments: object) -> Generator[None, object, object]:
+            steps = _begun(function, arguments)
+            if isinstance(steps, BaseException):
+                self._failed(plugin, hook, steps)
+                return (yield)
+            try:
+                answer = yield
+            except BaseException:  # an interrupt: nothing else comes through the guards
+                _left(steps)
+                raise
+            try:
+                steps.send(answer)
+            except StopIteration as end:
+                if _is_answer(hook, end.value):
+                    return end.value
+                self._failed(
+                    plugin, hook, PluginError(f"the wrapper returned {type(end.value).__name__}; a list is expected")
+                )
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - as above
+                self._failed(plugin, hook, error)
+            else:
+                _left(steps)
+                self._failed(plugin, hook, PluginError("the wrapper yielded more than once"))
+            return answer
+
+        return guarded
+
+    def _old_wrapper(
+        self, plugin: Plugin, hook: str, function: Callable[..., Generator[None, pluggy.Result[object], None]]
+    ) -> Callable[..., Generator[None, pluggy.Result[object], None]]:
+        """The same for ``hookwrapper=True``, whose ``yield`` gives a :class:`pluggy.Result`."""
+
+        @functools.wraps(function)
+        def guarded(*arguments: object) -> Generator[None, pluggy.Result[object], None]:
+            steps = _begun(function, arguments)
+            if isinstance(steps, BaseException):
+                self._failed(plugin, hook, steps)
+                yield
+                return
+            outcome = yield
+            answer = outcome.get_result()
+            failure: BaseException
+            try:
+                steps.send(outcome)
+            except StopIteration:
+                if outcome.exception is None and _is_answer(hook, outcome.get_result()):
+                    return
+                failure = outcome.exception or PluginError(
+                    f"the wrapper forced {type(outcome.get_result()).__name__}; a list is expected"
+                )
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - as above
+                failure = error
+            else:
+                _left(steps)
+                failure = PluginError("the wrapper yielded more than once")
+            self._failed(plugin, hook, failure)
+            outcome.force_result(answer)
+
+        return guarded
+
+    def _failed(self, plugin: Plugin, hook: str, error: BaseException) -> None:
+        """An event's failure is logged once a plug-in and hook; what was asked for is kept with its reason."""
+        known = hook in plugin.failed
+        plugin.failed[hook] = reason_of(error)
+        if hook not in hookspecs.EVENT_HOOKS:
+            self.keep(Broken(plugin.name, plugin.distribution, f"{hook}: {reason_of(error)}"))
+        elif not known:
+            log.warning("accelprof: plug-in %r failed in %s: %s", plugin.name, hook, reason_of(error))
 
 
-def _check_class(cls: Any, base: type, hook: str) -> None:
-    if not (isinstance(cls, type) and issubclass(cls, base)):
-        raise PluginError(f"{hook}() brought {cls!r}; a subclass of {base.__module__}.{base.__name__} is expected")
-    name = getattr(cls, "name", "")
-    if not isinstance(name, str) or not name:
-        raise PluginError(f"{hook}() brought {cls.__name__} without a name; set the class attribute 'name'")
+def _begun(
+    function: Callable[..., Generator[None, Any, Any]], arguments: tuple[object, ...]
+) -> Generator[None, Any, Any] | BaseException:
+    """The wrapper's generator at its first ``yield``, or why it did not get there."""
+    try:
+        steps = function(*arguments)
+        next(steps)
+    except StopIteration:
+        return PluginError("the wrapper did not yield")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - named by the caller
+        return error
+    return steps
+
+
+def _left(steps: Generator[None, Any, Any]) -> None:
+    """End a generator that yielded where it should have returned; one that goes on yielding is left to the collector."""
+    try:
+        steps.close()
+    except Exception as error:  # noqa: BLE001 - it is being thrown away, and its plug-in is named by the caller
+        log.debug("accelprof: a hook wrapper could not be ended: %s", error)
+
+
+def _is_answer(hook: str, answer: object) -> bool:
+    """Whether a wrapper gave what callers of ``hook`` take: a list, except where the first answer alone counts."""
+    specification: Mapping[str, object] = getattr(getattr(hookspecs, hook, None), f"{hookspecs.PROJECT}_spec", {})
+    return bool(specification.get("firstresult")) or isinstance(answer, list)
+
+
+def entry_points() -> Iterator[tuple[str, str, object | None, str]]:
+    """``(name, distribution, module, reason)`` of every installed entry point; ``module`` is ``None`` where it could not be loaded."""
+    found = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    for entry in sorted(found, key=lambda e: (_distribution(e), e.name)):
+        try:
+            module = entry.load()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit and SyntaxError of a plug-in stop nobody; handed on
+            yield entry.name, _distribution(entry), None, reason_of(error)
+            continue
+        yield entry.name, _distribution(entry), module, ""
 
 
 def _distribution(entry: importlib.metadata.EntryPoint) -> str:
@@ -262,10 +304,10 @@ def _distribution(entry: importlib.metadata.EntryPoint) -> str:
 
 def reason_of(error: BaseException) -> str:
     """A plug-in's failure in one line; its class too, where it is not one of ours."""
-    text = _one_line(str(error))
+    text = one_line(str(error))
     name = type(error).__name__
     return text if isinstance(error, PluginError) else f"{name}: {text}" if text else name
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     return " ".join(text.split())

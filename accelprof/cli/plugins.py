@@ -32,8 +32,7 @@ def rows() -> dict[str, Any]:
             {
                 "name": plugin.name,
                 "distribution": plugin.distribution,
-                "backends": plugin.backends,
-                "tools": plugin.tools,
+                **dict(zip(("backends", "tools"), registry.brought_by(plugin.name), strict=True)),
             }
             for plugin in registry.plugins.values()
         ],

@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import Catalogue
 from accelprof.cluster import nodes
 from accelprof.cluster.fanout import Member
 from accelprof.contracts.targets import Expectation, Target, WindowInfo
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 def await_reports(
-    registry: Registry,
+    registry: Catalogue,
     members: Sequence[Member],
     run_dir: str,
     known: Mapping[str, Any],

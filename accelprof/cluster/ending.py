@@ -21,7 +21,7 @@ from accelprof.output import manifest as manifests
 from accelprof.output.verdict import verdict
 
 if TYPE_CHECKING:
-    from accelprof.catalogue import Registry
+    from accelprof.catalogue import Catalogue
     from accelprof.cluster.controller import Controller
 
 log = logging.getLogger("accelprof")
@@ -248,7 +248,7 @@ class Ending:
             self._lacks("no worker was attached to the controller, so nothing was recorded")
 
 
-def versions(registry: Registry) -> dict[str, str]:
+def versions(registry: Catalogue) -> dict[str, str]:
     """Versions of accelprof, Python, Ray, torch and the plug-ins in use, as installed on the driver."""
     found = {"accelprof": accelprof.__version__, "python": platform.python_version()}
     plugins = {plugin.distribution for plugin in registry.plugins.values()} - {"", "accelprof"}

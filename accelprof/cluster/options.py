@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import Catalogue
 from accelprof.cluster import nodes
 from accelprof.contracts.targets import WRAPPED_ENV, Assignment, Launch, Target
 from accelprof.environment import LISTS, join_env
@@ -40,7 +40,7 @@ class Promise:
     launch: Launch = field(default_factory=Launch)
 
 
-def sees_devices(options: Mapping[str, Any], registry: Registry) -> bool | None:
+def sees_devices(options: Mapping[str, Any], registry: Catalogue) -> bool | None:
     """Whether Ray gives the actor a device; ``None`` when its options do not tell."""
     if options.get("num_gpus"):
         return True
@@ -55,7 +55,7 @@ def sees_devices(options: Mapping[str, Any], registry: Registry) -> bool | None:
 
 
 def wrap(
-    registry: Registry,
+    registry: Catalogue,
     promise: Promise,
     run_dir: str,
     given: Mapping[str, Any],

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import Catalogue
 from accelprof.contracts.targets import LAUNCH_ENV, TARGET_ENV, WRAPPED_ENV, Assignment, Launch
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, Problem
 
 
-def compose(registry: Registry, assignment: Assignment, directory: str, shared: bool = False) -> Launch:
+def compose(registry: Catalogue, assignment: Assignment, directory: str, shared: bool = False) -> Launch:
     """How the process must be started for the tool of ``assignment`` and those in ``also``; ``directory`` is its own.
 
     ``shared``: the launcher will surround several selected processes, so none of them may end what it does for all.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import Catalogue
 from accelprof.contracts.targets import Assignment
 from accelprof.errors import AccelprofError
 from accelprof.launch.command import assemble, split_command, to_shell
@@ -15,13 +15,13 @@ from accelprof.output.layout import Layout
 from accelprof.planning.plan import Plan, describe
 
 
-def preview(registry: Registry, plan: Plan, worlds: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
+def preview(registry: Catalogue, plan: Plan, worlds: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
     """One row per imagined target: :func:`accelprof.planning.plan.describe` and ``command``, ``env``, ``gate``, ``available``."""
     layout = Layout(f"{plan.config.output_dir}/{plan.config.run if plan.config.run != 'auto' else '<run>'}")
     return [_row(registry, assignment, layout) for assignment in plan.preview(worlds)]
 
 
-def _row(registry: Registry, assignment: Assignment, layout: Layout) -> dict[str, Any]:
+def _row(registry: Catalogue, assignment: Assignment, layout: Layout) -> dict[str, Any]:
     assignment = as_seen_here(registry, assignment)
     row = describe(assignment)
     row.update(

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 import accelprof
-from accelprof.catalogue import Registry
+from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
 from accelprof.contracts.targets import Assignment, CaptureCount, Launch, Target
 from accelprof.environment import join_env
@@ -66,7 +66,7 @@ class Outcome:
 
 
 def run(
-    registry: Registry,
+    registry: Catalogue,
     config: Config,
     plan: Plan,
     command: Sequence[str],
@@ -102,7 +102,7 @@ def run(
     return Outcome(status, run_dir, _finish(registry, config, plan, run_dir, assignment, launch.notes))
 
 
-def launcher_of(registry: Registry, config: Config, plan: Plan) -> tuple[Assignment, bool] | None:
+def launcher_of(registry: Catalogue, config: Config, plan: Plan) -> tuple[Assignment, bool] | None:
     """The assignment whose tool must start the command, and whether several selected processes share it; or ``None``.
 
     All processes of a command share one launcher. With ranks chosen among several the launcher surrounds all of them, and
@@ -153,7 +153,7 @@ def _selects_more(plan: Plan, target: Target) -> bool:
 
 
 def _wrap(
-    registry: Registry,
+    registry: Catalogue,
     assignment: Assignment,
     shared: bool,
     command: Sequence[str],
@@ -237,7 +237,7 @@ def _call(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def _finish(
-    registry: Registry,
+    registry: Catalogue,
     config: Config,
     plan: Plan,
     run_dir: str,
@@ -289,7 +289,7 @@ def _unmet(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _reports(
-    registry: Registry, config: Config, run_dir: str, assignment: Assignment, known: Mapping[str, Any]
+    registry: Catalogue, config: Config, run_dir: str, assignment: Assignment, known: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Files of the launcher around the whole command: journal rows, and what did not come."""
     name = assignment.tool or ""

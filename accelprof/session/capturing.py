@@ -22,7 +22,7 @@ from accelprof.timing.phase import PhaseSpec
 from accelprof.timing.running import Run, phases_on_stacks
 
 if TYPE_CHECKING:
-    from accelprof.catalogue import Registry
+    from accelprof.catalogue import Catalogue
     from accelprof.session.schedule import Scheduler
     from accelprof.session.session import Session
     from accelprof.tools.trace import TraceTool
@@ -43,7 +43,7 @@ class Capturing(Reporting):
         trace: TraceTool | None,
         layout: Layout,
         host: str,
-        registry: Registry,
+        registry: Catalogue,
         scheduler: Scheduler | None,
     ) -> None:
         super().__init__(config, assignment, backend, layout, host, os.getpid())

@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from accelprof.catalogue import Registry, get_registry, unlock_after_fork
+from accelprof.catalogue import Catalogue, get_registry, unlock_after_fork
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.contracts.tool import Tool, ToolContext
 from accelprof.environment import without
@@ -157,7 +157,7 @@ def reset() -> None:
         reset_registry()
 
 
-def _detect(registry: Registry, accelerator: str | None, config: Config) -> Any:
+def _detect(registry: Catalogue, accelerator: str | None, config: Config) -> Any:
     try:
         return registry.detect(accelerator, config.accelerator).backend
     except UnavailableError as error:
@@ -192,7 +192,7 @@ def _joined(current: Session, target: Target, config: Config) -> Target:
 
 
 def _make_session(
-    registry: Registry, config: Config, assignment: Assignment, backend: Any, run_dir: str | None
+    registry: Catalogue, config: Config, assignment: Assignment, backend: Any, run_dir: str | None
 ) -> Session:
     host = host_name()
     problem = ""

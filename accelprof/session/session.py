@@ -28,7 +28,7 @@ from accelprof.timing.gate import gate, now_ns
 from accelprof.timing.phase import PhaseSpec
 
 if TYPE_CHECKING:
-    from accelprof.catalogue import Registry
+    from accelprof.catalogue import Catalogue
     from accelprof.config.model import Config
     from accelprof.session.control import Control
     from accelprof.session.instrument import Instruments
@@ -58,7 +58,7 @@ class Session(Capturing):
         trace: TraceTool | None,
         layout: Layout,
         host: str,
-        registry: Registry,
+        registry: Catalogue,
         scheduler: Scheduler | None = None,
     ) -> None:
         super().__init__(config, assignment, backend, tools, trace, layout, host, registry, scheduler)
