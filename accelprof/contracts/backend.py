@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+from accelprof.errors import CaptureError
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -138,6 +140,28 @@ class EventTimer(DeviceTimer):
             return None
         milliseconds: float = self._begin.elapsed_time(self._end)
         return round(milliseconds * 1e6)
+
+
+def wait_for_devices(module: Any, in_use: Callable[[int], bool] | None = None) -> None:
+    """Wait for all work of this process, where torch's module for the device (``torch.cuda``, ``torch.npu``, …) is in use.
+
+    Starts no device: nothing is waited for that was not initialised. ``in_use`` says whether this process uses the device with
+    that number; without it only the current one is waited for.
+
+    Raises:
+        CaptureError: a graph is being captured on this thread's stream, and waiting would end that capture.
+    """
+    if module is None or not module.is_initialized():
+        return
+    capturing = getattr(module, "is_current_stream_capturing", None)
+    if capturing is not None and capturing():
+        raise CaptureError("a graph is being captured here, and waiting for the device would break it")
+    module.synchronize()
+    if in_use is not None and module.device_count() > 1:
+        current = module.current_device()
+        for number in range(module.device_count()):
+            if number != current and in_use(number):
+                module.synchronize(number)
 
 
 class Backend(Emitter):

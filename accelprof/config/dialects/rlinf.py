@@ -27,7 +27,8 @@ ROCPROF_PYTHON_OPTIONS = frozenset(
 )  # fmt: skip
 #: options of the sibling programs rocprof-sys-sample and -run that users bring along, and the setting that works here
 ROCPROF_MENDS = {
-    "T": "env: {ROCPROFSYS_TRACE: 'true', ROCPROFSYS_ROCM_DOMAINS: 'hip_api,hsa_api,rccl_api'}",
+    "T": "env: {ROCPROFSYS_TRACE: 'true', ROCPROFSYS_ROCM_DOMAINS: "
+    "'hip_runtime_api,marker_api,kernel_dispatch,memory_copy,scratch_memory,hip_api,hsa_api,rccl_api'}",
     "trace": "env: {ROCPROFSYS_TRACE: 'true'}",
     "P": "env: {ROCPROFSYS_PROFILE: 'true'}",
     "profile": "env: {ROCPROFSYS_PROFILE: 'true'}",

@@ -12,7 +12,16 @@ import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.contracts.backend import NO_RANGE, Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
+from accelprof.contracts.backend import (
+    NO_RANGE,
+    Backend,
+    BoundRange,
+    DeviceTimer,
+    EventTimer,
+    Probe,
+    RangeSpec,
+    wait_for_devices,
+)
 from accelprof_ascend import vendor
 
 log = logging.getLogger("accelprof")
@@ -145,9 +154,10 @@ class NpuBackend(Backend):
         return torch_npu.npu if torch_npu is not None and torch_npu.npu.is_initialized() else None
 
     def synchronize(self) -> None:
-        npu = self._npu()
-        if npu is not None:
-            npu.synchronize()
+        torch_npu = vendor.loaded()
+        if torch_npu is not None:
+            in_use = getattr(getattr(torch_npu, "_C", None), "_npu_hasPrimaryContext", None)
+            wait_for_devices(torch_npu.npu, in_use)
 
     def device_timer(self) -> DeviceTimer | None:
         npu = self._npu()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
+from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec, wait_for_devices
 from accelprof.errors import CaptureError
 from accelprof_rocm import roctx, vendor
 from accelprof_rocm.ranges import RoctxRanges
@@ -119,9 +119,7 @@ class RocmBackend(Backend):
     # --- the device -------------------------------------------------------------------------------------------------
 
     def synchronize(self) -> None:
-        cuda = vendor.torch_cuda()
-        if cuda is not None and cuda.is_initialized():
-            cuda.synchronize()
+        wait_for_devices(vendor.torch_cuda(), vendor.has_context())
 
     def device_timer(self) -> DeviceTimer | None:
         cuda = vendor.torch_cuda()

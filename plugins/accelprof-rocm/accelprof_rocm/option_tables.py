@@ -84,7 +84,7 @@ _SYS_COMMON: Table = {
     "verbose": Option("value", "v"),
     "monochrome": FLAG,
     "debug": FLAG,
-    "selected-regions": Option("flag", since=(7, 13)),
+    "selected-regions": Option("value", since=(7, 13)),
 }
 RUN: Table = {
     **_SYS_COMMON,
@@ -170,6 +170,20 @@ DOMAINS = (
     "hsa_finalize_ext_api", "hsa_api", "marker_api", "roctx", "kernel_dispatch", "memory_copy", "memory_allocation",
     "scratch_memory", "page_migration", "rccl_api", "rocdecode_api", "rocjpeg_api", "ompt",
 )  # fmt: skip
+#: what is recorded where ``ROCPROFSYS_ROCM_DOMAINS`` is not set (from ROCm 6.4)
+DEFAULT_DOMAINS = ("hip_runtime_api", "marker_api", "kernel_dispatch", "memory_copy", "scratch_memory")
+#: both names of the domain that ranges and the marks of windows are in
+MARKERS = frozenset({"marker_api", "roctx"})
+#: up to ROCm 6.3 there are no domains: the settings by which a word after ``-T`` is switched on, empty = on by default
+ROCTRACER: Mapping[str, tuple[str, ...]] = {
+    "hip": (),
+    "kernel": (),
+    "memory": (),
+    "roctx": (),
+    "marker": (),
+    "hsa": ("ROCTRACER_HSA_API", "ROCTRACER_HSA_ACTIVITY"),
+    "rccl": ("USE_RCCLP",),
+}
 #: words that the guides put after ``-T``, and the domains that are meant
 MEANT = {
     "hip": "hip_api",

@@ -40,7 +40,9 @@ class Sys:
         env: prefix of its settings.
         module: its Python module.
         legacy: it listens to roctracer's ``libroctx64``, once HIP is initialised, and aborts on a pop it saw no push for.
-        pause: roctxProfilerPause/Resume stop and start the recording.
+        regions: ``SELECTED_REGIONS`` names ROCTX ranges (comma-separated, compared as they are with what roctxRangeStartA is
+            given): recording waits until such a range is started and stops with it. roctxProfilerResume alone starts nothing.
+        domains: ``ROCM_DOMAINS`` is read; before that each kind of record has a setting of its own (see ``ROCTRACER``).
         rocpd_python: the Python launcher can write rocpd (it crashed before).
         settings: settings (without prefix) that a window needs beside those of every release.
     """
@@ -49,7 +51,8 @@ class Sys:
     env: str
     module: str
     legacy: bool
-    pause: bool
+    regions: bool
+    domains: bool
     rocpd_python: bool
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -75,13 +78,15 @@ _OMNITRACE = {"python": "omnitrace-python", "run": "omnitrace-run", "sample": "o
 _ROCPROF_SYS = {"python": "rocprof-sys-python", "run": "rocprof-sys-run", "sample": "rocprof-sys-sample"}
 #: up to 6.3 markers are off unless asked for; later releases have no such setting
 _ROCTX_ON = {"USE_ROCTX": "true"}
+#: the name of the range that is open while a window is, where ``Sys.regions`` holds
+REGION = "accelprof_window"
 
 SYS: Sequence[tuple[Release, Sys]] = (
-    ((5, 0), Sys(_OMNITRACE, "OMNITRACE_", "omnitrace", True, False, False, _ROCTX_ON)),
-    ((6, 3), Sys(_ROCPROF_SYS, "ROCPROFSYS_", "rocprofsys", True, False, False, _ROCTX_ON)),
-    ((6, 4), Sys(_ROCPROF_SYS, "ROCPROFSYS_", "rocprofsys", False, False, False)),
-    ((7, 2), Sys(_ROCPROF_SYS, "ROCPROFSYS_", "rocprofsys", False, False, True)),
-    ((7, 13), Sys(_ROCPROF_SYS, "ROCPROFSYS_", "rocprofsys", False, True, True)),
+    ((5, 0), Sys(_OMNITRACE, "OMNITRACE_", "omnitrace", True, False, False, False, _ROCTX_ON)),
+    ((6, 3), Sys(_ROCPROF_SYS, "ROCPROFSYS_", "rocprofsys", True, False, False, False, _ROCTX_ON)),
+    ((6, 4), Sys(_ROCPROF_SYS, "ROCPROFSYS_", "rocprofsys", False, False, True, False)),
+    ((7, 2), Sys(_ROCPROF_SYS, "ROCPROFSYS_", "rocprofsys", False, False, True, True)),
+    ((7, 13), Sys(_ROCPROF_SYS, "ROCPROFSYS_", "rocprofsys", False, True, True, True)),
 )
 V3S: Sequence[tuple[Release, V3]] = (
     ((6, 2), V3(("--hip-trace", "--marker-trace", "--kernel-trace", "--memory-copy-trace"), "csv", False, False)),

@@ -122,8 +122,28 @@ class RocprofTool(Tool):
         raise NotImplementedError
 
     def waits_paused(self) -> bool:
-        """Whether this process was started so that recording waits for a resume."""
+        """Whether this process was started so that recording waits for :meth:`resume`."""
         raise NotImplementedError
+
+    def opener(self, library: roctx.Library) -> str:
+        """The functions that ``library`` lacks to start and stop recording; empty when it has them."""
+        return "roctxProfilerResume" if library.resume is None or library.pause is None else ""
+
+    def resume(self, library: roctx.Library) -> None:
+        """Start recording, where :meth:`waits_paused`.
+
+        Raises:
+            CaptureError: the library refuses.
+        """
+        status = library.resume(0) if library.resume is not None else 0
+        if status != 0:
+            raise CaptureError(f"roctxProfilerResume(0) answered {status}")
+
+    def pause(self, library: roctx.Library) -> None:
+        """Stop recording again; the same errors."""
+        status = library.pause(0) if library.pause is not None else 0
+        if status != 0:
+            raise CaptureError(f"roctxProfilerPause(0) answered {status}")
 
     # --- on the driver ----------------------------------------------------------------------------------------------
 
@@ -257,7 +277,7 @@ class RocprofTool(Tool):
             self._library = roctx.find(self.legacy)
         except roctx.NotFoundError as error:
             if self._paused:
-                raise CaptureError(f"recording waits for a resume that cannot be given: {error}") from None
+                raise CaptureError(f"recording waits for ROCTX calls that cannot be made: {error}") from None
             context.report(f"{self.name}: no ranges in its files: {error}")
         else:
             self._use(self._library, context)
@@ -265,8 +285,9 @@ class RocprofTool(Tool):
             leave_alone(os.environ)
 
     def _use(self, library: roctx.Library, context: ToolContext) -> None:
-        if self._paused and library.resume is None:
-            raise CaptureError(f"recording waits for a resume, and {library.path} cannot give it")
+        missing = self.opener(library) if self._paused else ""
+        if missing:
+            raise CaptureError(f"recording waits for {missing}, and {library.path} has none")
         if (library.source == "roctx64" and not self.legacy) or (library.sdk and self.legacy):
             context.report(f"{self.name}: no ranges in its files: it does not listen to {library.path}")
         if self.overlapping:
@@ -278,21 +299,15 @@ class RocprofTool(Tool):
         return self._ranges or Emitter()
 
     def open(self, window: WindowInfo) -> None:
-        library = self._library
-        if self._paused and library is not None and library.resume is not None:
-            status = library.resume(0)
-            if status != 0:
-                raise CaptureError(f"roctxProfilerResume(0) answered {status}")
+        if self._paused and self._library is not None:
+            self.resume(self._library)
         self._mark("begin", window)
         self._opened.append(window)
 
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
-        library = self._library
         self._mark("end", window)
-        if self._paused and library is not None and library.pause is not None:
-            status = library.pause(0)
-            if status != 0:
-                raise CaptureError(f"roctxProfilerPause(0) answered {status}")
+        if self._paused and self._library is not None:
+            self.pause(self._library)
         return []
 
     def _mark(self, which: str, window: WindowInfo) -> None:

@@ -4,11 +4,17 @@ Three launchers. ``python`` runs a *script* inside its own interpreter: no inter
 compiled as source), so it stands in the interpreter's place and gets it through ``PYTHON_EXECUTABLE``. ``run`` and ``sample``
 replace themselves with the command that follows ``--``, so they stand before the interpreter. What is recorded and where it
 goes is chosen by settings in the environment, which all three read.
+
+From ROCm 7.13 a window is a range: ``ROCPROFSYS_SELECTED_REGIONS`` names it, and recording runs only while it is open. AMD's
+source, in ROCm/rocm-systems under projects/rocprofiler-systems/source: ``lib/rocprof-sys/library/rocprofiler-sdk/trace_control.cpp``
+(names are split at commas and compared whole; a resume is ignored unless the program paused before) and ``roctx_client.cpp``
+beside it (a range is kept on a stack of its thread, and a stop on another thread is skipped, which would leave the region open).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,9 +23,9 @@ from typing import Any, ClassVar, Literal
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target
 from accelprof.contracts.tool import ToolOptions
-from accelprof.errors import ConfigError, Problem, nearest
+from accelprof.errors import CaptureError, ConfigError, Problem, nearest
 from accelprof.launch.command import WRAPPED_ENV
-from accelprof_rocm import arguments, artifacts, installation, option_tables, releases
+from accelprof_rocm import arguments, artifacts, installation, option_tables, releases, roctx
 from accelprof_rocm.rocprof import SCRATCH, RocprofOptions, RocprofTool, pattern
 
 PATH = "tools.rocprof_sys"
@@ -68,6 +74,8 @@ class RocprofSysTool(RocprofTool):
     name: ClassVar[str] = "rocprof_sys"
     aliases: ClassVar[tuple[str, ...]] = ("rocprof-sys", "omnitrace")
     Options: ClassVar[type[ToolOptions]] = RocprofSysOptions
+    #: of the range that is this window's region, while one is open
+    _region: int | None = None
 
     # --- the release ------------------------------------------------------------------------------------------------
 
@@ -85,7 +93,7 @@ class RocprofSysTool(RocprofTool):
 
     @property
     def pausable(self) -> bool:
-        return self.row.pause
+        return self.row.regions
 
     @property
     def legacy(self) -> bool:
@@ -102,7 +110,8 @@ class RocprofSysTool(RocprofTool):
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
         options = self.options
         problems = arguments.check(PATH, options.args, options.flags, self.known, self._mend)
-        problems += [*self.check_windows(), *self._check_env(), *self._check_shell()]
+        problems += [*self.check_windows(), *self._check_env(), *self._check_regions(), *self._check_shell()]
+        problems += self._check_markers(assignments)
         if options.variant != "python":
             if "output" in {self.known.long(arguments.bare(key)) for key in options.args}:
                 name = f"{self.row.env}OUTPUT_PATH"
@@ -123,10 +132,8 @@ class RocprofSysTool(RocprofTool):
         """The form that works for what the user meant."""
         env, long = self.row.env, {**option_tables.aliases(option_tables.SAMPLE), "f": "sampling-freq"}.get(name, name)
         if long == "trace":
-            words = [option_tables.MEANT.get(word.strip(), word.strip()) for word in str(value).split(",")]
-            domains = [word for word in words if word in option_tables.DOMAINS]
-            chosen = f", {env}ROCM_DOMAINS: '{','.join(domains)}'" if domains else ""
-            return f"env: {{{env}TRACE: 'true'{chosen}}}"
+            settings = [f"{env}TRACE: 'true'", *self._settings_of(str(value).split(","))]
+            return f"env: {{{', '.join(settings)}}}"
         if long in ("output-format", "profile-format"):
             return f"env: {{{env}TRACE: 'true'}} for a Perfetto trace, {{{env}PROFILE: 'true'}} for text and JSON"
         if self.options.variant == "python" and long in AS_SETTING:
@@ -134,6 +141,83 @@ class RocprofSysTool(RocprofTool):
             given = default if value is True or value is None else value
             return f"env: {{{env}{setting}: '{given}'}}"
         return ""
+
+    def _settings_of(self, words: Sequence[str]) -> list[str]:
+        """``NAME: 'value'`` for what a guide's list of words means here: the default, and what was asked for beside it."""
+        asked, env = [word.strip() for word in words], self.row.env
+        if not self.row.domains:
+            names = [name for word in asked for name in option_tables.ROCTRACER.get(word, ())]
+            return [f"{env}{name}: 'true'" for name in dict.fromkeys(names)]
+        meant = [option_tables.MEANT.get(word, word) for word in asked]
+        domains = [word for word in meant if word in option_tables.DOMAINS]
+        if not domains:
+            return []
+        return [f"{env}ROCM_DOMAINS: '{','.join(dict.fromkeys([*option_tables.DEFAULT_DOMAINS, *domains]))}'"]
+
+    def _domains(self) -> list[str]:
+        """The domains that the user chose; empty where the default holds."""
+        given = self.options.env.get(f"{self.row.env}ROCM_DOMAINS", "")
+        return [word for word in re.split(r"[ ,;:\t\n]+", given) if word]
+
+    def _check_markers(self, assignments: Sequence[Assignment]) -> list[Problem]:
+        """Ranges, and the marks by which a recording of the whole process is cut, are records of one domain."""
+        row, off, domains = self.row, False, self._domains()
+        name = f"{row.env}{'ROCM_DOMAINS' if row.domains else 'USE_ROCTX'}"
+        if row.domains:
+            off = (
+                bool(domains)
+                and not option_tables.MARKERS & set(domains)
+                and set(domains) <= set(option_tables.DOMAINS)
+            )
+            mend = ",".join(dict.fromkeys([*option_tables.DEFAULT_DOMAINS, *domains]))
+        else:
+            off, mend = name in self.options.env and not self._on(name), "true"
+        if not off or (assignments and all(item.mode == "process" and not item.schedules for item in assignments)):
+            return []
+        return [
+            Problem(
+                f"{PATH}.env.{name}",
+                "windows and ranges would not be in the file: both are marker records",
+                value=self.options.env[name],
+                mend=f"env: {{{name}: '{mend}'}}",
+            )
+        ]
+
+    def _check_regions(self) -> list[Problem]:
+        """The user's own regions: names beside ours, by the one way that both can take."""
+        env, name = self.row.env, f"{self.row.env}SELECTED_REGIONS"
+        given = self.options.env.get(name)
+        problems = []
+        known = self.known
+        if self.row.regions and "selected-regions" in {known.long(arguments.bare(key)) for key in self.options.args}:
+            problems.append(
+                Problem(
+                    f"{PATH}.args.selected-regions",
+                    "the command line's list would take the place of the region that windows are",
+                    mend=f"env: {{{name}: …}}",
+                )
+            )
+        if given is None:
+            return problems
+        if not self.row.regions:
+            since = releases.show(next(since for since, row in releases.SYS if row.regions))
+            said, mend = (
+                f"{self.program} of ROCm {releases.show(self.release)} does not read it",
+                f"it came with ROCm {since}",
+            )
+        elif given.strip().lower() in TRUE | {"0", "false", "off", "no"}:
+            said, mend = (
+                "it takes names of ranges, and is no switch",
+                "leave it out; windows have a region of their own",
+            )
+        elif self.options.windows == "whole":
+            said, mend = (
+                "recorded in these regions only, the process is not whole, and windows cannot be cut",
+                "windows: auto",
+            )
+        else:
+            return problems
+        return [*problems, Problem(f"{PATH}.env.{env}SELECTED_REGIONS", said, value=given, mend=mend)]
 
     def _check_env(self) -> list[Problem]:
         problems, row = [], self.row
@@ -149,7 +233,19 @@ class RocprofSysTool(RocprofTool):
                     )
                     break
         domains = self.options.env.get(f"{row.env}ROCM_DOMAINS", "")
-        for word in (part.strip() for part in domains.split(",") if part.strip()):
+        if domains and not row.domains:
+            settings = ", ".join(self._settings_of(self._domains()))
+            problems.append(
+                Problem(
+                    f"{PATH}.env.{row.env}ROCM_DOMAINS",
+                    f"{self.program} of ROCm {releases.show(self.release)} has no such setting: it came with 6.4",
+                    value=domains,
+                    mend=f"env: {{{settings}}}"
+                    if settings
+                    else "leave it out: HIP, kernels, copies and ranges are recorded",
+                )
+            )
+        for word in self._domains() if row.domains else ():
             if word not in option_tables.DOMAINS:
                 meant = option_tables.MEANT.get(word)
                 problems.append(
@@ -215,9 +311,11 @@ class RocprofSysTool(RocprofTool):
             # the pid by our own hand: where SLURM or MPI is seen the suffix is a rank, and not that of the worker
             "OUTPUT_PREFIX": f"{self.file_name(assignment.target, directory)}-%pid%-",
         }
+        settings = {**{row.env + name: value for name, value in ours.items()}, **self.options.env}
         if self.gate_of(assignment) == "pause":
-            ours["SELECTED_REGIONS"] = "true"
-        return {**{row.env + name: value for name, value in ours.items()}, **self.options.env}
+            name = f"{row.env}SELECTED_REGIONS"
+            settings[name] = ",".join([*regions(settings.get(name, "")), releases.REGION])
+        return settings
 
     def launch(self, assignment: Assignment, directory: str) -> Launch:
         problems = self._check_interpreter(assignment.target)
@@ -271,7 +369,24 @@ class RocprofSysTool(RocprofTool):
         )
 
     def waits_paused(self) -> bool:
-        return os.environ.get(f"{self.row.env}SELECTED_REGIONS", "").strip().lower() in TRUE
+        return releases.REGION in regions(os.environ.get("ROCPROFSYS_SELECTED_REGIONS", ""))
+
+    def opener(self, library: roctx.Library) -> str:
+        if library.start is None or library.stop is None:
+            return "roctxRangeStartA and roctxRangeStop"
+        self.thread = "starter"
+        return ""
+
+    def resume(self, library: roctx.Library) -> None:
+        """Start the region. It must be stopped by the thread that started it: another's stop is skipped."""
+        if library.start is None:
+            raise CaptureError(f"{library.path} has no roctxRangeStartA")
+        self._region = library.start(library.message(releases.REGION))
+
+    def pause(self, library: roctx.Library) -> None:
+        number, self._region = self._region, None
+        if number is not None and library.stop is not None:
+            library.stop(number)
 
     def finalise(self, reason: str) -> list[ArtifactFile]:
         from accelprof.session.session import JOINED
@@ -304,6 +419,11 @@ class RocprofSysTool(RocprofTool):
         from accelprof_rocm import readers
 
         return readers.read(path, self.name)
+
+
+def regions(value: str) -> list[str]:
+    """The names in a ``SELECTED_REGIONS``, as AMD's library splits them."""
+    return [word for word in value.split(",") if word]
 
 
 def _existing(glob_pattern: str, pid: int) -> list[str]:

@@ -40,6 +40,9 @@ REFUSED = {
 #: options that name a place: ours are left out where the user has their own
 DIRECTORY, FILE, FORMAT = "output-directory", "output-file", "output-format"
 REGIONS, PERIOD = "selected-regions", "collection-period"
+#: options that have ranges recorded; without one of them nothing hears a window's resume before ROCm 7.13, or its marks at all
+MARKERS = ("marker-trace", "runtime-trace", "sys-trace")
+OFF = frozenset({"false", "no", "off", "0"})
 _TRIAL = SCRATCH + 't=$1; shift; "$t" -d "$d" "$@"'
 
 
@@ -94,6 +97,10 @@ class Rocprofv3Tool(RocprofTool):
         names = {short.get(arguments.bare(flag), arguments.bare(flag)) for flag in self.options.flags}
         return True if long in names else None
 
+    def _on(self, long: str) -> bool:
+        value = self._given(long)
+        return value is not None and str(value).lower() not in OFF
+
     # --- on the driver ----------------------------------------------------------------------------------------------
 
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
@@ -131,7 +138,21 @@ class Rocprofv3Tool(RocprofTool):
                 )
         elif options.windows == "pause":
             problems += self.check_windows()
+        off = next((name for name in MARKERS if str(self._given(name)).lower() in OFF), None)
+        if off and not any(self._on(name) for name in MARKERS) and any(map(self._needs_markers, assignments)):
+            problems.append(
+                Problem(
+                    f"{PATH}.args.{off}",
+                    "windows and ranges would not be in the file: both are marker records",
+                    value=self._given(off),
+                    mend=f"args: {{{MARKERS[0]}: true}}",
+                )
+            )
         return list({str(problem): problem for problem in problems}.values())
+
+    @staticmethod
+    def _needs_markers(assignment: Assignment) -> bool:
+        return assignment.mode != "process" or bool(assignment.schedules)
 
     def _mend(self, name: str, value: Any) -> str:
         words = [word.strip() for word in str(value).split(",")]
@@ -161,6 +182,8 @@ class Rocprofv3Tool(RocprofTool):
         given = {known.long(arguments.bare(key)) for key in (*options.args, *options.flags)}
         chosen = any(name.endswith("-trace") or name in ("pmc", "stats") for name in given)
         argv = [] if chosen else list(self.row.arguments)
+        if chosen and self._needs_markers(assignment) and not any(self._on(name) for name in MARKERS):
+            argv.append(f"--{MARKERS[0]}")
         if self.gate_of(assignment) == "pause" and REGIONS not in given:
             argv.append(f"--{REGIONS}")
         own = {

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,11 @@ def torch_cuda() -> Any:
     if torch is None or not getattr(getattr(torch, "version", None), "hip", None):
         return None
     return torch.cuda
+
+
+def has_context() -> Callable[[int], bool] | None:
+    """Whether torch has used the device with a number, as a function that starts none; ``None`` where torch does not say."""
+    return getattr(getattr(sys.modules.get("torch"), "_C", None), "_cuda_hasPrimaryContext", None)
 
 
 def all_devices() -> list[Mapping[str, Any]]:

@@ -1,8 +1,20 @@
 /* The part of a stand-in tool that lives in the worker: it hears ROCTX through standin_roctx and writes when the process ends
  * in order (atexit), never on SIGKILL or _exit. What it does follows docs/rocm.md:
  *
- * - paused at first when selected regions are asked for; a push while paused is not stacked, a pop takes what is there
- * - rocprof-sys (STANDIN_STYLE=sys): a pop without a push aborts the process
+ * - rocprofv3: paused at first when selected regions are asked for, then resume and pause switch; a push while paused is not
+ *   stacked, a pop takes what is there
+ * - rocprof-sys (STANDIN_STYLE=sys) up to 7.12: pause and resume do nothing, a pop without a push aborts the process
+ * - rocprof-sys from 7.13 (built with -DREGIONS), by AMD's source, ROCm/rocm-systems,
+ *   projects/rocprofiler-systems/source/lib/rocprof-sys/library/rocprofiler-sdk/:
+ *     trace_control.cpp:32 the value of SELECTED_REGIONS is split at commas, and a filter is active when a name is left
+ *     trace_control.cpp:49 handle_range_start: a started range whose message is one of the names; recording resumes with the
+ *       first one, unless the program has paused
+ *     trace_control.cpp:71 handle_range_stop: it pauses with the last one; a pause of the program's ends with it
+ *     trace_control.cpp:107 handle_pause: ignored outside a region or when paused already
+ *     trace_control.cpp:131 handle_resume: ignored unless the program paused, and outside a region
+ *     trace_control.cpp:180 should_write_markers
+ *     roctx_client.cpp:196 roctxRangeStop on a thread that has started none is skipped, and ends no region
+ *     roctx_client.cpp:182 roctxRangePop on a thread that has pushed none is skipped
  * - it takes itself out of LD_PRELOAD (rocprof-sys), or leaves it there for every child (rocprofv3)
  *
  * Each range becomes a marker record, one host call inside it and one kernel launched by that call.
@@ -22,7 +34,7 @@ typedef struct {
   char *text;
   long thread;
   uint64_t start, end;
-  int mark, open, stacked;
+  int mark, open, stacked, started, write;
 } event_t;
 
 static event_t events[MOST];
@@ -35,22 +47,84 @@ static uint64_t now(void) {
   return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 
+static const char *setting(const char *name);
+
 static int is(const char *value) {
   return value && (!strcmp(value, "1") || !strcasecmp(value, "true") || !strcasecmp(value, "on"));
 }
 
+/* ---- rocprof-sys from 7.13: regions by name --------------------------------------------------------------------- */
+
+static int filtered = 0, user_paused = 0, active_regions = 0;
+
+static int named(const char *message) {
+  char names[4096], *rest = names, *name;
+  const char *value = setting("SELECTED_REGIONS");
+  snprintf(names, sizeof names, "%s", value ? value : "");
+  while ((name = strsep(&rest, ",")))
+    if (*name && !strcmp(name, message)) return 1;
+  return 0;
+}
+
+static event_t *top(long thread, int started) {
+  for (int at = count - 1; at >= 0; at--)
+    if (events[at].thread == thread && (started ? events[at].started : events[at].stacked)) return &events[at];
+  return NULL;
+}
+
+static void by_region(const char *kind, const char *message, uint64_t number, long thread) {
+  static uint64_t ids[64];
+  if (!strcmp(kind, "pause")) {
+    if ((filtered && !active_regions) || user_paused) return;
+    user_paused = 1, active = 0;
+  } else if (!strcmp(kind, "resume")) {
+    if (!user_paused || (filtered && !active_regions)) return;
+    user_paused = 0, active = 1;
+  } else if (!strcmp(kind, "pop") || !strcmp(kind, "stop")) {
+    int started = !strcmp(kind, "stop");
+    event_t *last = top(thread, started);
+    if (!last) return;
+    last->end = now();
+    last->stacked = last->started = last->open = 0;
+    if (!last->write) last->open = 1; /* never written */
+    if (!started) return;
+    for (int i = 0; i < active_regions; i++)
+      if (ids[i] == number) {
+        ids[i] = ids[--active_regions];
+        if (active_regions) return;
+        if (user_paused) user_paused = 0;
+        else active = 0;
+        return;
+      }
+  } else if (count < MOST) {
+    int mark = !strcmp(kind, "mark"), started = !strcmp(kind, "start");
+    if (started && named(message) && active_regions < 64) {
+      ids[active_regions++] = number;
+      if (active_regions == 1 && !user_paused) active = 1;
+    }
+    if (mark && !active) return;
+    uint64_t at = now();
+    events[count++] = (event_t){strdup(message), thread, at, at, mark, !mark, !mark && !started, started, active};
+  }
+}
+
 void standin_roctx(const char *kind, const char *message, uint64_t number) {
-  (void)number;
   long thread = syscall(SYS_gettid);
   pthread_mutex_lock(&lock);
-  if (!strcmp(kind, "resume")) active = 1;
-  else if (!strcmp(kind, "pause")) active = 0;
+#ifdef REGIONS
+  if (sys) {
+    by_region(kind, message, number, thread);
+    pthread_mutex_unlock(&lock);
+    return;
+  }
+#endif
+  if (!strcmp(kind, "resume")) active = sys ? active : 1;
+  else if (!strcmp(kind, "pause")) active = sys ? active : 0;
   else if (!strcmp(kind, "pop")) {
-    int at = count - 1;
-    while (at >= 0 && !(events[at].stacked && events[at].thread == thread)) at--;
-    if (at >= 0) {
-      events[at].end = now();
-      events[at].stacked = events[at].open = 0;
+    event_t *last = top(thread, 0);
+    if (last) {
+      last->end = now();
+      last->stacked = last->open = 0;
     } else if (sys && active) {
       fprintf(stderr, "stand-in: roctxRangePop stack is empty\n");
       abort();
@@ -58,7 +132,7 @@ void standin_roctx(const char *kind, const char *message, uint64_t number) {
   } else if (active && count < MOST && (!strcmp(kind, "push") || !strcmp(kind, "mark"))) {
     int mark = !strcmp(kind, "mark");
     uint64_t at = now();
-    events[count++] = (event_t){strdup(message), thread, at, at, mark, !mark, !mark};
+    events[count++] = (event_t){strdup(message), thread, at, at, mark, !mark, !mark, 0, 1};
   }
   pthread_mutex_unlock(&lock);
 }
@@ -259,7 +333,12 @@ void standin_finalize(void) {
 __attribute__((constructor)) static void begin(void) {
   const char *style = getenv("STANDIN_STYLE");
   sys = style && !strcmp(style, "sys");
-  if (is(sys ? setting("SELECTED_REGIONS") : getenv("ROCPROF_SELECTED_REGIONS"))) active = 0;
+  if (!sys && is(getenv("ROCPROF_SELECTED_REGIONS"))) active = 0;
+#ifdef REGIONS
+  const char *names = setting("SELECTED_REGIONS");
+  filtered = sys && names && names[strspn(names, ",")];
+  if (filtered) active = 0;
+#endif
   const char *preload = getenv("LD_PRELOAD");
   if (sys && preload && strstr(preload, "librocprof-sys-dl")) unsetenv("LD_PRELOAD");
   atexit(standin_finalize);

@@ -122,12 +122,14 @@ parser.add_argument("--trace-fill-policy", choices=["discard", "ring_buffer"])
 parser.add_argument("--profile-format", nargs="+", choices=["text", "json", "console"])
 parser.add_argument("--trace-periods", nargs="+")
 if {has_regions}:
-    parser.add_argument("--selected-regions", action="store_true")
+    parser.add_argument("--selected-regions")  # one value: a list with commas (argparse.cpp, count(1), dtype string)
 if "--" not in arguments and not {{"-h", "--help"}} & set(arguments):
     os.execvp(arguments[0], arguments)  # everything is the command
 at = arguments.index("--") if "--" in arguments else len(arguments)
 own, command = parser.parse_args(arguments[:at]), arguments[at + 1 :]
-for name, setting in (("trace", "TRACE"), ("profile", "PROFILE"), ("{freq_dest}", "SAMPLING_FREQ")):
+for name, setting in (
+    ("trace", "TRACE"), ("profile", "PROFILE"), ("{freq_dest}", "SAMPLING_FREQ"), ("selected_regions", "SELECTED_REGIONS"),
+):
     if getattr(own, name, None):
         os.environ["{env}" + setting] = getattr(own, name)
 os.environ["STANDIN_STYLE"] = "sys"
@@ -248,7 +250,8 @@ def install(root: Path, release: tuple[int, int]) -> Installation:
         )
         _program(root / "bin" / f"{prefix}-{name}", text)
     _program(root / "bin" / "rocprofv3", ROCPROFV3.format(python=sys.executable, release=release))
-    tool = compile_library("standin_tool.c", root / "lib" / "rocprofiler-sdk" / "librocprofiler-sdk-tool.so")
+    flags = ["-DREGIONS"] if release >= (7, 13) else ["-Wno-unused-function", "-Wno-unused-variable"]
+    tool = compile_library("standin_tool.c", root / "lib" / "rocprofiler-sdk" / "librocprofiler-sdk-tool.so", *flags)
     shutil.copy(tool, root / "lib" / "librocprof-sys-dl.so")
     compile_library("roctx_recorder.c", root / "lib" / "libroctx64.so.4")
     sdk = compile_library("roctx_recorder.c", root / "lib" / "librocprofiler-sdk-roctx.so", "-DSDK")

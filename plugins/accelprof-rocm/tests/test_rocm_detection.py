@@ -236,3 +236,22 @@ def test_doctor_says_what_ray_refuses(topology: Any, monkeypatch: pytest.MonkeyP
     os.environ.pop("ROCR_VISIBLE_DEVICES")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
     assert rows(doctor.checks())["visible devices"] == ("ok", "HIP_VISIBLE_DEVICES='0'")
+
+
+# --- waiting ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_window_waits_for_the_devices_in_use(hip_torch: Any) -> None:
+    """HIP's devices that torch has used, through torch; none is started for it, and without a ROCm build nothing is asked."""
+    waited: list[Any] = []
+    hip_torch.cuda.synchronize = lambda device=None: waited.append(device)
+    hip_torch.cuda.device_count, hip_torch.cuda.current_device = lambda: 3, lambda: 0
+    hip_torch._C = SimpleNamespace(_cuda_hasPrimaryContext=lambda number: number == 2)
+    RocmBackend().synchronize()
+    assert waited == []
+    hip_torch.cuda.is_initialized = lambda: True
+    RocmBackend().synchronize()
+    assert waited == [None, 2]
+    hip_torch.version.hip = None
+    RocmBackend().synchronize()
+    assert waited == [None, 2]

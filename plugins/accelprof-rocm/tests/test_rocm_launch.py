@@ -78,7 +78,8 @@ def test_the_python_launcher_has_no_interpreter_behind_its_dashes(assignment: Ma
         ),
         (
             Rocprofv3Tool({"rocm": "7.0", "flags": ["kernel-trace"], "windows": "whole"}),
-            ["rocprofv3", "-d", "/run", "-o", "ActorGroup-r0-%hostname%-%pid%", "--output-format", "rocpd", "--kernel-trace", "--"],
+            ["rocprofv3", "-d", "/run", "-o", "ActorGroup-r0-%hostname%-%pid%", "--marker-trace", "--output-format",
+             "rocpd", "--kernel-trace", "--"],
         ),
         (
             Rocprofv3Tool({"rocm": "7.0", "args": {"P": ["1:2:3"], "o": "mine"}, "format": "json"}),
@@ -134,9 +135,13 @@ from accelprof_rocm import roctx
 library = roctx.find({legacy})
 def range(text):
     library.push(library.message(text)); library.pop()
+range("before")
+region = library.start(library.message("accelprof_window")) if {region} else None
 if library.resume: library.resume(0)
 range("work")
 if library.pause: library.pause(0)
+if region: library.stop(region)
+range("after")
 json.dump({{"argv": sys.argv[1:], "main": __name__, "pid": os.getpid(), "executable": sys.executable,
            "unbuffered": bool(os.environ.get("PYTHONUNBUFFERED")) or sys.flags.unbuffered}}, open(os.environ["SAW"], "w"))
 sys.exit(7)
@@ -153,7 +158,7 @@ def test_the_real_worker_runs_and_its_file_is_read(
 
     place = rocm(*release)
     script = tmp_path / "worker script.py" if release >= (6, 3) else tmp_path / "worker.py"
-    script.write_text(SCRIPT.format(legacy=release < (6, 4)))
+    script.write_text(SCRIPT.format(legacy=release < (6, 4), region=release >= (7, 13)))
     for number, tool in enumerate(tools(place)):
         directory = tmp_path / f"out put {number}"
         interpreter = [sys.executable, "-u"]
@@ -176,7 +181,96 @@ def test_the_real_worker_runs_and_its_file_is_read(
         [path] = [str(item) for item in directory.iterdir() if fnmatch.fnmatch(str(item), expected.pattern)]
         assert str(seen["pid"]) in os.path.basename(path)
         trace = type(tool)().read(path)
-        assert [span.name for span in trace.spans if span.kind.value == "range"] == ["work"], (path, trace)
+        gated = release >= ((7, 0) if tool.name == "rocprofv3" else (7, 13))
+        heard = ["work"] if gated else ["before", "work", "after"]
+        if tool.name == "rocprofv3" and not gated:
+            heard = ["before", "work"]  # it pauses wherever it is told to
+        assert [span.name for span in trace.spans if span.kind.value == "range"] == heard, (path, trace)
+
+
+WINDOWS = """
+import json, os, sys, threading
+from accelprof.contracts.targets import Assignment, Target, WindowInfo
+from accelprof.contracts.tool import ToolContext
+from accelprof_rocm.backend import RocmBackend
+from accelprof_rocm.rocprof_sys import RocprofSysTool
+from accelprof_rocm import roctx
+library = roctx.find()
+def range(text):
+    library.push(library.message(text)); library.pop()
+tool = RocprofSysTool({{"rocm": "7.13"}})
+row = Assignment(Target("G", rank=0), True, "rocprof_sys", mode="steps")
+tool.attach(ToolContext(row.target, row, RocmBackend(), ".", print))
+assert tool.thread == "starter", tool.thread
+{body}
+"""
+TWO_WINDOWS = """
+for number in (1, 2):
+    range(f"outside {number}")
+    window = WindowInfo(f"w{number}", number, (number,), None, "step", "x")
+    tool.open(window)
+    range(f"inside {number}")
+    tool.close(window)
+    tool.close(window)
+range("after")
+"""
+
+
+@pytest.mark.parametrize("variant", ["python", "run", "sample"])
+@pytest.mark.parametrize(
+    ("body", "env", "heard", "windows"),
+    [
+        (TWO_WINDOWS, {}, ["inside 1", "inside 2"], ["w1", "w2"]),
+        # a resume starts nothing: the program never paused
+        ("library.resume(0); range('resumed'); library.pause(0)", {}, [], []),
+        # a region of the user's own is recorded beside windows, and is in none
+        (
+            "number = library.start(b'mine'); range('mine'); library.stop(number)" + TWO_WINDOWS,
+            {"ROCPROFSYS_SELECTED_REGIONS": "mine"}, ["inside 1", "inside 2"], ["w1", "w2"],
+        ),
+    ],
+)  # fmt: skip
+def test_rocprof_sys_records_while_the_windows_region_is_open(
+    rocm: Any,
+    assignment: Make,
+    tmp_path: Path,
+    variant: str,
+    body: str,
+    env: dict[str, str],
+    heard: list[str],
+    windows: list[str],
+) -> None:
+    """From 7.13: what lies outside the region of a window is not in the file, and the region itself is no range of the user's."""
+    place = rocm(7, 13)
+    tool = RocprofSysTool({"variant": variant, "program": place.program(f"rocprof-sys-{variant}"), "env": env})
+    row = assignment("rocprof_sys", interpreter=(sys.executable,))
+    script = tmp_path / "worker.py"
+    script.write_text(WINDOWS.format(body=body))
+    done = start(tool.launch(row, str(tmp_path / "out")), [sys.executable], str(script), ROCM_PATH=str(place.root))
+    [expected] = tool.expects(row, str(tmp_path / "out"))
+    [path] = [str(item) for item in (tmp_path / "out").iterdir() if fnmatch.fnmatch(str(item), expected.pattern)]
+    trace = tool.read(path)
+    assert [span.name for span in trace.spans if span.kind.value in ("range", "phase")] == heard, done.stderr
+    assert [span.args["window"] for span in trace.spans if span.kind.value == "window"] == windows
+
+
+def test_a_region_is_not_ended_by_another_thread(rocm: Any, assignment: Make, tmp_path: Path) -> None:
+    """AMD's tool skips a stop on a thread that started none; so the tool says that it must be stopped where it was started."""
+    place = rocm(7, 13)
+    tool = RocprofSysTool({"variant": "run", "program": place.program("rocprof-sys-run")})
+    body = """
+number = library.start(library.message("accelprof_window"))
+other = threading.Thread(target=library.stop, args=(number,)); other.start(); other.join()
+range("still recorded")
+library.stop(number)
+range("not recorded")
+"""
+    row = assignment("rocprof_sys", interpreter=(sys.executable,))
+    script = tmp_path / "worker.py"
+    script.write_text(WINDOWS.format(body=body))
+    start(tool.launch(row, str(tmp_path / "out")), [sys.executable], str(script), ROCM_PATH=str(place.root))
+    [path] = (tmp_path / "out").iterdir()
+    assert [span.name for span in tool.read(str(path)).spans if span.kind.value == "range"] == ["still recorded"]
 
 
 def test_an_interpreter_whose_path_has_spaces(rocm: Any, assignment: Make, tmp_path: Path) -> None:
@@ -288,7 +382,7 @@ def test_a_library_that_cannot_resume_is_refused_under_selected_regions(
     assert len(said) == 1
     assert "no ranges in its files: it does not listen to" in said[0]
     monkeypatch.setenv("ROCPROF_SELECTED_REGIONS", "1")
-    with pytest.raises(CaptureError, match="recording waits for a resume"):
+    with pytest.raises(CaptureError, match="recording waits for roctxProfilerResume, and .* has none"):
         Rocprofv3Tool({"rocm": "7.0"}).attach(_context(tool, assignment, said))
 
 

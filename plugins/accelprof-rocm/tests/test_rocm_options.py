@@ -19,6 +19,8 @@ from accelprof.errors import ConfigError
 from accelprof.testing import ToolConformance
 
 Make = Callable[..., Assignment]
+#: what rocprof-sys records from ROCm 6.4 where no domain is named
+DEFAULT = "hip_runtime_api,marker_api,kernel_dispatch,memory_copy,scratch_memory"
 
 
 class TestRocprofSysConformance(ToolConformance):
@@ -47,7 +49,7 @@ def test_the_guides_form_is_answered_with_the_one_that_works(assignment: Make) -
     assert first.startswith(
         "tools.rocprof_sys.args.T: rocprof-sys-python has no option -T (by ROCm 7.0) (got 'hip,hsa,rccl')"
     )
-    assert "env: {ROCPROFSYS_TRACE: 'true', ROCPROFSYS_ROCM_DOMAINS: 'hip_api,hsa_api,rccl_api'}" in first
+    assert f"env: {{ROCPROFSYS_TRACE: 'true', ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT},hip_api,hsa_api,rccl_api'}}" in first
     assert "rocprof-sys-python has no option --output-format" in second
     assert "ROCPROFSYS_TRACE: 'true'" in second
 
@@ -56,13 +58,13 @@ def test_the_mended_form_passes_and_the_users_environment_wins(assignment: Make)
     """What the answer says to write is accepted, and stands in the worker's environment as written."""
     env = {
         "ROCPROFSYS_TRACE": True,
-        "ROCPROFSYS_ROCM_DOMAINS": "hip_api,hsa_api,rccl_api",
+        "ROCPROFSYS_ROCM_DOMAINS": f"{DEFAULT},hip_api,hsa_api,rccl_api",
         "ROCPROFSYS_TIME_OUTPUT": "true",
     }
     tool = RocprofSysTool({"env": env, "rocm": "7.0"})
     assert problems(tool, assignment) == []
     launch = tool.launch(assignment("rocprof_sys"), "/run/ActorGroup")
-    assert launch.env["ROCPROFSYS_ROCM_DOMAINS"] == "hip_api,hsa_api,rccl_api"
+    assert launch.env["ROCPROFSYS_ROCM_DOMAINS"] == f"{DEFAULT},hip_api,hsa_api,rccl_api"
     assert launch.env["ROCPROFSYS_TIME_OUTPUT"] == "true"
 
 
@@ -75,7 +77,7 @@ def test_a_whole_configuration_is_refused_on_the_driver() -> None:
         "tools": {"rocprof_sys": {"args": {"T": "hip"}, "rocm": "7.0"}},
     }
     registry = get_registry()
-    with pytest.raises(ConfigError, match=r"no option -T.*ROCPROFSYS_ROCM_DOMAINS: 'hip_api'"):
+    with pytest.raises(ConfigError, match=rf"no option -T.*ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT},hip_api'"):
         registry.plan(registry.load(config).config)
 
 
@@ -83,9 +85,13 @@ def test_the_guides_configuration_of_rlinf() -> None:
     """The same in RLinf's own words: refused by the key, and the mended form becomes the launch that works."""
     profiling: dict[str, Any] = {"enabled": True, "backend": "rocprof_sys", "worker_groups": ["ActorGroup"]}
     registry = get_registry()
-    with pytest.raises(ConfigError, match=r"cluster\.profiling\.args\.T: .*ROCPROFSYS_ROCM_DOMAINS: 'hip_api,"):
+    with pytest.raises(ConfigError, match=rf"cluster\.profiling\.args\.T: .*ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT},"):
         registry.load({"cluster": {"profiling": {**profiling, "args": {"T": "hip"}}}})
-    env = {"ROCPROFSYS_TRACE": "true", "ROCPROFSYS_ROCM_DOMAINS": "hip_api", "ROCPROFSYS_SAMPLING_FREQ": "100"}
+    env = {
+        "ROCPROFSYS_TRACE": "true",
+        "ROCPROFSYS_ROCM_DOMAINS": f"{DEFAULT},hip_api",
+        "ROCPROFSYS_SAMPLING_FREQ": "100",
+    }
     plan = registry.plan(registry.load({"cluster": {"profiling": {**profiling, "env": env}}}).config)
     row = plan.assign(Target("ActorGroup", rank=0))
     launch = registry.make_tool(str(row.tool), row.options).launch(row, "/run")
@@ -108,11 +114,23 @@ def test_the_guides_configuration_of_rlinf() -> None:
         (RocprofSysTool, {"env": {"ROCPROFSYS_ROCM_DOMAINS": "hip"}}, "'hip' is no domain"),
         (RocprofSysTool, {"env": {"ROCPROFSYS_USE_ROCPD": "on"}}, "crashes with rocpd before ROCm 7.2"),
         (RocprofSysTool, {"windows": "pause"}, "of ROCm 7.0 cannot be paused from inside"),
-        (RocprofSysTool, {"variant": "run", "args": {"T": "hip"}}, "ROCPROFSYS_ROCM_DOMAINS: 'hip_api'"),
+        (RocprofSysTool, {"variant": "run", "args": {"T": "hip"}}, f"ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT},hip_api'"),
         (RocprofSysTool, {"variant": "run", "args": {"I": ["hip"]}}, "does not know 'hip'"),
         (RocprofSysTool, {"variant": "run", "args": {"o": "x"}}, "would not lie in the run's directory"),
         (RocprofSysTool, {"variant": "run", "finalize_in_process": True}, "only the Python launcher has it"),
         (RocprofSysTool, {"variant": "sample", "flags": ["selected-regions"]}, "it came with ROCm 7.13"),
+        (RocprofSysTool, {"env": {"ROCPROFSYS_ROCM_DOMAINS": "hip_api"}}, f"are marker records (got 'hip_api'). Mend: env: {{ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT},hip_api'}}"),
+        (RocprofSysTool, {"env": {"ROCPROFSYS_ROCM_DOMAINS": "kernel_dispatch, hsa_api"}}, "windows and ranges would not be in the file"),
+        (RocprofSysTool, {"env": {"OMNITRACE_USE_ROCTX": "off"}, "rocm": "6.2"}, "Mend: env: {OMNITRACE_USE_ROCTX: 'true'}"),
+        (RocprofSysTool, {"env": {"OMNITRACE_ROCM_DOMAINS": "hip_api"}, "rocm": "6.2"}, "has no such setting: it came with 6.4 (got 'hip_api'). Mend: leave it out"),
+        (RocprofSysTool, {"env": {"ROCPROFSYS_ROCM_DOMAINS": "hsa,rccl"}, "rocm": "6.3"}, "Mend: env: {ROCPROFSYS_ROCTRACER_HSA_API: 'true', ROCPROFSYS_ROCTRACER_HSA_ACTIVITY: 'true', ROCPROFSYS_USE_RCCLP: 'true'}"),
+        (RocprofSysTool, {"args": {"T": "hip,hsa"}, "rocm": "6.2"}, "Mend: env: {OMNITRACE_TRACE: 'true', OMNITRACE_ROCTRACER_HSA_API: 'true', OMNITRACE_ROCTRACER_HSA_ACTIVITY: 'true'}"),
+        (RocprofSysTool, {"env": {"ROCPROFSYS_SELECTED_REGIONS": "mine"}}, "does not read it (got 'mine'). Mend: it came with ROCm 7.13"),
+        (RocprofSysTool, {"env": {"ROCPROFSYS_SELECTED_REGIONS": "true"}, "rocm": "7.13"}, "takes names of ranges, and is no switch"),
+        (RocprofSysTool, {"env": {"ROCPROFSYS_SELECTED_REGIONS": "mine"}, "rocm": "7.13", "windows": "whole"}, "windows cannot be cut"),
+        (RocprofSysTool, {"variant": "run", "args": {"selected-regions": "mine"}, "rocm": "7.13"}, "Mend: env: {ROCPROFSYS_SELECTED_REGIONS: …}"),
+        (RocprofSysTool, {"variant": "run", "flags": ["selected-regions"], "rocm": "7.13"}, "takes a value"),
+        (Rocprofv3Tool, {"args": {"marker-trace": False, "kernel-trace": True}}, "Mend: args: {marker-trace: true}"),
         (Rocprofv3Tool, {"args": {"T": "hip,kernel"}}, "args: {hip-trace: true, kernel-trace: true}"),
         (Rocprofv3Tool, {"args": {"output-format": "perfetto"}}, "allowed: csv, json, pftrace, otf2, rocpd"),
         (Rocprofv3Tool, {"flags": ["kernal-trace"]}, "did you mean 'kernel-trace'?"),
@@ -171,6 +189,31 @@ def test_windows_by_release(assignment: Make, tool: Any, rocm: str, gate: str) -
     assert len(said) == (gate == "none")
     assert made.needs_clean_exit
     assert made.writes_at == "process_exit"
+
+
+def test_the_region_of_windows_stands_beside_the_users_own(assignment: Make) -> None:
+    """From 7.13 rocprof-sys is told the name of the range that is open while a window is; a user's names stay, and before that none."""
+    name = "ROCPROFSYS_SELECTED_REGIONS"
+    for env, mode, rocm, expected in (
+        ({}, "steps", "7.13", "accelprof_window"),
+        ({name: "mine,other"}, "steps", "10.0", "mine,other,accelprof_window"),
+        ({name: "mine"}, "process", "7.13", "mine"),
+        ({}, "process", "7.13", None),
+        ({}, "steps", "7.12", None),
+        ({}, "steps", "6.2", None),
+    ):
+        tool = RocprofSysTool({"env": env, "rocm": rocm})
+        row = assignment("rocprof_sys", mode=mode, steps=(2, 4) if mode == "steps" else ())
+        assert tool.check([row]) == []
+        assert tool.launch(row, "/run").env.get(name) == expected, (env, mode, rocm)
+
+
+def test_a_process_recorded_whole_may_leave_its_ranges_out(assignment: Make) -> None:
+    """Nothing is cut there, so domains without markers are the user's choice."""
+    options = {"env": {"ROCPROFSYS_ROCM_DOMAINS": "kernel_dispatch"}, "rocm": "7.0"}
+    row = assignment("rocprof_sys", steps=(), mode="process")
+    assert RocprofSysTool(options).check([row]) == []
+    assert "--marker-trace" not in Rocprofv3Tool({"flags": ["kernel-trace"], "rocm": "7.0"}).launch(row, "/run").argv
 
 
 def test_a_whole_process_is_neither_paused_nor_cut(

@@ -13,6 +13,7 @@ import pytest
 from accelprof_rocm import roctx, vendor
 from accelprof_rocm.backend import RocmBackend
 from accelprof_rocm.ranges import OverlappingRanges, RoctxRanges
+from accelprof_rocm.rocprof_sys import RocprofSysTool
 
 from accelprof.contracts.backend import Probe, RangeSpec
 from accelprof.testing import BackendConformance, capture
@@ -231,3 +232,35 @@ def test_an_open_driver_file_means_that_hip_is_initialised(tmp_path: Path, monke
     with node.open():
         assert ready()
     assert ready()
+
+
+@pytest.mark.roctx
+def test_a_windows_region_through_the_real_library(real_roctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rocprof-sys from 7.13: the real library hears the region's name where the window opens, and its id where it closes."""
+    from accelprof.contracts.targets import Assignment, Target, WindowInfo
+    from accelprof.contracts.tool import ToolContext
+
+    monkeypatch.setenv("ROCPROFSYS_SELECTED_REGIONS", "mine,accelprof_window")
+    row = Assignment(Target("G", rank=0), True, "rocprof_sys", mode="steps")
+    tool, said = RocprofSysTool({"rocm": "7.13"}), []
+    tool.attach(ToolContext(row.target, row, RocmBackend(), "/run", said.append))
+    assert tool.thread == "starter"
+    assert [line for line in said if "does not listen to" not in line] == []
+    for number in (1, 2):
+        window = WindowInfo(f"w{number}", number, (number,), None, "step", "/run/x")
+        tool.open(window)
+        tool.close(window)
+    calls = [(call.kind, call.message) for call in real_roctx]
+    assert calls == [
+        entry
+        for number in (1, 2)
+        for entry in (
+            ("start", "accelprof_window"),
+            ("mark", f"accelprof window begin w{number}"),
+            ("mark", f"accelprof window end w{number}"),
+            ("stop", ""),
+        )
+    ]
+    starts, stops = ([call.number for call in real_roctx if call.kind == kind] for kind in ("start", "stop"))
+    assert starts == stops
+    assert len(set(starts)) == 2

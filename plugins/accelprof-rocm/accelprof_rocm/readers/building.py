@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Mark, Span, Trace
+from accelprof_rocm.releases import REGION
 
 #: kernels that move data between devices
 COMMUNICATION = re.compile(r"^(void )?(nccl|rccl|mscclpp|rocshmem|cross_device_reduce|oneShot|twoShot)", re.IGNORECASE)
@@ -86,6 +87,8 @@ class Builder:
     def marker(self, operation: str, message: str, start: Any, end: Any, where: str, **fields: Any) -> None:
         """One ROCTX record, by the name of its operation."""
         window = _WINDOW.match(message) is not None  # formats without operations cannot tell a mark from a range
+        if message == REGION and operation not in MARK_NAMES:
+            return  # rocprof-sys records while this range is open; the marks inside it are the window
         if operation in RANGE_NAMES and not window:
             self.span(message, Kind.RANGE, start, end, where, **fields)
         elif window or operation in MARK_NAMES or operation in CONTROL_NAMES:
