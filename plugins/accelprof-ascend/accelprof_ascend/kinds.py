@@ -38,10 +38,16 @@ CONTROL = re.compile(
     r"CAPTURE_|MEM_WAIT|MEM_WRITE|NOP|Rdma(?:Send|Recv)?_?Notify|BARRIER|MAINTENANCE|DATADUMP|TASK_TIMEOUT)",
     re.IGNORECASE,
 )
-COPY = re.compile(r"^(?:MEMCPY|SDMA|PCIE_DMA|DSA_SQE|aclrtMemcpy)", re.IGNORECASE)
-#: collectives on the device and their rows in kernel_details.csv
-COLLECTIVE = re.compile(
-    r"^(?:hcom_|hccl|HcclAi|(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast)_?)", re.IGNORECASE
+COPY = re.compile(r"^(?:MEMCPY|SDMA|PCIE_DMA|aclrtMemcpy)", re.IGNORECASE)
+#: task types of a unit that computes, whatever the operator is called (``BroadcastTo`` on a vector core moves nothing between
+#: devices, ``DSA_SQE`` draws random numbers)
+COMPUTING = re.compile(r"^(?:KERNEL_)?(?:AI_?(?:CORE|VEC|CPU)|AI[CV]\b|MIX_|DSA|DVPP)", re.IGNORECASE)
+#: collectives by the names that HCCL gives its own kernels on any unit
+COLLECTIVE = re.compile(r"^(?:hcom_|hccl|HcclAi|aiv_(?:all|reduce_?scatter|broadcast))", re.IGNORECASE)
+#: collectives where the unit is not known: the word is the whole name, up to a number or a size
+COLLECTIVE_WORD = re.compile(
+    r"^(?:all_?reduce|all_?gather(?:_?v)?|reduce_?scatter(?:_?v)?|all_?to_?all(?:_?vc?)?|broadcast)(?![a-z])",
+    re.IGNORECASE,
 )
 COLLECTIVE_CORES = frozenset({"hccl", "communication", "ai_core_hccl"})
 #: host calls that wait for the device, with or without the layer in front
@@ -50,12 +56,16 @@ STEP = re.compile(r"^ProfilerStep\*?#(\d+)$")
 
 
 def device_kind(name: str, task_type: str = "") -> Kind:
-    """Kind of one task on the device."""
+    """Kind of one task on the device, by its unit where that is known, else by its name."""
+    if COLLECTIVE.match(name):
+        return Kind.COMMUNICATION
+    if COMPUTING.match(task_type):
+        return Kind.KERNEL
     if CONTROL.match(name) or CONTROL.match(task_type):
         return Kind.DEVICE_ANNOTATION
     if COPY.match(name) or COPY.match(task_type):
         return Kind.COPY
-    return Kind.COMMUNICATION if COLLECTIVE.match(name) else Kind.KERNEL
+    return Kind.COMMUNICATION if COLLECTIVE_WORD.match(name) else Kind.KERNEL
 
 
 def host_kind(name: str, kind: Kind) -> Kind:

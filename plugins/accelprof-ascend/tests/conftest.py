@@ -21,7 +21,6 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 PYTHON = ROOT / ".venv-npu" / "bin" / "python"
-PACKAGES = ROOT / ".venv-npu" / "lib"
 
 #: what every scenario begins with
 PRELUDE = """
@@ -103,14 +102,17 @@ def cann(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     missing = [tool for tool in ("gcc", "nm", "readelf") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"the stub of CANN cannot be compiled: no {', '.join(missing)}")
-    package = next(PACKAGES.glob("python3*/site-packages/torch_npu"))
+    find = "import importlib.util as u; print(u.find_spec('torch_npu').submodule_search_locations[0])"
+    package = subprocess.run(
+        [str(PYTHON), "-c", find], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
     spec = importlib.util.spec_from_file_location("cann_stub_build", HERE / "cann" / "build.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     home = tmp_path_factory.mktemp("cann")
-    module.build(str(package), str(home))
+    module.build(package, str(home))
     return {
         "ASCEND_HOME_PATH": str(home),
         "ASCEND_OPP_PATH": str(home / "opp"),

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from accelprof_ascend import directory, msprof, vendor
+from accelprof_ascend import directory, kinds, msprof, vendor
 from accelprof_ascend.backend import NpuBackend
 from accelprof_ascend.msprof import MsprofTool
 from accelprof_ascend.npu import NpuTool
@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from accelprof.catalogue import get_registry
 from accelprof.contracts.backend import NO_RANGE, RangeSpec
+from accelprof.contracts.spans import Kind
 from accelprof.contracts.targets import Assignment, Target, WindowInfo
 from accelprof.testing import BackendConformance, ToolConformance
 
@@ -348,3 +349,30 @@ def test_npu_compare_drives_msprof_analyze_and_keeps_its_workbook(
     assert [path.name for path in out.iterdir()] == ["performance_comparison_result_1.xlsx"]
     failed = CliRunner().invoke(commands.npu_compare, [*arguments, "--fail"])
     assert isinstance(failed.exception, IncompleteError)
+
+
+@pytest.mark.parametrize(
+    ("name", "task_type", "kind"),
+    [
+        ("BroadcastTo21", "AI_VECTOR_CORE", Kind.KERNEL),
+        ("BroadcastTo21", "", Kind.KERNEL),
+        ("broadcast", "ai_core", Kind.KERNEL),
+        ("AllGatherMatmul", "MIX_AIC", Kind.KERNEL),
+        ("AllReduceAdd", "", Kind.KERNEL),
+        ("X/DSASTATELESSGENBITMASK", "DSA_SQE", Kind.KERNEL),
+        ("model_1/dense/MatMul", "AI_CORE", Kind.KERNEL),
+        ("stream_mix", "KERNEL_AIVEC", Kind.KERNEL),
+        ("Memcpy_op", "AI_CPU", Kind.KERNEL),
+        ("hcom_broadcast__1", "AI_CPU", Kind.COMMUNICATION),
+        ("aiv_all_reduce_910b", "AI_VECTOR_CORE", Kind.COMMUNICATION),
+        ("allReduce", "", Kind.COMMUNICATION),
+        ("all_to_all_vc_2", "", Kind.COMMUNICATION),
+        ("broadcast_", "", Kind.COMMUNICATION),
+        ("MEMCPY_ASYNC", "SDMA", Kind.COPY),
+        ("MODEL_EXECUTE", "", Kind.DEVICE_ANNOTATION),
+        ("EVENT_WAIT", "EVENT_WAIT_SQE", Kind.DEVICE_ANNOTATION),
+    ],
+)
+def test_a_task_is_what_its_unit_does(name: str, task_type: str, kind: Kind) -> None:
+    """An operator on a unit that computes is compute whatever it is called; HCCL's own kernels are communication on any unit."""
+    assert kinds.device_kind(name, task_type) is kind
