@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accelprof.contracts.targets import Target
 from accelprof.errors import ReadError
+from accelprof.output import fields
 from accelprof.output import manifest as manifests
+from accelprof.output.records import MISSING, TRUNCATED, ArtifactRow, Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +37,30 @@ class WorkerId:
 class RunFile:
     """One artifact of a run and whose it is."""
 
-    artifact: Mapping[str, Any]
+    artifact: ArtifactRow
     worker: WorkerId
     path: str
     skip: str = ""
 
     @property
     def tool(self) -> str:
-        return str(self.artifact.get("tool") or "")
+        return self.artifact.tool
 
     @property
     def bytes(self) -> int:
         """Size as it is on disk; of a directory as the manifest says."""
         if os.path.isfile(self.path):
             return os.path.getsize(self.path)
-        stated = self.artifact.get("bytes")
-        return stated if isinstance(stated, int) else 0
+        return self.artifact.bytes
 
     @property
     def where(self) -> str:
         """``ActorGroup/rank0: ActorGroup/…pt.trace.json.gz`` for messages."""
-        return f"{self.worker.label}: {self.artifact.get('path')}"
+        return f"{self.worker.label}: {self.artifact.path}"
 
     @property
     def windows(self) -> tuple[str, ...]:
-        return tuple(str(window) for window in self.artifact.get("windows") or ())
+        return tuple(self.artifact.windows)
 
 
 @dataclass
@@ -68,35 +68,47 @@ class Run:
     """See the module.
 
     Attributes:
+        manifest: as it stands in the file.
+        records: its rows.
         problems: the manifest's, and what was wrong with the manifest itself.
     """
 
     directory: str
     manifest: Mapping[str, Any]
+    records: Records
     problems: list[str] = field(default_factory=list)
     workers: dict[str, WorkerId] = field(default_factory=dict)
+    _by_process: dict[tuple[Any, ...], WorkerId] = field(default_factory=dict)
 
-    def rows(self, key: str) -> list[Mapping[str, Any]]:
-        """A list of the manifest; rows that are no objects are skipped."""
-        value = self.manifest.get(key)
-        return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+    def __post_init__(self) -> None:
+        times = Counter(row.label for row in self.records.targets.values())
+        for row in self.records.targets.values():
+            label = row.label if times[row.label] == 1 else f"{row.label} (pid {row.pid} on {row.host})"
+            worker = WorkerId(row.key, label, row.group, row.rank, row.replica, row.host, row.pid)
+            self.workers[row.key] = worker
+            self._by_process.setdefault((row.group, row.rank, row.host, row.pid), worker)
 
-    def path(self, artifact: Mapping[str, Any]) -> str:
-        return os.path.join(self.directory, str(artifact.get("path", "")))
+    def rows(self, key: str) -> list[Any]:
+        """``targets``, ``windows`` or ``artifacts`` of the run."""
+        return list(getattr(self.records, key).values())
 
-    def worker(self, artifact: Mapping[str, Any]) -> WorkerId:
+    def path(self, artifact: ArtifactRow) -> str:
+        return os.path.join(self.directory, artifact.path)
+
+    def worker(self, artifact: ArtifactRow) -> WorkerId:
         """The worker that left a file, by the windows in it, otherwise by group, rank, host and pid."""
-        windows = {row.get("id"): row.get("target") for row in self.rows("windows")}
-        for window in artifact.get("windows") or ():
-            found = self.workers.get(str(windows.get(window)))
+        for identity in artifact.windows:
+            window = self.records.windows.get(identity)
+            found = self.workers.get(window.target) if window is not None else None
             if found is not None:
                 return found
-        for worker in self.workers.values():
-            mine = (worker.group, worker.rank, worker.host, worker.pid)
-            if mine == tuple(artifact.get(name) for name in ("group", "rank", "host", "pid")):
-                return worker
-        key = "-".join(str(artifact.get(name)) for name in ("group", "rank", "host", "pid"))
-        return WorkerId(key, *_identity(artifact))
+        mine = (artifact.group, artifact.rank, artifact.host, artifact.pid)
+        if mine in self._by_process:
+            return self._by_process[mine]
+        group = artifact.group or "unknown"
+        return WorkerId(
+            "-".join(map(str, mine)), artifact.label, group, artifact.rank, None, artifact.host, artifact.pid
+        )
 
     def offset_ns(self, worker: WorkerId, epoch_ns: int | None = None) -> tuple[int, int | None]:
         """``(clock of the worker minus the driver's, its error)`` in ns when the worker's shows ``epoch_ns``; ``(0, None)``
@@ -109,43 +121,45 @@ class Run:
         error = row.get("error_ns")
         return offset, error if isinstance(error, int) else None
 
+    def steps(self) -> list[Mapping[str, Any]]:
+        """Timings of each announced step: ``{"step", "seconds": {tag: {"max", …}}}``; rows of another shape are left out."""
+        metrics = self.manifest.get("metrics")
+        rows = metrics.get("steps") if isinstance(metrics, dict) else None
+        return [
+            row
+            for row in (rows if isinstance(rows, list) else ())
+            if isinstance(row, dict) and isinstance(row.get("seconds"), dict) and _figures(row["seconds"])
+        ]
+
     def files(self, max_bytes: int | None = None) -> Iterator[RunFile]:
         """Every artifact that should lie somewhere, those of one worker together; ``skip`` says why one cannot be read."""
         found = []
-        for artifact in self.rows("artifacts"):
-            if artifact.get("state") != "missing":
+        for artifact in self.records.artifacts.values():
+            if artifact.state != MISSING:
                 found.append(RunFile(artifact, self.worker(artifact), self.path(artifact)))
         for file in sorted(found, key=lambda file: (file.worker.order, file.path)):
             if not os.path.exists(file.path):
-                artifact = file.artifact
-                file.skip = f"it is on {artifact.get('host')}" if artifact.get("remote") else "it is not there"
+                file.skip = f"it is on {file.artifact.host}" if file.artifact.remote else "it is not there"
             elif max_bytes is not None and file.bytes > max_bytes:
                 file.skip = f"its {file.bytes:,} bytes are left to `accelprof report` and `accelprof timeline`"
             yield file
 
     def undelivered(self) -> Iterator[str]:
         """What was asked for and did not come: windows never opened, files missing or cut."""
-        for row in self.rows("targets"):
-            worker = self.workers.get(str(row.get("key")))
-            if row.get("armed") and not self._opened(row):
-                label = worker.label if worker is not None else str(row.get("group"))
-                tool = f" with {row['tool']}" if row.get("tool") else ""
+        opened = self.records.of_target()
+        for target in self.records.targets.values():
+            if target.armed and not target.windows_opened and not opened[target.key]:
+                tool = f" with {target.tool}" if target.tool else ""
                 seen = "; ".join(
-                    f"{name} seen: {_listed(row.get(key))}"
-                    for name, key in (("steps", "steps_seen"), ("roles", "roles_seen"), ("phases", "phases_seen"))
-                    if key == "steps_seen" or row.get(key) is not None
+                    f"{name} seen: {_listed(target.get(f'{name}_seen'))}"
+                    for name in ("steps", "roles", "phases")
+                    if name != "roles" or "roles_seen" in target.extra
                 )
-                yield f"{label}: armed{tool}, but no window was opened; {seen}"
-        for row in self.rows("artifacts"):
-            if row.get("state") in ("missing", "truncated"):
-                reason = f": {row['reason']}" if row.get("reason") else ""
-                yield f"{self.worker(row).label}: {row.get('path')} ({row.get('tool')}) is {row['state']}{reason}"
-
-    def _opened(self, target: Mapping[str, Any]) -> int:
-        stated = target.get("windows_opened")
-        if isinstance(stated, int) and not isinstance(stated, bool):
-            return stated
-        return sum(row.get("target") == target.get("key") for row in self.rows("windows"))
+                yield f"{self.workers[target.key].label}: armed{tool}, but no window was opened; {seen}"
+        for artifact in self.records.artifacts.values():
+            if artifact.state in (MISSING, TRUNCATED):
+                reason = f": {artifact.reason}" if artifact.reason else ""
+                yield f"{self.worker(artifact).label}: {artifact.path} ({artifact.tool}) is {artifact.state}{reason}"
 
 
 def is_run(directory: str | os.PathLike[str]) -> bool:
@@ -175,22 +189,14 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
             "the run left no manifest (did the driver end before close()?); read from the workers' journals"
         )
     stated = manifest.get("problems")
-    problems.extend(str(line) for line in stated if line) if isinstance(stated, list) else None
-    run = Run(directory, manifest, problems)
-    rows = run.rows("targets")
-    times = Counter(_identity(row)[0] for row in rows)
-    for row in rows:
-        label, *rest = _identity(row)
-        if times[label] > 1:
-            label = f"{label} (pid {row.get('pid')} on {row.get('host')})"
-        run.workers[str(row.get("key"))] = WorkerId(str(row.get("key")), label, *rest)
-    return run
+    problems.extend(line for line in stated if line and isinstance(line, str)) if isinstance(stated, list) else None
+    records = Records.of_manifest(manifest)
+    problems.extend(f"manifest: {line}" for line in records.odd)
+    return Run(directory, manifest, records, problems)
 
 
-def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    group, rank, replica = str(row.get("group") or "unknown"), row.get("rank"), row.get("replica")
-    label = Target(group, rank=rank, replica=replica).label
-    return label, group, rank, replica, row.get("host"), row.get("pid")
+def _figures(seconds: Mapping[str, Any]) -> bool:
+    return all(isinstance(row, dict) and fields.is_number(row.get("max")) for row in seconds.values())
 
 
 def _listed(values: Any) -> str:

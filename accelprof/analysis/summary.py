@@ -15,6 +15,7 @@ from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
 from accelprof.contracts.spans import Trace
 from accelprof.errors import AccelprofError, ReadError
+from accelprof.output.records import PARTIAL
 from accelprof.reading.snapshot import read_snapshot
 
 TIMELINE_TOOL = "trace"
@@ -79,7 +80,7 @@ class Summary:
             "workers": [_worker_json(timeline) for timeline in self.timelines],
             "phases": [_phase_json(row) for row in self.phases],
             "devices": [_file_json(file) for file in self.files],
-            "metrics": manifest.get("metrics") or {},
+            "metrics": _mapping(manifest.get("metrics")),
         }
 
 
@@ -110,7 +111,7 @@ class SummaryBuilder:
             self.not_read(file, error.reason)
             return
         note = "" if facts.events or facts.segments else "the snapshot is empty"
-        path = str(file.artifact.get("path"))
+        path = file.artifact.path
         row = ToolFile(file.worker, file.tool, path, file.windows, facts=dataclasses.asdict(facts), note=note)
         self.summary.files.append(row)
 
@@ -168,10 +169,8 @@ def read_files(
     """
     began = time.monotonic()
     for file in run.files(max_bytes):
-        if file.artifact.get("state") == "partial":
-            builder.summary.problems.append(
-                f"{file.where} is partial: {file.artifact.get('reason') or 'no reason given'}"
-            )
+        if file.artifact.state == PARTIAL:
+            builder.summary.problems.append(f"{file.where} is partial: {file.artifact.reason or 'no reason given'}")
         if seconds is not None and file.tool != TIMELINE_TOOL and time.monotonic() - began > seconds:
             file.skip = (
                 f"reading took {seconds:.0f} s already; it is left to `accelprof report` and `accelprof timeline`"
@@ -195,7 +194,7 @@ def _tool_file(file: RunFile, trace: Trace) -> ToolFile:
     found = attribute(trace)
     note = "" if found.devices else "no device work in this file" if trace.spans else "no events in this file"
     facts: dict[str, Any] = {"spans": len(trace.spans), "marks": len(trace.marks), "clock": trace.clock.value}
-    return ToolFile(file.worker, file.tool, str(file.artifact.get("path")), file.windows, found, facts, note)
+    return ToolFile(file.worker, file.tool, file.artifact.path, file.windows, found, facts, note)
 
 
 def _not_in_a_phase(file: ToolFile) -> str:
@@ -214,6 +213,10 @@ def _not_in_a_phase(file: ToolFile) -> str:
 def reason_of(error: AccelprofError) -> str:
     """The message without the path that the caller names anyway."""
     return error.reason if isinstance(error, ReadError) else str(error)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _worker_json(timeline: WorkerTimeline) -> dict[str, Any]:

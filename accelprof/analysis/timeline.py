@@ -25,6 +25,7 @@ from accelprof.analysis.run import Run, RunFile, open_run
 from accelprof.analysis.tracks import Tracks, arguments
 from accelprof.contracts.spans import Trace
 from accelprof.errors import AccelprofError, ReadError
+from accelprof.output.records import Moment
 from accelprof.reading.chrome_file import ABSENT, ENDLESS_NS, GZIP, BadTimeError, ChromeFile, Event, exact_ns
 
 FORMAT = 1
@@ -140,29 +141,26 @@ def merge_files(paths: Sequence[str], out: str) -> Merged:
 
 def first_moment(run: Run) -> int | None:
     """When the first window of a run opened, on the driver's clock."""
-    moments = [(row.get("opened"), str(row.get("target"))) for row in run.rows("windows")]
     offsets = {key: run.offset_ns(worker)[0] for key, worker in run.workers.items()}
-    starts = [_driver_ns(moment, offsets.get(target, 0)) for moment, target in moments]
+    starts = [_driver_ns(row.opened, offsets.get(row.target, 0)) for row in run.records.windows.values()]
     return min((start for start in starts if start is not None), default=None)
 
 
 def source_of(run: Run, file: RunFile) -> Source:
     """What the merge must know of a run's file."""
-    opened = {row.get("id"): row.get("opened") for row in run.rows("windows")}
-    shown = [moment.get("epoch_ns") for moment in map(opened.get, file.windows) if isinstance(moment, dict)]
-    offset, error = run.offset_ns(file.worker, min((at for at in shown if isinstance(at, int)), default=None))
-    starts = [_driver_ns(opened.get(window), offset) for window in file.windows]
+    rows = [run.records.windows[identity] for identity in file.windows if identity in run.records.windows]
+    opened = [row.opened for row in rows if row.opened is not None]
+    offset, error = run.offset_ns(file.worker, min((moment.epoch_ns for moment in opened), default=None))
+    starts = [_driver_ns(moment, offset) for moment in opened]
     first = min((start for start in starts if start is not None), default=None)
     worker = file.worker
     return Source(file.path, worker.label, worker.key, file.tool or None, worker.host, offset, error, first)
 
 
-def _driver_ns(moment: Any, offset: int) -> int | None:
-    if not isinstance(moment, dict):
+def _driver_ns(moment: Moment | None, offset: int) -> int | None:
+    if moment is None:
         return None
-    if isinstance(moment.get("driver_ns"), int):
-        return int(moment["driver_ns"])
-    return int(moment["epoch_ns"]) - offset if isinstance(moment.get("epoch_ns"), int) else None
+    return moment.driver_ns if moment.driver_ns is not None else moment.epoch_ns - offset
 
 
 class TimelineWriter:

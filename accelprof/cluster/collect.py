@@ -15,31 +15,30 @@ import ray
 from accelprof.catalogue import Catalogue
 from accelprof.cluster import nodes
 from accelprof.cluster.fanout import Member
-from accelprof.contracts.targets import Expectation, Target, WindowInfo
+from accelprof.contracts.targets import ArtifactFile, Expectation, Target, WindowInfo
 from accelprof.launch import reports
 from accelprof.launch.reports import needed
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
+from accelprof.output.records import COMPLETE, MISSING, ArtifactRow, Records
 from accelprof.session.reporting import text_of
 
 AT_ONCE = 4
 CHUNK = 16 << 20
-
-Row = dict[str, Any]
 
 
 def await_reports(
     registry: Catalogue,
     members: Sequence[Member],
     run_dir: str,
-    known: Mapping[str, Any],
+    known: Records,
     ended: Collection[str],
     timeout: float,
     lacks: Callable[[str], None],
-) -> list[Row]:
-    """Journal records of the files that the tools of ``members`` said they would leave; who did not deliver goes to ``lacks``.
+) -> list[ArtifactRow]:
+    """Records of the files that the tools of ``members`` said they would leave; who did not deliver goes to ``lacks``.
 
-    ``known``: the manifest so far. Only files of tools that name them beforehand (``Tool.expects``) are waited for, at most
+    ``known``: the rows so far. Only files of tools that name them beforehand (``Tool.expects``) are waited for, at most
     ``timeout`` seconds; a file that its tool writes when the process exits is waited for when the process was ended.
     """
     layout = Layout(run_dir)
@@ -51,7 +50,7 @@ def await_reports(
         if not assignment.selected or assignment.tool is None:
             continue
         for name, options in ((assignment.tool, assignment.options), *assignment.also):
-            windows = reports.windows_of(known, _keys(member, known), name, run_dir)
+            windows = reports.windows_of(known.windows.values(), _keys(member, known), name, run_dir)
             if not windows:
                 continue  # said as "armed, 0 windows opened"
             try:
@@ -73,7 +72,7 @@ def await_reports(
         for node, entries in by_node.items()
     }
     results, errors = nodes.on_each(calls, reports.wait_and_match, timeout)
-    rows: list[Row] = []
+    rows: list[ArtifactRow] = []
     for node, entries in by_node.items():
         for index, entry in enumerate(entries):
             member, name, expectation, number = entry[:4]
@@ -89,32 +88,18 @@ def await_reports(
                 if expectation.when == "process_exit" and member.key not in ended:
                     text += "; they are written when the process exits in order: close(end_workers=True) does that"
                 lacks(text)
-                missing = {"path": expectation.pattern, "tool": name, "windows": (), "bytes": 0, "state": "missing"}
-                rows.append(_row(member, {**missing, "reason": f"{len(files)} of {number} came"}))
+                came = f"{len(files)} of {number} came"
+                rows.append(_row(member, ArtifactFile(expectation.pattern, name, state=MISSING, reason=came)))
     return rows
 
 
-def _keys(member: Member, known: Mapping[str, Any]) -> set[str]:
+def _keys(member: Member, known: Records) -> set[str]:
     target = member.target
-    return {
-        row["key"]
-        for row in known["targets"]
-        if (row.get("group"), row.get("rank"), row.get("replica")) == (target.group, target.rank, target.replica)
-    }
+    return {row.key for row in known.targets.values() if row.who == (target.group, target.rank, target.replica)}
 
 
-def _row(member: Member, file: Mapping[str, Any]) -> Row:
-    return {
-        "kind": "artifact",
-        **{key: file[key] for key in ("path", "tool", "bytes", "state")},
-        "windows": list(file["windows"]),
-        **({"reason": file["reason"]} if file.get("reason") else {}),
-        "group": member.target.group,
-        "role": "+".join(member.target.roles) or None,
-        "rank": member.target.rank,
-        "host": member.facts.get("host"),
-        "pid": member.facts.get("pid"),
-    }
+def _row(member: Member, file: ArtifactFile) -> ArtifactRow:
+    return ArtifactRow.of(file, member.target, member.facts.get("host"), member.facts.get("pid"))
 
 
 # --- bringing files to the driver's node ----------------------------------------------------------------------------------
@@ -123,72 +108,56 @@ def _row(member: Member, file: Mapping[str, Any]) -> Row:
 def relocate(
     how: str,
     run_dir: str,
-    artifacts: Sequence[Mapping[str, Any]],
-    journals: Sequence[Sequence[Mapping[str, Any]]],
+    found: Records,
     node_of: Mapping[str | None, str | None],
     report: Callable[[str], None],
-) -> list[Sequence[Mapping[str, Any]]]:
-    """Copy (or move) every artifact that does not lie in ``run_dir`` on this node into it, a few at a time.
-
-    A source is removed only after its copy has the same content; a copy that fails leaves the source and is reported.
-    Returns the journals with the paths as they are now.
-    """
-    moved: dict[tuple[str, str], str] = {}
-    work = [(artifact, *_place(artifact, run_dir, node_of)) for artifact in artifacts]
+) -> None:
+    """Copy or move the files of ``found`` that lie elsewhere into the run directory; their rows say where they are now."""
     taken: set[str] = set()
-    jobs = [
-        (artifact, source, node, _target(run_dir, artifact, source, taken))
-        for artifact, source, node in work
-        if source is not None
-    ]
+    jobs = []
+    for row in found.artifacts.values():
+        source, node = _place(row, run_dir, node_of)
+        if source is not None:
+            jobs.append((row, source, node, _target(run_dir, row, source, taken)))
 
-    def one(job: tuple[Mapping[str, Any], str, str | None, str]) -> None:
-        artifact, source, node, target = job
+    def one(job: tuple[ArtifactRow, str, str | None, str]) -> None:
+        row, source, node, target = job
         try:
             fetch(node, source, target, remove=how == "move")
         except Exception as error:  # noqa: BLE001 - a disk, a node or Ray; the source stays, and it is said
             report(
-                f"{artifact['path']} of {artifact.get('group')} rank {artifact.get('rank')} was not collected: {type(error).__name__}: {error}; the file stays on {artifact.get('host')}"
+                f"{row.path} of {row.group} rank {row.rank} was not collected: {type(error).__name__}: {error}; the file stays on {row.host}"
             )
         else:
-            moved[str(artifact.get("host") or ""), str(artifact["path"])] = target
+            row.extra["from"], row.path = row.path, relative(target, run_dir)
+            row.collected, row.remote, row.node_id = True, False, None
+            if row.state == MISSING:
+                row.state = COMPLETE  # it was missing here
 
     if jobs:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="accelprof-collect") as pool:
             list(pool.map(one, jobs))
-    return [[_renamed(record, moved, run_dir) for record in journal] for journal in journals]
+    rows = list(found.artifacts.values())
+    found.artifacts = {row.place: row for row in rows}
 
 
-def _renamed(record: Mapping[str, Any], moved: Mapping[tuple[str, str], str], run_dir: str) -> Mapping[str, Any]:
-    if record.get("kind") != "artifact":
-        return record
-    target = moved.get((str(record.get("host") or ""), relative(record["path"], run_dir)))
-    return record if target is None else {**record, "path": target, "collected": True, "from": record["path"]}
-
-
-def _place(
-    artifact: Mapping[str, Any], run_dir: str, node_of: Mapping[str | None, str | None]
-) -> tuple[str | None, str | None]:
-    """``(source path, node)`` of an artifact to bring here; ``(None, None)`` for one that is here, or nowhere."""
-    if artifact.get("state") == "missing" and not artifact.get("remote"):
-        away = node_of.get(artifact.get("host"))
-        if away in (None, nodes.own_node()) or not artifact.get("bytes"):
-            return None, None
-    path = os.path.join(run_dir, artifact["path"])
+def _place(row: ArtifactRow, run_dir: str, node_of: Mapping[str | None, str | None]) -> tuple[str | None, str | None]:
+    """``(source path, node)`` of a file to bring here; ``(None, None)`` for one that is here, or nowhere."""
+    node = node_of.get(row.host)
+    if row.state == MISSING and not row.remote and (node in (None, nodes.own_node()) or not row.bytes):
+        return None, None
+    path = os.path.join(run_dir, row.path)
     if os.path.exists(path):
         inside = os.path.realpath(path).startswith(os.path.realpath(run_dir) + os.sep)
         return (None, None) if inside else (path, None)
-    node = node_of.get(artifact.get("host"))
     return (None, None) if node is None else (path, node)
 
 
-def _target(run_dir: str, artifact: Mapping[str, Any], source: str, taken: set[str]) -> str:
+def _target(run_dir: str, row: ArtifactRow, source: str, taken: set[str]) -> str:
     """A free name for the copy, which is then taken."""
     inside = relative(source, run_dir)
     if os.path.isabs(inside):
-        inside = os.path.join(
-            Layout(run_dir).target_dir(Target(artifact.get("group") or "unknown")), os.path.basename(source)
-        )
+        inside = os.path.join(Layout(run_dir).target_dir(Target(row.group or "unknown")), os.path.basename(source))
     target = os.path.join(run_dir, inside)
     stem, suffix = os.path.splitext(target)
     number = 1

@@ -16,8 +16,8 @@ import accelprof
 from accelprof.cluster import clock, collect, fanout, names, nodes
 from accelprof.cluster.fanout import DEAD, Member
 from accelprof.cluster.timings import history_row
-from accelprof.contracts.targets import ArtifactFile
 from accelprof.output import manifest as manifests
+from accelprof.output.records import Records
 from accelprof.output.verdict import verdict
 
 if TYPE_CHECKING:
@@ -47,21 +47,20 @@ class Ending:
         run_dir = self.ctl.run_dir
         if run_dir is None:
             self._names({})
-            return self._finish(self._build("", [], {}), write=False)
-        journals = self._journals(run_dir, own)
-        known = manifests.build(run_dir, version="", config={}, plan={}, journals=journals)
-        found = collect.await_reports(
-            self.registry, self.members, run_dir, known, ended, self.config.report_timeout, self._lacks
+            return self._finish(self._build("", Records(), {}), write=False)
+        found = manifests.records_of(run_dir, self._journals(run_dir, own))
+        reports = collect.await_reports(
+            self.registry, self.members, run_dir, found, ended, self.config.report_timeout, self._lacks
         )
-        journals.append(found)
+        for row in reports:
+            row.path = manifests.relative(row.path, run_dir)
+            found.artifacts[row.place] = row
+        self._mark_remote(run_dir, found)
         offsets = {member.key: {**member.clock, "label": member.label} for member in self.members if member.clock}
         if self.config.collect != "none":
-            known = manifests.build(run_dir, version="", config={}, plan={}, journals=self._marked(journals))
-            where = {member.facts.get("host"): member.facts.get("node_id") for member in self.members}
-            journals = collect.relocate(
-                self.config.collect, run_dir, known["artifacts"], journals, where, self.ctl.report
-            )
-        return self._finish(self._build(run_dir, journals, offsets), write=True)
+            manifests.look_at_files(run_dir, found)
+            collect.relocate(self.config.collect, run_dir, found, self._node_of(), self.ctl.report)
+        return self._finish(self._build(run_dir, found, offsets), write=True)
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
@@ -125,12 +124,8 @@ class Ending:
 
     def _name_the_lost(self, journals: Sequence[Journal]) -> None:
         """Workers that should have recorded and can neither be asked nor be read of: their host is gone, say."""
-        known = {
-            record.get("target") or record.get("key")
-            for journal in journals
-            for record in journal
-            if record["kind"] in ("window", "target")
-        }
+        rows = Records.of_journals(journals)
+        known = {*rows.targets, *(window.target for window in rows.windows.values())}
         for member in self.members:
             assignment = member.assignment
             armed = assignment.selected and (assignment.mode != "off" or assignment.schedules)
@@ -142,13 +137,13 @@ class Ending:
 
     # --- the manifest -----------------------------------------------------------------------------------------------
 
-    def _build(self, run_dir: str, journals: Sequence[Journal], offsets: Mapping[str, Any]) -> dict[str, Any]:
-        manifest = manifests.build(
+    def _build(self, run_dir: str, found: Records, offsets: Mapping[str, Any]) -> dict[str, Any]:
+        manifest = manifests.document(
             run_dir,
+            found,
             version=accelprof.__version__,
             config=self.config.model_dump(mode="json"),
             plan=self.plan.to_dict(),
-            journals=self._marked(journals),
             clock_offsets=offsets,
             metrics={"steps": [history_row(step, rows) for step, rows in self.ctl.history.items()]},
             problems=self.ctl.problems,
@@ -156,22 +151,17 @@ class Ending:
         manifest["versions"] = versions(self.registry)
         return manifest
 
-    def _marked(self, journals: Sequence[Journal]) -> list[list[Mapping[str, Any]]]:
-        """Artifacts that lie on other nodes only are marked ``remote``, with Ray's id of the node."""
-        here = nodes.own_node()
-        node_of = {member.facts.get("host"): member.facts.get("node_id") for member in self.members}
-        marked: list[list[Mapping[str, Any]]] = []
-        for journal in journals:
-            rows: list[Mapping[str, Any]] = []
-            for record in journal:
-                node = node_of.get(record.get("host"))
-                away = record.get("kind") == "artifact" and node not in (None, here) and not record.get("collected")
-                if away and not Path(record["path"]).exists():
-                    rows.append({**record, "remote": True, "node_id": node})
-                else:
-                    rows.append(record)
-            marked.append(rows)
-        return marked
+    def _node_of(self) -> dict[str | None, str | None]:
+        """Ray's id of each worker's node by its host."""
+        return {member.facts.get("host"): member.facts.get("node_id") for member in self.members}
+
+    def _mark_remote(self, run_dir: str, found: Records) -> None:
+        """Files that lie on other nodes only are marked ``remote``, with Ray's id of the node."""
+        here, node_of = nodes.own_node(), self._node_of()
+        for row in found.artifacts.values():
+            node = node_of.get(row.host)
+            if node not in (None, here) and not row.collected and not Path(run_dir, row.path).exists():
+                row.remote, row.node_id = True, node
 
     def _finish(self, manifest: dict[str, Any], write: bool) -> dict[str, Any]:
         if write:
@@ -184,10 +174,8 @@ class Ending:
             log.warning("accelprof: not delivered: %s", text)
         if write:
             self._write(manifest)
-        for artifact in manifest["artifacts"]:
-            fields = {key: artifact[key] for key in ("path", "tool", "bytes", "state", "reason") if key in artifact}
-            file = ArtifactFile(**fields, windows=tuple(artifact.get("windows", ())))
-            self.registry.event("accelprof_artifact", artifact=file)
+        for artifact in Records.of_manifest(manifest).artifacts.values():
+            self.registry.event("accelprof_artifact", artifact=artifact.as_file())
         self.registry.event("accelprof_run_end", manifest=manifest)
         return manifest
 

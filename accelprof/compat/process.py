@@ -19,6 +19,7 @@ import accelprof
 from accelprof.errors import AccelprofError
 from accelprof.output import manifest
 from accelprof.output.layout import claim_run, job_token
+from accelprof.output.records import MetricsRow, Records
 from accelprof.output.verdict import verdict
 from accelprof.session.configure import RUN_ENV, configure, current_session
 from accelprof.session.identity import host_name
@@ -113,9 +114,8 @@ class ProcessSession:
         if not session.assignment.selected:
             return
         if number is not None:
-            session.journal.add(
-                "metrics", {"label": session.target.label, "step": number, "rows": session.metrics_of_step(number)}
-            )
+            rows = {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
+            session.journal.add(MetricsRow(session.target.label, number, rows))
         write_manifest(session)
 
     def _guard(self, doing: str, call: Callable[[], Any]) -> None:
@@ -154,10 +154,8 @@ def _merge(session: Session) -> str:
     run_dir = session.layout.run_dir
     journals = manifest.read_journals(run_dir)
     steps: dict[int, dict[str, Any]] = {}
-    for journal in journals:
-        for record in journal:
-            if record["kind"] == "metrics":
-                steps.setdefault(record["step"], {})[record["label"]] = record["rows"]
+    for row in Records.of_journals(journals).metrics:
+        steps.setdefault(row.step, {})[row.label] = row.timings()
     plan = session.registry.plan(session.config)
     built = manifest.build(
         run_dir,

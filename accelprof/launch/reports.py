@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelprof.catalogue import get_registry
 from accelprof.contracts.targets import ArtifactFile, Expectation, WindowInfo
+from accelprof.output.records import WindowRow
 from accelprof.session.reporting import text_of
 
 POLL_S = 0.1
@@ -101,24 +101,24 @@ def _in_hands(paths: Collection[str]) -> bool:
     return False
 
 
-def match(files: Sequence[str], tool: str, options: Mapping[str, Any], windows: Sequence[Any]) -> list[dict[str, Any]]:
+def match(files: Sequence[str], tool: str, options: Mapping[str, Any], windows: Sequence[Any]) -> list[ArtifactFile]:
     """The tool's own word on which file holds which windows."""
-    return [asdict(found) for found in get_registry().make_tool(tool, options).match(list(files), list(windows))]
+    return list(get_registry().make_tool(tool, options).match(list(files), list(windows)))
 
 
 def wait_and_match(
     wanted: Sequence[Wanted | tuple[str, int, float]], tools: Sequence[tuple[str, Mapping[str, Any], Sequence[Any]]]
-) -> list[tuple[list[dict[str, Any]], str]]:
+) -> list[tuple[list[ArtifactFile], str]]:
     """:func:`wait_for`, then :func:`match`, for each wanted pattern with its tool, options and windows.
 
     With each list of files: why its tool could not match them, empty when it could; the files then hold no known window.
     """
-    found: list[tuple[list[dict[str, Any]], str]] = []
+    found: list[tuple[list[ArtifactFile], str]] = []
     for files, tool in zip(wait_for(wanted), tools, strict=True):
         try:
             found.append((match(files, *tool) if files else [], ""))
         except Exception as error:  # noqa: BLE001 - a plug-in's own; said by whoever asked, with the tool's name
-            found.append(([asdict(ArtifactFile(path, tool[0], bytes=size_of(path))) for path in files], text_of(error)))
+            found.append(([ArtifactFile(path, tool[0], bytes=size_of(path)) for path in files], text_of(error)))
     return found
 
 
@@ -160,17 +160,17 @@ def needed(expectation: Expectation, windows: int, ended: bool, timeout: float) 
     return number, timeout if whole else min(GRACE_S, timeout)
 
 
-def windows_of(manifest: Mapping[str, Any], keys: Collection[str], tool: str, run_dir: str) -> list[WindowInfo]:
+def windows_of(rows: Iterable[WindowRow], keys: Collection[str], tool: str, run_dir: str) -> list[WindowInfo]:
     """The windows that ``tool`` recorded in the processes ``keys``, as the tool knew them."""
     return [
         WindowInfo(
-            row["id"],
-            row["sequence"],
-            tuple(row.get("steps", ())),
-            row.get("phase"),
-            row.get("kind") or "step",
-            os.path.join(run_dir, row.get("stem", row["id"])),
+            row.id,
+            row.sequence,
+            tuple(row.steps),
+            row.phase,
+            row.kind or "step",
+            os.path.join(run_dir, row.stem or row.id),
         )
-        for row in manifest["windows"]
-        if row.get("target") in keys and tool in row.get("tools", ())
+        for row in rows
+        if row.target in keys and tool in row.tools
     ]

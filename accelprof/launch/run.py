@@ -18,7 +18,7 @@ from typing import Any
 import accelprof
 from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
-from accelprof.contracts.targets import Assignment, CaptureCount, Launch, Target
+from accelprof.contracts.targets import ArtifactFile, Assignment, CaptureCount, Launch, Target
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, Problem, ReadError, UnavailableError, UserError
 from accelprof.launch import reports
@@ -27,6 +27,7 @@ from accelprof.launch.compose import compose
 from accelprof.launch.devices import as_seen_here
 from accelprof.output import manifest as manifests
 from accelprof.output.layout import Layout, claim_run
+from accelprof.output.records import ArtifactRow, Records, TargetRow
 from accelprof.output.verdict import verdict
 from accelprof.planning.plan import Plan
 from accelprof.session.configure import CONFIG_NAME, RUN_ENV
@@ -245,8 +246,8 @@ def _finish(
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """The manifest: the controller's where the command had one, with the launcher's reports added; else of all journals."""
-    journals: list[Sequence[Mapping[str, Any]]] = [*manifests.read_journals(run_dir)]
-    known = manifests.build(run_dir, version="", config={}, plan={}, journals=journals)
+    journals: list[Sequence[Any]] = [*manifests.read_journals(run_dir)]
+    known = Records.of_journals(journals)
     rows, lacking = _reports(registry, config, run_dir, assignment, known) if assignment is not None else ([], [])
     try:
         told = manifests.read(run_dir)
@@ -289,16 +290,16 @@ def _unmet(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _reports(
-    registry: Catalogue, config: Config, run_dir: str, assignment: Assignment, known: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], list[str]]:
+    registry: Catalogue, config: Config, run_dir: str, assignment: Assignment, known: Records
+) -> tuple[list[ArtifactRow], list[str]]:
     """Files of the launcher around the whole command: journal rows, and what did not come."""
     name = assignment.tool or ""
     label = assignment.target.label
     directory = Layout(run_dir).target_dir(assignment.target)
-    windows = reports.windows_of(known, [target["key"] for target in known["targets"]], name, run_dir)
+    windows = reports.windows_of(known.windows.values(), known.targets, name, run_dir)
     if not windows:
         return [], []
-    rows: list[dict[str, Any]] = []
+    rows: list[ArtifactRow] = []
     lacking: list[str] = []
     try:
         expected = registry.make_tool(name, assignment.options).expects(assignment, directory)
@@ -312,11 +313,9 @@ def _reports(
         )
         if unmatched:
             lacking.append(f"{label}: {name} could not say which windows its reports hold: {unmatched}")
-        owners = {window["id"]: window["target"] for window in known["windows"]}
-        targets = {target["key"]: target for target in known["targets"]}
         for file in files:
-            owner = targets.get(owners.get(file["windows"][0], ""), {}) if file["windows"] else {}
-            rows.append(_row(file, owner, assignment))
+            window = known.windows.get(file.windows[0]) if file.windows else None
+            rows.append(_row(file, known.targets.get(window.target) if window is not None else None, assignment))
         if len(files) < number:
             lacking.append(
                 f"{label}: {number - len(files)} of {number} reports of {name} did not come ({expectation.pattern})"
@@ -324,16 +323,10 @@ def _reports(
     return rows, lacking
 
 
-def _row(file: Mapping[str, Any], owner: Mapping[str, Any], assignment: Assignment) -> dict[str, Any]:
-    target = assignment.target
-    return {
-        "kind": "artifact",
-        **{key: file[key] for key in ("path", "tool", "bytes", "state")},
-        "windows": list(file["windows"]),
-        **({"reason": file["reason"]} if file.get("reason") else {}),
-        "group": owner.get("group", target.group),
-        "role": "+".join(owner.get("roles", target.roles)) or None,
-        "rank": owner.get("rank", target.rank),
-        "host": owner.get("host", os.uname().nodename),
-        "pid": owner.get("pid"),
-    }
+def _row(file: ArtifactFile, owner: TargetRow | None, assignment: Assignment) -> ArtifactRow:
+    """A file of a launcher that surrounds several: whose windows are in it, otherwise the launcher's own target's."""
+    row = ArtifactRow.of(file, assignment.target, os.uname().nodename, None)
+    if owner is not None:
+        row.group, row.role, row.rank = owner.group, "+".join(owner.roles) or row.role, owner.rank
+        row.host, row.pid = owner.host or row.host, owner.pid
+    return row

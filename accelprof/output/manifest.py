@@ -10,20 +10,41 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import stat
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from accelprof.errors import ReadError
+from accelprof.output.records import (
+    MISSING,
+    PARTIAL,
+    TRUNCATED,
+    ArtifactRow,
+    ProblemRow,
+    Record,
+    Records,
+    TargetRow,
+    WindowRow,
+)
 
 FORMAT = 1
 NAME = "manifest.json"
+SUFFIX = ".jsonl"
+#: more than any run writes, and little enough to be read: bytes of a journal, of one line of it, of a manifest
+MAX_JOURNAL, MAX_LINE, MAX_MANIFEST = 1 << 30, 16 << 20, 1 << 30
+#: code of a problem: a journal that was not read whole
+UNREAD = "journal_unread"
 _encode = json.JSONEncoder(default=str).encode
 
 
 class Journal:
-    """One worker's records, appended as they happen. A disk that cannot be written is reported once; records stay in memory."""
+    """One worker's records, appended as they happen. A disk that cannot be written is reported once; records stay in memory.
+
+    Attributes:
+        records: all so far, as plain JSON.
+    """
 
     def __init__(self, path: str | None, report: Callable[[str], None]) -> None:
         self.path, self._report = path, report
@@ -31,9 +52,9 @@ class Journal:
         self._failed = False
         self._handle: int | None = None
 
-    def add(self, kind: str, record: Mapping[str, Any]) -> None:
-        """Append ``{"kind": kind, **record}``."""
-        entry = {"kind": kind, **record}
+    def add(self, record: Record) -> None:
+        """Append ``record`` as it is now."""
+        entry = record.to_journal()
         self.records.append(entry)
         if self.path is None or self._failed:
             return
@@ -58,17 +79,62 @@ class Journal:
 
 
 def read_journals(run_dir: str) -> list[list[dict[str, Any]]]:
-    """All journals of a run; a line that a killed worker left half-written is skipped."""
+    """All journals of a run, as plain JSON; a line that a killed worker left half-written is skipped.
+
+    An entry that is no file of its own (a link, a directory, a pipe), that cannot be read or that is too large is left out; a
+    record of the kind ``problem`` in its place says so.
+    """
+    place = Path(run_dir, ".workers")
+    try:
+        names = sorted(name for name in os.listdir(place) if name.endswith(SUFFIX))
+    except OSError:
+        return []
     journals = []
-    for path in sorted(Path(run_dir, ".workers").glob("*.jsonl")):
-        records = []
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                continue
+    for name in names:
+        records: list[dict[str, Any]] = []
+        try:
+            for line in _lines(str(place / name)):
+                record = _decoded(line)
+                if isinstance(record, dict):
+                    records.append(record)
+        except OSError as error:
+            why = f"the journal .workers/{name} was not read whole: {error.strerror or error}"
+            records.append(ProblemRow(message=why, code=UNREAD).to_journal())
         journals.append(records)
     return journals
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    """Lines of a regular file; nothing else is opened, and nothing is held that is longer than a record can be.
+
+    Raises:
+        OSError: it is none, cannot be read, or is beyond what a journal can be.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("it is no regular file")
+        if found.st_size > MAX_JOURNAL:
+            raise OSError(f"it has {found.st_size:,} bytes, and no journal has more than {MAX_JOURNAL:,}")
+        skipping = False
+        while line := file.readline(MAX_LINE):
+            whole = line.endswith(b"\n") or len(line) < MAX_LINE
+            if whole and not skipping:
+                yield line
+            skipping = not whole
+
+
+def _decoded(text: bytes | str) -> Any:
+    """JSON, or ``None`` for what is none; numbers that no JSON has are refused."""
+    try:
+        return json.loads(text, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refused(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
 
 
 def build(
@@ -77,48 +143,59 @@ def build(
     version: str,
     config: Mapping[str, Any],
     plan: Mapping[str, Any],
-    journals: Iterable[Sequence[Mapping[str, Any]]],
+    journals: Iterable[Sequence[Any]],
     clock_offsets: Mapping[str, Any] | None = None,
     metrics: Mapping[str, Any] | None = None,
     problems: Sequence[str] = (),
     created: float | None = None,
 ) -> dict[str, Any]:
-    """One manifest of journals; later records about the same target, window or file complete earlier ones."""
-    targets: dict[str, dict[str, Any]] = {}
-    windows: dict[str, dict[str, Any]] = {}
-    artifacts: dict[tuple[str, str], dict[str, Any]] = {}
-    said = list(problems)
-    for journal in journals:
-        for record in journal:
-            fields = {key: value for key, value in record.items() if key != "kind"}
-            if record["kind"] == "target":
-                targets.setdefault(fields["key"], {}).update(fields)
-            elif record["kind"] == "window":
-                fields["kind"] = fields.pop("window_kind", None)
-                windows.setdefault(fields["id"], {}).update(fields)
-            elif record["kind"] == "artifact":
-                path = relative(fields["path"], run_dir)
-                artifacts.setdefault((fields.get("host") or "", path), {}).update({**fields, "path": path})
-            elif record["kind"] == "problem":
-                text = f"{fields.get('target', '')}: {fields['message']}".lstrip(": ")
-                if text not in said:
-                    said.append(text)
+    """One manifest of journals (records, or plain JSON of them); later records about a target, window or file complete earlier ones."""
+    return document(
+        run_dir,
+        records_of(run_dir, journals),
+        version=version,
+        config=config,
+        plan=plan,
+        clock_offsets=clock_offsets,
+        metrics=metrics,
+        problems=problems,
+        created=created,
+    )
+
+
+def records_of(run_dir: str, journals: Iterable[Sequence[Any]]) -> Records:
+    """The rows of a run's journals, with paths relative to its directory."""
+    return Records.of_journals(journals, lambda path: relative(path, run_dir))
+
+
+def document(
+    run_dir: str,
+    found: Records,
+    *,
+    version: str,
+    config: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    clock_offsets: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    problems: Sequence[str] = (),
+    created: float | None = None,
+) -> dict[str, Any]:
+    """The manifest of these rows, which get the driver's time and the state that their files have on disk."""
+    said = [*problems, *(row.words for row in found.problems), *found.odd]
     offsets = dict(clock_offsets or {})
-    for window in windows.values():
-        clock = offsets.get(window.get("target", ""), {})
-        for end in ("opened", "closed"):
-            if isinstance(window.get(end), dict):
-                offset = offset_at(clock, window[end]["epoch_ns"])
-                if offset is not None:
-                    window[end] = {**window[end], "driver_ns": window[end]["epoch_ns"] - offset}
-        if window.get("closed") is None:
-            window["state"] = "open"
+    for window in found.windows.values():
+        clock = offsets.get(window.target)
+        for moment in (window.opened, window.closed):
+            offset = offset_at(clock, moment.epoch_ns) if moment is not None and isinstance(clock, Mapping) else None
+            if moment is not None and offset is not None:
+                moment.driver_ns = moment.epoch_ns - offset
+        if window.closed is None:
+            window.state = "open"
             said.append(
-                f"{window.get('target')}: window {window['id']} was opened and never closed; its worker ended first"
+                f"{window.target}: window {window.id} was opened and never closed; its worker ended first".lstrip(": ")
             )
-    for artifact in artifacts.values():
-        artifact.update(verify(os.path.join(run_dir, artifact["path"]), artifact))
-    moment = (
+    look_at_files(run_dir, found)
+    moment_made = (
         datetime.datetime.fromtimestamp(created, datetime.timezone.utc)
         if created
         else datetime.datetime.now(datetime.timezone.utc)
@@ -127,31 +204,41 @@ def build(
         "format": FORMAT,
         "accelprof": version,
         "run": os.path.basename(run_dir),
-        "created": moment.isoformat(timespec="seconds"),
+        "created": moment_made.isoformat(timespec="seconds"),
         "config": dict(config),
         "plan": dict(plan),
         "clock_offsets": offsets,
-        "targets": sorted(
-            targets.values(), key=lambda item: (str(item.get("group")), item.get("rank") is None, item.get("rank") or 0)
-        ),
-        "windows": sorted(windows.values(), key=lambda item: (item.get("opened", {}).get("epoch_ns", 0), item["id"])),
-        "artifacts": sorted(artifacts.values(), key=lambda item: item["path"]),
+        "targets": [row.to_json() for row in sorted(found.targets.values(), key=_order_of_target)],
+        "windows": [row.to_json() for row in sorted(found.windows.values(), key=_order_of_window)],
+        "artifacts": [row.to_json() for row in sorted(found.artifacts.values(), key=lambda row: row.path)],
         "metrics": dict(metrics or {}),
-        "problems": said,
+        "problems": list(dict.fromkeys(said)),
     }
 
 
-def verify(path: str, artifact: Mapping[str, Any]) -> dict[str, Any]:
+def _order_of_target(row: TargetRow) -> tuple[Any, ...]:
+    return row.group, row.rank is None, row.rank or 0
+
+
+def _order_of_window(row: WindowRow) -> tuple[Any, ...]:
+    return row.opened.epoch_ns if row.opened is not None else 0, row.id
+
+
+def look_at_files(run_dir: str, found: Records) -> None:
+    """Size and state of every file as it is on disk now."""
+    for artifact in found.artifacts.values():
+        artifact.bytes, artifact.state = verify(os.path.join(run_dir, artifact.path), artifact)
+
+
+def verify(path: str, artifact: ArtifactRow) -> tuple[int, str]:
     """``bytes`` and ``state`` as they are on disk now; files on other nodes keep what was said of them."""
     if os.path.isdir(path):
         size = sum(entry.stat().st_size for entry in Path(path).rglob("*") if entry.is_file())
-        return {"bytes": size, "state": artifact.get("state", "complete") if size else "partial"}
+        return size, artifact.state if size else PARTIAL
     if not os.path.exists(path):
-        if artifact.get("remote"):
-            return {}
-        return {"bytes": 0, "state": "missing"}
+        return (artifact.bytes, artifact.state) if artifact.remote else (0, MISSING)
     size = os.path.getsize(path)
-    return {"bytes": size, "state": artifact.get("state", "complete") if size else "truncated"}
+    return size, artifact.state if size else TRUNCATED
 
 
 def relative(path: str, run_dir: str) -> str:
@@ -203,21 +290,30 @@ def write(run_dir: str, manifest: Mapping[str, Any]) -> str:
 
 
 def read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """The manifest of a run directory.
+    """The manifest of a run directory, as it stands there; :meth:`Records.of_manifest` makes rows of it.
 
     Raises:
-        ReadError: not there, not JSON, or of a newer format.
+        ReadError: not there, no regular file, too large, not JSON, or of a newer format.
     """
     path = Path(run_dir, NAME)
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise ReadError(path, "it is no regular file")
+            if found.st_size > MAX_MANIFEST:
+                raise ReadError(path, f"it has {found.st_size:,} bytes; no manifest has more than {MAX_MANIFEST:,}")
+            manifest = json.loads(file.read(), parse_constant=_refused)
     except FileNotFoundError:
         raise ReadError(path, "no manifest; is this a run directory, and did the run end with close()?") from None
+    except RecursionError:
+        raise ReadError(path, "it is nested too deeply") from None
     except (OSError, ValueError) as error:
         raise ReadError(path, str(error)) from None
-    if not isinstance(manifest, dict) or manifest.get("format", 0) > FORMAT:
-        raise ReadError(
-            path,
-            f"format {manifest.get('format') if isinstance(manifest, dict) else '?'} is not known to this version (it reads up to {FORMAT})",
-        )
+    if not isinstance(manifest, dict):
+        raise ReadError(path, "it is no JSON object")
+    version = manifest.get("format", 0)
+    if isinstance(version, bool) or not isinstance(version, int) or version > FORMAT:
+        raise ReadError(path, f"format {str(version)[:40]} is not known to this version (it reads up to {FORMAT})")
     return manifest

@@ -11,12 +11,13 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accelprof.config.model import Budget
 from accelprof.contracts.targets import ArtifactFile, Assignment
 from accelprof.output.manifest import NAME
 from accelprof.output.manifest import read as read_manifest
+from accelprof.output.records import ArtifactRow, Records
 from accelprof.timing.gate import now_ns
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class BudgetWatch:
         with session.lock:
             if session.window is not window:
                 return
-            window.record["closed_early"] = reason
+            window.record.closed_early = reason
             session.report(f"window {window.info.sequence} closed early: {reason}")
             session.guarded("closing a window that reached its budget", session.request_close, "budget")
 
@@ -191,17 +192,17 @@ def history(output_dir: str, runs: int = 20) -> dict[str, tuple[int, str]]:
             manifest = read_manifest(path.parent)
         except Exception:  # noqa: BLE001 - a run that cannot be read tells nothing about sizes, and `report` names it
             continue
-        for tool, size in _largest(manifest["artifacts"]):
+        for tool, size in _largest(Records.of_manifest(manifest).artifacts.values()):
             if tool not in found:
                 found[tool] = size, path.parent.name
     return found
 
 
-def _largest(artifacts: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, int]]:
+def _largest(artifacts: Iterable[ArtifactRow]) -> Iterable[tuple[str, int]]:
     largest: dict[str, int] = {}
     for artifact in artifacts:
-        windows = max(len(artifact.get("windows") or ()), 1)
-        largest[artifact["tool"]] = max(largest.get(artifact["tool"], 0), int(artifact.get("bytes") or 0) // windows)
+        size = artifact.bytes // max(len(artifact.windows), 1)
+        largest[artifact.tool] = max(largest.get(artifact.tool, 0), size)
     return [(tool, size) for tool, size in largest.items() if size]
 
 

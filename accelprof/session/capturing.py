@@ -14,9 +14,10 @@ from accelprof.contracts.targets import ArtifactFile, Assignment, WindowInfo
 from accelprof.contracts.tool import Tool
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
+from accelprof.output.records import ArtifactRow, Moment, WindowRow
 from accelprof.session.budget import BudgetWatch
 from accelprof.session.reporting import Reporting, nature, text_of
-from accelprof.session.window import Lane, Window, clocks
+from accelprof.session.window import Lane, Window
 from accelprof.timing.gate import gate, now_ns
 from accelprof.timing.phase import PhaseSpec
 from accelprof.timing.running import Run, phases_on_stacks
@@ -130,25 +131,24 @@ class Capturing(Reporting):
                 return None
             emitters = self._emitters(opened)
             took = now_ns() - before
-            record = {
-                "id": info.id,
-                "target": self.key,
-                "steps": list(info.steps),
-                "phase": info.phase,
-                "window_kind": info.kind,
-                "sequence": sequence,
-                "stem": relative(info.stem, self.layout.run_dir),
-                "tools": [tool.name for tool in opened],
-                "opened": clocks(),
-                "open_ms": round(took / 1e6, 3),
-                "open_ns": took,
-                "closed": None,
-            }
+            record = WindowRow(
+                id=info.id,
+                target=self.key,
+                steps=list(info.steps),
+                phase=info.phase,
+                kind=info.kind,
+                sequence=sequence,
+                stem=relative(info.stem, self.layout.run_dir),
+                tools=[tool.name for tool in opened],
+                opened=Moment.now(),
+                open_ms=round(took / 1e6, 3),
+                open_ns=took,
+            )
             trace = self.trace if self.trace in opened else None
             window = Window(info, opened, trace, emitters, now_ns(), record)
             window.lane = Lane(window, self.trouble)
             self.windows.append(record)
-            self.journal.add("window", record)
+            self.journal.add(record)
             self.window = window
             if self.budget is not None:
                 self.budget.opened(window)
@@ -215,13 +215,14 @@ class Capturing(Reporting):
                 try:
                     files.extend(tool.close(window.info))
                 except Exception as error:  # noqa: BLE001 - reported once; later windows and the user's code go on
-                    record.setdefault("errors", []).append(f"{tool.name}: {text_of(error)}")
+                    record.errors.append(f"{tool.name}: {text_of(error)}")
                     self._tool_failed(tool, "closing a window", error)
             took = now_ns() - before
-            record.update(closed=clocks(), close_ms=round(took / 1e6, 3), close_ns=took, reason=reason)
+            record.closed, record.reason = Moment.now(), reason
+            record.close_ms, record.close_ns = round(took / 1e6, 3), took
             if self.trace is not None and window.trace is not None:
-                record.update(spans=self.trace.span_count, dropped=self.trace.dropped)
-            self.journal.add("window", record)
+                record.spans, record.dropped = self.trace.span_count, self.trace.dropped
+            self.journal.add(record)
             self._add_artifacts(files)
             if self.budget is not None:
                 self.budget.closed(window, files, (before - window.opened_at) / 1e9)
@@ -244,7 +245,7 @@ class Capturing(Reporting):
                 drained = True
             except Exception as error:  # noqa: BLE001 - reported once; the captures are stopped all the same
                 self.trouble("waiting for the device at the end of a window", error)
-        window.record.update(drained=drained, drain_ns=now_ns() - before if self.config.drain else 0)
+        window.record.drained, window.record.drain_ns = drained, now_ns() - before if self.config.drain else 0
 
     def _refused(self) -> str:
         """Why the budget allows no further window; a budget that cannot be looked at refuses nothing."""
@@ -292,22 +293,7 @@ class Capturing(Reporting):
 
     def _add_artifacts(self, files: Sequence[ArtifactFile]) -> None:
         for file in files:
-            self.journal.add(
-                "artifact",
-                {
-                    "path": file.path,
-                    "tool": file.tool,
-                    "group": self.target.group,
-                    "role": "+".join(self.target.roles) or None,
-                    "rank": self.target.rank,
-                    "host": self.host,
-                    "pid": self.pid,
-                    "windows": list(file.windows),
-                    "bytes": file.bytes,
-                    "state": file.state,
-                    **({"reason": file.reason} if file.reason else {}),
-                },
-            )
+            self.journal.add(ArtifactRow.of(file, self.target, self.host, self.pid))
 
     def _set_hot(self) -> None:
         session = cast("Session", self)  # what is taken into use is always the whole of it

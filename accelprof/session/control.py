@@ -170,7 +170,7 @@ class Control:
     def _see_whether_it_opened(self, before: int) -> None:
         session = self._session
         with session.lock:
-            opened = any(row["window_kind"] == "on_demand" for row in session.windows[before:])
+            opened = any(row.kind == "on_demand" for row in session.windows[before:])
             if not opened and session.is_armed("on_demand"):
                 return
             self._armed_after = None

@@ -10,6 +10,7 @@ from accelprof.contracts.targets import Assignment
 from accelprof.errors import CaptureError
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
+from accelprof.output.records import NEVER_OPENED, ProblemRow, TargetRow, WindowRow
 from accelprof.timing import metrics
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Reporting:
         self.host, self.pid = host, pid
         self.target = assignment.target
         self.key = layout.key(self.target, host, pid)
-        self.windows: list[dict[str, Any]] = []
+        self.windows: list[WindowRow] = []
         self.steps_seen: dict[int, None] = {}
         self.problems: list[str] = []
         self._said: set[Any] = set()
@@ -44,7 +45,7 @@ class Reporting:
             missed = [
                 list(steps)
                 for steps in self.assignment.windows
-                if not any(set(steps) & set(row["steps"]) for row in self.windows)
+                if not any(set(steps) & set(row.steps) for row in self.windows)
             ]
             if missed and not self.assignment.discrete:
                 self.report(
@@ -54,7 +55,7 @@ class Reporting:
             return
         phases = metrics.tags_seen()
         text = f"armed, 0 windows opened; steps seen: {self._steps_text()}; phases seen: {', '.join(phases) or 'none'}"
-        self.report(text + f"; wanted: {self._wanted()}")
+        self.report(text + f"; wanted: {self._wanted()}", code=NEVER_OPENED)
 
     def _wanted(self) -> str:
         assignment = self.assignment
@@ -71,29 +72,29 @@ class Reporting:
             return "none"
         return f"{min(seen)}..{max(seen)}" if len(seen) > 8 else ", ".join(map(str, seen))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> TargetRow:
         """The manifest's ``targets`` row of this process."""
         assignment = self.assignment
-        return {
-            "key": self.key,
-            "group": self.target.group,
-            "roles": list(self.target.roles),
-            "rank": self.target.rank,
-            "world_size": self.target.world_size,
-            "replica": self.target.replica,
-            "node": self.target.node,
-            "host": self.host,
-            "pid": self.pid,
-            "accelerator": self.backend.name,
-            "tool": assignment.tool,
-            "armed": assignment.selected and (assignment.mode != "off" or bool(assignment.schedules)),
-            "wanted": self._wanted(),
-            "asked_by": dict(assignment.asked_by),
-            "steps_seen": list(self.steps_seen)[:200],
-            "phases_seen": metrics.tags_seen(),
-            "windows_opened": len(self.windows),
-            "python": sys.version.split()[0],
-        }
+        return TargetRow(
+            key=self.key,
+            group=self.target.group,
+            roles=list(self.target.roles),
+            rank=self.target.rank,
+            world_size=self.target.world_size,
+            replica=self.target.replica,
+            node=self.target.node,
+            host=self.host,
+            pid=self.pid,
+            accelerator=self.backend.name,
+            tool=assignment.tool,
+            armed=assignment.selected and (assignment.mode != "off" or bool(assignment.schedules)),
+            wanted=self._wanted(),
+            asked_by=dict(assignment.asked_by),
+            steps_seen=list(self.steps_seen)[:200],
+            phases_seen=metrics.tags_seen(),
+            windows_opened=len(self.windows),
+            python=sys.version.split()[0],
+        )
 
     def summary(self) -> dict[str, Any]:
         """What a controller takes over: the journal and the problems, as plain data."""
@@ -102,13 +103,13 @@ class Reporting:
             "journal": list(self.journal.records),
             "problems": list(self.problems),
             "selected": self.assignment.selected,
-            "target": self.describe(),
+            "target": self.describe().to_json(),
         }
 
-    def report(self, message: str, level: int = logging.WARNING, about: Any = None) -> None:
+    def report(self, message: str, level: int = logging.WARNING, about: Any = None, code: str = "") -> None:
         """Say something once, with group and rank, in the log and in the manifest.
 
-        ``about`` is what may be said once only; the message itself by default.
+        ``about`` is what may be said once only; the message itself by default. ``code``: its kind, where a decision hangs on it.
         """
         about = message if about is None else about
         if about in self._said:
@@ -116,7 +117,7 @@ class Reporting:
         self._said.add(about)
         self.problems.append(message)
         log.log(level, "accelprof %s: %s", self.target.label, message)
-        self.journal.add("problem", {"target": self.key, "message": message})
+        self.journal.add(ProblemRow(target=self.key, message=message, code=code))
 
     def trouble(self, doing: str, error: Exception) -> None:
         """A failure of ours or of a backend: reported once; with ``on_error: raise`` it is owed (see :meth:`owe`)."""

@@ -266,9 +266,8 @@ class Scheduler:
                 return
         elif window is not stretch.window:
             stretch.inside = window.info.phase or window.info.kind
-            window.record.setdefault("holds", [])
-            if name not in window.record["holds"]:
-                window.record["holds"].append(name)
+            if name not in window.record.holds:
+                window.record.holds.append(name)
             session.report(
                 f"schedule on {name}: calls to record began while the window of {stretch.inside} was open; they are in that one, not in a window of their own"
             )
@@ -302,7 +301,7 @@ class Scheduler:
         if window is None or session.window is not window:
             return
         active = stretch.series.spec.active
-        window.record["schedule"] = {
+        window.record.schedule = {
             "phase": stretch.series.name,
             "first": stretch.first,
             "calls": stretch.recorded,

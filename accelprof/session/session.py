@@ -199,7 +199,7 @@ class Session(Capturing):
     def _leave_windows_without(self, number: int) -> None:
         window = self.window
         if window is not None and window.info.kind in ("step", "phase"):
-            last = window.record["steps"][-1] if window.record["steps"] else None
+            last = window.record.steps[-1] if window.record.steps else None
             same = last == number or (
                 window.info.kind == "step"
                 and self.assignment.merge_steps
@@ -218,8 +218,8 @@ class Session(Capturing):
             self._discrete_step = None
 
     def _add_step(self, window: Window, number: int) -> None:
-        if number not in window.record["steps"]:
-            window.record["steps"].append(number)
+        if number not in window.record.steps:
+            window.record.steps.append(number)
         for tool in window.tools:
             self.guarded(f"tool {tool.name}, a further step", tool.step, number)
 
@@ -347,7 +347,7 @@ class Session(Capturing):
     def start(self) -> None:
         """Taken into use: the journal names the target, a window for the whole process opens."""
         if self.assignment.selected:
-            self.journal.add("target", self.describe())
+            self.journal.add(self.describe())
             if self.assignment.mode == "process" and not self.assignment.schedules:
                 away = threading.current_thread() is not threading.main_thread()
                 if away and any(tool.thread != "any" for tool in self._usable()):
@@ -391,7 +391,7 @@ class Session(Capturing):
                 if reason != JOINED:
                     self.say_what_never_opened()
                 if self.assignment.selected:
-                    self.journal.add("target", self.describe())
+                    self.journal.add(self.describe())
                 self.journal.close()
             self.pay()
             return self.summary()
@@ -406,10 +406,10 @@ class Session(Capturing):
                 own.mode,
                 own.discrete,
             )
-            if window is None or window.info.kind != "process" or window.record["steps"] or not same:
+            if window is None or window.info.kind != "process" or window.record.steps or not same:
                 return False
             self.assignment, self.target = assignment, assignment.target
-            self.journal.add("target", self.describe())
+            self.journal.add(self.describe())
             return True
 
     def metrics_of_step(self, number: int | None = None) -> Mapping[str, Mapping[str, float]]:

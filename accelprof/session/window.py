@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from accelprof.contracts.backend import NO_RANGE, BoundRange, Emitter, RangeSpec
 from accelprof.contracts.spans import Kind
 from accelprof.contracts.targets import WindowInfo
 from accelprof.contracts.tool import Tool
+from accelprof.output.records import WindowRow
 from accelprof.timing.phase import PhaseSpec, key_of
 
 if TYPE_CHECKING:
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
 LaneBound = tuple[Callable[[], Any], Callable[[], Any], int]
 Bound = tuple[tuple[BoundRange, ...], tuple[BoundRange, ...]]
-
-
-def clocks() -> dict[str, int]:
-    """This moment on the node's epoch clock and on its monotonic one, in ns."""
-    return {"epoch_ns": time.time_ns(), "monotonic_ns": time.perf_counter_ns()}
 
 
 class Lane:
@@ -127,7 +122,7 @@ class Window:
         trace: TraceTool | None,
         emitters: Sequence[Emitter],
         opened_at: int,
-        record: dict[str, Any],
+        record: WindowRow,
     ) -> None:
         self.info, self.tools, self.trace, self.emitters = info, list(tools), trace, list(emitters)
         self.bounds: dict[PhaseSpec, Bound] = {}

@@ -77,9 +77,7 @@ def _facts(summary: Summary, drawn: Plot) -> list[tuple[str, str]]:
 
 def _steps(summary: Summary) -> dict[str, Any]:
     """Phase times of every announced step, profiled or not, as the controller collected them: the slowest rank's."""
-    metrics = summary.run.manifest.get("metrics")
-    found = metrics.get("steps") if isinstance(metrics, dict) else None
-    steps = [row for row in found if isinstance(row, dict) and isinstance(row.get("seconds"), dict)] if found else []
+    steps = summary.run.steps()
     shown = steps[-MAX_STEPS:]
     largest: dict[str, float] = {}
     for row in shown:

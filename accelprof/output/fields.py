@@ -1,0 +1,103 @@
+"""Values of records as they stand in JSON: what each field takes, and a word for what it does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Read = Callable[[Any], Any]
+
+_LARGEST = 1 << 63
+_SHOWN = 60
+
+
+class OddError(Exception):
+    """A value of another kind; the text says which is expected."""
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise OddError("text")
+    return value
+
+
+def whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -_LARGEST <= value < _LARGEST:
+        raise OddError("a whole number")
+    return value
+
+
+def number(value: Any) -> float:
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    try:
+        return whole(value)
+    except OddError:
+        raise OddError("a number") from None
+
+
+def flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise OddError("true or false")
+    return value
+
+
+def an_object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise OddError("an object")
+    return dict(value)
+
+
+def maybe(read: Read) -> Read:
+    return lambda value: None if value is None else read(value)
+
+
+def many(read: Read, what: str) -> Read:
+    def values(value: Any) -> list[Any]:
+        if not isinstance(value, (list, tuple)):
+            raise OddError(f"a list of {what}")
+        try:
+            return [read(item) for item in value]
+        except OddError:
+            raise OddError(f"a list of {what}") from None
+
+    return values
+
+
+def texts_by_name(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value.values()):
+        raise OddError("texts by name")
+    return {str(key): item for key, item in value.items()}
+
+
+def name(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise OddError("a name")
+    return value
+
+
+texts, wholes = many(text, "texts"), many(whole, "whole numbers")
+
+
+def is_number(value: Any) -> bool:
+    try:
+        number(value)
+    except OddError:
+        return False
+    return True
+
+
+def shown(value: Any) -> str:
+    """A value for a message, short, without walking through all of a large one."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, float):
+        return str(value)
+    if isinstance(value, int):
+        return str(value) if abs(value) < _LARGEST else "a number beyond 64 bits"
+    if isinstance(value, str):
+        return repr(value if len(value) <= _SHOWN else value[:_SHOWN] + "…")
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return "an object" if isinstance(value, Mapping) else f"a {type(value).__name__}"

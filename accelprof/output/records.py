@@ -1,0 +1,505 @@
+"""What a run writes down: one typed record for each kind of row in journals and manifests.
+
+A record knows its plain JSON both ways. Reading is tolerant: a field of an odd kind gets its default and is said, a row that is
+no object or has no identity is refused and said, and fields that this version does not know are kept. So whatever stands in
+a file that somebody else wrote, the rows that are whole count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from accelprof.contracts.targets import ArtifactFile, Target
+from accelprof.output import fields
+from accelprof.output.fields import Read
+
+R = TypeVar("R", bound="Record")
+#: takes one line about something odd in what is read
+Say = Callable[[str], None]
+
+#: code of a problem, and of a lack: a worker that was to open windows opened none
+NEVER_OPENED = "never_opened"
+COMPLETE, MISSING, TRUNCATED, PARTIAL = "complete", "missing", "truncated", "partial"
+_LARGEST = 1 << 63
+_SHOWN = 60
+
+
+# --- fields: how each is read -------------------------------------------------------------------------------------------
+
+
+def _identity(read: Read = fields.name) -> Any:
+    """A field without which the row means nothing."""
+    return field(metadata={"read": read, "identity": True})
+
+
+def _always(read: Read, default: Any = None) -> Any:
+    """A field that is written whatever it holds."""
+    if isinstance(default, type):
+        return field(default_factory=default, metadata={"read": read})
+    return field(default=default, metadata={"read": read})
+
+
+def _if_set(read: Read, default: Any = None) -> Any:
+    """A field that is written when it holds something."""
+    if isinstance(default, type):
+        return field(default_factory=default, metadata={"read": read, "omit": True})
+    return field(default=default, metadata={"read": read, "omit": True})
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    read: Read
+    identity: bool
+    omit: bool
+    default: Any
+
+
+_known: dict[type[Record], tuple[_Field, ...]] = {}
+
+
+def _fields(kind: type[Record]) -> tuple[_Field, ...]:
+    found = _known.get(kind)
+    if found is None:
+        found = _known[kind] = tuple(_described(kind))
+    return found
+
+
+def _described(kind: type[Record]) -> Iterator[_Field]:
+    return (
+        _Field(
+            one.name,
+            one.metadata["read"],
+            bool(one.metadata.get("identity")),
+            bool(one.metadata.get("omit")),
+            one.default,
+        )
+        for one in dataclasses.fields(kind)
+        if "read" in one.metadata
+    )
+
+
+# --- the base -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Record:
+    """One row. Fields are attributes; ``row["name"]`` and ``row.get("name")`` read them as plain JSON does.
+
+    Attributes:
+        extra: fields that this version does not know, kept as they were.
+    """
+
+    #: what a journal calls the row
+    KIND: ClassVar[str] = ""
+    #: names in a journal that are not the attribute's: there ``kind`` says which row it is
+    IN_JOURNAL: ClassVar[Mapping[str, str]] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, as a manifest has it."""
+        row: dict[str, Any] = {}
+        for one in _fields(type(self)):
+            value = getattr(self, one.name)
+            if one.omit and (value is one.default or value in ([], "")):
+                continue
+            if isinstance(value, Record):
+                value = value.to_json()
+            row[one.name] = list(value) if type(value) is list else value
+        return {**row, **self.extra}
+
+    def to_journal(self) -> dict[str, Any]:
+        """Plain JSON, as a journal has it: ``kind`` first."""
+        row = self.to_json()
+        for name, other in self.IN_JOURNAL.items():
+            row[other] = row.pop(name)
+        return {"kind": self.KIND, **row}
+
+    @classmethod
+    def read(cls: type[R], row: Any, say: Say, where: str) -> R | None:
+        """The record in ``row``; ``None`` for one that is no object or has no identity, which is said with ``where``."""
+        if not isinstance(row, Mapping):
+            say(f"{where} is {fields.shown(row)}, not an object; left out")
+            return None
+        values: dict[str, Any] = {}
+        known = _fields(cls)
+        for one in known:
+            try:
+                if one.name in row:
+                    values[one.name] = one.read(row[one.name])
+                elif one.identity:
+                    raise fields.OddError("given")
+            except fields.OddError as odd:
+                given = f"{where}: {one.name} is {fields.shown(row.get(one.name))}, not {odd}"
+                say(f"{given}; the row is left out" if one.identity else f"{given}; left out")
+                if one.identity:
+                    return None
+        record = cls(**values)
+        names = {one.name for one in known}
+        record.extra = {str(key): value for key, value in row.items() if key not in names}
+        return record
+
+    # a row reads like the mapping that it is on disk
+    def __getitem__(self, name: str) -> Any:
+        value = self.get(name, self)
+        if value is self:
+            raise KeyError(name)
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A field by its name on disk."""
+        for ours, theirs in self.IN_JOURNAL.items():
+            name = ours if name == theirs else name
+        for one in _fields(type(self)):
+            if one.name == name:
+                value = getattr(self, name)
+                return default if one.omit and value is None else value
+        return self.extra.get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.to_json()
+
+    def keys(self) -> Iterable[str]:
+        """Names of the fields that are written."""
+        return self.to_json().keys()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_json())
+
+    extra: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+
+# --- the rows -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Moment(Record):
+    """One moment on the node's epoch clock and on its monotonic one, in ns; ``driver_ns``: the epoch clock as the driver's shows it."""
+
+    epoch_ns: int = _identity(fields.whole)
+    monotonic_ns: int | None = _if_set(fields.whole)
+    driver_ns: int | None = _if_set(fields.whole)
+
+    @classmethod
+    def now(cls) -> Moment:
+        return cls(time.time_ns(), time.perf_counter_ns())
+
+
+def _moment(value: Any) -> Moment | None:
+    if value is None:
+        return None
+    moment = Moment.read(value, lambda text: None, "")
+    if moment is None:
+        raise fields.OddError("a moment (epoch_ns, monotonic_ns)")
+    return moment
+
+
+@dataclass(eq=False)
+class WindowRow(Record):
+    """One window of one process.
+
+    Attributes:
+        kind: ``step`` | ``phase`` | ``schedule`` | ``process`` | ``on_demand`` (``window_kind`` in a journal).
+        stem: path without suffix of its files, relative to the run directory.
+        tools: those that recorded it.
+        closed: ``None`` while it is open, and for ever where its process was killed.
+        open_ms, close_ms, open_ns, close_ns, drain_ns: what opening, closing and waiting for the device took.
+        drained: whether the device was waited for; ``None`` where only our own timeline ran.
+        reason: why it closed.
+        errors: what tools said when they failed in it.
+        holds: phases of schedules whose calls it holds, though it is another's window.
+        state: ``open`` where it was never closed; only in manifests.
+    """
+
+    KIND: ClassVar[str] = "window"
+    IN_JOURNAL: ClassVar[Mapping[str, str]] = {"kind": "window_kind"}
+
+    id: str = _identity()
+    target: str = _always(fields.text, "")
+    steps: list[int] = _always(fields.wholes, list)
+    phase: str | None = _always(fields.maybe(fields.text))
+    kind: str | None = _always(fields.maybe(fields.text))
+    sequence: int = _always(fields.whole, 0)
+    stem: str = _always(fields.text, "")
+    tools: list[str] = _always(fields.texts, list)
+    opened: Moment | None = _always(_moment)
+    open_ms: float | None = _if_set(fields.number)
+    closed: Moment | None = _always(_moment)
+    close_ms: float | None = _if_set(fields.number)
+    open_ns: int | None = _if_set(fields.whole)
+    drained: bool | None = _if_set(fields.flag)
+    drain_ns: int | None = _if_set(fields.whole)
+    close_ns: int | None = _if_set(fields.whole)
+    reason: str | None = _if_set(fields.text)
+    errors: list[str] = _if_set(fields.texts, list)
+    spans: int | None = _if_set(fields.whole)
+    dropped: int | None = _if_set(fields.whole)
+    holds: list[str] = _if_set(fields.texts, list)
+    schedule: dict[str, Any] | None = _if_set(fields.an_object)
+    closed_early: str | None = _if_set(fields.text)
+    state: str | None = _if_set(fields.text)
+
+
+@dataclass(eq=False)
+class TargetRow(Record):
+    """One process of the run. ``armed``: it was to open windows; ``wanted`` says which, in words."""
+
+    KIND: ClassVar[str] = "target"
+
+    key: str = _identity()
+    group: str = _always(fields.text, "unknown")
+    roles: list[str] = _always(fields.texts, list)
+    rank: int | None = _always(fields.maybe(fields.whole))
+    world_size: int | None = _always(fields.maybe(fields.whole))
+    replica: int | None = _always(fields.maybe(fields.whole))
+    node: str | None = _always(fields.maybe(fields.text))
+    host: str | None = _always(fields.maybe(fields.text))
+    pid: int | None = _always(fields.maybe(fields.whole))
+    accelerator: str | None = _always(fields.maybe(fields.text))
+    tool: str | None = _always(fields.maybe(fields.text))
+    armed: bool = _always(fields.flag, False)
+    wanted: str | None = _always(fields.maybe(fields.text))
+    asked_by: dict[str, str] = _always(fields.texts_by_name, dict)
+    steps_seen: list[int] = _always(fields.wholes, list)
+    phases_seen: list[str] = _always(fields.texts, list)
+    windows_opened: int = _always(fields.whole, 0)
+    python: str | None = _always(fields.maybe(fields.text))
+
+    @property
+    def label(self) -> str:
+        """``ActorGroup/rank0`` for messages."""
+        return Target(self.group, rank=self.rank, replica=self.replica).label
+
+    @property
+    def who(self) -> tuple[str, int | None, int | None]:
+        """Group, rank and replica: the same for a worker and the one that was started in its place."""
+        return self.group, self.rank, self.replica
+
+
+@dataclass(eq=False)
+class ArtifactRow(Record):
+    """One file, or directory, that a tool left.
+
+    Attributes:
+        path: relative to the run directory where it lies inside.
+        windows: ids of the windows it holds.
+        state: ``complete`` | ``missing`` | ``truncated`` (there, but empty or cut) | ``partial`` (readable, less than asked for).
+        remote, node_id: it lies on another node, and Ray's id of that.
+        collected: it was brought here, ``from`` where it lay (in ``extra``).
+    """
+
+    KIND: ClassVar[str] = "artifact"
+
+    path: str = _identity()
+    tool: str = _always(fields.text, "")
+    group: str | None = _always(fields.maybe(fields.text))
+    role: str | None = _always(fields.maybe(fields.text))
+    rank: int | None = _always(fields.maybe(fields.whole))
+    host: str | None = _always(fields.maybe(fields.text))
+    pid: int | None = _always(fields.maybe(fields.whole))
+    windows: list[str] = _always(fields.texts, list)
+    bytes: int = _always(fields.whole, 0)
+    state: str = _always(fields.text, COMPLETE)
+    reason: str | None = _if_set(fields.text)
+    remote: bool = _if_set(fields.flag, False)
+    node_id: str | None = _if_set(fields.text)
+    collected: bool = _if_set(fields.flag, False)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Host and path: what tells one file from another."""
+        return self.host or "", self.path
+
+    @property
+    def label(self) -> str:
+        """``ActorGroup/rank0`` of whoever left it."""
+        return Target(self.group or "unknown", rank=self.rank).label
+
+    def as_file(self) -> ArtifactFile:
+        """As the hook ``accelprof_artifact`` gets it."""
+        return ArtifactFile(self.path, self.tool, tuple(self.windows), self.bytes, self.state, self.reason or "")
+
+    @classmethod
+    def of(cls, file: ArtifactFile, target: Target, host: str | None, pid: int | None) -> ArtifactRow:
+        """What ``target`` left."""
+        return cls(
+            file.path,
+            file.tool,
+            target.group,
+            "+".join(target.roles) or None,
+            target.rank,
+            host,
+            pid,
+            list(file.windows),
+            file.bytes,
+            file.state,
+            file.reason or None,
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class ProblemRow(Record):
+    """Something that went wrong or may have, once. ``code`` says what kind where a decision hangs on it."""
+
+    KIND: ClassVar[str] = "problem"
+
+    target: str = _always(fields.text, "")
+    message: str = _identity()
+    code: str = _if_set(fields.text, "")
+
+    @property
+    def words(self) -> str:
+        return f"{self.target}: {self.message}".removeprefix(": ")
+
+
+@dataclass(eq=False)
+class MetricsRow(Record):
+    """Timings of one step in one process: ``rows`` is ``{tag: {"seconds", "count"}}``."""
+
+    KIND: ClassVar[str] = "metrics"
+
+    label: str = _identity()
+    step: int = _identity(fields.whole)
+    rows: dict[str, Any] = _always(fields.an_object, dict)
+
+    def timings(self) -> dict[str, dict[str, float]]:
+        """The rows that are whole."""
+        return {
+            tag: row
+            for tag, row in self.rows.items()
+            if isinstance(row, dict) and all(fields.is_number(row.get(name)) for name in ("seconds", "count"))
+        }
+
+
+@dataclass(eq=False, kw_only=True)
+class Lack(Record):
+    """Something that was asked for and is not there.
+
+    Attributes:
+        code: the kind, one of the constants of :mod:`accelprof.output.verdict`.
+        target: key or label of the worker; empty where it is nobody's.
+        tool: whose data is missing; empty where it is not one tool's.
+        words: for people, one line.
+    """
+
+    KIND: ClassVar[str] = "lack"
+
+    code: str = _always(fields.text, "stated")
+    target: str = _always(fields.text, "")
+    tool: str = _always(fields.text, "")
+    words: str = _identity()
+
+
+JOURNALLED: dict[str, type[Record]] = {
+    kind.KIND: kind for kind in (TargetRow, WindowRow, ArtifactRow, ProblemRow, MetricsRow, Lack)
+}
+
+
+# --- all rows of a run --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Records:
+    """All rows of a run, each once.
+
+    Attributes:
+        odd: what could not be read of them, one line each.
+    """
+
+    targets: dict[str, TargetRow] = field(default_factory=dict)
+    windows: dict[str, WindowRow] = field(default_factory=dict)
+    artifacts: dict[tuple[str, str], ArtifactRow] = field(default_factory=dict)
+    problems: list[ProblemRow] = field(default_factory=list)
+    metrics: list[MetricsRow] = field(default_factory=list)
+    lacks: list[Lack] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of_journals(cls, journals: Iterable[Sequence[Any]], place: Callable[[str], str] = lambda path: path) -> Records:
+        """One row of each target, window and file: later records complete earlier ones. ``place`` gives a file's path in the run."""
+        found = cls()
+        rows: dict[tuple[str, Any], dict[str, Any]] = {}
+        for journal in journals:
+            for record in journal:
+                name, values = _unpacked(record)
+                if name not in JOURNALLED:
+                    if not isinstance(record, Mapping) or "kind" not in record:
+                        found.say(f"a journal has {fields.shown(record)} in place of a record; left out")
+                    continue
+                if name == ArtifactRow.KIND and isinstance(values.get("path"), str):
+                    values["path"] = place(values["path"])
+                key = _key_of(name, values)
+                if key is None:
+                    found._add(name, values)
+                else:
+                    rows.setdefault((name, key), {}).update(values)
+        for (name, _), values in rows.items():
+            found._add(name, values)
+        return found
+
+    @classmethod
+    def of_manifest(cls, manifest: Mapping[str, Any]) -> Records:
+        """The rows of a manifest, whatever else may stand in it."""
+        found = cls()
+        for name, kind in (("targets", TargetRow), ("windows", WindowRow), ("artifacts", ArtifactRow), ("lacks", Lack)):
+            rows = manifest.get(name)
+            if not isinstance(rows, list):
+                if rows is not None:
+                    found.say(f"{name} is {fields.shown(rows)}, not a list; left out")
+                continue
+            for index, row in enumerate(rows):
+                found._add(kind.KIND, row, f"{name}[{index}]")
+        return found
+
+    def say(self, text: str) -> None:
+        """Something odd, once."""
+        if text not in self.odd:
+            self.odd.append(text)
+
+    def _add(self, name: str, values: Any, where: str = "") -> None:
+        record = JOURNALLED[name].read(values, self.say, where or f"a {name} in a journal")
+        if isinstance(record, TargetRow):
+            self.targets[record.key] = record
+        elif isinstance(record, WindowRow):
+            self.windows[record.id] = record
+        elif isinstance(record, ArtifactRow):
+            self.artifacts[record.place] = record
+        elif isinstance(record, ProblemRow):
+            self.problems.append(record)
+        elif isinstance(record, MetricsRow):
+            self.metrics.append(record)
+        elif isinstance(record, Lack):
+            self.lacks.append(record)
+
+    def of_target(self) -> dict[str, list[WindowRow]]:
+        """Windows by their target's key."""
+        found: dict[str, list[WindowRow]] = {key: [] for key in self.targets}
+        for window in self.windows.values():
+            found.setdefault(window.target, []).append(window)
+        return found
+
+
+def _unpacked(record: Any) -> tuple[str, dict[str, Any]]:
+    """The kind of a journal's record, and its values by their own names."""
+    if isinstance(record, Record):
+        record = record.to_journal()
+    if not isinstance(record, Mapping) or not isinstance(record.get("kind"), str):
+        return "", {}
+    values = {str(key): value for key, value in record.items() if key != "kind"}
+    name = str(record["kind"])
+    for ours, theirs in JOURNALLED[name].IN_JOURNAL.items() if name in JOURNALLED else ():
+        if theirs in values:
+            values[ours] = values.pop(theirs)
+    return name, values
+
+
+def _key_of(name: str, values: Mapping[str, Any]) -> Any:
+    """What makes two records one row; ``None`` where each is its own."""
+    if name == ArtifactRow.KIND:
+        key: Any = (values.get("host") or "", values.get("path"))
+        return key if all(isinstance(part, str) for part in key) else None
+    key = values.get({TargetRow.KIND: "key", WindowRow.KIND: "id"}.get(name, ""))
+    return key if isinstance(key, str) else None

@@ -1,0 +1,171 @@
+"""Records read from files that anybody may have written."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accelprof.analysis.run import open_run
+from accelprof.analysis.summary import summarise
+from accelprof.errors import ReadError
+from accelprof.output import manifest as manifests
+from accelprof.output.records import (
+    JOURNALLED,
+    ArtifactRow,
+    Moment,
+    ProblemRow,
+    Records,
+    TargetRow,
+    WindowRow,
+)
+
+#: values of every kind that JSON has, and of none that a field expects
+ODD: list[Any] = [None, True, 5, -1, 10**400, 1.5, "", "x", "é\ud800", [], [None], [{}], {}, {"a": 1}, [[[]]], 2**63]
+VALUES = st.sampled_from(ODD)
+
+
+def a_manifest() -> dict[str, Any]:
+    window = WindowRow(
+        id="w", target="k", steps=[1], kind="step", opened=Moment(5, 5), closed=Moment(9, 9), tools=["t"]
+    )
+    return {
+        "format": 1,
+        "run": "r",
+        "created": "now",
+        "targets": [TargetRow(key="k", group="G", rank=0, armed=True).to_json()],
+        "windows": [window.to_json()],
+        "artifacts": [ArtifactRow("a", "trace", "G", rank=0, windows=["w"]).to_json()],
+        "clock_offsets": {"k": {"offset_ns": 1, "error_ns": 1}},
+        "metrics": {"steps": [{"step": 1, "seconds": {"p": {"max": 1.0}}}]},
+        "problems": ["p"],
+        "undelivered": [],
+        "status": "complete",
+    }
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a document where another value can stand."""
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in below for place in places(item, (*path, key)))] if path else [
+        place for key, item in below for place in places(item, (key,))
+    ]  # fmt: skip
+
+
+PLACES = places(a_manifest())
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=3))
+def test_a_manifest_with_odd_values_is_read_or_refused(tmp_path: Path, changes: list[tuple[Any, Any]]) -> None:
+    """Whatever stands anywhere in a manifest, a report comes of it or a ReadError."""
+    document = a_manifest()
+    for place, value in changes:
+        inside: Any = document
+        try:
+            for key in place[:-1]:
+                inside = inside[key]
+            inside[place[-1]] = value
+        except (KeyError, IndexError, TypeError):
+            continue  # an earlier change took the place away
+    (tmp_path / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
+    try:
+        summary = summarise(tmp_path)
+    except ReadError as error:
+        assert "manifest.json" in str(error)
+    else:
+        assert isinstance(summary.to_json()["undelivered"], list)
+
+
+@pytest.mark.parametrize("text", ["[]", "5", "null", "{", "", '{"format": NaN}', "[" * 100_000, '{"format": 2}'])
+def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    """With the file's name and the reason."""
+    (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ReadError, match=r"manifest\.json"):
+        open_run(tmp_path)
+
+
+def test_odd_fields_are_said_and_whole_rows_count() -> None:
+    """A field of another kind gets its default, a row without identity is left out, and both are said with their place."""
+    document = {"windows": [None, {"id": "w", "steps": "1", "spans": 4}, {"steps": [1]}], "targets": 5}
+    found = Records.of_manifest(document)
+    [window] = found.windows.values()
+    assert (window.steps, window.spans) == ([], 4)
+    assert found.odd == [
+        "targets is 5, not a list; left out",
+        "windows[0] is null, not an object; left out",
+        "windows[1]: steps is '1', not a list of whole numbers; left out",
+        "windows[2]: id is null, not given; the row is left out",
+    ]
+
+
+def test_fields_of_other_versions_are_kept() -> None:
+    """What this version does not know goes through it unchanged, in journals and in manifests."""
+    row = {"kind": "window", "id": "w", "target": "k", "window_kind": "step", "later": {"a": [1]}}
+    [window] = Records.of_journals([[row]]).windows.values()
+    assert window.kind == "step"
+    assert window.to_json()["later"] == {"a": [1]}
+    assert window.to_journal().items() >= row.items()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    kind=st.sampled_from([*JOURNALLED, "other", "", None, 5]),
+    fields=st.dictionaries(
+        st.sampled_from(["key", "id", "path", "host", "message", "steps", "opened", "rows"]), VALUES
+    ),
+)
+def test_any_record_in_a_journal_is_read(kind: Any, fields: dict[str, Any]) -> None:
+    """Nothing in a journal ends the reading of the rows around it."""
+    good = TargetRow(key="good").to_journal()
+    found = Records.of_journals([[{"kind": kind, **fields}, good, 5, None, []]])
+    assert "good" in found.targets
+    assert json.loads(json.dumps([row.to_json() for row in found.windows.values()])) is not None
+
+
+def test_a_row_reads_like_what_is_on_disk() -> None:
+    """By the names of journal and manifest, and by no others."""
+    window = WindowRow(id="w", kind="step", steps=[2])
+    assert (window["steps"], window["window_kind"], window["kind"], window["closed"]) == ([2], "step", "step", None)
+    assert window.get("spans", 7) == 7
+    assert "spans" not in window
+    assert set(window) == set(window.to_json())
+    with pytest.raises(KeyError):
+        window["nothing"]
+
+
+def test_journals_that_are_none_are_named_and_the_others_count(tmp_path: Path) -> None:
+    """A loop of links, a link out, a directory, a pipe and a file without rights stop nothing and never block."""
+    place = tmp_path / ".workers"
+    place.mkdir()
+    outside = tmp_path / "outside.jsonl"
+    outside.write_text(json.dumps(TargetRow(key="outside").to_journal()) + "\n")
+    (place / "loop.jsonl").symlink_to("loop.jsonl")
+    (place / "out.jsonl").symlink_to(outside)
+    (place / "directory.jsonl").mkdir()
+    os.mkfifo(place / "pipe.jsonl")
+    good = TargetRow(key="good").to_journal()
+    (place / "whole.jsonl").write_bytes(
+        b"\xff\xfe\n[1]\nnull\n{\n" + b"[" * 50_000 + b"\n" + json.dumps(good).encode() + b'\n{"kind": "window", "id"'
+    )
+    found = manifests.records_of(str(tmp_path), manifests.read_journals(str(tmp_path)))
+    assert list(found.targets) == ["good"]
+    named = {row.message.split()[2].removeprefix(".workers/") for row in found.problems}
+    assert named == {"loop.jsonl", "out.jsonl", "directory.jsonl", "pipe.jsonl"}
+    assert {row.code for row in found.problems} == {manifests.UNREAD}
+
+
+def test_a_line_longer_than_any_record_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never held as a whole, and the records behind it count."""
+    monkeypatch.setattr(manifests, "MAX_LINE", 200)
+    place = tmp_path / ".workers"
+    place.mkdir()
+    rows = [ProblemRow(message="before"), ProblemRow(message="x" * 1000), ProblemRow(message="behind")]
+    (place / "a.jsonl").write_text("".join(json.dumps(row.to_journal()) + "\n" for row in rows))
+    found = manifests.records_of(str(tmp_path), manifests.read_journals(str(tmp_path)))
+    assert [row.message for row in found.problems] == ["before", "behind"]
