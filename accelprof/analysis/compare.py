@@ -1,22 +1,24 @@
-"""Two runs, or two files, side by side: phases, devices, kernels. What cannot be compared is refused, with the reason.
+"""Two runs, files or stored baselines side by side: phases, devices, kernels. What cannot be compared is refused, with the reason.
 
-A capture without device work looks like the largest improvement ever, and a lost device like half the work; so both
-sides must have the same workers and the same devices, and neither may be empty.
+A capture without device work looks like the largest improvement ever, and so does a file that was cut; so neither side may
+be empty or lack anything, and the workers in both must have the same devices. Where windows, steps or calls repeat, a
+change is shown with its noise: the interval in which 95 % of the differences lie when the repetitions are drawn again
+(bootstrap, with seeds that depend on the figures alone).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
-from accelprof.analysis.attribution import KERNELS, Attribution, attribute
-from accelprof.analysis.reading import read_any
-from accelprof.analysis.run import is_run
-from accelprof.analysis.summary import summarise
-from accelprof.contracts.spans import Trace
+import numpy as np
+
+from accelprof.analysis.sides import Figure, Side, side
 from accelprof.errors import NotComparableError
 
 #: what is compared -> what one figure of it is
@@ -24,19 +26,35 @@ MEASURES = {
     "device": "busy time (union of kernels and copies)",
     "device kernels": "time in kernels (union)",
     "phase": "wall time",
+    "phase in steps": "wall time in every step, of the slowest rank",
     "phase on device": "device time of a phase (union)",
     "kernel": "time of all calls",
 }
+#: measures whose single figures come and go without that being slower or faster
+UNJUDGED = frozenset({"kernel"})
+DRAWS = 2000
+#: part of the draws that lies outside the interval, half of it on each side
+OUTSIDE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One figure on both sides, in ns (per window for runs); ``None`` = not on that side."""
+    """One figure on both sides, in ns (per window for runs); ``None`` = not on that side.
+
+    Attributes:
+        low_ns, high_ns: the interval of the difference, where both sides repeat; ``None`` without.
+        before_median_ns, after_median_ns: of the repetitions, ``repeats`` how many of them there are on each side.
+    """
 
     measure: str
     name: str
     before_ns: float | None
     after_ns: float | None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    before_median_ns: float | None = None
+    after_median_ns: float | None = None
+    repeats: tuple[int, int] = (0, 0)
 
     @property
     def delta_ns(self) -> float | None:
@@ -45,25 +63,58 @@ class Change:
     @property
     def change(self) -> float | None:
         """The difference as part of the larger side, so that swapping the sides flips the sign and nothing else."""
-        if self.before_ns is None or self.after_ns is None:
-            return None
-        larger = max(self.before_ns, self.after_ns)
-        return (self.after_ns - self.before_ns) / larger if larger else 0.0
+        return self._part(self.delta_ns)
+
+    @property
+    def noise(self) -> tuple[float, float] | None:
+        """The interval as part of the larger side."""
+        low, high = self._part(self.low_ns), self._part(self.high_ns)
+        return None if low is None or high is None else (low, high)
+
+    @property
+    def clear(self) -> bool:
+        """Whether the difference is larger than its noise, as far as that is known: nothing repeats = yes."""
+        return self.low_ns is None or self.high_ns is None or self.low_ns > 0 or self.high_ns < 0
 
     @property
     def ratio(self) -> float | None:
         """After by before."""
         return self.after_ns / self.before_ns if self.before_ns and self.after_ns is not None else None
 
+    def _part(self, ns: float | None) -> float | None:
+        if ns is None or self.before_ns is None or self.after_ns is None:
+            return None
+        larger = max(self.before_ns, self.after_ns)
+        return ns / larger if larger else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "measure": self.measure,
+            "name": self.name,
+            "before_ns": self.before_ns,
+            "after_ns": self.after_ns,
+            "delta_ns": self.delta_ns,
+            "change": self.change,
+            "ratio": self.ratio,
+            "low_ns": self.low_ns,
+            "high_ns": self.high_ns,
+            "before_median_ns": self.before_median_ns,
+            "after_median_ns": self.after_median_ns,
+            "repeats": list(self.repeats),
+            "clear": self.clear,
+        }
+
 
 @dataclass
 class Comparison:
-    """All changes, the largest differences of each measure first. ``notes``: what a reader must know."""
+    """All changes, the largest differences of each measure first. ``notes``: what a reader must know; ``partial``: what is not
+    in the figures (only with ``allow_partial``)."""
 
     before: str
     after: str
     changes: list[Change] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    partial: list[str] = field(default_factory=list)
 
     @property
     def unchanged(self) -> bool:
@@ -73,6 +124,23 @@ class Comparison:
     def of(self, measure: str) -> list[Change]:
         return [change for change in self.changes if change.measure == measure]
 
+    def slower(self, percent: float) -> list[tuple[Change, str]]:
+        """What takes more than ``percent`` more time, in words: beyond its noise, or new, or grown from nothing.
+
+        A kernel is not judged by itself: another library has others.
+        """
+        found = []
+        for row in self.changes:
+            if row.measure in UNJUDGED or not row.after_ns:
+                continue
+            if row.before_ns is None:
+                found.append((row, "is new"))
+            elif row.ratio is None:
+                found.append((row, "took no time before"))
+            elif (row.ratio - 1) * 100 > percent and row.clear:
+                found.append((row, f"{row.ratio:.3f} times the time before"))
+        return found
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; times in ns, ``change`` as part of the larger side."""
         return {
@@ -80,54 +148,47 @@ class Comparison:
             "after": self.after,
             "unchanged": self.unchanged,
             "notes": self.notes,
-            "changes": [
-                {
-                    "measure": change.measure,
-                    "name": change.name,
-                    "before_ns": change.before_ns,
-                    "after_ns": change.after_ns,
-                    "delta_ns": change.delta_ns,
-                    "change": change.change,
-                    "ratio": change.ratio,
-                }
-                for change in self.changes
-            ],
+            "partial": self.partial,
+            "changes": [change.to_json() for change in self.changes],
         }
 
 
-@dataclass
-class Side:
-    """The figures of one side: measure -> name -> ns; ``devices``: worker -> its devices (text)."""
-
-    path: str
-    figures: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
-    devices: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    workers: set[str] = field(default_factory=set)
-    kernels: int = 0
-    broken: list[str] = field(default_factory=list)
-
-
 def compare(
-    before: str | os.PathLike[str], after: str | os.PathLike[str], devices: Sequence[str | int] = ()
+    before: str | os.PathLike[str],
+    after: str | os.PathLike[str],
+    devices: Sequence[str | int] = (),
+    *,
+    allow_partial: bool = False,
 ) -> Comparison:
-    """Compare two run directories or two files.
+    """Compare two run directories, files or stored baselines.
 
     Args:
         devices: only these devices, by number; others are left out on both sides.
+        allow_partial: compare although files are cut, damaged or missing, or events were left out; ``partial`` says which.
 
     Raises:
-        NotComparableError: an empty side, a device or worker on one side only, or a device asked for that neither has.
+        NotComparableError: a side that is empty or not whole, no worker in common, a device of a common worker on one
+            side only, or a device asked for that neither has.
         ReadError: a side cannot be read.
     """
-    one, other = (_side(os.fspath(path), [str(device) for device in devices]) for path in (before, after))
+    wanted = [str(device) for device in devices]
+    one, other = (side(os.fspath(path), wanted) for path in (before, after))
     result = Comparison(one.path, other.path)
     _pair_single_devices(one, other, result.notes)
-    reasons = list(dict.fromkeys(_reasons(one, other, [str(device) for device in devices])))
+    common = one.workers & other.workers
+    lacks = [f"{name} is not complete: {line}" for name, of in (("before", one), ("after", other)) for line in of.lacks]
+    reasons = [*([] if allow_partial else lacks), *_reasons(one, other, common, wanted)]
     if reasons:
-        raise NotComparableError(f"not comparable: {one.path} and {other.path}: {'; '.join(reasons)}")
+        mend = "" if allow_partial or not lacks else " (--allow-partial compares what is there)"
+        line = "; ".join(dict.fromkeys(reasons))
+        raise NotComparableError(f"not comparable: {one.path} and {other.path}: {line}{mend}")
+    result.partial = lacks
+    for name, of in (("before", one), ("after", other)):
+        if alone := sorted(of.workers - common):
+            shown = ", ".join(alone[:8]) + (f" and {len(alone) - 8} more" if len(alone) > 8 else "")
+            result.notes.append(f"{len(common)} workers are in both and compared; only in {name}: {shown}")
     for measure in MEASURES:
-        left, right = one.figures.get(measure, {}), other.figures.get(measure, {})
-        rows = [Change(measure, name, left.get(name), right.get(name)) for name in dict.fromkeys([*left, *right])]
+        rows = list(_changes(measure, one.figures(measure, common | {""}), other.figures(measure, common | {""})))
         rows.sort(key=lambda row: (row.delta_ns is None, -abs((row.after_ns or 0) - (row.before_ns or 0)), row.name))
         result.changes.extend(rows)
         lonely = Counter("before" if row.after_ns is None else "after" for row in rows if row.delta_ns is None)
@@ -135,100 +196,70 @@ def compare(
     return result
 
 
-def _side(path: str, devices: Sequence[str]) -> Side:
-    return _run_side(path, devices) if os.path.isdir(path) and is_run(path) else _file_side(path, devices)
+def _changes(measure: str, left: dict[str, Figure], right: dict[str, Figure]) -> Iterator[Change]:
+    for name in dict.fromkeys([*left, *right]):
+        one, other = left.get(name), right.get(name)
+        if one is None or other is None or min(len(one.samples), len(other.samples)) < 2:
+            yield Change(measure, name, one.ns if one else None, other.ns if other else None)
+            continue
+        low, high = interval(one, other)
+        repeats = (len(one.samples), len(other.samples))
+        yield Change(measure, name, one.ns, other.ns, low, high, median(one.samples), median(other.samples), repeats)
 
 
-def _file_side(path: str, devices: Sequence[str]) -> Side:
-    side = Side(path, workers={""})
-    trace = read_any(path)
-    _add_trace(side, "", _only(trace, devices), 1)
-    side.broken = [
-        f"{path}: {problem}" for problem in trace.problems if "cut off" in problem or "not closed" in problem
-    ]
-    return side
+def interval(before: Figure, after: Figure) -> tuple[float, float]:
+    """In which 95 % of the differences (after minus before, ns) lie when each side's repetitions are drawn again.
+
+    The draws depend on the figures alone: the same comparison gives the same interval, swapped sides the negative one, and
+    a side against itself exactly none.
+    """
+    differences = np.sort(_drawn(after) - _drawn(before))
+    edge = int(DRAWS * OUTSIDE / 2)
+    return float(differences[edge]), float(differences[DRAWS - 1 - edge])
 
 
-def _run_side(path: str, devices: Sequence[str]) -> Side:
-    summary = summarise(path)
-    side = Side(path, workers={timeline.worker.label for timeline in summary.timelines})
-    side.broken = list(summary.undelivered)
-    for row in summary.phases:
-        windows = sum(len(t.windows) for t in summary.timelines if t.worker.group == row.group)
-        side.figures["phase"][f"{row.group}: {row.phase}"] = row.total_ns / max(windows, 1)
-    files = Counter(file.worker.label for file in summary.files if file.attribution.devices)
-    for file in summary.files:
-        found = file.attribution
-        found.devices = [row for row in found.devices if not devices or str(row.device) in devices]
-        side.workers.add(file.worker.label)
-        _add_attribution(side, f"{file.worker.label} ", file.worker.label, found, files[file.worker.label] or 1)
-    return side
-
-
-def _only(trace: Trace, devices: Sequence[str]) -> Trace:
-    if devices:
-        trace.spans = [span for span in trace.spans if span.device is None or str(span.device) in devices]
-    return trace
-
-
-def _add_trace(side: Side, worker: str, trace: Trace, windows: int) -> None:
-    found = attribute(trace)
-    _add_attribution(side, "", worker, found, windows)
-    for row in found.phases:
-        side.figures["phase"][row.name] = row.wall_ns
-    for span in trace.spans:
-        if span.kind in KERNELS:
-            side.figures["kernel"][span.name] = side.figures["kernel"].get(span.name, 0) + span.duration_ns
-
-
-def _add_attribution(side: Side, prefix: str, worker: str, found: Attribution, windows: int) -> None:
-    """``windows`` files of one worker are added up and divided, so that runs with more windows are not slower."""
-    for device in found.devices:
-        side.devices[worker].add(str(device.device))
-        side.kernels += device.kernels
-        _add(side.figures["device"], f"{prefix}device {device.device}", device.busy_ns, windows)
-        _add(side.figures["device kernels"], f"{prefix}device {device.device}", device.kernel_ns, windows)
-    for phase in found.phases:
-        if phase.busy_ns:
-            _add(side.figures["phase on device"], f"{prefix}{phase.name}", sum(phase.busy_ns.values()), windows)
-
-
-def _add(figures: dict[str, float], name: str, value: int, windows: int) -> None:
-    figures[name] = figures.get(name, 0) + (value if windows == 1 else value / windows)
+def _drawn(figure: Figure) -> Any:
+    samples = np.array(figure.samples, dtype=np.float64)
+    mean = samples.mean()
+    if not mean:
+        return np.full(DRAWS, figure.ns)
+    seed = int.from_bytes(hashlib.sha256(samples.tobytes()).digest()[:8], "little")
+    draws = np.random.default_rng(seed).integers(0, len(samples), (DRAWS, len(samples)))
+    return figure.ns * (samples[draws].mean(axis=1) / mean)
 
 
 def _pair_single_devices(one: Side, other: Side, notes: list[str]) -> None:
     """Two files with one device each are about that device, whatever its number is."""
-    left, right = (side.devices.get("", set()) for side in (one, other))
+    left, right = (of.devices.get("", set()) for of in (one, other))
     if len(left) != 1 or len(right) != 1 or left == right:
         return
     mine, theirs = next(iter(left)), next(iter(right))
     notes.append(f"device {mine} of before is compared with device {theirs} of after: the only one of each")
     other.devices[""] = set(left)
-    for measure in ("device", "device kernels"):
-        figures = other.figures[measure]
-        figures[f"device {mine}"] = figures.pop(f"device {theirs}")
+    for part in other.parts:
+        if part.measure in ("device", "device kernels"):
+            part.name = f"device {mine}"
 
 
-def _reasons(one: Side, other: Side, devices: Sequence[str]) -> Iterator[str]:
-    for name, side in (("before", one), ("after", other)):
-        yield from (f"{name} is not complete: {line}" for line in side.broken)
-        if not side.kernels and not side.figures.get("phase"):
+def _reasons(one: Side, other: Side, common: Collection[str], devices: Sequence[str]) -> Iterator[str]:
+    for name, of in (("before", one), ("after", other)):
+        if not any(of.kernels.values()) and not of.figures("phase", of.workers):
             yield f"{name} is empty: no phase and no device work"
-    for label in sorted(one.workers ^ other.workers):
-        yield f"{label} is only in {'before' if label in one.workers else 'after'}"
+    if not common:
+        for name, of in (("before", one), ("after", other)):
+            yield f"no worker is in both: {name} has {', '.join(sorted(of.workers)[:8]) or 'none'}"
     for device in devices:
-        if not any(device in found for side in (one, other) for found in side.devices.values()):
+        if not any(device in found for of in (one, other) for found in of.devices.values()):
             yield f"device {device} is in neither"
-    if bool(one.kernels) != bool(other.kernels):
-        empty, full = ("before", "after") if not one.kernels else ("after", "before")
-        yield f"{empty} has no kernels, {full} has {one.kernels or other.kernels:,}"
-    for worker in sorted(one.devices.keys() | other.devices.keys()):
-        yield from _device_reasons(worker, one.devices, other.devices)
+    mine, theirs = (sum(of.kernels[worker] for worker in common) for of in (one, other))
+    if bool(mine) != bool(theirs):
+        empty, full = ("before", "after") if not mine else ("after", "before")
+        yield f"{empty} has no kernels, {full} has {mine or theirs:,}"
+    for worker in sorted(common):
+        yield from _device_reasons(worker, one.devices.get(worker, set()), other.devices.get(worker, set()))
 
 
-def _device_reasons(worker: str, one: Mapping[str, set[str]], other: Mapping[str, set[str]]) -> Iterator[str]:
-    left, right = one.get(worker, set()), other.get(worker, set())
+def _device_reasons(worker: str, left: set[str], right: set[str]) -> Iterator[str]:
     of = f" of {worker}" if worker else ""
     for device in sorted(left ^ right):
         yield f"device {device}{of} is only in {'before' if device in left else 'after'}"

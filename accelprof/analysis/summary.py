@@ -50,6 +50,8 @@ class Summary:
         undelivered: what was asked for and did not come; not empty = the command line ends with status 1.
         notices: what to know before reading a figure, shown above all tables.
         problems: what went wrong without that: files that could not be read, events left out, the manifest's own.
+        lacks: what is not in the figures although a file should have it: files that were cut, damaged or not read, events
+            left out, spans dropped. A comparison asks this.
     """
 
     run: Run
@@ -59,6 +61,7 @@ class Summary:
     undelivered: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    lacks: list[str] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
@@ -95,6 +98,7 @@ class SummaryBuilder:
         """One file that could be read."""
         trace = loaded.trace()
         self.summary.problems.extend(f"{file.where}: {problem}" for problem in trace.problems)
+        self.summary.lacks.extend(f"{file.where}: {lack}" for lack in trace.completeness.lacks())
         if file.tool != TIMELINE_TOOL:
             self.summary.files.append(_tool_file(file, trace))
             return
@@ -117,7 +121,9 @@ class SummaryBuilder:
 
     def not_read(self, file: RunFile, reason: str) -> None:
         """A file that could not be read; the others count."""
-        self.summary.problems.append(f"{file.where} was not read: {reason}")
+        line = f"{file.where} was not read: {reason}"
+        self.summary.problems.append(line)
+        self.summary.lacks.append(line)
 
     def finish(self) -> Summary:
         """The summary of all files that were added."""
@@ -170,7 +176,9 @@ def read_files(
     began = time.monotonic()
     for file in run.files(max_bytes):
         if file.artifact.state == PARTIAL:
-            builder.summary.problems.append(f"{file.where} is partial: {file.artifact.reason or 'no reason given'}")
+            line = f"{file.where} is partial: {file.artifact.reason or 'no reason given'}"
+            builder.summary.problems.append(line)
+            builder.summary.lacks.append(line)
         if seconds is not None and file.tool != TIMELINE_TOOL and time.monotonic() - began > seconds:
             file.skip = (
                 f"reading took {seconds:.0f} s already; it is left to `accelprof report` and `accelprof timeline`"

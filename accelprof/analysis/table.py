@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from accelprof.analysis.compare import Change
+
 MAX_PROBLEMS = 20
 NONE = "-"
 #: columns of the phase table, and the width of the terminal from which on each is shown
@@ -30,6 +32,25 @@ def duration(ns: float | None) -> str:
 
 def percent(share: float | None) -> str:
     return NONE if share is None else f"{share:.1%}"
+
+
+def change_cells(row: Change) -> tuple[str, str, str, str, str, str]:
+    """Before, after, difference, change, noise and ratio of a row as text."""
+    noise = row.noise
+    return (
+        duration(row.before_ns),
+        duration(row.after_ns),
+        NONE if row.delta_ns is None else f"{'+' if row.delta_ns > 0 else ''}{duration(row.delta_ns)}",
+        "new"
+        if row.before_ns is None
+        else "gone"
+        if row.after_ns is None
+        else f"{row.change:+.1%}"
+        if row.change
+        else "0 %",
+        "" if noise is None else f"{noise[0]:+.1%} … {noise[1]:+.1%}",
+        NONE if row.ratio is None else f"{row.ratio:.3f}",
+    )
 
 
 def slowest_text(row: PhaseRow) -> str:

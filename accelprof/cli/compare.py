@@ -1,4 +1,4 @@
-"""``accelprof compare BEFORE AFTER``: what changed between two runs or two files."""
+"""``accelprof compare BEFORE AFTER``: what changed between two runs, files or stored baselines."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     "--fail-above",
     type=click.FloatRange(min=0),
     metavar="PERCENT",
-    help="End with status 1 when a device or phase takes this much more time.",
+    help="End with status 1 when a device or phase takes this much more time, beyond its noise, or is new.",
 )
+@click.option("--allow-partial", is_flag=True, help="Compare although a side is cut, damaged or lacks files or events.")
 @click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
+@click.option("--markdown", is_flag=True, help="Tables for a pull request.")
+@click.option("--save", type=click.Path(dir_okay=False), help="Store AFTER's figures here, as a later BEFORE.")
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -31,62 +34,88 @@ def compare(
     devices: tuple[str, ...],
     top: int,
     fail_above: float | None,
+    allow_partial: bool,
     as_json: bool,
+    markdown: bool,
+    save: str | None,
 ) -> None:
-    """Compare two run directories, or two files of any tool that accelprof reads.
+    """Compare two run directories, two files of any tool that accelprof reads, or a baseline stored with --save.
 
-    Changes are given as part of the larger side. Ends with status 1 when the two cannot be compared: one is empty, or
-    has other workers or devices.
+    Changes are given as part of the larger side. Where windows, steps or calls repeat, the noise is the interval in which
+    95 % of the differences lie when they are drawn again. Ends with status 0 when compared, 2 for a mistake in the command,
+    and 1 when the two cannot be compared (empty, not whole, no worker in common, other devices) or when --fail-above found
+    something slower.
     """
     from accelprof.analysis.compare import compare as compare_sides
 
-    found = compare_sides(before, after, devices)
+    found = compare_sides(before, after, devices, allow_partial=allow_partial)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1, allow_nan=False))
+    elif markdown:
+        from accelprof.analysis.markdown import comparison
+
+        click.echo(comparison(found, top))
     else:
         _show(found, top)
+    if save is not None:
+        _save(ctx, after, devices, save)
     if fail_above is not None:
-        slower = [
-            row
-            for row in found.changes
-            if row.measure != "kernel" and row.ratio is not None and (row.ratio - 1) * 100 > fail_above
-        ]
-        for row in slower:
-            click.echo(f"accelprof: {row.measure} {row.name}: {row.ratio:.3f} times the time before", err=True)
+        from accelprof.analysis.escape import terminal
+
+        slower = found.slower(fail_above)
+        for row, how in slower:
+            click.echo(f"accelprof: {row.measure} {terminal(row.name)}: {how}", err=True)
         if slower:
             ctx.exit(1)
 
 
+def _save(ctx: click.Context, after: str, devices: tuple[str, ...], path: str) -> None:
+    from accelprof.analysis.sides import side, store
+
+    try:
+        store(side(after, devices), path)
+    except OSError as error:
+        click.echo(f"accelprof: {path} cannot be written: {error}", err=True)
+        ctx.exit(1)
+
+
 def _show(found: Comparison, top: int) -> None:
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
     from accelprof.analysis.compare import MEASURES
-    from accelprof.analysis.table import NONE, duration
+    from accelprof.analysis.grid import Column, Grid, show, tell
+    from accelprof.analysis.table import change_cells
 
     console = Console()
+    for line in found.partial:
+        tell(console, line, "red")
+    columns = [
+        Column("", label=True),
+        Column("before", 3),
+        Column("after", 2),
+        Column("difference", 4),
+        Column("change"),
+        Column("noise (95 %)", 1),
+        Column("after/before", 5),
+    ]
+    noisy = False
     for measure, meaning in MEASURES.items():
         rows = found.of(measure)
         if not rows:
             continue
-        table = Table(title=f"{measure}: {meaning}", title_justify="left", title_style="bold")
-        table.add_column(measure, overflow="ellipsis", no_wrap=True, max_width=64)
-        for column in ("before", "after", "difference", "change", "after/before"):
-            table.add_column(column, justify="right", no_wrap=True)
+        grid = Grid(f"{measure}: {meaning}", columns)
         for row in rows[:top]:
-            table.add_row(
-                escape(row.name),
-                duration(row.before_ns),
-                duration(row.after_ns),
-                NONE if row.delta_ns is None else f"{'+' if row.delta_ns > 0 else ''}{duration(row.delta_ns)}",
-                NONE if row.change is None else f"{row.change:+.1%}" if row.change else "0 %",
-                NONE if row.ratio is None else f"{row.ratio:.3f}",
-            )
-        console.print(table)
+            grid.add(row.name, *change_cells(row), style="" if row.clear else "dim")
+            noisy = noisy or row.low_ns is not None
         if len(rows) > top:
-            console.print(f"[dim]… and {len(rows) - top} more (--top, --json)[/dim]")
+            grid.note = f"… and {len(rows) - top} more (--top, --json)"
+        show(console, grid)
+    if noisy:
+        tell(
+            console,
+            "noise: where 95 % of the differences lie when windows, steps or calls are drawn again; a change inside is none.",
+        )
     for note in found.notes:
-        console.print(f"[yellow]{escape(note)}[/yellow]")
+        tell(console, note, "yellow")
     if found.unchanged:
-        console.print("No change.")
+        tell(console, "No change.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import random
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -12,10 +14,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from accelprof.analysis.compare import compare
+from accelprof.analysis.compare import compare, interval
+from accelprof.analysis.sides import Figure
 from accelprof.catalogue import get_registry
 from accelprof.cli.compare import compare as command
-from accelprof.errors import NotComparableError
+from accelprof.errors import NotComparableError, ReadError
 
 Event = Callable[..., dict[str, Any]]
 
@@ -120,18 +123,191 @@ def test_runs(run_maker: Any, event: Event, tmp_path: Path) -> None:
     assert (row.before_ns, row.after_ns, row.ratio) == (100_000, 120_000, 1.2)
 
 
-def test_a_missing_rank_and_an_unopened_window(run_maker: Any, event: Event, tmp_path: Path) -> None:
-    """A rank that is only in one run, and a run that did not deliver, are refused by name."""
+def test_common_workers_of_two_runs(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Of runs that profiled other ranks the common ones are compared, by their own figures, and the others are named."""
     run_maker.timeline(run_maker.target(0), [event("update", 0, 100)])
     one = shutil.copytree(run_maker.write(), tmp_path / "one")
-    run_maker.timeline(run_maker.target(1), [event("update", 0, 100)])
-    two = shutil.copytree(run_maker.write(), tmp_path / "two")
-    with pytest.raises(NotComparableError, match="ActorGroup/rank1 is only in after"):
-        compare(one, two)
-    run_maker.manifest["targets"][1]["windows_opened"] = 0
-    run_maker.manifest["windows"] = run_maker.manifest["windows"][:1]
-    with pytest.raises(NotComparableError, match="after is not complete: ActorGroup/rank1: armed, but no window"):
-        compare(two, run_maker.write())
+    run_maker.timeline(run_maker.target(1), [event("update", 0, 900)])
+    two = run_maker.write()
+    for found, where in ((compare(one, two), "after"), (compare(two, one), "before")):
+        [row] = found.of("phase")
+        assert (row.before_ns, row.after_ns, found.unchanged) == (100_000, 100_000, True)
+        assert found.notes == [f"1 workers are in both and compared; only in {where}: ActorGroup/rank1"]
+
+
+def test_no_common_worker_and_an_unopened_window(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Runs without a common rank, and a run that did not deliver, are refused by name."""
+    run_maker.timeline(run_maker.target(0), [event("update", 0, 100)])
+    one = shutil.copytree(run_maker.write(), tmp_path / "one")
+    other = type(run_maker)(tmp_path / "other")
+    other.timeline(other.target(1), [event("update", 0, 100)])
+    with pytest.raises(
+        NotComparableError, match="no worker is in both: before has ActorGroup/rank0; .*after has ActorGroup/rank1"
+    ):
+        compare(one, other.write())
+    run_maker.manifest["targets"][0]["windows_opened"] = 0
+    run_maker.manifest["windows"] = []
+    with pytest.raises(NotComparableError, match="after is not complete: ActorGroup/rank0: armed, but no window"):
+        compare(one, run_maker.write())
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) * 6 // 10]
+
+
+def damaged(data: bytes) -> bytes:
+    """Two gzip members, of which the second is no deflate stream behind its head."""
+    text = gzip.decompress(data)
+    return gzip.compress(text[:20_000]) + gzip.compress(text[20_000:])[:10] + b"\xff" * 500
+
+
+def write_kernels(path: Path, change: Callable[[bytes], bytes], **odd: Any) -> str:
+    """1000 kernels of 10 µs, the last of them with ``odd`` fields; the bytes of the file changed."""
+    rows = [
+        {"ph": "X", "cat": "kernel", "name": f"k{i % 7}", "pid": 0, "tid": 7, "ts": 100 * i, "dur": 10}
+        for i in range(1000)
+    ]
+    rows[-1].update(odd)
+    data = json.dumps({"traceEvents": rows}).encode()
+    path.write_bytes(change(gzip.compress(data) if path.suffix == ".gz" else data))
+    return str(path)
+
+
+def same(data: bytes) -> bytes:
+    return data
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "odd", "reason"),
+    [
+        ("cut.json", cut, {}, r"not complete: .*cut\.json"),
+        ("cut.json.gz", cut, {}, "cut off"),
+        ("damaged.json.gz", damaged, {}, "damaged"),
+        ("negative.json", same, {"dur": -10}, "left out: 1 event, negative duration"),
+        ("nan.json", same, {"ts": float("nan")}, "left out: 1 event"),
+    ],
+)
+def test_what_is_not_there_is_no_improvement(
+    tmp_path: Path, name: str, change: Callable[[bytes], bytes], odd: dict[str, Any], reason: str
+) -> None:
+    """A cut or damaged file and events left out are refused on either side, and shown, with what lacks, when asked for."""
+    whole = write_kernels(tmp_path / "whole.json", same)
+    part = write_kernels(tmp_path / name, change, **odd)
+    for pair in ((whole, part), (part, whole)):
+        with pytest.raises(NotComparableError, match=reason):
+            compare(*pair)
+    assert CliRunner().invoke(command, [whole, part]).exit_code == 1
+    found = compare(whole, part, allow_partial=True)
+    assert len(found.partial) >= 1
+    assert not found.unchanged
+    shown = CliRunner().invoke(command, [whole, part, "--allow-partial"])
+    assert (shown.exit_code, "after is not complete" in shown.output) == (0, True)
+
+
+def test_a_file_that_a_run_lost(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """A file of a run that was cut or could not be read stands in the way of a comparison, whatever its message says."""
+    key = run_maker.target(0)
+    run_maker.timeline(key, [event("update", 0, 100)])
+    run_maker.timeline(key, [event("update", 0, 100)], steps=[4])
+    one = shutil.copytree(run_maker.write(), tmp_path / "one")
+    path = Path(run_maker.write(), f"{key}-w0002.trace.json.gz")
+    path.write_bytes(cut(path.read_bytes()))
+    with pytest.raises(NotComparableError, match="after is not complete: ActorGroup/rank0: .*w0002"):
+        compare(one, run_maker.directory)
+    path.write_bytes(b"nothing of a trace")
+    with pytest.raises(NotComparableError, match="after is not complete: ActorGroup/rank0: .*w0002.*was not read"):
+        compare(one, run_maker.directory)
+
+
+def phases(path: Path, **calls: list[float]) -> str:
+    """A file with calls of phases, one after the other, of these lengths in µs."""
+    rows, at = [], 0.0
+    for name, lengths in calls.items():
+        for length in lengths:
+            rows.append(
+                {"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": at, "dur": length}
+            )
+            at += length + 1
+    path.write_text(json.dumps(rows))
+    return str(path)
+
+
+def test_new_phases_and_growth_from_zero(tmp_path: Path) -> None:
+    """A phase that is new and one that took no time before are slower; one that is gone is not."""
+    one = phases(tmp_path / "one.json", same=[100], zero=[0], gone=[50])
+    two = phases(tmp_path / "two.json", same=[100], zero=[5000], new=[900_000])
+    found = compare(one, two)
+    assert {(row.name, how) for row, how in found.slower(10)} == {("new", "is new"), ("zero", "took no time before")}
+    assert CliRunner().invoke(command, [one, two, "--fail-above", "10"]).exit_code == 1
+    assert compare(two, one).slower(10) == [
+        (row, "is new") for row in compare(two, one).of("phase") if row.name == "gone"
+    ]
+
+
+def test_a_change_within_the_noise(tmp_path: Path) -> None:
+    """Repeated calls give an interval: 20 % more is judged where calls are alike, and is noise where they scatter."""
+    still, loud = [100.0, 101, 99, 100, 102, 98, 100, 101], [20.0, 190, 60, 150, 100, 30, 200, 50]
+    before = phases(tmp_path / "one.json", still=still, loud=loud)
+    after = phases(tmp_path / "two.json", still=[1.2 * t for t in still], loud=[1.2 * t for t in reversed(loud)])
+    found = compare(before, after)
+    rows = {row.name: row for row in found.of("phase")}
+    assert rows["still"].clear
+    assert not rows["loud"].clear
+    assert [row.name for row, _ in found.slower(10)] == ["still"]
+    low, high = rows["still"].noise or (0.0, 0.0)
+    assert low < rows["still"].change < high  # type: ignore[operator]
+    assert (rows["still"].before_median_ns, rows["still"].repeats) == (100_000, (8, 8))
+    assert found.to_json() == compare(before, after).to_json()
+    back = {row.name: row for row in compare(after, before).of("phase")}
+    for name, row in rows.items():
+        assert row.low_ns is not None
+        assert (back[name].high_ns, back[name].change) == (-row.low_ns, -row.change)  # type: ignore[operator]
+    itself = compare(before, before)
+    assert {(row.low_ns, row.high_ns, row.change) for row in itself.of("phase")} == {(0.0, 0.0, 0.0)}
+
+
+def test_the_interval_covers_what_it_says() -> None:
+    """Of two sides drawn from one distribution of twelve repetitions, about 95 % of the intervals hold zero."""
+    rng = random.Random(7)
+    held = 0
+    for _ in range(200):
+        sides = [tuple(rng.gauss(100, 15) for _ in range(12)) for _ in range(2)]
+        low, high = interval(*(Figure(sum(samples) / 12, samples) for samples in sides))
+        held += low <= 0 <= high
+    assert 175 <= held <= 198
+
+
+def test_windows_are_the_repetitions_of_a_run(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """In a run the windows repeat: median and interval of each phase come from them."""
+    key = run_maker.target(0)
+    for step, length in ((2, 100), (4, 110), (6, 90)):
+        run_maker.timeline(key, [event("update", 10 + 2000 * step, length)], steps=[step], at_us=2000 * step)
+    [row] = compare(run_maker.write(), run_maker.directory).of("phase")
+    assert (row.before_ns, row.before_median_ns, row.repeats) == (100_000, 100_000, (3, 3))
+
+
+def test_a_stored_baseline(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """A run is compared with figures stored of another as with the run itself; a damaged store is refused by name."""
+    key = run_maker.target(0)
+    run_maker.timeline(key, [event("update", 0, 100)])
+    one = str(shutil.copytree(run_maker.write(), tmp_path / "one"))
+    run_maker.timeline(key, [event("update", 0, 140)], steps=[4])
+    two, kept = run_maker.write(), tmp_path / "baseline.json"
+    assert CliRunner().invoke(command, [two, one, "--save", str(kept)]).exit_code == 0
+    there, direct = compare(kept, two).to_json(), compare(one, two).to_json()
+    assert {**there, "before": ""} == {**direct, "before": ""}
+    kept.write_text(kept.read_text()[:-40])
+    with pytest.raises(ReadError, match="a stored baseline that is damaged"):
+        compare(kept, two)
+
+
+def test_tables_for_a_pull_request(tmp_path: Path) -> None:
+    """Markdown has a row a phase; what a label contains does not act in it."""
+    one = phases(tmp_path / "one.json", **{"a|b @you <x>": [100, 100]})
+    two = phases(tmp_path / "two.json", **{"a|b @you <x>": [150, 150]})
+    result = CliRunner().invoke(command, [one, two, "--markdown"])
+    [line] = [line for line in result.output.splitlines() if "you" in line]
+    assert line.startswith("| a\\|b @\u2060you &lt;x\\> | 200 µs | 300 µs | +100 µs | +33.3% | +33.3% … +33.3% |")
 
 
 def test_the_command_as_a_gate(run_maker: Any, event: Event, tmp_path: Path) -> None:
