@@ -15,11 +15,10 @@ from accelprof.config.dialect import Dialect
 from accelprof.config.load import Loaded, load_config, problems_of
 from accelprof.config.model import Config
 from accelprof.contracts.backend import Backend, Probe
-from accelprof.contracts.targets import Assignment, Target
 from accelprof.contracts.tool import Tool
 from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest
-from accelprof.planning.plan import Plan, make_plan
-from accelprof.planning.presets import check as check_presets
+from accelprof.planning.decide import canonical, decide
+from accelprof.planning.plan import Plan
 from accelprof.plugins import Broken, Host, Plugin, entry_points, reason_of
 
 ACCELERATOR_ENV = "ACCELPROF_ACCELERATOR"
@@ -302,140 +301,20 @@ class Catalogue:
             text += f". Plug-in {broken.name!r} of {broken.distribution or 'this process'} is broken: {broken.reason}"
         return text
 
-    # --- plan -------------------------------------------------------------------------------------------------------
-
-    def normalise(self, name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Part of :class:`accelprof.planning.plan.ToolLookup`."""
-        try:
-            return self.tool_class(name).normalise(options)
-        except ValueError as error:
-            raise ConfigError(Problem(f"tools.{name}", str(error))) from None
-
-    def excludes(
-        self, one: tuple[str, Mapping[str, Any]], other: tuple[str, Mapping[str, Any]], target: Target
-    ) -> str | None:
-        """Part of :class:`accelprof.planning.plan.ToolLookup`: the resource both would own."""
-        first, second = (self.make_tool(name, options).claims(target) for name, options in (one, other))
-        shared = sorted(first & second)
-        return f"both own {', '.join(shared)}" if shared else None
+    # --- configurations ---------------------------------------------------------------------------------------------
 
     def load(self, source: Any = None, overrides: Sequence[str] = (), **values: Any) -> Loaded:
         """:func:`accelprof.config.load.load_config` with the dialects of all plug-ins; tools under their registered names.
 
         Raises:
-            ConfigError: as there, and as :meth:`canonical`.
+            ConfigError: as there, or a tool has options under two of its names.
         """
         loaded = load_config(source, overrides, dialects=self.dialects(), **values)
-        return replace(loaded, config=self.canonical(loaded.config))
+        return replace(loaded, config=canonical(loaded.config, self))
 
-    def canonical(self, config: Config) -> Config:
-        """``config`` with every tool under its registered name in place of an alias; a name that nobody knows stays.
-
-        Raises:
-            ConfigError: a tool has options under two of its names.
-        """
-        changed: dict[str, Any] = {}
-        tools: dict[str, dict[str, Any]] = {}
-        written: dict[str, str] = {}
-        problems = []
-        for word, options in config.tools.items():
-            name = self._tool_name(word)
-            if name in tools:
-                problems.append(
-                    Problem(
-                        f"tools.{word}",
-                        f"{word!r} and {written[name]!r} are names of one tool, {name!r}, and both have options",
-                        mend=f"put all its options under tools.{name}",
-                    )
-                )
-            tools[name], written[name] = options, word
-        if problems:
-            raise ConfigError(*problems)
-        if list(tools) != list(config.tools):
-            changed["tools"] = tools
-        if self._tool_name(config.tool) != config.tool:
-            changed["tool"] = self._tool_name(config.tool)
-        groups = {group: tuple(map(self._named_rightly, rules)) for group, rules in (config.groups or {}).items()}
-        if config.groups is not None and groups != config.groups:
-            changed["groups"] = groups
-        if config.controller is not None and config.controller != self._named_rightly(config.controller):
-            changed["controller"] = self._named_rightly(config.controller)
-        return config.model_copy(update=changed) if changed else config
-
-    def _tool_name(self, name: str | None) -> Any:
-        return name if name is None else self._tools.words.get(name.casefold(), name)
-
-    def _named_rightly(self, rule: Any) -> Any:
-        name = self._tool_name(rule.tool)
-        return rule if name == rule.tool else rule.model_copy(update={"tool": name})
-
-    def plan(self, config: Config) -> Plan:
-        """The plan of ``config``, with tools and their options checked; ``plan.config`` is :meth:`canonical`.
-
-        Raises:
-            ConfigError: options under two names of a tool, an unknown tool, an option refused, or options that contradict the plan.
-        """
-        config = self.canonical(config)
-        problems = check_presets(config, self.presets()) if config.presets else []
-        for name in (*config.tools, *_tools_named(config)):
-            try:
-                self.make_tool(name, config.tools.get(name))
-            except PluginError as error:
-                if name in config.tools and name not in _tools_named(config):
-                    continue  # options of a tool that is not used here may stay in a shared file
-                where = next((path for path, tool in _tool_paths(config) if tool == name), "tool")
-                problems.append(Problem(where, str(error), value=name, mend=nearest(name, self.tool_names())))
-            except ConfigError as error:
-                problems.extend(error.problems)
-        if problems:
-            raise ConfigError(*{str(problem): problem for problem in problems}.values())
-        plan = make_plan(config, self)
-        problems = self.check(plan, plan.preview())
-        if problems:
-            raise ConfigError(*problems)
-        self.event("accelprof_plan_ready", plan=plan)
-        return plan
-
-    def check(self, plan: Plan, assignments: Sequence[Assignment]) -> list[Problem]:
-        """What tools object to in the plan, each asked once about all its targets."""
-        by_tool: dict[str, list[Assignment]] = {}
-        for assignment in assignments:
-            if assignment.selected and assignment.tool:
-                by_tool.setdefault(assignment.tool, []).append(assignment)
-        problems: dict[str, Problem] = {}
-        for name, rows in by_tool.items():
-            for row in rows:
-                tool = self.make_tool(name, row.options)
-                problems.update((str(problem), problem) for problem in tool.check(rows))
-                kind = plan.config.accelerator
-                if (
-                    kind != "auto"
-                    and tool.accelerators
-                    and self._backends.words.get(kind.casefold()) not in tool.accelerators
-                ):
-                    problem = Problem(
-                        "tool",
-                        f"{name} does not serve accelerator {kind!r}",
-                        value=name,
-                        allowed=f"accelerator: {', '.join(sorted(tool.accelerators))}",
-                    )
-                    problems[str(problem)] = problem
-        return list(problems.values())
-
-
-def _tools_named(config: Config) -> list[str]:
-    return list(dict.fromkeys(tool for _, tool in _tool_paths(config)))
-
-
-def _tool_paths(config: Config) -> Iterator[tuple[str, str]]:
-    if config.tool:
-        yield "tool", config.tool
-    for group, rules in (config.groups or {}).items():
-        for index, rule in enumerate(rules):
-            if rule.tool:
-                yield f"groups.{group}{f'[{index}]' if len(rules) > 1 else ''}.tool", rule.tool
-    if config.controller is not None and config.controller.tool:
-        yield "controller.tool", config.controller.tool
+    def plan(self, config: Config, *, decided: bool = False) -> Plan:
+        """:func:`accelprof.planning.decide.decide` with these names."""
+        return decide(config, self, decided=decided)
 
 
 def _owner(host: Host, hook: str, cls: object) -> str:

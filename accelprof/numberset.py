@@ -58,6 +58,10 @@ class NumberSet:
             return None
         return self.runs[at][0], self.runs[at][1]
 
+    def issubset(self, other: NumberSet) -> bool:
+        """Whether every number of this set is in ``other``."""
+        return all((within := other.run_of(first)) is not None and last <= within[1] for first, last, _ in self.runs)
+
     def to_config(self) -> list[int | str]:
         """The shortest list that parses back to this set."""
         return [first if first == last else f"{first}-{last}" for first, last, _ in self.runs]

@@ -68,7 +68,7 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
     rows = preview(registry, plan, _worlds(worlds))
     engines = _engines(loaded.config)
     sizes = _sizes(loaded.config, plan, _worlds(worlds))
-    for row, size in zip(rows, sizes, strict=True):
+    for row, size in zip(rows[len(rows) - len(sizes) :], sizes, strict=True):
         row["expected_size"] = size
     notes = [str(note) for note in loaded.notes]
     if as_json:
@@ -106,10 +106,24 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
             ", ".join(tools),
             row["windows_text"],
             row["captures_text"],
-            row["command"] or "as ever",
+            f"under {row['tool']}" if row["command"] else "as ever",
         )
     console.print(table)
-    for text in dict.fromkeys(f"expected size, {r['group']} rank {_rank(r)}: {r['expected_size']}" for r in rows):
+    for row in rows:
+        if row["command"]:
+            text = f"{row['group']} rank {_rank(row)} starts as: {row['command']}"
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+        else:
+            for tool in row["tools"]:
+                options = " ".join(f"{key}={_shown(value)}" for key, value in tool["options"].items())
+                console.print(
+                    f"{tool['tool']} of {row['group']} rank {_rank(row)}: {options} directory={tool['directory']}",
+                    highlight=False,
+                    markup=False,
+                    soft_wrap=True,
+                )
+    sized = [row for row in rows if "expected_size" in row]
+    for text in dict.fromkeys(f"expected size, {r['group']} rank {_rank(r)}: {r['expected_size']}" for r in sized):
         console.print(text, highlight=False, markup=False)
     for row in rows:
         if row["env"]:
@@ -118,6 +132,7 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
                 + " ".join(f"{key}={value}" for key, value in row["env"].items()),
                 highlight=False,
                 markup=False,
+                soft_wrap=True,
             )
     if engines:
         from accelprof.engines.preview import text as lines_of
@@ -127,6 +142,16 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
                 console.print(line, highlight=False, markup=False)
     for text in dict.fromkeys([*notes, *(note for row in rows for note in row["notes"])]):
         console.print(f"note: {text}", highlight=False, markup=False)
+
+
+def _shown(value: Any) -> str:
+    return (
+        "[" + ", ".join(map(str, value)) + "]"
+        if isinstance(value, list)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
 def _sizes(config: Any, plan: Any, worlds: dict[str, int]) -> list[str]:

@@ -96,15 +96,24 @@ class Attaching:
 
     def configure(self, members: Sequence[Member]) -> None:
         """Sessions for ``members``, all at once; then their clocks are read."""
-        config = (
-            self.ctl.config if self.ctl.run_dir is not None else self.ctl.config.model_copy(update={"enabled": False})
-        )
+        recorded = self.ctl.run_dir is not None
+        config = self.ctl.config if recorded else self.ctl.config.model_copy(update={"enabled": False})
         data = config.model_dump(mode="json", exclude_unset=True)
         calls = []
         for member in members:
             target = member.target
             who = {**plain_target(target), "has_devices": target.has_devices}
-            calls.append((member, (data, self.ctl.run_dir, who)))
+            calls.append(
+                (
+                    member,
+                    (
+                        data,
+                        self.ctl.run_dir,
+                        who,
+                        replace(member.assignment, selected=member.assignment.selected and recorded),
+                    ),
+                )
+            )
         answered = []
         for answer in fanout.ask_each(calls, "configure", timeout=self.ctl.config.control_timeout):
             if not answer.ok:

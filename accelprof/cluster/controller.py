@@ -25,7 +25,7 @@ from accelprof.cluster.fanout import Answer, Member
 from accelprof.cluster.options import Preflight, Promise, sees_devices, wrap
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config, Rule
-from accelprof.contracts.targets import Assignment, Target
+from accelprof.contracts.targets import DRIVER_GROUP, Assignment, Target
 from accelprof.errors import AccelprofError, CaptureError, IncompleteError, UserError
 from accelprof.output.layout import claim_run
 from accelprof.session.configure import CONFIG_NAME, RUN_ENV, configure
@@ -33,7 +33,6 @@ from accelprof.session.identity import host_name
 from accelprof.session.session import Session
 
 log = logging.getLogger("accelprof")
-DRIVER_GROUP = "controller"
 STEPS_KEPT = 10_000
 
 
@@ -89,6 +88,7 @@ class Controller:
         for note in loaded.notes:
             if note.kind != "info":
                 log.info("accelprof: %s", note)
+        self.registry.event("accelprof_plan_ready", plan=self.plan)
         self._start_own_session()
         atexit.register(self._at_exit)
 
@@ -123,7 +123,7 @@ class Controller:
         target = Target(group, roles_of(role), rank, world_size, replica, node, has_devices=has_devices)
         promise = Promise(target, self.plan.assign(target))
         if promise.assignment.selected and self.run_dir is not None:
-            given = wrap(self.registry, promise, self.run_dir, given, self._preflight, self.report)
+            given = wrap(self.registry, self.plan, promise, self.run_dir, given, self._preflight, self.report)
             for text in promise.launch.notes:
                 self._note(f"{promise.target.label}: {text}")
         with self._lock:

@@ -19,6 +19,7 @@ from accelprof.launch import reports
 from accelprof.launch.command import assemble, program, split_command, to_shell, wrapped_by
 from accelprof.launch.compose import compose
 from accelprof.output.layout import Layout
+from accelprof.planning.plan import Plan
 
 #: Ray's own profiler plug-ins: each replaces the worker's command, whatever ``py_executable`` says
 RAY_PROFILERS = ("nsight", "_nsight", "rocprof_sys", "_rocprof_sys")
@@ -56,6 +57,7 @@ def sees_devices(options: Mapping[str, Any], registry: Catalogue) -> bool | None
 
 def wrap(
     registry: Catalogue,
+    plan: Plan,
     promise: Promise,
     run_dir: str,
     given: Mapping[str, Any],
@@ -77,7 +79,7 @@ def wrap(
     target = replace(promise.target, interpreter=tuple(interpreter))
     promise.target, promise.assignment = target, replace(promise.assignment, target=target)
     layout = Layout(run_dir)
-    launch = compose(registry, promise.assignment, layout.target_dir(target))
+    launch = compose(registry, plan.uses_of(promise.assignment), promise.assignment, layout.target_dir(target))
     if launch.mode == "none":
         return result
     if launch.mode != "env" and wrapped_by(interpreter, [program(launch.argv)]):

@@ -10,6 +10,8 @@ from accelprof.numberset import NumberSet
 
 #: set in every wrapped worker, so that a second wrap (or a child that inherits it) can be recognised
 WRAPPED_ENV = "ACCELPROF_WRAPPED"
+#: group of the process that has a controller
+DRIVER_GROUP = "controller"
 #: what an engine's child processes inherit from the worker that started them, as JSON: group, roles, rank, replica
 PARENT_ENV = "ACCELPROF_PARENT"
 #: set beside it: the target (``ActorGroup/rank0``) that the launch was made for

@@ -91,6 +91,13 @@ class Tool:
         """Bring the user's spelling into one form before merging (``t`` and ``trace`` become one key). Pure."""
         return options
 
+    def meaning(self) -> Mapping[str, Any]:
+        """What the options come to, for comparing two uses: defaults filled in, names in any order.
+
+        Override where a value stands for others (an empty list for a default one, a preset for several options).
+        """
+        return {key: _unordered(value) for key, value in self.options.model_dump().items()}
+
     def probe(self) -> Probe:
         """Whether the tool is installed here; must not raise. Asked by doctor, plan display, never on a hot path."""
         return Probe(0, "built in")
@@ -189,3 +196,37 @@ class Tool:
             ReadError: the file is not readable as a whole; partial trouble goes to ``Trace.problems``.
         """
         raise NotImplementedError(f"tool {self.name!r} has no reader")
+
+
+def _unordered(value: Any) -> Any:
+    names = isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+    return tuple(sorted(set(value))) if names else value
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """A tool as one place of the configuration uses it.
+
+    Attributes:
+        options: in the tool's own spelling, with what the rule says over what ``tools.<name>`` says.
+        tool: made with these options; ``None`` in a plan that was made without a catalogue.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tool: Tool | None = None
+
+    def same(self, other: ToolUse) -> bool:
+        """Whether both mean the same, however it is written: defaults filled in, order of names ignored."""
+        if self.name != other.name:
+            return False
+        if self.tool is None or other.tool is None:
+            return self.options == other.options
+        return self.tool is other.tool or self.tool.meaning() == other.tool.meaning()
+
+    def excludes(self, other: ToolUse, target: Target) -> str:
+        """Why the two cannot run in the process of ``target``; empty where they can."""
+        if self.tool is None or other.tool is None:
+            return "one tool a process"
+        shared = sorted(self.tool.claims(target) & other.tool.claims(target))
+        return f"both own {', '.join(shared)}" if shared else ""

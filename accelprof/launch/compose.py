@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from accelprof.catalogue import Catalogue
 from accelprof.contracts.targets import LAUNCH_ENV, TARGET_ENV, WRAPPED_ENV, Assignment, Launch
+from accelprof.contracts.tool import ToolUse
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, Problem
 
 
-def compose(registry: Catalogue, assignment: Assignment, directory: str, shared: bool = False) -> Launch:
-    """How the process must be started for the tool of ``assignment`` and those in ``also``; ``directory`` is its own.
+def compose(
+    catalogue: Catalogue, uses: Sequence[ToolUse], assignment: Assignment, directory: str, shared: bool = False
+) -> Launch:
+    """How the process must be started for ``uses``, the tools of ``assignment``; ``directory`` is its own.
 
     ``shared``: the launcher will surround several selected processes, so none of them may end what it does for all.
 
@@ -21,8 +25,10 @@ def compose(registry: Catalogue, assignment: Assignment, directory: str, shared:
     if not assignment.selected or assignment.tool is None:
         return Launch()
     launch, owner = Launch(), ""
-    for name, options in ((assignment.tool, assignment.options), *assignment.also):
-        more = registry.make_tool(name, options).launch(assignment, directory)
+    for use in uses:
+        if use.tool is None:
+            continue
+        name, more = use.name, use.tool.launch(assignment, directory)
         if more.mode in ("prefix", "replace"):
             if owner:
                 raise ConfigError(
@@ -34,7 +40,7 @@ def compose(registry: Catalogue, assignment: Assignment, directory: str, shared:
                 )
             owner = name
         launch = _joined(launch, more)
-    for changed in registry.event("accelprof_launch_modify", target=assignment.target, launch=launch):
+    for changed in catalogue.event("accelprof_launch_modify", target=assignment.target, launch=launch):
         if isinstance(changed, Launch):
             launch = changed
     if launch.mode != "none":

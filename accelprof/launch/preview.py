@@ -6,22 +6,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelprof.catalogue import Catalogue
-from accelprof.contracts.targets import Assignment
+from accelprof.contracts.targets import DRIVER_GROUP, Assignment, Target
 from accelprof.errors import AccelprofError
 from accelprof.launch.command import assemble, split_command, to_shell
 from accelprof.launch.compose import compose
 from accelprof.launch.devices import as_seen_here
 from accelprof.output.layout import Layout
+from accelprof.planning.decide import as_rule
 from accelprof.planning.plan import Plan, describe
 
 
 def preview(registry: Catalogue, plan: Plan, worlds: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
-    """One row per imagined target: :func:`accelprof.planning.plan.describe` and ``command``, ``env``, ``gate``, ``available``."""
+    """One row per imagined target: :func:`accelprof.planning.plan.describe` and ``command``, ``env``, ``gate``, ``available``, ``tools``
+    (each with all its options and the directory it writes to); the driver first, where the configuration profiles it."""
     layout = Layout(f"{plan.config.output_dir}/{plan.config.run if plan.config.run != 'auto' else '<run>'}")
-    return [_row(registry, assignment, layout) for assignment in plan.preview(worlds)]
+    rows = [_row(registry, plan, assignment, layout) for assignment in plan.preview(worlds)]
+    driver = _driver(plan)
+    return rows if driver is None else [_row(registry, *driver, layout), *rows]
 
 
-def _row(registry: Catalogue, assignment: Assignment, layout: Layout) -> dict[str, Any]:
+def _driver(plan: Plan) -> tuple[Plan, Assignment] | None:
+    """The controller as a worker of its own group, and the plan in which it is one."""
+    use, rule = plan.uses.get("controller"), plan.config.controller
+    if use is None or rule is None:
+        return None
+    config = plan.config.model_copy(update={"groups": {DRIVER_GROUP: (as_rule(rule),)}})
+    own = Plan(config, {f"groups.{DRIVER_GROUP}": use})
+    return own, own.assign(Target(DRIVER_GROUP, rank=0, world_size=1, has_devices=False))
+
+
+def _row(registry: Catalogue, plan: Plan, assignment: Assignment, layout: Layout) -> dict[str, Any]:
     assignment = as_seen_here(registry, assignment)
     row = describe(assignment)
     row.update(
@@ -30,22 +44,29 @@ def _row(registry: Catalogue, assignment: Assignment, layout: Layout) -> dict[st
         env={},
         gate="none",
         available=True,
+        tools=[],
         windows_text=_windows_text(assignment),
         captures_text=_captures_text(assignment),
     )
     if not assignment.selected or assignment.tool is None:
         return row
-    tool = registry.make_tool(assignment.tool, assignment.options)
-    probe = tool.probe()
-    row["available"] = probe.available
-    if not probe.available:
-        row["notes"].append(f"tool {assignment.tool} is not available here: {probe.reason}")
+    uses = plan.uses_of(assignment)
+    directory = layout.target_dir(assignment.target)
+    for use in uses:
+        if use.tool is not None:
+            options = use.tool.options.model_dump(mode="json", exclude_none=True)
+            row["tools"].append({"tool": use.name, "options": options, "directory": directory})
+            probe = use.tool.probe()
+            row["available"] = row["available"] and probe.available
+            if not probe.available:
+                row["notes"].append(f"tool {use.name} is not available here: {probe.reason}")
     try:
-        launch = compose(registry, assignment, layout.target_dir(assignment.target))
+        launch = compose(registry, uses, assignment, directory)
     except AccelprofError as error:
         row["notes"].append(str(error))
         return row
-    row["gate"] = tool.gate(assignment.target)
+    if uses[0].tool is not None:
+        row["gate"] = uses[0].tool.gate(assignment.target)
     row["env"] = dict(launch.env)
     row["notes"].extend(launch.notes)
     if launch.mode in ("prefix", "replace"):

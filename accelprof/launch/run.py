@@ -18,7 +18,7 @@ from typing import Any
 import accelprof
 from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
-from accelprof.contracts.targets import ArtifactFile, Assignment, CaptureCount, Launch, Target
+from accelprof.contracts.targets import DRIVER_GROUP, ArtifactFile, Assignment, CaptureCount, Launch, Target
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, Problem, ReadError, UnavailableError, UserError
 from accelprof.launch import reports
@@ -33,8 +33,6 @@ from accelprof.planning.plan import Plan
 from accelprof.session.configure import CONFIG_NAME, RUN_ENV
 from accelprof.session.reporting import text_of
 
-#: group of the process that has a controller
-DRIVER_GROUP = "controller"
 FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 PREFLIGHT_TIMEOUT_S = 90.0
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
@@ -90,13 +88,14 @@ def run(
     if not config.enabled:
         return Outcome(_call(command, dict(os.environ)))
     found = launcher_of(registry, config, plan)  # refused before anything is made
+    registry.event("accelprof_plan_ready", plan=plan)
     run_dir = claim_run(config.output_dir, config.run, secrets.token_hex(8), os.uname().nodename)
     with open(os.path.join(run_dir, CONFIG_NAME), "w", encoding="utf-8") as file:
         json.dump(config.model_dump(mode="json", exclude_unset=True), file, indent=1)
     argv, env = list(command), dict(os.environ)
     assignment, launch = None, Launch()
     if found is not None:
-        assignment, launch, argv = _wrap(registry, *found, command, run_dir, say)
+        assignment, launch, argv = _wrap(registry, plan, *found, command, run_dir, say)
         env = join_env(env, launch.env)
     env[RUN_ENV] = run_dir
     status = _call(argv, env)
@@ -117,19 +116,12 @@ def launcher_of(registry: Catalogue, config: Config, plan: Plan) -> tuple[Assign
         # it leaves the devices to its workers: a gate that makes a CUDA context there would take memory from one of them
         own = Target(DRIVER_GROUP, rank=0, world_size=1, has_devices=False)
         base = rows[0] if rows else plan.assign(own)
-        options = registry.normalise(config.controller.tool, config.tools.get(config.controller.tool, {}))
+        use = plan.uses["controller"]
         rows = [
-            replace(
-                base,
-                target=own,
-                selected=True,
-                tool=config.controller.tool,
-                also=(),
-                options={**options, **config.controller.options},
-            ),
+            replace(base, target=own, selected=True, tool=use.name, also=(), options=use.options),
             *rows,
         ]
-    wanted = [row for row in rows if compose(registry, row, ".").mode != "none"]
+    wanted = [row for row in rows if compose(registry, plan.uses_of(row), row, ".").mode != "none"]
     kinds = {(row.tool, json.dumps(dict(row.options), sort_keys=True, default=str)) for row in wanted}
     if len(kinds) > 1:
         raise ConfigError(
@@ -155,6 +147,7 @@ def _selects_more(plan: Plan, target: Target) -> bool:
 
 def _wrap(
     registry: Catalogue,
+    plan: Plan,
     assignment: Assignment,
     shared: bool,
     command: Sequence[str],
@@ -164,7 +157,9 @@ def _wrap(
     """The launch and the whole command line."""
     python, rest = split_python(command)
     assignment = replace(assignment, target=replace(assignment.target, interpreter=tuple(python)))
-    launch = compose(registry, assignment, Layout(run_dir).target_dir(assignment.target), shared)
+    launch = compose(
+        registry, plan.uses_of(assignment), assignment, Layout(run_dir).target_dir(assignment.target), shared
+    )
     for note in launch.notes:
         say(note)
     if launch.mode in ("prefix", "replace") and wrapped_by(command, [program(launch.argv)]):

@@ -5,13 +5,14 @@ One predicate, :meth:`Plan.assign`, answers for the launch and for the session a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
 from accelprof.config.model import Config, Rule
 from accelprof.contracts.targets import Assignment, CaptureCount, ScheduleSpec, Target
+from accelprof.contracts.tool import ToolUse
 from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.numberset import NumberSet
 from accelprof.planning.sampling import check_schedules, facts_fit, schedule_notes, scheduled_captures, to_spec
@@ -20,26 +21,13 @@ from accelprof.planning.selection import group_matches, role_fits, selects
 LISTED_WINDOWS = 1000
 
 
-class ToolLookup(Protocol):
-    """What the plan asks about tools; the registry answers. Without one, two tools in a process are always refused."""
-
-    def normalise(self, name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``options`` under one spelling, so that layers can be merged."""
-
-    def excludes(
-        self, one: tuple[str, Mapping[str, Any]], other: tuple[str, Mapping[str, Any]], target: Target
-    ) -> str | None:
-        """Why the two cannot run in one process, or ``None``."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Resolved:
     """One rule with everything the top level lends it."""
 
     path: str
     role: str | None
-    tool: str | None
-    options: Mapping[str, Any]
+    use: ToolUse | None
     timeline: bool
     discrete: bool
     merge_steps: bool
@@ -47,20 +35,57 @@ class _Resolved:
     phases: tuple[str, ...]
     schedules: tuple[ScheduleSpec, ...]
 
+    @property
+    def tool(self) -> str | None:
+        return None if self.use is None else self.use.name
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {} if self.use is None else self.use.options
+
 
 @dataclass(frozen=True)
 class Plan:
-    """What a configuration means. Make it with :func:`make_plan`."""
+    """What a configuration means. Make it with :func:`accelprof.planning.decide.decide`.
+
+    Attributes:
+        config: with every tool under its registered name.
+        uses: by the path of the rule (``groups.Actor[1]``, empty where no groups are named), and ``controller``: the tool
+            it has, made and validated. Empty in a plan that was made without a catalogue (:func:`make_plan`).
+    """
 
     config: Config
-    lookup: ToolLookup | None = None
+    uses: Mapping[str, ToolUse] = field(default_factory=dict)
+    _rows: dict[Target, Assignment] = field(default_factory=dict, compare=False, repr=False)
 
     def assign(self, target: Target) -> Assignment:
-        """What ``target`` does: the union over its roles of the first rule that fits each.
+        """What ``target`` does: the union over its roles of the first rule that fits each. Worked out once a target.
 
         Raises:
             ConfigError: colocated roles contradict each other (two exclusive tools, two ``discrete``).
         """
+        row = self._rows.get(target)
+        if row is None:
+            row = self._rows[target] = self._assign(target)
+        return row
+
+    def uses_of(self, assignment: Assignment) -> tuple[ToolUse, ...]:
+        """The tools of ``assignment``, in its order, as they were made when the plan was.
+
+        Raises:
+            ValueError: the assignment is none of this plan.
+        """
+        if assignment.tool is None:
+            return ()
+        found = []
+        for name, options in ((assignment.tool, assignment.options), *assignment.also):
+            use = next((use for use in self.uses.values() if use.name == name and use.options == options), None)
+            if use is None:
+                raise ValueError(f"{assignment.target.label}: {name} with these options is not in this plan")
+            found.append(use)
+        return tuple(found)
+
+    def _assign(self, target: Target) -> Assignment:
         if not self.config.enabled:
             return Assignment(target, False, notes=("enabled is false",))
         rules, group_path, notes = self._rules_for(target.group)
@@ -69,7 +94,7 @@ class Plan:
         chosen: list[_Resolved] = []
         for role in target.roles or (None,):
             for index, rule in enumerate(rules):
-                path = group_path if len(rules) == 1 or not group_path else f"{group_path}[{index}]"
+                path = _path(group_path, index, len(rules))
                 if not role_fits(rule, role):
                     continue
                 fits, why = selects(rule, self.config, target)
@@ -84,10 +109,6 @@ class Plan:
         if not chosen:
             return Assignment(target, False, notes=tuple(dict.fromkeys(notes)))
         return self._unite(target, chosen, tuple(dict.fromkeys(notes)))
-
-    def selects(self, target: Target) -> bool:
-        """Whether ``target`` is wrapped and opens windows."""
-        return self.assign(target).selected
 
     def check_names(self, groups: Iterable[str], phases: Iterable[str] = ()) -> list[Problem]:
         """Groups and phases named in the configuration that no worker has, with the nearest that was seen."""
@@ -174,7 +195,7 @@ class Plan:
 
     def _resolve(self, rule: Rule, path: str, role: str | None, target: Target) -> _Resolved:
         config = self.config
-        tool = rule.tool if "tool" in rule.model_fields_set else config.tool
+        use = self.uses.get(path) or use_of(config, rule)
         discrete = config.discrete if rule.discrete is None else rule.discrete
         merge_steps = config.merge_steps if rule.merge_steps is None else rule.merge_steps
         steps = rule.steps if "steps" in rule.model_fields_set else config.steps
@@ -187,7 +208,6 @@ class Plan:
             for item in config.instrument
             if item.schedule is not None and facts_fit(item.when, target, role)
         )
-        options = {**self._normal(tool, config.tools.get(tool or "", {})), **self._normal(tool, rule.options)}
         where = path or "config"
         if discrete and merge_steps:
             raise ConfigError(
@@ -215,7 +235,7 @@ class Plan:
                     mend="set discrete: false, or steps: all",
                 )
             )
-        if tool is None and not timeline:
+        if use is None and not timeline:
             raise ConfigError(
                 Problem(
                     f"{where}.tool",
@@ -224,10 +244,7 @@ class Plan:
                 )
             )
         phases = rule.phases or config.phases
-        return _Resolved(path, role, tool, options, timeline, discrete, merge_steps, steps, phases, schedules)
-
-    def _normal(self, tool: str | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        return options if self.lookup is None or tool is None or not options else self.lookup.normalise(tool, options)
+        return _Resolved(path, role, use, timeline, discrete, merge_steps, steps, phases, schedules)
 
     def _unite(self, target: Target, rules: list[_Resolved], notes: tuple[str, ...]) -> Assignment:
         first = rules[0]
@@ -235,27 +252,20 @@ class Plan:
             for key in ("discrete", "merge_steps"):
                 if getattr(first, key) != getattr(other, key):
                     raise ConfigError(_contradiction(target, first, other, key))
-        tools: dict[str, Mapping[str, Any]] = {}
+        owners: list[tuple[ToolUse, _Resolved]] = []
         for rule in rules:
-            if rule.tool is None:
+            if rule.use is None:
                 continue
-            if rule.tool in tools and tools[rule.tool] != rule.options:
-                raise ConfigError(
-                    _contradiction(target, next(r for r in rules if r.tool == rule.tool), rule, "options")
-                )
-            for name, options in tools.items():
-                if name == rule.tool:
-                    continue
-                reason = (
-                    "one tool a process"
-                    if self.lookup is None
-                    else self.lookup.excludes((name, options), (rule.tool, rule.options), target)
-                )
-                if reason:
-                    owner = next(r for r in rules if r.tool == name)
-                    raise ConfigError(_contradiction(target, owner, rule, "tool", reason))
-            tools[rule.tool] = rule.options
-        names = list(tools)
+            for use, owner in owners:
+                if use.name != rule.use.name:
+                    reason = use.excludes(rule.use, target)
+                    if reason:
+                        raise ConfigError(_contradiction(target, owner, rule, "tool", reason))
+                elif not use.same(rule.use):
+                    raise ConfigError(_contradiction(target, owner, rule, "options"))
+            if all(use.name != rule.use.name for use, _ in owners):
+                owners.append((rule.use, rule))
+        uses = [use for use, _ in owners]
         modes = [_mode(rule.steps) for rule in rules]
         if "process" in modes and set(modes) != {"process"}:
             other = next(rule for rule in rules if _mode(rule.steps) != "process")
@@ -281,9 +291,9 @@ class Plan:
         return Assignment(
             target=target,
             selected=True,
-            tool=names[0] if names else None,
-            options=tools[names[0]] if names else {},
-            also=tuple((name, tools[name]) for name in names[1:]),
+            tool=uses[0].name if uses else None,
+            options=uses[0].options if uses else {},
+            also=tuple((use.name, use.options) for use in uses[1:]),
             timeline=any(rule.timeline for rule in rules),
             mode=mode,
             steps=steps,
@@ -315,15 +325,34 @@ class Plan:
         return sorted(numbers)[:64] or [0]
 
 
-def make_plan(config: Config, lookup: ToolLookup | None = None) -> Plan:
-    """The plan of ``config``; contradictions that need no target are found here.
+def make_plan(config: Config) -> Plan:
+    """The plan of ``config`` without a catalogue: tools are names, and two of them in one process are always refused.
 
     Raises:
-        ConfigError: as :meth:`Plan.assign`.
+        ConfigError: as :meth:`Plan.assign`, for contradictions that need no target.
     """
-    plan = Plan(config, lookup)
+    plan = Plan(config)
     plan.preview()
     return plan
+
+
+def use_of(config: Config, rule: Rule) -> ToolUse | None:
+    """The tool that a rule names, or that the top level lends it, with the options of both as they are written."""
+    name = rule.tool if "tool" in rule.model_fields_set else config.tool
+    return None if name is None else ToolUse(name, {**config.tools.get(name, {}), **rule.options})
+
+
+def rules_of(config: Config) -> Iterator[tuple[str, Rule]]:
+    """Every rule with its path: ``groups.Actor[1]``; one without a path where no groups are named."""
+    if config.groups is None:
+        yield "", Rule()
+    for group, rules in (config.groups or {}).items():
+        for index, rule in enumerate(rules):
+            yield _path(f"groups.{group}", index, len(rules)), rule
+
+
+def _path(group_path: str, index: int, count: int) -> str:
+    return group_path if count == 1 or not group_path else f"{group_path}[{index}]"
 
 
 def describe(assignment: Assignment) -> dict[str, Any]:

@@ -61,6 +61,38 @@ def role_fits(rule: Rule, role: str | None) -> bool:
     return rule.roles is None or (role is not None and any(fnmatchcase(role, pattern) for pattern in rule.roles))
 
 
+def covers(one: Rule, other: Rule, config: Config) -> bool:
+    """Whether ``one`` takes every process that ``other`` could, whatever the world; ``False`` where that is not certain."""
+    if one.roles is not None and (
+        other.roles is None
+        or not all(
+            role in one.roles or any(fnmatchcase(role, pattern) for pattern in one.roles) for role in other.roles
+        )
+    ):
+        return False
+    ranks, replicas, nodes = _chosen(one, config)
+    their_ranks, their_replicas, their_nodes = _chosen(other, config)
+    if not (_within(their_ranks, ranks) and _within(their_replicas, replicas)):
+        return False
+    return not isinstance(nodes, tuple) or (isinstance(their_nodes, tuple) and set(their_nodes) <= set(nodes))
+
+
+def _chosen(rule: Rule, config: Config) -> tuple[object, object, object]:
+    """Ranks, replicas and nodes that count for a rule; nobody named any: rank 0 (and replica 0, which :func:`selects` adds)."""
+    own = rule.ranks is not None or rule.replicas is not None or rule.nodes is not None
+    chooser: Rule | Config = rule if own else config
+    if chooser.ranks is None and chooser.replicas is None and chooser.nodes is None:
+        return NumberSet.parse(0), NumberSet.parse(0), None
+    return chooser.ranks, chooser.replicas, chooser.nodes
+
+
+def _within(numbers: object, others: object) -> bool:
+    """Whether every number of the first is in the second; what is no set stands for all."""
+    if not isinstance(others, NumberSet):
+        return True
+    return isinstance(numbers, NumberSet) and numbers.issubset(others)
+
+
 def group_matches(pattern: str, group: str) -> bool:
     """Whether a name under ``groups`` means ``group``: itself, a pattern, or itself in other case."""
     return pattern == group or fnmatchcase(group, pattern) or pattern.casefold() == group.casefold()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.catalogue import Catalogue, get_registry, unlock_after_fork
 from accelprof.contracts.targets import Assignment, Target
-from accelprof.contracts.tool import Tool, ToolContext
+from accelprof.contracts.tool import Tool, ToolContext, ToolUse
 from accelprof.environment import without
 from accelprof.errors import AccelprofError, UnavailableError, UserError
 from accelprof.output.layout import Layout, claim_run, job_token
@@ -39,7 +39,6 @@ DEFAULT_GROUP = "workers"
 
 _installed: list[Any] = []
 _lock = threading.RLock()
-_last_summary: dict[str, Any] | None = None
 
 
 def configure(
@@ -55,6 +54,7 @@ def configure(
     run_dir: str | None = None,
     has_devices: bool | None = None,
     engine_rank: int | None = None,
+    assignment: Assignment | None = None,
     **values: Any,
 ) -> Session:
     """Make this process's session.
@@ -70,6 +70,7 @@ def configure(
         node: node name; else the host name.
         run_dir: directory of the run, when a controller made it already.
         engine_rank: in a child process of an engine, its rank within the engine; the rest is then its parent's.
+        assignment: what the controller's plan gives this process; without it the process decides for itself.
         **values: configuration keys as keywords (``steps=[2]``).
 
     Raises:
@@ -107,17 +108,16 @@ def configure(
             if target == current.target:
                 return current
             if current.windows:
-                if current.widen(registry.plan(resolved).assign(target)):
+                if current.widen(_planned(registry, resolved, target, assignment, run_dir)[0]):
                     return current
                 raise UserError(
                     f"role {roles} joins {current.target.label} after its first window; configure all roles of a process before the first step"
                 )
             current.close(JOINED)
-        plan = registry.plan(resolved)
-        assignment = plan.assign(target)
+        assignment, uses = _planned(registry, resolved, target, assignment, run_dir)
         detected = _detect(registry, accelerator, resolved)
         assignment = _with_devices(assignment, detected.name, has_devices, detected)
-        session = _make_session(registry, resolved, assignment, detected, run_dir)
+        session = _make_session(registry, resolved, assignment, uses, detected, run_dir)
         gate.session = session
         _install()
         _instrument(session)
@@ -137,7 +137,6 @@ def current_session() -> Session | None:
 
 def reset() -> None:
     """Undo everything ``configure`` did: session closed, handlers removed, timings and registry forgotten."""
-    global _last_summary
     with _lock:
         session = gate.session
         if session is not None:
@@ -146,7 +145,6 @@ def reset() -> None:
             except AccelprofError as error:  # on_error: raise; what is undone here is undone all the same
                 log.warning("accelprof: %s", error)
         gate.hot = gate.lane = gate.session = None
-        _last_summary = None
         child = sys.modules.get("accelprof.engines.child")
         if child is not None:
             child.forget()
@@ -155,6 +153,34 @@ def reset() -> None:
         from accelprof.catalogue import reset_registry
 
         reset_registry()
+
+
+def _planned(
+    registry: Catalogue, config: Config, target: Target, given: Assignment | None, run_dir: str | None
+) -> tuple[Assignment, Sequence[ToolUse]]:
+    """What this process does, and the tools that were made for it already.
+
+    What the controller gave is taken as it is, unless this process knows of itself what the plan did not (its rank, its
+    node where rules choose by node). A process of a run that somebody else started assigns itself by that run's
+    configuration, which is decided; one that is on its own decides.
+    """
+    if given is not None and _is_of(given.target, target, config):
+        return replace(given, target=target), ()
+    decided = run_dir is not None or given is not None
+    plan = registry.plan(config, decided=decided)
+    if not decided:
+        registry.event("accelprof_plan_ready", plan=plan)
+    assignment = plan.assign(target)
+    return assignment, plan.uses_of(assignment) if assignment.selected else ()
+
+
+def _is_of(planned: Target, own: Target, config: Config) -> bool:
+    facts = ["group", "roles", "rank", "world_size", "replica", "engine_rank"]
+    if config.nodes is not None or any(
+        rule.nodes is not None for rules in (config.groups or {}).values() for rule in rules
+    ):
+        facts.append("node")
+    return all(getattr(planned, fact) == getattr(own, fact) for fact in facts)
 
 
 def _detect(registry: Catalogue, accelerator: str | None, config: Config) -> Any:
@@ -192,7 +218,12 @@ def _joined(current: Session, target: Target, config: Config) -> Target:
 
 
 def _make_session(
-    registry: Catalogue, config: Config, assignment: Assignment, backend: Any, run_dir: str | None
+    registry: Catalogue,
+    config: Config,
+    assignment: Assignment,
+    uses: Sequence[ToolUse],
+    backend: Any,
+    run_dir: str | None,
 ) -> Session:
     host = host_name()
     problem = ""
@@ -209,9 +240,10 @@ def _make_session(
     trace: TraceTool | None = None
     if assignment.selected and not problem:
         wanted = [(assignment.tool, assignment.options)] if assignment.tool else []
-        for name, options in [*wanted, *assignment.also]:
+        made = [use.tool for use in uses]
+        for index, (name, options) in enumerate([*wanted, *assignment.also]):
             try:
-                tools.append(registry.make_tool(name, options))
+                tools.append((made[index] if made else None) or registry.make_tool(name, options))
             except AccelprofError as error:
                 problems.append(f"tool {name} cannot be used here: {error}")
         if assignment.timeline or assignment.tool == "trace":
@@ -295,11 +327,10 @@ def _first(*values: Any) -> Any:
 
 
 def _close_current(reason: str) -> None:
-    global _last_summary
     session = gate.session
     if session is not None and session.pid == os.getpid() and not session.closed:
         try:
-            _last_summary = session.close(reason)
+            session.close(reason)
         except AccelprofError as error:  # on_error: raise has nobody to catch it here
             log.warning("accelprof: %s", error)
 
@@ -359,11 +390,6 @@ def _uninstall() -> None:
         elif threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is _on_term:
             signal.signal(signal.SIGTERM, previous)
     _installed.clear()
-
-
-def last_summary() -> dict[str, Any] | None:
-    """What the last session left when it was closed by the end of the process."""
-    return _last_summary
 
 
 def plain_target(target: Target) -> Mapping[str, Any]:

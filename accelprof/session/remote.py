@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accelprof.config.model import Config
-from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV
+from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV, Assignment
 from accelprof.session.configure import configure, current_session
 from accelprof.session.identity import from_environment, host_name
 from accelprof.timing import metrics
@@ -37,9 +37,11 @@ def call(actor: Any, command: str, *args: Any, **kwargs: Any) -> Any:
     return serve(command, *args, **kwargs)
 
 
-def _configure(config: dict[str, Any], run_dir: str | None, identity: dict[str, Any]) -> dict[str, Any]:
+def _configure(
+    config: dict[str, Any], run_dir: str | None, identity: dict[str, Any], assignment: Assignment | None = None
+) -> dict[str, Any]:
     global _announced
-    session = configure(Config.model_validate(config), run_dir=run_dir, **identity)
+    session = configure(Config.model_validate(config), run_dir=run_dir, assignment=assignment, **identity)
     _announced = None
     _take_timings()
     return {

@@ -9,6 +9,7 @@ import gzip
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -59,6 +60,14 @@ class TorchTool(Tool):
         self._recording = False
         self._emitter: RecordFunctionEmitter | None = None
         self._all_threads = False
+
+    def meaning(self) -> Mapping[str, Any]:
+        """``contents`` that name no activity have both."""
+        contents = set(self.options.contents)
+        return {
+            **super().meaning(),
+            "contents": tuple(sorted(contents if contents & {"cpu", "cuda"} else contents | {"cpu", "cuda"})),
+        }
 
     def probe(self) -> Probe:
         from importlib.util import find_spec

@@ -41,14 +41,17 @@ def T(rank=0, group="G", world=None, replica=None, roles=(), node=None):
 def test_ranks(ranks, selected):
     """Absent = rank 0, all = everybody, [] = nobody; every other form is the numbers it says."""
     rows = plan(steps=[1], ranks=ranks)
-    assert [rank for rank in range(4) if rows.selects(T(rank, world=4))] == selected
+    assert [rank for rank in range(4) if rows.assign(T(rank, world=4)).selected] == selected
 
 
 def test_default_is_one_rank_and_lean():
     """B37, B42: enabled with steps and nothing else selects rank 0 of the first replica, one bounded window."""
     rows = plan(steps=[1])
     chosen = [
-        (replica, rank) for replica in range(2) for rank in range(4) if rows.selects(T(rank, world=8, replica=replica))
+        (replica, rank)
+        for replica in range(2)
+        for rank in range(4)
+        if rows.assign(T(rank, world=8, replica=replica)).selected
     ]
     assert chosen == [(0, 0)]
     assert rows.assign(T(0)).count.exact == 1
@@ -57,7 +60,7 @@ def test_default_is_one_rank_and_lean():
 def test_ranks_are_group_ranks_in_every_role():
     """B09: ranks [0, 8] of two replicas of 8 are ranks 0 and 8, in replica 0 and 1; ranks outside the world are named."""
     rows = plan(steps=[1], groups={"Rollout": {"ranks": [0, 8]}})
-    chosen = [rank for rank in range(16) if rows.selects(T(rank, "Rollout", 16, rank // 8))]
+    chosen = [rank for rank in range(16) if rows.assign(T(rank, "Rollout", 16, rank // 8)).selected]
     assert chosen == [0, 8]
     notes = rows.assign(T(0, "Rollout", 4)).notes
     assert any("[8] are outside 0..3" in note for note in notes)
@@ -66,22 +69,22 @@ def test_ranks_are_group_ranks_in_every_role():
 def test_replicas_select_whole_replicas():
     """A rule that names replicas alone selects all their ranks; the top level's ranks do not narrow it."""
     rows = plan(steps=[1], ranks=[0], groups={"R": {"replicas": [1]}})
-    assert [rank for rank in range(8) if rows.selects(T(rank, "R", 8, rank // 4))] == [4, 5, 6, 7]
+    assert [rank for rank in range(8) if rows.assign(T(rank, "R", 8, rank // 4)).selected] == [4, 5, 6, 7]
 
 
 def test_nodes():
     """Nodes select by name pattern."""
     rows = plan(steps=[1], ranks="all", nodes=["gpu-0*"])
-    assert rows.selects(T(node="gpu-01"))
-    assert not rows.selects(T(node="gpu-11"))
-    assert not rows.selects(T(node=None))
+    assert rows.assign(T(node="gpu-01")).selected
+    assert not rows.assign(T(node="gpu-11")).selected
+    assert not rows.assign(T(node=None)).selected
 
 
 def test_groups():
     """A group that is not named is not profiled when groups are given; patterns work; without groups all are."""
-    assert plan(steps=[1]).selects(T(group="Anything"))
+    assert plan(steps=[1]).assign(T(group="Anything")).selected
     rows = plan(steps=[1], groups={"Actor*": None})
-    assert rows.selects(T(group="ActorGroup"))
+    assert rows.assign(T(group="ActorGroup")).selected
     assignment = rows.assign(T(group="Critic"))
     assert not assignment.selected
     assert any("not named under groups" in note for note in assignment.notes)
@@ -96,10 +99,10 @@ def test_first_rule_that_fits():
 
 def test_off_means_off():
     """``enabled: false``, no steps, and a rule with ``enabled: false`` select nobody."""
-    assert not plan(enabled=False, steps=[1]).selects(T())
-    assert not plan(steps=None).selects(T())
-    assert not plan(steps=[]).selects(T())
-    assert not plan(steps=[1], groups={"G": {"enabled": False}}).selects(T())
+    assert not plan(enabled=False, steps=[1]).assign(T()).selected
+    assert not plan(steps=None).assign(T()).selected
+    assert not plan(steps=[]).assign(T()).selected
+    assert not plan(steps=[1], groups={"G": {"enabled": False}}).assign(T()).selected
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_union_of_colocated_roles():
     assert rows.assign(T(0, "W", roles=everyone)).asked_by == {"actor": "groups.W[0]", "ref": "groups.W[2]"}
     assert rows.assign(T(1, "W", roles=everyone)).asked_by == {"rollout": "groups.W[1]", "ref": "groups.W[2]"}
     assert rows.assign(T(2, "W", roles=everyone)).asked_by == {"ref": "groups.W[2]"}
-    assert not rows.selects(T(2, "W", roles=("actor", "rollout")))
+    assert not rows.assign(T(2, "W", roles=("actor", "rollout"))).selected
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,7 @@ def test_contradictions_inside_a_rule(config, message):
 
 def test_unknown_rank():
     """An unknown rank is selected only where it is the only process; otherwise it is said why not."""
-    assert plan(steps=[1]).selects(T(None))
+    assert plan(steps=[1]).assign(T(None)).selected
     alone = assign(T(None), steps=[1], ranks=[0])
     assert alone.selected
     assert any("unknown" in note for note in alone.notes)

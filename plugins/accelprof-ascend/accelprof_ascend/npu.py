@@ -7,7 +7,7 @@ profile at a time in a process.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
@@ -41,6 +41,10 @@ class NpuTool(Tool):
         self._running: list[tuple[Analysis, ArtifactFile]] = []
 
     # --- on the driver ----------------------------------------------------------------------------------------------
+
+    def meaning(self) -> Mapping[str, Any]:
+        """Absent and empty ``contents`` are the default ones."""
+        return {**super().meaning(), "contents": tuple(sorted(self.options.wanted))}
 
     def probe(self) -> Probe:
         reason = vendor.reason_not_loadable()
