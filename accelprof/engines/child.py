@@ -53,8 +53,9 @@ def items_for(config: Config, presets: Mapping[str, Any], target: Target, report
                 f"preset {name}: it knows {preset.distribution} {preset.ranges()}, but {version} is installed; name the method under instrument"
             )
         for site in sites:
-            items.append(Item(site.target, site.phase, site.when, f"preset {name}", False, site.rank, site.refused))
-    return list({(item.target, item.phase, item.refused): item for item in items}.values())
+            origin = f"preset {name}"
+            items.append(Item(site.target, site.phase, site.when, origin, False, site.rank, site.refused, site.part))
+    return list({(item.target, item.phase, item.refused, item.part): item for item in items}.values())
 
 
 def installed(distribution: str) -> str | None:

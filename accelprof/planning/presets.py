@@ -26,6 +26,7 @@ class Site:
         rank: attribute path that gives an engine process its rank within the engine; empty where the launcher tells it.
         refused: this method exists, but what the preset stands for cannot be had where it is called; the text says why,
             and is reported the first time it is called.
+        part: ``each``, ``loop``, ``begin``, ``end`` where the phase is a turn of a loop and no call (see ``session/loops.py``).
     """
 
     target: str
@@ -34,6 +35,7 @@ class Site:
     when: Mapping[str, Any] = field(default_factory=dict)
     rank: str = ""
     refused: str = ""
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +58,27 @@ class Preset:
 
 _MEGATRON = "Megatron schedules its micro-batches inside the framework, so there is no method to time; take {mend}"
 
-# verl 0.9.1 (wheel), 0.5.0-0.9.0 (tags). The role stages are what `per:` of a schedule can name.
+# verl 0.9.1 (wheel), 0.5.0-0.9.0 (tags; wheels 0.5.0, 0.6.1, 0.7.0, 0.7.1). The role stages are what `per:` of a schedule can name.
 _VERL = "verl.workers.engine_workers"
+_VALUES = {"config.model_type": "value_model"}
 _VERL_STAGES = (
     Site(f"{_VERL}:ActorRolloutRefWorker.update_actor", "actor/update_policy", ">=0.7.0"),
     Site(f"{_VERL}:ActorRolloutRefWorker.compute_log_prob", "actor/compute_log_prob", ">=0.7.0"),
     Site(f"{_VERL}:ActorRolloutRefWorker.compute_ref_log_prob", "ref/compute_log_prob", ">=0.7.0"),
-    Site("verl.workers.fsdp_workers:ActorRolloutRefWorker.update_actor", "actor/update_policy", "<0.8"),
-    Site("verl.workers.fsdp_workers:ActorRolloutRefWorker.compute_log_prob", "actor/compute_log_prob", "<0.8"),
-    Site("verl.workers.fsdp_workers:ActorRolloutRefWorker.compute_ref_log_prob", "ref/compute_log_prob", "<0.8"),
+    # the critic is a bare TrainingWorker there, as is what the actor holds inside
+    Site(f"{_VERL}:TrainingWorker.train_mini_batch", "critic/update", ">=0.7.0", _VALUES),
+    Site(f"{_VERL}:TrainingWorker.infer_batch", "critic/compute_values", ">=0.7.0", _VALUES),
+    *(
+        Site(f"verl.workers.{place}:{target}", phase, "<0.8")
+        for place in ("fsdp_workers", "megatron_workers")
+        for target, phase in (
+            ("ActorRolloutRefWorker.update_actor", "actor/update_policy"),
+            ("ActorRolloutRefWorker.compute_log_prob", "actor/compute_log_prob"),
+            ("ActorRolloutRefWorker.compute_ref_log_prob", "ref/compute_log_prob"),
+            ("CriticWorker.update_critic", "critic/update"),
+            ("CriticWorker.compute_values", "critic/compute_values"),
+        )
+    ),
 )
 _VERL_ENGINE = "verl.workers.engine"
 
@@ -116,14 +130,28 @@ BUILTIN: dict[str, Preset] = {
         "verl",
         (
             Site(f"{_VERL}:TrainingWorker.train_batch", "mini_batch", ">=0.7.0"),
-            # the loops of the older actors have no method for one mini-batch; these are all micro-batches of it
-            Site("verl.workers.actor.megatron_actor:MegatronPPOActor.forward_backward_batch", "mini_batch", "<0.8"),
+            # the older actors' and critics' mini-batches are turns of a loop. Megatron's goes over what this method returns, so
+            # that a turn is all of it, the optimizer's step included; log-probabilities are not taken over it
             Site(
-                "verl.workers.actor.dp_actor:DataParallelPPOActor.update_policy",
+                "verl.workers.actor.megatron_actor:MegatronPPOActor.make_minibatch_iterator",
                 "mini_batch",
                 "<0.8",
-                refused="this actor's mini-batches are a loop inside update_policy, so there is no method to time; take "
-                "verl.micro_batch, or verl 0.8 and its engine workers",
+                part="each",
+            ),
+            Site(
+                "verl.workers.critic.megatron_critic:MegatronPPOCritic.make_minibatch_iterator",
+                "mini_batch",
+                "<0.8",
+                part="each",
+            ),
+            # FSDP's: from the first micro-batch's forward to the end of the optimizer's step
+            *(
+                Site(f"verl.workers.{place}.{method}", "mini_batch", "<0.8", part=part)
+                for place, loop in (
+                    ("actor.dp_actor:DataParallelPPOActor", "update_policy"),
+                    ("critic.dp_critic:DataParallelPPOCritic", "update_critic"),
+                )
+                for method, part in ((loop, "loop"), ("_forward_micro_batch", "begin"), ("_optimizer_step", "end"))
             ),
             *_VERL_STAGES,
         ),

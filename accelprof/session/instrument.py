@@ -19,6 +19,7 @@ import wrapt
 
 from accelprof.errors import nearest
 from accelprof.numberset import NumberSet
+from accelprof.session.loops import part_of_loop
 from accelprof.timing.sampled import sampled
 
 #: facts about the process; every other key of ``when`` is an attribute path of the instance
@@ -38,6 +39,7 @@ class Item:
         required: a target that never came is reported by itself.
         rank: attribute path of the instance that tells an engine process its rank.
         refused: not timed; the text is reported when the method is first used.
+        part: which part of a loop it is whose turns are the phase (see :mod:`accelprof.session.loops`); empty = a call is one.
     """
 
     target: str
@@ -47,6 +49,7 @@ class Item:
     required: bool = True
     rank: str = ""
     refused: str = ""
+    part: str = ""
 
     @property
     def module(self) -> str:
@@ -142,8 +145,8 @@ class Instruments:
             if not any(i in self._came for i, item in enumerate(self.items) if item.origin == origin):
                 self._report(f"{origin}: none of its methods came to this process: {'; '.join(reasons)}")
         for (index, path), seen in self._facts_seen.items():
-            if not seen:
-                item = self.items[index]
+            item = self.items[index]
+            if not seen and item.required:  # a preset's own facts are not the user's to mend
                 self._report(f"{item.origin}: no instance for {item.target} had {path!r}, so when.{path} never held")
 
     # --- what import hooks call -------------------------------------------------------------------------------------
@@ -249,7 +252,8 @@ class Instruments:
                 raise TypeError(f"it is a {kind}, not a function")
             raw = staticmethod(raw)  # a callable object in a class gets no instance, and must not after wrapping
             bound = False
-        timed = raw if item.refused else sampled(raw, item.phase or item.path)
+        tag = item.phase or item.path
+        timed = raw if item.refused else part_of_loop(raw, tag, item.part) if item.part else sampled(raw, tag)
         if not bound:
             if item.refused:
                 raise TypeError(item.refused)
