@@ -309,8 +309,23 @@ class Catalogue:
         Raises:
             ConfigError: as there, or a tool has options under two of its names.
         """
-        loaded = load_config(source, overrides, dialects=self.dialects(), **values)
+        dialects = self.dialects()
+        names = [dialect.name for dialect in dialects]
+        loaded = load_config(
+            source, overrides, dialects=dialects, detect=lambda mapping: self._detected(mapping, names), **values
+        )
         return replace(loaded, config=canonical(loaded.config, self))
+
+    def _detected(self, mapping: Mapping[str, Any], dialects: Sequence[str]) -> str | None:
+        """The dialect that a plug-in says ``mapping`` is written in; a name that nobody brings is kept in ``broken``."""
+        if not self.host.listens("accelprof_detect_dialect"):
+            return None
+        name = self.host.first("accelprof_detect_dialect", mapping=mapping)
+        if name is None or name in dialects:
+            return None if name is None else str(name)
+        reason = f"accelprof_detect_dialect named {name!r}, which nobody brings; there are {', '.join(dialects)}"
+        self.host.keep(Broken("accelprof_detect_dialect", "", reason))
+        return None
 
     def plan(self, config: Config, *, decided: bool = False) -> Plan:
         """:func:`accelprof.planning.decide.decide` with these names."""

@@ -260,3 +260,17 @@ def test_a_wrapper_reaches_the_loading_of_a_configuration():
     catalogue.register(plugin("accelprof_dialects", none, wrapper=True), "none")
     assert catalogue.load({"steps": [1]}).config.steps is not None
     assert catalogue.dialects() == []
+
+
+def test_a_plugin_may_name_the_dialect():
+    """``accelprof_detect_dialect`` decides before the dialects are asked; a name that nobody brings is kept as broken and does not count."""
+    said = {"name": "rlinf"}
+    catalogue = make_catalogue(entry_points=False)
+    catalogue.register(plugin("accelprof_detect_dialect", lambda mapping: said["name"]), "names")
+    foreign = {"global_profiler": {"tool": "nsys", "steps": [1]}}
+    assert catalogue.load(foreign).dialect == "rlinf"
+    said["name"] = "klingon"
+    assert catalogue.load(foreign).dialect == "verl"
+    assert "'klingon', which nobody brings" in catalogue.broken[0].reason
+    said["name"] = None
+    assert catalogue.load({"steps": [1]}).dialect == "accelprof"

@@ -376,10 +376,6 @@ class Controller:
                 raise
             self.report(f"the driver itself is not profiled: {error}")
 
-    def assignments(self) -> list[Assignment]:
-        """What the plan gave each attached worker, in order of attachment."""
-        return [member.assignment for member in self.members.values()]
-
     def _at_exit(self) -> None:
         if self.manifest is None:
             if not ray.is_initialized():

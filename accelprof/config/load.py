@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,12 @@ def load_config(
     overrides: Sequence[str] = (),
     *,
     dialects: Sequence[Dialect] = (),
+    detect: Callable[[Mapping[str, Any]], str | None] | None = None,
     **values: Any,
 ) -> Loaded:
     """Validate ``source`` (path, mapping, ``DictConfig``, ``Config`` or ``None``), then ``a.b=c`` overrides, then ``values``.
 
+    ``detect`` may name the dialect of a mapping; where it answers ``None``, each dialect is asked itself.
     A key ``accelprof`` at the top holds our own dialect inside a larger file and wins over the dialects.
 
     Raises:
@@ -60,8 +62,9 @@ def load_config(
         mapping = {**mapping, **values}
     if isinstance(mapping.get("accelprof"), Mapping) and "accelprof" not in Config.model_fields:
         return Loaded(validate(mapping["accelprof"], prefix="accelprof."), source=name)
+    named = None if detect is None else detect(mapping)
     for dialect in dialects:
-        if dialect.detects(mapping):
+        if dialect.detects(mapping) if named is None else dialect.name == named:
             translation = dialect.translate(mapping)
             config = validate(translation.config, sources=translation.sources)
             return Loaded(config, dialect.name, translation.generation, translation.notes, translation.sources, name)

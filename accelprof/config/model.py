@@ -272,7 +272,3 @@ class Config(_Model):
         if not value:
             raise ValueError("'' is not an accelerator type; allowed: auto, or a registered type")
         return value
-
-    def active(self) -> bool:
-        """Whether anything can open at all."""
-        return self.enabled

@@ -173,10 +173,6 @@ class Backend(Emitter):
 
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()
-    #: ranges may be pushed before the device is initialised
-    push_before_init: ClassVar[bool] = True
-    #: capture may pause and resume only at the same range depth
-    pause_at_equal_depth: ClassVar[bool] = False
 
     def probe(self) -> Probe:
         """Say whether this accelerator can be used in this process; must not raise and not initialise the device."""

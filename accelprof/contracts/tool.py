@@ -8,6 +8,7 @@ and in reports (``match``, ``read``).
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -32,7 +33,6 @@ class ToolContext:
 
     Attributes:
         directory: this target's own output directory, made already.
-        unset_in_children: from the launch; informational.
         report: ``report(message)`` says something once through the session (rank and group are added there).
     """
 
@@ -42,32 +42,25 @@ class ToolContext:
     directory: str
     report: Callable[[str], None]
     run_dir: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Tool:
-    """Base of every tool. The defaults describe a tool that is gated by the backend and needs nothing else."""
+    """Base of every tool. The defaults describe a tool that the backend's call starts and stops, and that needs nothing else."""
 
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()
     Options: ClassVar[type[ToolOptions]] = ToolOptions
 
-    #: ``window_close`` | ``last_window`` | ``process_exit``: when files are complete
-    writes_at: ClassVar[str] = "window_close"
     #: ``exact`` (must be told how many captures) | ``open`` (any number) | ``whole_process`` (one, from start to exit)
     count: ClassVar[str] = "open"
     #: ``any`` | ``starter`` (start and stop on one thread, the one that works) | ``work`` (start on the working thread)
     thread: str = "any"
     #: resources only one tool may own in a process: ``cupti``, ``torch_profiler``, ``cann``, ``rocprofiler``
     exclusive: ClassVar[frozenset[str]] = frozenset()
-    #: opening or closing blocks every Python thread for long; the overhead is written into the manifest
-    gil_blocking: ClassVar[bool] = False
     #: who counts a schedule: ``ours`` or the tool's ``native`` one where it fits
     schedule: ClassVar[str] = "ours"
     #: a window may be opened on a live process that was not planned to
     on_demand: ClassVar[bool] = True
-    #: files are only complete when the worker process ends in order
-    needs_clean_exit: ClassVar[bool] = False
     #: files are Chrome traces to which ``read`` adds nothing; a merged timeline takes their events over as they are
     writes_chrome_trace: ClassVar[bool] = False
     #: accelerator types this tool serves; empty = all
@@ -114,9 +107,20 @@ class Tool:
         """How the worker must be started; ``directory`` is its output directory, maybe on another node. Pure."""
         return Launch()
 
-    def gate(self, target: Target) -> str:
-        """``none`` | ``api`` (the backend's capture_start/stop) | ``range`` | ``pause`` | ``in_process``."""
+    def trigger(self, target: Target) -> str:
+        """The tool's trigger call, by which a window starts and stops what it records: ``none`` (it records from start to
+        exit), ``api`` (the backend's capture_start/stop), ``range``, ``pause``, or ``in_process``."""
+        if type(self).gate is not Tool.gate:
+            _warn_of_gate(type(self).__name__)
+            return self.gate(target)
         return "api"
+
+    def gate(self, target: Target) -> str:
+        """The name of :meth:`trigger` in the last release; it goes with the next."""
+        if type(self).gate is not Tool.gate:
+            return "api"
+        _warn_of_gate(type(self).__name__)
+        return self.trigger(target)
 
     def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
         """Files this target will leave, for the controller to wait for. In-process tools report theirs from ``close``."""
@@ -135,7 +139,7 @@ class Tool:
     def open(self, window: WindowInfo) -> None:
         """Start capturing. On failure raise; the state then stays closed.
 
-        The default serves gate ``api``.
+        The default serves trigger ``api``.
         """
         if self.context is not None:
             self.context.backend.capture_start()
@@ -196,6 +200,12 @@ class Tool:
             ReadError: the file is not readable as a whole; partial trouble goes to ``Trace.problems``.
         """
         raise NotImplementedError(f"tool {self.name!r} has no reader")
+
+
+def _warn_of_gate(tool: str) -> None:
+    warnings.warn(
+        f"{tool}.gate() is trigger() now; the old name goes with the next release", DeprecationWarning, stacklevel=3
+    )
 
 
 def _unordered(value: Any) -> Any:

@@ -17,7 +17,7 @@ from accelprof.planning.plan import Plan, describe
 
 
 def preview(registry: Catalogue, plan: Plan, worlds: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
-    """One row per imagined target: :func:`accelprof.planning.plan.describe` and ``command``, ``env``, ``gate``, ``available``, ``tools``
+    """One row per imagined target: :func:`accelprof.planning.plan.describe` and ``command``, ``env``, ``trigger``, ``available``, ``tools``
     (each with all its options and the directory it writes to); the driver first, where the configuration profiles it."""
     layout = Layout(f"{plan.config.output_dir}/{plan.config.run if plan.config.run != 'auto' else '<run>'}")
     rows = [_row(registry, plan, assignment, layout) for assignment in plan.preview(worlds)]
@@ -42,7 +42,7 @@ def _row(registry: Catalogue, plan: Plan, assignment: Assignment, layout: Layout
         command="",
         argv=[],
         env={},
-        gate="none",
+        trigger="none",
         available=True,
         tools=[],
         windows_text=_windows_text(assignment),
@@ -66,7 +66,7 @@ def _row(registry: Catalogue, plan: Plan, assignment: Assignment, layout: Layout
         row["notes"].append(str(error))
         return row
     if uses[0].tool is not None:
-        row["gate"] = uses[0].tool.gate(assignment.target)
+        row["trigger"] = uses[0].tool.trigger(assignment.target)
     row["env"] = dict(launch.env)
     row["notes"].extend(launch.notes)
     if launch.mode in ("prefix", "replace"):

@@ -83,10 +83,6 @@ class Layout:
 
         return stem
 
-    def launch_stem(self, target: Target) -> str:
-        """Absolute path without host, pid and suffix, for tools that name files before the process exists."""
-        return os.path.join(self.target_dir(target), self.target_name(target))
-
     @property
     def workers_dir(self) -> str:
         """Where each worker keeps its own journal."""

@@ -81,8 +81,7 @@ class BackendConformance:
         assert backend.name == backend.name.lower()
         assert isinstance(backend.aliases, tuple)
         assert backend.name not in backend.aliases
-        for capability in ("overlapping_ranges", "push_before_init", "pause_at_equal_depth"):
-            assert isinstance(getattr(backend, capability), bool), capability
+        assert isinstance(backend.overlapping_ranges, bool)
 
     def test_the_constructor_takes_nothing_and_the_probe_never_raises(self, backend: Backend) -> None:
         """``type(backend)()`` works, and ``probe`` answers a priority or a reason twice alike."""
@@ -225,17 +224,16 @@ class ToolConformance:
         raise NotImplementedError
 
     def can_capture(self) -> bool:
-        """Whether windows can really be recorded in this process; default: the probe says available and the gate is in-process."""
+        """Whether windows can really be recorded in this process; default: the probe says available and the trigger call is in-process."""
         tool = self.make()
         from accelprof.contracts.targets import Target
 
-        return tool.probe().available and tool.gate(Target("Group", rank=0)) == "in_process"
+        return tool.probe().available and tool.trigger(Target("Group", rank=0)) == "in_process"
 
     def test_it_is_declared(self) -> None:
         """Name, options and every declaration have allowed values."""
         tool = self.make()
         assert tool.name
-        assert tool.writes_at in ("window_close", "last_window", "process_exit")
         assert tool.count in ("exact", "open", "whole_process")
         assert tool.thread in ("any", "starter", "work")
         assert tool.schedule in ("ours", "native")
@@ -249,7 +247,7 @@ class ToolConformance:
             type(self.make())({"no_such_option_at_all": 1})
 
     def test_driver_side_is_pure(self, tmp_path: Any) -> None:
-        """``probe``, ``gate``, ``launch``, ``expects`` and ``claims`` work on a driver without the tool and touch no disk."""
+        """``probe``, ``trigger``, ``launch``, ``expects`` and ``claims`` work on a driver without the tool and touch no disk."""
         from accelprof.contracts.targets import Assignment, CaptureCount, Target
         from accelprof.numberset import NumberSet
 
@@ -265,7 +263,7 @@ class ToolConformance:
             count=CaptureCount(2),
         )
         assert isinstance(tool.probe(), Probe)
-        assert tool.gate(target) in ("none", "api", "range", "pause", "in_process")
+        assert tool.trigger(target) in ("none", "api", "range", "pause", "in_process")
         launch = tool.launch(assignment, str(tmp_path / "out"))
         assert launch.mode in ("none", "env", "prefix", "replace")
         assert all(isinstance(part, str) for part in launch.argv)

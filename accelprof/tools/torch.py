@@ -51,7 +51,6 @@ class TorchTool(Tool):
     writes_chrome_trace: ClassVar[bool] = True
     thread: str = "any"  # with profile_all_threads; "starter" where this torch lacks it (set in attach)
     exclusive: ClassVar[frozenset[str]] = frozenset({"torch_profiler"})
-    gil_blocking: ClassVar[bool] = True
     schedule: ClassVar[str] = "native"
 
     def __init__(self, options: Any = None) -> None:
@@ -81,7 +80,7 @@ class TorchTool(Tool):
         host_only = bool(contents) and "cuda" not in contents and "cpu" in contents
         return self.exclusive if host_only or target.has_devices is False else self.exclusive | {"cupti"}
 
-    def gate(self, target: Target) -> str:
+    def trigger(self, target: Target) -> str:
         return "in_process"
 
     def attach(self, context: ToolContext) -> None:

@@ -52,7 +52,7 @@ class TorchMemoryTool(Tool):
             Probe(0, "torch is installed") if find_spec("torch") is not None else Probe(None, "torch is not installed")
         )
 
-    def gate(self, target: Target) -> str:
+    def trigger(self, target: Target) -> str:
         return "in_process"
 
     def attach(self, context: ToolContext) -> None:

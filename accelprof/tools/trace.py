@@ -53,7 +53,7 @@ class TraceTool(Tool):
         self._epoch_offset = 0
         self.dropped = 0
 
-    def gate(self, target: Target) -> str:
+    def trigger(self, target: Target) -> str:
         return "in_process"
 
     def emitter(self, backend: Backend) -> Emitter:

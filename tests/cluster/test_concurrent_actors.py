@@ -64,7 +64,7 @@ class ThreadBound(Tool):
     name: ClassVar[str] = "threadbound"
     thread: str = "starter"
 
-    def gate(self, target: Any) -> str:
+    def trigger(self, target: Any) -> str:
         return "in_process"
 
     def open(self, window: WindowInfo) -> None:

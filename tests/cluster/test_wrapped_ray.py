@@ -51,8 +51,6 @@ class FakeTool(Tool):
 
     name: ClassVar[str] = "fakeprof"
     Options: ClassVar[type[ToolOptions]] = FakeOptions
-    writes_at: ClassVar[str] = "process_exit"
-    needs_clean_exit: ClassVar[bool] = True
 
     def probe(self) -> Probe:
         return Probe(0, "a test's launcher")
@@ -70,7 +68,7 @@ class FakeTool(Tool):
             preflight=(*head, "--trial", "-o", "x", *interpreter, "-c", "pass"),
         )
 
-    def gate(self, target: Target) -> str:
+    def trigger(self, target: Target) -> str:
         return "none"
 
     def attach(self, context: ToolContext) -> None:

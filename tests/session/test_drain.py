@@ -101,7 +101,7 @@ def test_the_wait_comes_before_every_tool():
     class One(RecordingTool):
         name = "one"
 
-        def gate(self, target):
+        def trigger(self, target):
             return "in_process"
 
         def close(self, window):

@@ -34,7 +34,6 @@ class NpuBackend(Backend):
 
     name: ClassVar[str] = "npu"
     aliases: ClassVar[tuple[str, ...]] = ("ascend",)
-    push_before_init: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._mstx: Any = None

@@ -54,11 +54,9 @@ class MsprofTool(Tool):
 
     name: ClassVar[str] = "msprof"
     Options: ClassVar[type[ToolOptions]] = MsprofOptions
-    writes_at: ClassVar[str] = "process_exit"
     count: ClassVar[str] = "whole_process"
     exclusive: ClassVar[frozenset[str]] = frozenset({"cann"})
     on_demand: ClassVar[bool] = False
-    needs_clean_exit: ClassVar[bool] = True
     accelerators: ClassVar[frozenset[str]] = frozenset({"npu"})
 
     def __init__(self, options: Any = None) -> None:
@@ -88,7 +86,7 @@ class MsprofTool(Tool):
             )
         return problems
 
-    def gate(self, target: Target) -> str:
+    def trigger(self, target: Target) -> str:
         return "none"
 
     def output(self, target: Target, directory: str) -> str:

@@ -30,7 +30,6 @@ class NpuTool(Tool):
     Options: ClassVar[type[ToolOptions]] = NpuOptions
     thread: str = "starter"
     exclusive: ClassVar[frozenset[str]] = frozenset({"cann", "torch_profiler"})
-    gil_blocking: ClassVar[bool] = True
     schedule: ClassVar[str] = "native"
     accelerators: ClassVar[frozenset[str]] = frozenset({"npu"})
 
@@ -58,7 +57,7 @@ class NpuTool(Tool):
     def launch(self, assignment: Assignment, directory: str) -> Launch:
         return Launch(notes=tuple(checks.notes(self.options, [assignment])))
 
-    def gate(self, target: Target) -> str:
+    def trigger(self, target: Target) -> str:
         return "in_process"
 
     # --- in the worker ----------------------------------------------------------------------------------------------

@@ -45,10 +45,8 @@ class NsysTool(Tool):
     name: ClassVar[str] = "nsys"
     aliases: ClassVar[tuple[str, ...]] = ("nsight", "nsight_systems", "nsight-systems")
     Options: ClassVar[type[ToolOptions]] = NsysOptions
-    writes_at: ClassVar[str] = "last_window"
     count: ClassVar[str] = "exact"
     exclusive: ClassVar[frozenset[str]] = frozenset({"cupti"})
-    gil_blocking: ClassVar[bool] = True
     accelerators: ClassVar[frozenset[str]] = frozenset({"cuda"})
 
     def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
@@ -87,7 +85,7 @@ class NsysTool(Tool):
             self.exclusive if self.options.traces() & CUPTI_TRACES and target.has_devices is not False else frozenset()
         )
 
-    def gate(self, target: Target) -> str:
+    def trigger(self, target: Target) -> str:
         given = self.options.arguments().get("capture-range")
         if given in GATES.values():
             return next(gate for gate, value in GATES.items() if value == given)
@@ -96,7 +94,7 @@ class NsysTool(Tool):
     def gate_of(self, assignment: Assignment) -> str:
         """``none`` when the whole process is one capture, else :meth:`gate`."""
         whole = assignment.mode == "process" and not assignment.schedules
-        return "none" if whole and "capture-range" not in self.options.arguments() else self.gate(assignment.target)
+        return "none" if whole and "capture-range" not in self.options.arguments() else self.trigger(assignment.target)
 
     def output(self, target: Target, directory: str) -> str:
         """``-o``: absolute, without suffix, with nsys's own placeholders ``%h`` (host) and ``%p`` (the worker's pid)."""

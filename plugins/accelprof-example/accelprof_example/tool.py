@@ -31,7 +31,7 @@ class ExampleLogTool(Tool):
     accelerators: ClassVar[frozenset[str]] = frozenset({"example"})
     exclusive: ClassVar[frozenset[str]] = frozenset({"example_driver"})
 
-    def gate(self, target: Target) -> str:
+    def trigger(self, target: Target) -> str:
         return "in_process"
 
     def open(self, window: WindowInfo) -> None:

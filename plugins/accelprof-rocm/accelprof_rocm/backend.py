@@ -30,8 +30,6 @@ class RocmBackend(Backend):
     name: ClassVar[str] = "rocm"
     aliases: ClassVar[tuple[str, ...]] = ("AMD_GPU", "amd", "hip")
     overlapping_ranges: ClassVar[bool] = False
-    push_before_init: ClassVar[bool] = False
-    pause_at_equal_depth: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._ranges: RoctxRanges | None = None

@@ -81,11 +81,9 @@ class RocprofTool(Tool):
     """See the module. Subclasses name their program, and say whether windows can be paused and which ranges are safe."""
 
     Options: ClassVar[type[ToolOptions]] = RocprofOptions
-    writes_at: ClassVar[str] = "process_exit"
     count: ClassVar[str] = "open"
     #: torch's profiler claims the device's tracing interface as ``cupti`` on every accelerator
     exclusive: ClassVar[frozenset[str]] = frozenset({"rocprofiler", "cupti"})
-    needs_clean_exit: ClassVar[bool] = True
     accelerators: ClassVar[frozenset[str]] = frozenset({"rocm"})
 
     def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
@@ -188,13 +186,13 @@ class RocprofTool(Tool):
         text = f"ROCm {releases.show(release)}" if release else "its release is not known"
         return Probe(0, f"{self.program} at {path} ({text})", {"path": path, "release": release})
 
-    def gate(self, target: Target) -> str:
+    def trigger(self, target: Target) -> str:
         return "pause" if self.pausable and self.options.windows != "whole" else "none"
 
     def gate_of(self, assignment: Assignment) -> str:
         """``none`` when the whole life of the process is one capture, else :meth:`gate`."""
         whole = assignment.mode == "process" and not assignment.schedules
-        return "none" if whole and self.options.windows != "pause" else self.gate(assignment.target)
+        return "none" if whole and self.options.windows != "pause" else self.trigger(assignment.target)
 
     def notes(self, assignment: Assignment) -> list[str]:
         """What the user should know about this launch."""

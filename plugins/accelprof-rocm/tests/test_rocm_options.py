@@ -184,11 +184,10 @@ def test_windows_by_release(assignment: Make, tool: Any, rocm: str, gate: str) -
     """Where the release can be paused, windows do so; before that the whole process is recorded, and that is said."""
     made = tool({"rocm": rocm})
     row = assignment(made.name)
-    assert made.gate(row.target) == gate
+    assert made.trigger(row.target) == gate
     said = [note for note in made.launch(row, "/run").notes if "recorded from start to exit" in note]
     assert len(said) == (gate == "none")
-    assert made.needs_clean_exit
-    assert made.writes_at == "process_exit"
+    assert {expectation.when for expectation in made.expects(row, "/run")} == {"process_exit"}
 
 
 def test_the_region_of_windows_stands_beside_the_users_own(assignment: Make) -> None:
