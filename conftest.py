@@ -108,7 +108,7 @@ def _global_state() -> dict[str, Any]:
     state["SIGTERM handler"] = signal.getsignal(signal.SIGTERM)
     gate = sys.modules.get("accelprof.timing.gate")
     if gate is not None:
-        state["open or armed"] = gate.gate.hot
+        state["open or armed"] = gate.gate.entrance
         state["session"] = gate.gate.session
     return state
 

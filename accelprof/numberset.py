@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -111,3 +112,23 @@ def _merge(runs: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
         current = (first, last, 1)
     if current is not None:
         yield current
+
+
+def whole(value: Any, what: str, text: bool = False) -> int:
+    """``value`` as an ``int``: whatever is a whole number by ``__index__`` (numpy's are), and with ``text`` also digits.
+
+    Args:
+        what: names the value in the message, in the plural: ``begin_step: step numbers``.
+        text: take ``"0"``, where the value may come from an environment.
+
+    Raises:
+        TypeError: it is none; ``True`` is not 1, ``1.0`` is not 1.
+    """
+    if not isinstance(value, bool):
+        try:
+            return int(operator.index(value))
+        except TypeError:
+            pass
+        if text and isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
+            return int(value)
+    raise TypeError(f"{what} are whole numbers, got {value!r}")

@@ -21,7 +21,7 @@ from accelprof.launch.reports import needed
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
 from accelprof.output.records import COMPLETE, MISSING, ArtifactRow, Records
-from accelprof.session.reporting import text_of
+from accelprof.session.voice import text_of
 
 AT_ONCE = 4
 CHUNK = 16 << 20

@@ -107,8 +107,8 @@ class ProcessSession:
             if session is not None and not session.closed:
                 session.close("uninstalled")
                 self._guard("writing the manifest", lambda: self._write(session, None))
-            if session is not None and gate.session is session:
-                gate.session = None
+            if session is not None:
+                gate.release(session)
 
     def _write(self, session: Session, number: int | None) -> None:
         if not session.assignment.selected:

@@ -221,9 +221,9 @@ def annotated(
 
     def choose(instance: Any) -> Any:
         profiler = getattr(instance, "profiler", None)
-        if gate.hot is None or profiler is None or takes_part(profiler):
+        if gate.entrance is None or profiler is None or takes_part(profiler):
             return timed
-        assignment = gate.hot.assignment
+        assignment = gate.session.assignment
         # a role that is off must not open a window of its own in somebody else's step
         return function if assignment.discrete or assignment.schedules else timed
 

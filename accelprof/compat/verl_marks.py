@@ -45,9 +45,9 @@ def mark_start_range(
     message: str | None = None, color: str | None = None, domain: str | None = None, category: str | None = None
 ) -> Mark:
     """Begin a range; it is in the tool's data when a window is open."""
-    hot = gate.hot
+    entrance = gate.entrance
     spec = PhaseSpec(message or "range", domain or "", color or "", category or "")
-    return Mark(hot.enter_range(spec, True) if hot is not None else None, now_ns())
+    return Mark(entrance.enter_range(spec, True) if entrance is not None else None, now_ns())
 
 
 def mark_end_range(range_id: Mark | None) -> None:

@@ -87,7 +87,7 @@ def accelprof_launch_modify(target: Target, launch: Launch) -> Launch | None:
 
 @hookspec
 def accelprof_step_begin(session: Any, step: int) -> None:
-    """A step was announced in a worker; the backend and the tool have been told already."""
+    """A step was announced in a worker; the backend and the tool have been told already. ``session``: frozen facts of it."""
 
 
 @hookspec

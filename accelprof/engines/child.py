@@ -91,7 +91,7 @@ def export(session: Session) -> None:
         _write_new(os.path.join(run_dir, CONFIG_NAME), session.config.model_dump(mode="json", exclude_unset=True))
         _write_new(modules, sorted({item.module for item in session.instruments.items}))
     except OSError as error:
-        session.report(f"child processes of an engine cannot be instrumented: {error}")
+        session.say(f"child processes of an engine cannot be instrumented: {error}")
         return
     paths = [STARTUP, *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != STARTUP)]
     for name, value in (

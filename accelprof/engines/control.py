@@ -24,7 +24,7 @@ class EngineProfiler:
         settings = replica_settings(config, "vllm", run_dir, replica=0)
         os.environ.update(settings.env)                 # before the engine is built
         engine = LLM(model, **settings.arguments)
-        profiler = EngineProfiler(engine, settings, session.report)
+        profiler = EngineProfiler(engine, settings, session.say)
         profiler.start(); engine.generate(...); profiler.stop()
     """
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from accelprof.catalogue import get_registry
 from accelprof.contracts.targets import ArtifactFile, Expectation, WindowInfo
 from accelprof.output.records import WindowRow
-from accelprof.session.reporting import text_of
+from accelprof.session.voice import text_of
 
 POLL_S = 0.1
 #: seconds for a file that should be there already when the session has closed

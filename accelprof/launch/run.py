@@ -31,7 +31,7 @@ from accelprof.output.records import ArtifactRow, Records, TargetRow
 from accelprof.output.verdict import verdict
 from accelprof.planning.plan import Plan
 from accelprof.session.configure import CONFIG_NAME, RUN_ENV
-from accelprof.session.reporting import text_of
+from accelprof.session.voice import text_of
 
 FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 PREFLIGHT_TIMEOUT_S = 90.0

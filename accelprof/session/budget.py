@@ -21,7 +21,7 @@ from accelprof.output.records import ArtifactRow, Records
 from accelprof.timing.gate import now_ns
 
 if TYPE_CHECKING:
-    from accelprof.session.capturing import Capturing
+    from accelprof.session.captures import Captures
     from accelprof.session.window import Window
 
 INTERVAL_S = 0.5
@@ -38,11 +38,11 @@ class BudgetWatch:
     def __init__(
         self,
         budget: Budget,
-        session: Capturing,
+        captures: Captures,
         interval: float = INTERVAL_S,
         free: Callable[[str], int] | None = None,
     ) -> None:
-        self.budget, self._session, self._interval = budget, session, interval
+        self.budget, self._captures, self._interval = budget, captures, interval
         self._free = free or (lambda path: shutil.disk_usage(path).free)
         self.rates: dict[str, float] = {}  # bytes a second that a tool's windows left
         self._used = 0
@@ -59,7 +59,7 @@ class BudgetWatch:
             if free < budget.free_space:
                 return f"budget.free_space is {size_text(budget.free_space)}, and {size_text(free)} are free at {directory}"
         if budget.per_run is not None:
-            self._used = size_of(self._session.layout.run_dir)
+            self._used = size_of(self._captures.process.layout.run_dir)
             if self._used >= budget.per_run:
                 return f"budget.per_run is {size_text(budget.per_run)}, and the run has {size_text(self._used)} already"
         return ""
@@ -125,7 +125,7 @@ class BudgetWatch:
             try:
                 reason = self.exceeded(window)
             except OSError as error:  # said once; the next look may succeed, and later windows are watched too
-                self._session.report(f"the size of a window cannot be watched: {error}")
+                self._captures.voice.say(f"the size of a window cannot be watched: {error}")
                 continue
             if reason:
                 with self._wake:
@@ -133,13 +133,13 @@ class BudgetWatch:
                 self._close(window, reason)
 
     def _close(self, window: Window, reason: str) -> None:
-        session = self._session
-        with session.lock:
-            if session.window is not window:
+        captures = self._captures
+        with captures.lock:
+            if captures.window is not window:
                 return
-            window.record.closed_early = reason
-            session.report(f"window {window.info.sequence} closed early: {reason}")
-            session.guarded("closing a window that reached its budget", session.request_close, "budget")
+            captures.note(window, closed_early=reason)
+            captures.voice.say(f"window {window.info.sequence} closed early: {reason}")
+            captures.voice.guarded("closing a window that reached its budget", captures.request_close, "budget", window)
 
 
 def size_of(path: str) -> int:

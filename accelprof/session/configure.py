@@ -17,7 +17,8 @@ from accelprof.catalogue import Catalogue, get_registry, unlock_after_fork
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.contracts.tool import Tool, ToolContext, ToolUse
 from accelprof.environment import without
-from accelprof.errors import AccelprofError, UnavailableError, UserError
+from accelprof.errors import AccelprofError, ConfigError, Problem, UnavailableError, UserError
+from accelprof.numberset import whole
 from accelprof.output.layout import Layout, claim_run, job_token
 from accelprof.session.identity import from_environment, host_name
 from accelprof.session.session import JOINED, Session
@@ -96,13 +97,13 @@ def configure(
         target = Target(
             group=group or told.get("group") or DEFAULT_GROUP,
             roles=roles,
-            rank=_first(rank, told.get("rank"), identity.rank),
-            world_size=_first(world_size, told.get("world_size"), identity.world_size),
-            replica=_first(replica, told.get("replica")),
+            rank=_number("rank", rank, told.get("rank"), identity.rank),
+            world_size=_number("world_size", world_size, told.get("world_size"), identity.world_size),
+            replica=_number("replica", replica, told.get("replica")),
             node=node or host_name(),
-            engine_rank=engine_rank,
+            engine_rank=_number("engine_rank", engine_rank),
         )
-        current = gate.session
+        current: Session | None = gate.session
         if current is not None and not current.closed:
             target = _joined(current, target, resolved)
             if target == current.target:
@@ -118,7 +119,7 @@ def configure(
         detected = _detect(registry, accelerator, resolved)
         assignment = _with_devices(assignment, detected.name, has_devices, detected)
         session = _make_session(registry, resolved, assignment, uses, detected, run_dir)
-        gate.session = session
+        gate.take(session)
         _install()
         _instrument(session)
         hide()
@@ -131,7 +132,7 @@ def configure(
 
 def current_session() -> Session | None:
     """The session of this process, or ``None``."""
-    session = gate.session
+    session: Session | None = gate.session
     return session if session is not None and not session.closed else None
 
 
@@ -144,7 +145,7 @@ def reset() -> None:
                 session.close("reset")
             except AccelprofError as error:  # on_error: raise; what is undone here is undone all the same
                 log.warning("accelprof: %s", error)
-        gate.hot = gate.lane = gate.session = None
+        gate.release()
         child = sys.modules.get("accelprof.engines.child")
         if child is not None:
             child.forget()
@@ -249,24 +250,19 @@ def _make_session(
         if assignment.timeline or assignment.tool == "trace":
             trace = registry.make_tool("trace", config.tools.get("trace"))  # type: ignore[assignment]
             tools = [tool for tool in tools if tool.name != "trace"]
-    scheduler = None
-    if assignment.selected and assignment.schedules:
-        from accelprof.session.schedule import Scheduler
-
-        scheduler = Scheduler(assignment)
     if problem:
         assignment = replace(assignment, selected=False)
-    session = Session(config, assignment, backend, [], trace, layout, host, registry, scheduler)
+    session = Session(config, assignment, backend, [], trace, layout, host, registry)
     for text in problems:
-        session.report(text)
+        session.say(text)
     context = ToolContext(
-        assignment.target, assignment, backend, layout.target_dir(assignment.target), session.report, layout.run_dir
+        assignment.target, assignment, backend, layout.target_dir(assignment.target), session.say, layout.run_dir
     )
     for tool in [*tools, *([trace] if trace is not None else [])]:
         try:
             tool.attach(context)
         except Exception as error:
-            session.report(f"tool {tool.name} cannot be used here: {type(error).__name__}: {error}")
+            session.say(f"tool {tool.name} cannot be used here: {type(error).__name__}: {error}")
             if config.on_error == "raise":
                 raise
         else:
@@ -281,7 +277,7 @@ def _spare_children(tool: Tool, assignment: Assignment, directory: str, session:
     try:
         launch = tool.launch(assignment, directory)
     except Exception as error:  # noqa: BLE001 - reported; at worst children are captured too
-        session.report(f"tool {tool.name} does not say what its children must not inherit: {error}")
+        session.say(f"tool {tool.name} does not say what its children must not inherit: {error}")
         return
     for name in launch.unset_in_children:
         present = os.environ.get(name)
@@ -304,8 +300,8 @@ def _instrument(session: Session) -> None:
     from accelprof.session.instrument import Instruments
 
     child.forget()
-    items = child.items_for(config, session.registry.presets(), session.target, session.report)
-    session.instruments = Instruments(items, session.report)
+    items = child.items_for(config, session.registry.presets(), session.target, session.say)
+    session.instruments = Instruments(items, session.say)
     session.instruments.install()
     child.export(session)
 
@@ -319,8 +315,22 @@ def _listen(session: Session) -> None:
         session.control.start()
 
 
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
+def _number(name: str, *values: Any) -> int | None:
+    """The first that is known, as a number; whoever starts a process may give what an environment gave it, as text."""
+    given = next((value for value in values if value is not None), None)
+    if given is None:
+        return None
+    try:
+        number = whole(given, name, text=True)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ConfigError(
+            Problem(
+                name, "it is no such number", value=given, allowed="a whole number from 0; None where it is not known"
+            )
+        )
+    return number
 
 
 # --- the ways a process can end -----------------------------------------------------------------------------------------
@@ -357,9 +367,9 @@ def _in_child() -> None:
     unlock_after_fork()
     forget_running()
     session = gate.session
-    if session is not None and session.instruments is not None:
-        session.instruments.uninstall()  # the engine's plug-in hook instruments anew, for the child itself
-    gate.hot = gate.lane = gate.session = None
+    gate.release()
+    if session is not None:
+        session.disown()
     # ``_installed`` stays: the child inherited the handlers, and what was there before them
 
 

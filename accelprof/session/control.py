@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from accelprof.errors import ConfigError, Problem, UserError
 from accelprof.numberset import NumberSet
 from accelprof.planning.sampling import facts_fit
+from accelprof.session.triggers.demand import KIND, cannot
 
 if TYPE_CHECKING:
     from accelprof.session.session import Session
@@ -37,17 +38,18 @@ SIGNAL = signal.SIGUSR2
 
 
 class Control:
-    """Listens for one session. Made for selected sessions by ``configure``."""
+    """Listens for one session. Made for selected sessions by ``configure``.
+
+    Args:
+        interval: seconds between two looks at the directory.
+    """
 
     def __init__(self, session: Session, interval: float = INTERVAL_S) -> None:
-        self._session, self._interval = session, interval
+        self._session, self._demand, self._interval = session, session.demand, interval
         self.directory = os.path.join(session.layout.run_dir, DIRECTORY)
         self._answer_path = os.path.join(self.directory, f"worker-{session.key}.json")
         self._handled: str | None = None
         self._last: Mapping[str, Any] | None = None
-        self._until: float | None = None
-        self._mine = False
-        self._armed_after: int | None = None  # how many windows there were when one was armed that has not opened yet
         self._signalled = threading.Event()
         self._previous: Any = None
         self._ended = False
@@ -65,7 +67,7 @@ class Control:
             self._handled = None if request is None else str(request.get("id"))  # asked before this worker was there
             self._say("listening")
         except (OSError, UserError) as error:
-            session.report(f"windows on demand cannot be had: {error}", level=20)
+            session.say(f"windows on demand cannot be had: {error}", level=20)
             return
         if session.config.on_demand is not None and session.config.on_demand.signal:
             self._take_signal()
@@ -85,14 +87,13 @@ class Control:
     def poll(self) -> None:
         """Look once; what the thread does again and again."""
         session = self._session
-        if self._until is not None and time.monotonic() >= self._until:
-            self._close("on demand: its time is over")
-        if self._armed_after is not None:
-            self._see_whether_it_opened(self._armed_after)
+        displaced = self._demand.look()
+        if displaced:
+            self._say("refused", self._last, displaced)
         try:
             request = self._read()
         except (OSError, ValueError, UserError) as error:
-            session.report(f"a request for a window is not followed: {error}")
+            session.say(f"a request for a window is not followed: {error}")
             return
         if request is None or request.get("id") == self._handled:
             return
@@ -100,9 +101,11 @@ class Control:
         if not self._meant(request):
             self._say("listening", request, "not asked for")
         elif request.get("action") == "open":
-            self._say(*self._open(float(request.get("seconds") or DEFAULT_SECONDS), request))
+            state, text = self._demand.open(float(request.get("seconds") or DEFAULT_SECONDS))
+            self._say(state, request, text)
         elif request.get("action") == "close":
-            self._say(*self._asked_to_close(request))
+            state, text = self._asked_to_close()
+            self._say(state, request, text)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -121,7 +124,7 @@ class Control:
             yield
         except Exception as error:  # noqa: BLE001 - reported once; the worker goes on
             text = f"serving a request for a window failed: {type(error).__name__}: {error}"
-            self._session.report(text)
+            self._session.say(text)
             with contextlib.suppress(OSError):
                 self._say("refused", self._last, text)
 
@@ -142,83 +145,30 @@ class Control:
         wanted = {key: request[key] for key in ("group", "role", "rank") if request.get(key) is not None}
         return facts_fit(wanted, self._session.target, None)
 
-    def _open(self, seconds: float, request: Mapping[str, Any] | None) -> tuple[str, Mapping[str, Any] | None, str]:
-        session = self._session
-        for tool in session.tools:
-            why = cannot(tool)
-            if why:
-                return "refused", request, why
-        with session.lock:
-            if session.closed:
-                return "refused", request, "the session is closed"
-            if session.window is not None:
-                return "refused", request, f"window {session.window.info.sequence} is open already"
-            steps = () if session.step_now is None else (session.step_now,)
-            self._mine, self._until = True, time.monotonic() + seconds
-            if any(tool.thread != "any" for tool in session.tools):
-                if not session.arm("on_demand", steps):
-                    self._mine, self._until = False, None
-                    return "refused", request, "a planned window opens where the next phase begins"
-                self._armed_after = len(session.windows)
-                return "armed", request, "opens where the next phase begins, on the thread that works"
-            window = session.open_window("on_demand", steps)
-        if window is None:
-            self._mine, self._until = False, None
-            return "refused", request, session.problems[-1] if session.problems else "no tool could start"
-        return "open", request, f"window {window.info.sequence}, for {seconds:g} s at most"
-
-    def _see_whether_it_opened(self, before: int) -> None:
-        session = self._session
-        with session.lock:
-            opened = any(row.kind == "on_demand" for row in session.windows[before:])
-            if not opened and session.is_armed("on_demand"):
-                return
-            self._armed_after = None
-            if opened or not self._mine:
-                return
-            self._until, self._mine = None, False
-        self._say("refused", self._last, "a planned window opens where this one would have")
-
-    def _asked_to_close(self, request: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], str]:
+    def _asked_to_close(self) -> tuple[str, str]:
         window = self._session.window
-        if window is None and not self._mine:
-            return "listening", request, "no window was open"
-        if window is not None and window.info.kind != "on_demand":
-            return (
-                "refused",
-                request,
-                f"window {window.info.sequence} was planned ({window.info.kind}); it closes as planned",
-            )
-        self._close("closed on demand")
-        return (
-            "listening",
-            request,
-            "closed" if self._session.window is None else "closes where its thread comes by next",
-        )
-
-    def _close(self, reason: str) -> None:
-        session = self._session
-        self._until, self._mine, self._armed_after = None, False, None
-        with session.lock:
-            session.disarm("on_demand")
-            if session.window is not None and session.window.info.kind == "on_demand":
-                session.request_close(reason)
+        if window is None and not self._demand.going_on:
+            return "listening", "no window was open"
+        if window is not None and window.info.kind != KIND:
+            return "refused", f"window {window.info.sequence} was planned ({window.info.kind}); it closes as planned"
+        self._demand.close("closed on demand")
+        return "listening", "closed" if self._session.window is None else "closes where its thread comes by next"
 
     def _take_signal(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            self._session.report("on_demand.signal: signals can only be taken on the main thread, and this is another")
+            self._session.say("on_demand.signal: signals can only be taken on the main thread, and this is another")
             return
         self._previous = signal.signal(SIGNAL, lambda number, frame: self._signalled.set())
 
     def _toggle(self) -> None:
         with self._guard():
-            if self._mine and (self._session.window is None or self._session.window.info.kind == "on_demand"):
-                self._close("closed by a signal")
+            if self._demand.going_on:
+                self._demand.close("closed by a signal")
                 return
-            demand = self._session.config.on_demand
-            state, _, text = self._open(DEFAULT_SECONDS if demand is None else demand.seconds, None)
+            settings = self._session.config.on_demand
+            state, text = self._demand.open(DEFAULT_SECONDS if settings is None else settings.seconds)
             if state == "refused":
-                self._session.report(f"no window on a signal: {text}")
+                self._session.say(f"no window on a signal: {text}")
 
     def _say(self, state: str, request: Mapping[str, Any] | None = None, text: str = "") -> None:
         session = self._session
@@ -238,15 +188,6 @@ class Control:
             "text": text,
         }
         _write(self._answer_path, answer)
-
-
-def cannot(tool: Any) -> str:
-    """Why a tool takes no window that was not planned; empty when it does."""
-    if tool.count == "exact":
-        return f"tool {tool.name} was told its number of windows at launch; plan the window with steps or a schedule"
-    if tool.count == "whole_process":
-        return f"tool {tool.name} records the whole process; there is nothing to open"
-    return "" if tool.on_demand else f"tool {tool.name} takes no window that was not planned"
 
 
 # --- whom to trust --------------------------------------------------------------------------------------------------------

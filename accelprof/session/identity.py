@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accelprof.numberset import whole
+
 #: variables by launcher, tried in order: (what sets them, rank, world size)
 RANK_VARIABLES: tuple[tuple[str, str, str], ...] = (
     ("torchrun and most frameworks", "RANK", "WORLD_SIZE"),
@@ -41,4 +43,7 @@ def host_name() -> str:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+    try:
+        return None if text is None else whole(text, "ranks", text=True)
+    except TypeError:
+        return None

@@ -17,7 +17,7 @@ from accelprof.output.records import WindowRow
 from accelprof.timing.phase import PhaseSpec, key_of
 
 if TYPE_CHECKING:
-    from accelprof.session.session import Session
+    from accelprof.session.entering import Entering
     from accelprof.tools.trace import TraceTool
 
 LaneBound = tuple[Callable[[], Any], Callable[[], Any], int]
@@ -100,8 +100,8 @@ class Window:
     """An open window. Made after the tools have started; ``bounds`` maps a phase to its callables, resolved once."""
 
     __slots__ = (
-        "awaited",
         "bounds",
+        "closing",
         "emitters",
         "info",
         "lane",
@@ -109,7 +109,8 @@ class Window:
         "opened",
         "opened_at",
         "overdue",
-        "record",
+        "row",
+        "steps",
         "thread",
         "tools",
         "trace",
@@ -122,16 +123,18 @@ class Window:
         trace: TraceTool | None,
         emitters: Sequence[Emitter],
         opened_at: int,
-        record: WindowRow,
+        row: WindowRow,
     ) -> None:
         self.info, self.tools, self.trace, self.emitters = info, list(tools), trace, list(emitters)
         self.bounds: dict[PhaseSpec, Bound] = {}
         self.opened_at = opened_at
-        self.record = record
+        self.row = row
+        #: announced steps in it, the row's own list
+        self.steps: list[int] = row.steps
         self.thread = threading.get_ident()
         self.lane: Lane | None = None
-        #: the device was waited for already (or is not to be)
-        self.awaited = False
+        #: somebody closes it at this moment
+        self.closing = False
         #: why this window must close as soon as its own thread comes by; empty = it may stay
         self.overdue = ""
 
@@ -152,12 +155,12 @@ class Window:
 
 
 class Entry:
-    """One phase or range that began while the session was hot; ``leave`` ends exactly what began."""
+    """One phase or range that began while something was to be done; ``leave`` ends exactly what began."""
 
-    __slots__ = ("ends", "kind", "owned", "scheduled", "session", "spec", "suspends", "task", "thread", "window")
+    __slots__ = ("ends", "entrance", "kind", "owned", "scheduled", "spec", "suspends", "task", "thread", "window")
 
-    def __init__(self, session: Session, spec: PhaseSpec, kind: Kind, suspends: bool) -> None:
-        self.session, self.spec, self.kind, self.suspends = session, spec, kind, suspends
+    def __init__(self, entrance: Entering, spec: PhaseSpec, kind: Kind, suspends: bool) -> None:
+        self.entrance, self.spec, self.kind, self.suspends = entrance, spec, kind, suspends
         self.window: Window | None = None
         self.ends: list[Callable[[], Any]] = []
         #: the window that this phase made, and that ends with it
@@ -183,13 +186,13 @@ class Entry:
 
     def leave(self, start: int, end: int, own: int | None = None) -> None:
         """End the range, write the span, let the session close a window that this phase owns. Never raises an ``Exception``."""
-        session = self.session
+        entrance = self.entrance
         for finish in reversed(self.ends):
             try:
                 finish()
             except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
-                session.trouble("ending a range", error)
-        window = session.window
+                entrance.trouble("ending a range", error)
+        window = entrance.window
         if window is not None and window.trace is not None:
             window.trace.add(
                 self.spec,
@@ -202,7 +205,7 @@ class Entry:
                 window is not self.window and start < window.opened_at,
             )
         if self.owned is not None or self.scheduled is not None:
-            session.phase_ended(self)
+            entrance.phase_ended(self)
 
 
 def task_label(spec: PhaseSpec, suspends: bool, counter: Callable[[], int]) -> str:

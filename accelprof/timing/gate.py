@@ -1,32 +1,86 @@
 """The one global switch on the path of a timed call, and the clock it reads.
 
-``gate.hot`` is ``None`` while nothing has to happen besides timing. While a window is open, armed, or a phase may open
-one, it is the object whose ``enter``/``leave`` the timers call.
+``gate.entrance`` is ``None`` while nothing has to happen besides timing. While a window is open, an ask for one waits, or a
+phase may open one, it is where timers report phases and ranges. Nobody writes the gate but the gate itself, which asks the
+session when the session's lock is left.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from accelprof.session.session import Session
-    from accelprof.session.window import Lane
+from accelprof.timing.phase import PhaseSpec
+
+
+class Entrance(Protocol):
+    """What timers see of a session."""
+
+    def enter(self, spec: PhaseSpec, suspends: bool) -> Any:
+        """A phase begins; what is returned has ``leave(start, end, own)`` for its end, or is ``None``."""
+
+    def enter_range(self, spec: PhaseSpec, suspends: bool) -> Any:
+        """The same of a ``profiling_range``."""
+
+    def ended_inside(self, spec: PhaseSpec, start: int, end: int, own: int | None = None) -> None:
+        """A phase ended that began while nothing was to be done."""
+
+    def mark(self, spec: PhaseSpec) -> None:
+        """An instant."""
+
+    def device_timer(self) -> Any:
+        """Device events for one call, or ``None``."""
+
+    def device_timer_failed(self, error: Exception) -> None:
+        """What ``device_timer`` gave raised ``error``."""
 
 
 class Gate:
-    """See the module. ``session`` is the current session whether or not anything is open.
+    """See the module.
 
-    ``lane`` is set while a window is open and nothing else has to be looked at: plain calls then emit and record
-    without asking the session.
+    Attributes:
+        entrance: where timers report, or ``None``.
+        direct: set while a window is open and nothing else has to hear of plain calls: they then emit and record by
+            themselves, with what it has resolved.
+        devices: the current session's entrance whether or not anything is open: device timers come from it.
+        session: the current session, likewise.
     """
 
-    __slots__ = ("hot", "lane", "session")
+    __slots__ = ("devices", "direct", "entrance", "session")
 
     def __init__(self) -> None:
-        self.hot: Session | None = None
-        self.lane: Lane | None = None
-        self.session: Session | None = None
+        self.entrance: Entrance | None = None
+        self.direct: Any = None
+        self.devices: Entrance | None = None
+        self.session: Any = None
+
+    def take(self, session: Any) -> None:
+        """``session`` is this process's from now on."""
+        self.session, self.devices = session, session.entrance
+        self.refresh(session)
+
+    def release(self, session: Any = None) -> None:
+        """This process has no session any more; with ``session`` only if it is that one."""
+        if session is None or self.session is session:
+            self.direct = self.entrance = self.devices = self.session = None
+
+    def refresh(self, session: Any) -> None:
+        """Ask ``session`` again whether anything is to be done. Called when its lock is left."""
+        busy, direct = session.attention()
+        if busy:
+            self.entrance, self.direct = session.entrance, direct
+        elif self.entrance is session.entrance:
+            self.direct = self.entrance = None
+
+    def __getattr__(self, name: str) -> Any:
+        new = {"lane": "direct", "hot": "entrance"}.get(name)
+        if new is None:
+            raise AttributeError(name)
+        warnings.warn(
+            f"gate.{name} is gate.{new} now; the old name goes with the next release", DeprecationWarning, stacklevel=2
+        )
+        return getattr(self, new)
 
     def __reduce__(self) -> str:
         return "gate"  # a class of a script travels by value to other processes; its timers find their gate there

@@ -133,8 +133,8 @@ class State(list[list[int]]):
                     taken = self.device_pending[0].resolve(wait)
                 except Exception as error:  # noqa: BLE001 - said once by the session; a lost time costs no caller anything
                     self.device_pending.popleft()
-                    if gate.session is not None:
-                        gate.session.device_timer_failed(error)
+                    if gate.devices is not None:
+                        gate.devices.device_timer_failed(error)
                     continue
                 if taken is None:
                     return

@@ -12,7 +12,7 @@ from accelprof.timing.running import can_be_suspended
 
 
 class _Closed:
-    """What ``profiling_range`` returns while nothing is hot."""
+    """What ``profiling_range`` returns while nothing is to be done."""
 
     __slots__ = ()
 
@@ -43,9 +43,9 @@ class ProfilingRange:
         self._start = 0
 
     def __enter__(self) -> None:
-        hot = gate.hot
-        if hot is not None:
-            self._entry = hot.enter_range(self._spec, can_be_suspended(sys._getframe(1)))
+        entrance = gate.entrance
+        if entrance is not None:
+            self._entry = entrance.enter_range(self._spec, can_be_suspended(sys._getframe(1)))
             self._start = now_ns()
 
     def __exit__(self, *_: object) -> None:
@@ -53,9 +53,9 @@ class ProfilingRange:
             self._entry.leave(self._start, now_ns())
 
     async def __aenter__(self) -> None:
-        hot = gate.hot
-        if hot is not None:
-            self._entry = hot.enter_range(self._spec, True)
+        entrance = gate.entrance
+        if entrance is not None:
+            self._entry = entrance.enter_range(self._spec, True)
             self._start = now_ns()
 
     async def __aexit__(self, *_: object) -> None:
@@ -75,16 +75,16 @@ def profiling_range(label: str, color: str = "", domain: str = "", category: str
         color: CSS name or ``#rrggbb``.
         domain, category: for tools that group by them.
     """
-    if gate.hot is None:
+    if gate.entrance is None:
         return _CLOSED
     return ProfilingRange(PhaseSpec(str(label), domain, color, category))
 
 
 def mark(label: str, color: str = "", domain: str = "", category: str = "") -> None:
     """Leave an instant in the tool's data and the timeline while a window is open; otherwise nothing."""
-    hot = gate.hot
-    if hot is not None:
-        hot.mark(PhaseSpec(str(label), domain, color, category))
+    entrance = gate.entrance
+    if entrance is not None:
+        entrance.mark(PhaseSpec(str(label), domain, color, category))
 
 
 keep_out(profiling_range, "profiling_range")

@@ -23,13 +23,13 @@ WRAPPER_FILE = "<accelprof timer "
 
 def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: Any) -> Any:
     """A call that is not plain: armed, a phase may open a window, an event loop runs, or the tag is running already."""
-    hot = gate.hot
+    entrance = gate.entrance
     try:
         buffer = _st.pop()
     except IndexError:
         buffer = None
     nested = buffer is None and ((_task_or_thread(), id(_st)) in _running or _on_this_stack(_st))
-    entry = None if hot is None or nested else hot.enter(_spec, False)
+    entry = None if entrance is None or nested else entrance.enter(_spec, False)
     # after ``enter``: a window that this phase opens is not device time of the phase
     events = begin_events() if _spec.device and not nested else None
     start = _clock()
@@ -47,22 +47,22 @@ def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: An
                 _st.append(buffer)
             if entry is not None:
                 entry.leave(start, end)
-            elif gate.hot is not None:
-                gate.hot.ended_inside(_spec, start, end)
+            elif gate.entrance is not None:
+                gate.entrance.ended_inside(_spec, start, end)
             if len(_st.buffer) > metrics.FOLD_AT or len(_st.others) > metrics.FOLD_AT:
                 _st.fold()
 
 
 def begin_events() -> Any:
     """Device events that have begun, or ``None``; a backend that fails at it is asked no more in this session."""
-    session = gate.session
-    events = None if session is None else session.device_timer()
-    if session is None or events is None:
+    devices = gate.devices
+    events = None if devices is None else devices.device_timer()
+    if devices is None or events is None:
         return None
     try:
         events.begin()
     except Exception as error:  # noqa: BLE001 - reported once; the user's function runs all the same
-        session.device_timer_failed(error)
+        devices.device_timer_failed(error)
         return None
     return events
 
@@ -72,8 +72,8 @@ def finish_events(state: State, events: Any) -> None:
     try:
         events.finish()
     except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
-        if gate.session is not None:
-            gate.session.device_timer_failed(error)
+        if gate.devices is not None:
+            gate.devices.device_timer_failed(error)
         return
     state.device_pending.append(events)
     if len(state.device_pending) > metrics.FOLD_AT:
@@ -81,12 +81,12 @@ def finish_events(state: State, events: Any) -> None:
 
 
 def late(state: State, spec: PhaseSpec, start: int, end: int) -> None:
-    """A call that began closed ended while hot, or its buffer is full."""
+    """A call that began closed ended while something was to be done, or its buffer is full."""
     if len(state.buffer) > metrics.FOLD_AT:
         state.fold()
-    hot = gate.hot
-    if hot is not None:
-        hot.ended_inside(spec, start, end)
+    entrance = gate.entrance
+    if entrance is not None:
+        entrance.ended_inside(spec, start, end)
 
 
 def _clock() -> int:
@@ -172,9 +172,9 @@ class Run:
         else:
             self._occupy()
         Run.live[id(self)] = self
-        hot = gate.hot
-        if hot is not None:
-            self.entry = hot.enter(spec, suspends)
+        entrance = gate.entrance
+        if entrance is not None:
+            self.entry = entrance.enter(spec, suspends)
         if spec.device:
             self.events = begin_events()
         self.start = _clock()
@@ -226,9 +226,9 @@ class Run:
         if self.entry is not None:
             self.entry.leave(self.start, end, self.own)
         else:
-            hot = gate.hot
-            if hot is not None:
-                hot.ended_inside(self.spec, self.start, end, self.own)
+            entrance = gate.entrance
+            if entrance is not None:
+                entrance.ended_inside(self.spec, self.start, end, self.own)
 
 
 _running: set[tuple[int, int]] = set()

@@ -17,17 +17,17 @@ from accelprof.timing.timer import parameters_of, timer
 
 _BODIES = {
     "": """
-        if _accelprof_gate.hot is None:
+        if _accelprof_gate.entrance is None:
             return _accelprof_fn({call})
         return _accelprof_timed({call})
 """,
     "async ": """
-        if _accelprof_gate.hot is None:
+        if _accelprof_gate.entrance is None:
             return await _accelprof_fn({call})
         return await _accelprof_timed({call})
 """,
     "generator": """
-        if _accelprof_gate.hot is None:
+        if _accelprof_gate.entrance is None:
             return (yield from _accelprof_fn({call}))
         return (yield from _accelprof_timed({call}))
 """,

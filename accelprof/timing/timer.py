@@ -91,8 +91,8 @@ def _decorate(function: Any, tag: str | None, domain: str, color: str, category:
 
 _SYNC = """
     _accelprof_lane = None
-    if _accelprof_gate.hot is not None:
-        _accelprof_lane = _accelprof_gate.lane
+    if _accelprof_gate.entrance is not None:
+        _accelprof_lane = _accelprof_gate.direct
         if _accelprof_lane is None or _accelprof_lane.running_loop() is not None:
             return _accelprof_hot(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
     try:
@@ -119,11 +119,11 @@ _SYNC = """
                 _accelprof_bound[1]()
             except Exception as _accelprof_error:
                 _accelprof_lane.failed(_accelprof_error)
-            if _accelprof_gate.lane is _accelprof_lane and len(_accelprof_lane.spans) < _accelprof_lane.room:
+            if _accelprof_gate.direct is _accelprof_lane and len(_accelprof_lane.spans) < _accelprof_lane.room:
                 _accelprof_lane.spans.append((_accelprof_bound[2], "phase", _accelprof_t0, _accelprof_t1, _accelprof_ident(), "", None, False))
             else:
                 _accelprof_late(_accelprof_st, _accelprof_spec, _accelprof_t0, _accelprof_t1)
-        elif _accelprof_gate.hot is not None or len(_accelprof_buf) > {fold_at}:
+        elif _accelprof_gate.entrance is not None or len(_accelprof_buf) > {fold_at}:
             _accelprof_late(_accelprof_st, _accelprof_spec, _accelprof_t0, _accelprof_t1)
 """
 _DEVICE = """

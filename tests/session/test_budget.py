@@ -65,9 +65,10 @@ def until(condition, seconds=10.0):
 
 def quick(run, **kwargs):
     """The session's watch, looking often."""
-    run.session.budget.end()
-    run.session.budget = BudgetWatch(run.session.config.budget, run.session, interval=0.01, **kwargs)
-    return run.session.budget
+    captures = run.session.captures
+    captures.budget.end()
+    captures.budget = BudgetWatch(run.session.config.budget, captures, interval=0.01, **kwargs)
+    return captures.budget
 
 
 def test_a_window_that_grows_too_large_closes_early():
@@ -162,7 +163,7 @@ def test_no_thread_outlives_the_session():
 def test_no_limits_no_watch():
     """All limits null: nothing is watched."""
     with capture(steps=[1], budget={"free_space": None}) as run:
-        assert run.session.budget is None
+        assert run.session.captures.budget is None
 
 
 def test_expected_size_of_a_rank(tmp_path):

@@ -188,9 +188,9 @@ def test_gate_is_cold_once_a_schedule_is_done():
     from accelprof.timing.gate import gate
 
     with capture(schedule={"phase": "rollout/decode_step", "active": 2}) as run:
-        assert gate.hot is run.session
+        assert gate.entrance is run.session.entrance
         Rollout().generate(2)
-        assert gate.hot is None
+        assert gate.entrance is None
 
 
 def test_two_schedules_that_overlap_at_run_time():

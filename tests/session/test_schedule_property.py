@@ -19,7 +19,6 @@ from accelprof.contracts.tool import Tool
 from accelprof.numberset import NumberSet
 from accelprof.output.layout import Layout
 from accelprof.planning.sampling import to_spec
-from accelprof.session.schedule import Scheduler
 from accelprof.session.session import Session
 from accelprof.timing.gate import gate
 
@@ -250,7 +249,6 @@ def real(program, specs, steps, directory):
     tool = Notes()
     session = Session(
         Config(on_error="raise"), assignment, CpuBackend(), [tool], None, Layout(str(directory)), "n", REGISTRY,
-        Scheduler(assignment),
     )  # fmt: skip
     session.journal.path = None
     windows = {}
@@ -262,13 +260,13 @@ def real(program, specs, steps, directory):
         body()
 
     timed = {tag: accelprof.timer(tag)(inside) for tag in TAGS}
-    gate.session = session
+    gate.take(session)
     try:
         session.start()
         run_program(program, lambda node, body: timed[node.tag](node, body), session.begin_step, session.end_step)
     finally:
         session.close()
-        gate.session = gate.hot = None
+        gate.release(session)
     assert session.window is None
     assert (tool.state, tool.opened) == ("closed", len(session.windows))
     return list(windows.values()), session

@@ -146,10 +146,11 @@ class Model:
             self.waiting = mine, number, "discrete"
         elif mine is not None and mine not in self.had:
             if control and self.plan.thread != "any":
-                self.waiting = self.waiting or (mine, number, self.plan.thread)
+                self.waiting = mine, number, self.plan.thread
             else:
                 self.start("step", number)
                 self.had.add(mine)
+                self.waiting = None
 
     def end(self, number, control=False):
         if number != self.step:

@@ -11,12 +11,15 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from accelprof.contracts.targets import Assignment, ScheduleSpec, WindowInfo
+from accelprof.session.captures import Ask
+from accelprof.session.triggers import Quiet
 
 if TYPE_CHECKING:
-    from accelprof.session.session import Session
+    from accelprof.session.captures import Captures
+    from accelprof.session.voice import Voice
     from accelprof.session.window import Entry, Window
 
 WAIT, WARMUP, ACTIVE, DONE = "wait", "warmup", "active", "done"
@@ -88,14 +91,17 @@ class _Scheduled:
     scopes: list[_Scope] = field(default_factory=list)
 
 
-class Scheduler:
-    """The schedules of one process. The session calls it; everything here happens under the session's lock.
+class Schedules(Quiet):
+    """The schedules of one process; everything here happens under the session's lock.
 
     With ``steps`` in the plan only calls inside selected steps count, and no stretch outlives them.
     """
 
-    def __init__(self, assignment: Assignment) -> None:
-        self._assignment = assignment
+    counts_calls: ClassVar[bool] = True
+
+    def __init__(self, assignment: Assignment, captures: Captures, voice: Voice) -> None:
+        self._assignment, self._captures, self._voice = assignment, captures, voice
+        self._step: int | None = None
         self._bounded = assignment.mode in ("steps", "all")
         self._series = [_Series(spec) for spec in assignment.schedules]
         self._by_tag: dict[str, tuple[list[_Series], list[_Series]]] = {}
@@ -107,32 +113,34 @@ class Scheduler:
 
     # --- what the session tells -------------------------------------------------------------------------------------
 
-    def step_begins(self, session: Session, number: int) -> None:
+    def step_begins(self, number: int, away: bool) -> None:
         """A step was announced: counting per step starts anew."""
+        self._step = number
         for series in self._series:
             if series.spec.per == "step" and not series.scopes:
                 series.scopes.append(_Scope(series, 0))
 
-    def step_ends(self, session: Session, number: int, following: int | None) -> None:
+    def step_ends(self, number: int, following: int | None) -> None:
         """A step ended, or (``following``) another was announced: what may not outlive it is cut."""
-        leaves = self._bounded and not self._stays(session, number, following)
+        self._step = None
+        leaves = self._bounded and not self._stays(number, following)
         if leaves or any(series.spec.per == "step" for series in self._series):
             self._over.add(number)
         for series in self._series:
             per_step = series.spec.per == "step"
             for scope in list(series.scopes):
                 if per_step or leaves:
-                    self._cut(session, scope, f"step {number} ended", "the step ended", final=per_step)
+                    self._cut(scope, f"step {number} ended", "the step ended", final=per_step)
             if per_step:
                 series.scopes.clear()
 
-    def phase_begins(self, session: Session, entry: Entry) -> None:
+    def phase_begins(self, entry: Entry) -> None:
         """A phase call begins; sets ``entry.scheduled`` when its end matters here, and may open a window."""
         counting, scoping = self._of(entry.spec.tag)
         if not counting and not scoping:
             return
-        with session.lock:
-            if self._bounded and not self._selected(session.step_now):
+        with self._captures.lock:
+            if self._bounded and not self._selected(self._step):
                 return
             here = _where()
             scheduled = _Scheduled()
@@ -141,35 +149,37 @@ class Scheduler:
                 series.scopes.append(scope)
                 scheduled.scopes.append(scope)
             for series in counting:
-                call = self._count(session, series, here)
+                call = self._count(series, here)
                 if call is not None:
                     scheduled.calls.append(call)
             if scheduled.calls or scheduled.scopes:
                 entry.scheduled = scheduled
 
-    def phase_ends(self, session: Session, entry: Entry) -> None:
+    def phase_ends(self, entry: Entry) -> None:
         """The phase call of ``entry`` ended, however it ended."""
         scheduled, entry.scheduled = entry.scheduled, None
-        with session.lock:
+        if scheduled is None:
+            return
+        with self._captures.lock:
             for stretch, action in scheduled.calls:
-                self._call_ended(session, stretch, action)
+                self._call_ended(stretch, action)
             for scope in scheduled.scopes:
-                self._cut(session, scope, f"{entry.spec.tag} ended", "the enclosing phase ended")
+                self._cut(scope, f"{entry.spec.tag} ended", "the enclosing phase ended")
                 if scope in scope.series.scopes:
                     scope.series.scopes.remove(scope)
 
-    def watching(self, session: Session) -> bool:
+    def watching(self) -> bool:
         """Whether a phase call could still matter."""
-        if self._bounded and not self._selected(session.step_now):
+        if self._bounded and not self._selected(self._step):
             return False
         return any(self._may_count(series) for series in self._series)
 
-    def finish(self, session: Session) -> None:
+    def finish(self) -> None:
         """The session closes: open stretches are cut, and schedules that recorded nothing are named."""
         for series in self._series:
             for scope in series.scopes:
-                self._cut(session, scope, "the session closed", "the process ended its session")
-            self._say_unreached(session, series)
+                self._cut(scope, "the session closed", "the process ended its session")
+            self._say_unreached(series)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -186,7 +196,7 @@ class Scheduler:
             return False
         return self._assignment.mode == "all" or step in self._assignment.steps
 
-    def _stays(self, session: Session, number: int, following: int | None) -> bool:
+    def _stays(self, number: int, following: int | None) -> bool:
         """Whether the step window of ``number`` goes on."""
         assignment = self._assignment
         if assignment.mode != "steps" or not assignment.merge_steps:
@@ -202,7 +212,7 @@ class Scheduler:
         scope = series.scopes[0]
         return place(series.spec, scope.count)[0] != DONE or (scope.stretch is not None and _running(scope.stretch))
 
-    def _count(self, session: Session, series: _Series, here: int) -> tuple[_Stretch, str] | None:
+    def _count(self, series: _Series, here: int) -> tuple[_Stretch, str] | None:
         series.calls += 1
         scope = _scope_of(series, here)
         if scope is None:
@@ -220,88 +230,76 @@ class Scheduler:
             series.stretches += 1
         if action == WARMUP:
             if index == stretch.first - series.spec.warmup:
-                self._warm_up(session, stretch)
+                self._warm_up(stretch)
         elif not stretch.cut:
             stretch.begun += 1
-            self._record(session, stretch)
+            self._record(stretch)
         return stretch, action
 
-    def _warm_up(self, session: Session, stretch: _Stretch) -> None:
-        if session.window is not None or self._warming is not None:
-            return
-        if not any(tool.schedule == "native" for tool in session.tools):
+    def _warm_up(self, stretch: _Stretch) -> None:
+        if self._captures.window is not None or self._warming is not None:
             return
         spec = stretch.series.spec
-        stretch.info = session.reserve_window("schedule", self._steps(session), spec.phase, spec.warmup, spec.active)
+        stretch.info = self._captures.warm_up(Ask("schedule", self._steps(), spec.phase, spec.warmup, spec.active))
         if stretch.info is not None:
             self._warming = stretch
-            session.warm_up(stretch.info)
 
-    def _end_warm_up(self, session: Session, stretch: _Stretch | None) -> None:
+    def _end_warm_up(self, stretch: _Stretch | None) -> None:
         """Tools that warmed up for ``stretch`` stop; harmless when none did."""
         if stretch is not None and stretch.info is not None:
-            session.abandon(stretch.info)
+            self._captures.abandon(stretch.info)
             stretch.info = None
         if self._warming is stretch:
             self._warming = None
 
-    def _record(self, session: Session, stretch: _Stretch) -> None:
+    def _record(self, stretch: _Stretch) -> None:
         """An active call begins: it lies in the stretch's own window, in somebody else's, or opens one."""
-        window, name = session.window, stretch.series.name
+        window, name = self._captures.window, stretch.series.name
         if stretch.window is not None and window is not stretch.window:
-            self._lost(session, stretch)  # closed by somebody else meanwhile: by budget, on demand, for a failing tool
+            self._lost(stretch)  # closed by somebody else meanwhile: by budget, on demand, for a failing tool
             return
         if window is None:
             if self._warming is not stretch:
-                self._end_warm_up(session, self._warming)
+                self._end_warm_up(self._warming)
             self._warming = None
-            info = stretch.info
-            if info is None:
-                active = stretch.series.spec.active
-                info = session.reserve_window("schedule", self._steps(session), name, 0, active)
-            stretch.window = None if info is None else session.open_window("schedule", info=info)
-            stretch.info = None
+            active = stretch.series.spec.active
+            ask = Ask("schedule", self._steps(), name, active=active, info=stretch.info)
+            stretch.window, stretch.info = self._captures.open(ask), None
             if stretch.window is None:
                 stretch.cut = True  # no tool could start; the session has said why
                 return
         elif window is not stretch.window:
             stretch.inside = window.info.phase or window.info.kind
-            if name not in window.record.holds:
-                window.record.holds.append(name)
-            session.report(
+            self._captures.holds(window, name)
+            self._voice.say(
                 f"schedule on {name}: calls to record began while the window of {stretch.inside} was open; they are in that one, not in a window of their own"
             )
         stretch.recorded += 1
 
-    def _steps(self, session: Session) -> tuple[int, ...]:
-        return () if session.step_now is None else (session.step_now,)
+    def _steps(self) -> tuple[int, ...]:
+        return () if self._step is None else (self._step,)
 
-    def _call_ended(self, session: Session, stretch: _Stretch, action: str) -> None:
+    def _call_ended(self, stretch: _Stretch, action: str) -> None:
         if action == WARMUP:
             if stretch.info is not None:
-                self._tick(session, session.tools)
+                self._captures.tick(self._captures.tools)
             return
         stretch.ended += 1
         if stretch.cut:
             return
         if stretch.ended < stretch.series.spec.active:
-            if stretch.window is not None and session.window is stretch.window:
-                self._tick(session, stretch.window.tools)
+            if stretch.window is not None and self._captures.window is stretch.window:
+                self._captures.tick(stretch.window.tools)
             return
         stretch.cut = True
-        self._close(session, stretch, "schedule")
+        self._close(stretch, "schedule")
 
-    def _tick(self, session: Session, tools: Any) -> None:
-        for tool in tools:
-            if tool.schedule == "native":
-                session.guarded(f"tool {tool.name}, the next call of a schedule", tool.tick)
-
-    def _close(self, session: Session, stretch: _Stretch, reason: str, missing: str = "") -> None:
+    def _close(self, stretch: _Stretch, reason: str, missing: str = "") -> None:
         window = stretch.window
-        if window is None or session.window is not window:
+        if window is None or self._captures.window is not window:
             return
         active = stretch.series.spec.active
-        window.record.schedule = {
+        schedule = {
             "phase": stretch.series.name,
             "first": stretch.first,
             "calls": stretch.recorded,
@@ -309,39 +307,40 @@ class Scheduler:
             "partial": stretch.recorded < active,
             **({"reason": missing} if missing else {}),
         }
-        session.request_close(reason)
+        self._captures.note(window, schedule=schedule)
+        self._captures.request_close(reason, only=window)
 
-    def _cut(self, session: Session, scope: _Scope, reason: str, why: str, final: bool = True) -> None:
+    def _cut(self, scope: _Scope, reason: str, why: str, final: bool = True) -> None:
         """``scope`` ends (or only its step does, not ``final``); a stretch that it leaves unfinished is partial."""
         stretch = scope.stretch
         if stretch is None or stretch.cut:
             return
-        self._end_warm_up(session, stretch)
+        self._end_warm_up(stretch)
         name, active = stretch.series.name, stretch.series.spec.active
         if not stretch.begun:
             if final:
                 stretch.cut = True
-                session.report(f"schedule on {name}: nothing was recorded, {why} during its warm-up")
+                self._voice.say(f"schedule on {name}: nothing was recorded, {why} during its warm-up")
             return
         stretch.cut = True
-        session.report(f"schedule on {name}: partial, {stretch.recorded} of {active} calls were recorded before {why}")
-        self._close(session, stretch, reason, why)
+        self._voice.say(f"schedule on {name}: partial, {stretch.recorded} of {active} calls were recorded before {why}")
+        self._close(stretch, reason, why)
 
-    def _lost(self, session: Session, stretch: _Stretch) -> None:
+    def _lost(self, stretch: _Stretch) -> None:
         stretch.cut = True
-        session.report(
+        self._voice.say(
             f"schedule on {stretch.series.name}: partial, its window was closed after {stretch.recorded} of {stretch.series.spec.active} calls"
         )
 
-    def _say_unreached(self, session: Session, series: _Series) -> None:
+    def _say_unreached(self, series: _Series) -> None:
         spec = series.spec
         if series.homeless:
-            session.report(
+            self._voice.say(
                 f"schedule on {spec.phase}: {series.homeless} of {series.calls} calls were outside any {spec.per!r} that began while schedules were counted, so they were not counted"
             )
         if not series.stretches and series.calls > series.homeless:
             per = "" if spec.per == "process" else f" in one {spec.per}"
-            session.report(
+            self._voice.say(
                 f"schedule on {spec.phase}: {series.longest} calls at most{per}, the first to record is call {first_active(spec)} (counted from 0): nothing was recorded"
             )
 

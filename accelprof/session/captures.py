@@ -1,0 +1,403 @@
+"""The open window of a process, the tools that capture in it, and its row. State changes after the vendor's call succeeded."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from accelprof.contracts.backend import Backend, Emitter
+from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
+from accelprof.contracts.tool import Tool
+from accelprof.output.layout import Layout
+from accelprof.output.manifest import Journal, relative
+from accelprof.output.records import ArtifactRow, Moment, WindowRow
+from accelprof.session.voice import Voice, nature, text_of
+from accelprof.session.window import Entry, Lane, Window
+from accelprof.timing.gate import now_ns
+from accelprof.timing.phase import PhaseSpec
+from accelprof.timing.running import Run, phases_on_stacks
+
+if TYPE_CHECKING:
+    from accelprof.session.budget import BudgetWatch
+    from accelprof.session.lock import SessionLock
+    from accelprof.tools.trace import TraceTool
+
+FAILURES_BEFORE_OFF = 3
+
+
+@dataclass
+class Process:
+    """Which process this is. ``target`` grows when further roles join."""
+
+    target: Target
+    layout: Layout
+    host: str
+    pid: int
+
+    def __post_init__(self) -> None:
+        self.key = self.layout.key(self.target, self.host, self.pid)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A window that somebody wants.
+
+    Attributes:
+        kind: ``step`` | ``phase`` | ``schedule`` | ``process`` | ``on_demand``.
+        steps: announced steps known by now.
+        phase: the phase that makes it, if one does.
+        warmup, active: calls of a scheduled stretch.
+        info: from :meth:`Captures.warm_up`, when tools have warmed up for it.
+    """
+
+    kind: str
+    steps: tuple[int, ...] = ()
+    phase: str | None = None
+    warmup: int = 0
+    active: int = 0
+    info: WindowInfo | None = None
+
+
+class Captures:
+    """At most one window is open. Nobody else starts or stops tools, or writes the row of a window.
+
+    Args:
+        process: whose windows these are; ``selected``: it may open any.
+        drain: wait for the device before captures stop.
+        lock: the session's; everything here takes it.
+        tell: ``tell("opened" | "closed", info)`` lets plug-ins know.
+
+    Attributes:
+        window: the open window, or ``None``.
+        rows: records of all windows so far (the manifest's ``windows`` rows).
+        tools: what captures, without our own timeline (``trace``).
+        work_is_plain: calls that cannot be suspended were seen, so a coroutine may be one that only waits.
+        budget: the watch over sizes, or ``None``.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        backend: Backend,
+        tools: Sequence[Tool],
+        trace: TraceTool | None,
+        voice: Voice,
+        journal: Journal,
+        lock: SessionLock,
+        *,
+        selected: bool = True,
+        drain: bool = True,
+        tell: Callable[[str, WindowInfo], None] = lambda what, info: None,
+    ) -> None:
+        self.process, self.backend, self.tools, self.trace = process, backend, list(tools), trace
+        self.voice, self.journal, self.lock = voice, journal, lock
+        self._selected, self._drain, self._tell = selected, drain, tell
+        self.window: Window | None = None
+        self.rows: list[WindowRow] = []
+        self.budget: BudgetWatch | None = None
+        self.work_is_plain = False
+        self.ended = False
+        self._failures: dict[str, int] = {}
+        self._sequence = itertools.count(1)
+        self._place = process.layout.target_dir(process.target)
+        self._has_place = False
+        self._stem = process.layout.stems(process.target, process.host, process.pid)
+
+    # --- what can capture -------------------------------------------------------------------------------------------
+
+    def usable(self) -> list[Tool]:
+        """Tools that did not fail too often, without the timeline."""
+        return [tool for tool in self.tools if self._failures.get(tool.name, 0) < FAILURES_BEFORE_OFF]
+
+    @property
+    def bound(self) -> bool:
+        """Whether a window must open on the thread that works, for a tool's sake."""
+        return any(tool.thread != "any" for tool in self.usable())
+
+    def suits(self, entry: Entry) -> bool:
+        """Whether a window may open where this phase begins: not in a coroutine that only waits, where a tool is bound to its thread."""
+        return not (entry.suspends and self.work_is_plain and self.bound)
+
+    # --- opening ----------------------------------------------------------------------------------------------------
+
+    def warm_up(self, ask: Ask) -> WindowInfo | None:
+        """Tools with a schedule of their own start for the window that :meth:`open` will open with the result; ``None``:
+        there is no such tool, or no place for the window."""
+        with self.lock:
+            tools = [tool for tool in self.usable() if tool.schedule == "native"]
+            info = self._reserve(ask) if tools else None
+            if info is not None:
+                self.lock.hold_signals()
+                for tool in tools:
+                    try:
+                        tool.warm_up(info)
+                    except Exception as error:  # noqa: BLE001 - a tool may raise anything; said once
+                        self._failed(tool, f"warming up for window {info.sequence}", error)
+            return info
+
+    def abandon(self, info: WindowInfo) -> None:
+        """The loop ended while tools warmed up for ``info``."""
+        with self.lock:
+            self.lock.hold_signals()
+            for tool in self.usable():
+                if tool.schedule == "native":
+                    self.voice.guarded(f"tool {tool.name}, ending its warm-up", tool.abandon, info)
+
+    def open(self, ask: Ask) -> Window | None:
+        """Open a window on this thread; ``None`` when no tool could start (said once) or one is open already.
+
+        Never raises an ``Exception``.
+        """
+        with self.lock:
+            if self.ended or self.window is not None or not self._selected:
+                return None
+            info = ask.info or self._reserve(ask)
+            if info is None:
+                return None
+            refused = self._refused()
+            if refused:
+                self.voice.say(f"no further window is opened: {refused}")
+                if info.warmup:
+                    self.abandon(info)
+                return None
+            self.lock.hold_signals()
+            before = now_ns()
+            opened = [tool for tool in [*self.usable(), *self._timeline()] if self._start(tool, info)]
+            if not opened:
+                return None
+            emitters = self._emitters(opened)
+            took = now_ns() - before
+            row = WindowRow(
+                id=info.id,
+                target=self.process.key,
+                steps=list(info.steps),
+                phase=info.phase,
+                kind=info.kind,
+                sequence=info.sequence,
+                stem=relative(info.stem, self.process.layout.run_dir),
+                tools=[tool.name for tool in opened],
+                opened=Moment.now(),
+                open_ms=round(took / 1e6, 3),
+                open_ns=took,
+            )
+            trace = self.trace if self.trace in opened else None
+            window = Window(info, opened, trace, emitters, now_ns(), row)
+            window.lane = Lane(window, self.voice.trouble)
+            self.rows.append(row)
+            self.journal.add(row)
+            self.window = window
+            if self.budget is not None:
+                self.budget.opened(window)
+        self._tell("opened", info)
+        return window
+
+    def _reserve(self, ask: Ask) -> WindowInfo | None:
+        """Name the next window and make its directory; nothing is captured yet. ``None`` when there is no place for it."""
+        sequence = next(self._sequence)
+        stem = self._stem(sequence, ask.steps, ask.phase)
+        if not self._has_place and not self._make_place():
+            return None
+        name = f"{self.process.key}-w{sequence:04d}"
+        return WindowInfo(name, sequence, ask.steps, ask.phase, ask.kind, stem, ask.warmup, ask.active)
+
+    def _make_place(self) -> bool:
+        try:
+            os.makedirs(self._place, exist_ok=True)
+        except OSError as error:
+            self.voice.trouble("making the output directory", error)
+        else:
+            self._has_place = True
+        return self._has_place
+
+    def _refused(self) -> str:
+        """Why the budget allows no further window; a budget that cannot be looked at refuses nothing."""
+        if self.budget is None:
+            return ""
+        try:
+            return self.budget.refuses(self._place)
+        except Exception as error:  # noqa: BLE001 - said once
+            self.voice.trouble("looking at the budget", error)
+            return ""
+
+    def _timeline(self) -> list[Tool]:
+        return [] if self.trace is None else [self.trace]
+
+    def _start(self, tool: Tool, info: WindowInfo) -> bool:
+        try:
+            tool.open(info)
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything; said once, and the state stays closed
+            self._failed(tool, "opening a window", error)
+            return False
+        self._failures[tool.name] = 0
+        return True
+
+    def _emitters(self, opened: Sequence[Tool]) -> list[Emitter]:
+        """Where ranges of this window go: what its tools bring, or the backend where none of them brings anything."""
+        emitters: list[Emitter] = []
+        for tool in opened:
+            try:
+                emitter = tool.emitter(self.backend)
+            except Exception as error:  # noqa: BLE001 - said once; the window goes on without ranges in this tool
+                self.voice.trouble(f"asking tool {tool.name} where ranges go", error)
+                continue
+            if type(emitter) is not Emitter and emitter not in emitters:
+                emitters.append(emitter)
+        if list(opened) == [self.trace]:
+            emitters.append(self.backend)  # somebody may be listening who was not started by us
+        return emitters
+
+    # --- while it is open -------------------------------------------------------------------------------------------
+
+    def step(self, number: int) -> None:
+        """A further step was announced in the open window."""
+        window = self.window
+        if window is None:
+            return
+        if number not in window.steps:
+            window.steps.append(number)
+        for tool in window.tools:
+            self.voice.guarded(f"tool {tool.name}, a further step", tool.step, number)
+
+    def tick(self, tools: Sequence[Tool]) -> None:
+        """One call of a scheduled phase ended and another of the same stretch follows."""
+        for tool in tools:
+            if tool.schedule == "native":
+                self.voice.guarded(f"tool {tool.name}, the next call of a schedule", tool.tick)
+
+    def holds(self, window: Window, phase: str) -> None:
+        """Calls that a schedule on ``phase`` was to record lie in this window, which is another's."""
+        if phase not in window.row.holds:
+            window.row.holds.append(phase)
+
+    def note(self, window: Window, *, schedule: dict[str, Any] | None = None, closed_early: str | None = None) -> None:
+        """What the window's row says beside times and tools; written down when it closes."""
+        window.row.schedule = schedule or window.row.schedule
+        window.row.closed_early = closed_early or window.row.closed_early
+
+    def request_close(self, reason: str, only: Window | None = None) -> None:
+        """Close the open window now, or where its own thread comes by next if a tool must stop on the thread it started on."""
+        with self.lock:
+            window = self.window
+            if window is None or (only is not None and window is not only):
+                return
+            if window.thread != threading.get_ident() and any(tool.thread == "starter" for tool in window.tools):
+                window.overdue = reason
+            else:
+                self.close(reason)
+
+    def close_overdue(self) -> None:
+        """Close the open window if that was asked for and this is the thread it waits for."""
+        window = self.window
+        if window is not None and window.overdue and window.thread == threading.get_ident():
+            self.close(window.overdue, only=window)
+
+    # --- closing ----------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str, only: Window | None = None) -> None:
+        """Close the open window (``only`` that one), exactly once; harmless when it is not open.
+
+        Whatever a tool raises, the others are closed and the row is written; what is no ``Exception`` is raised after that.
+        """
+        with self.lock:
+            window = self.window
+            if window is None or window.closing or (only is not None and window is not only):
+                return
+            self.lock.hold_signals()
+            window.closing = True
+            self._wait_for_device(window)
+            self.window = None
+            before, row = now_ns(), window.row
+            if window.trace is not None:
+                self.voice.guarded(
+                    "looking for running phases",
+                    lambda trace: trace.in_progress(_running_phases(), before),
+                    window.trace,
+                )
+            if not os.path.isdir(self._place):  # somebody tidied up meanwhile; what was recorded is still written
+                self._has_place = False
+                self._make_place()
+            files, interrupted = self._stop(window)
+            took = now_ns() - before
+            row.closed, row.reason = Moment.now(), reason
+            row.close_ms, row.close_ns = round(took / 1e6, 3), took
+            if self.trace is not None and window.trace is not None:
+                row.spans, row.dropped = self.trace.span_count, self.trace.dropped
+            self.journal.add(row)
+            self._add_artifacts(files)
+            if self.budget is not None:
+                self.budget.closed(window, files, (before - window.opened_at) / 1e9)
+            if interrupted is not None:
+                raise interrupted
+        self._tell("closed", window.info)
+
+    def _wait_for_device(self, window: Window) -> None:
+        """Wait until the device has done what was submitted: captures end with the window's last kernel in them.
+
+        Phases of other threads are still emitted meanwhile, because what they launch is still captured.
+        """
+        if not any(tool is not self.trace for tool in window.tools):
+            return  # our own timeline has nothing of the device
+        drained, before = False, now_ns()
+        if self._drain:
+            try:
+                self.backend.synchronize()
+                drained = True
+            except Exception as error:  # noqa: BLE001 - said once; the captures are stopped all the same
+                self.voice.trouble("waiting for the device at the end of a window", error)
+        window.row.drained, window.row.drain_ns = drained, now_ns() - before if self._drain else 0
+
+    def _stop(self, window: Window) -> tuple[list[ArtifactFile], BaseException | None]:
+        files: list[ArtifactFile] = []
+        interrupted: BaseException | None = None
+        for tool in reversed(window.tools):
+            try:
+                files.extend(tool.close(window.info))
+            except Exception as error:  # noqa: BLE001 - said once; later windows and the user's code go on
+                window.row.errors.append(f"{tool.name}: {text_of(error)}")
+                self._failed(tool, "closing a window", error)
+            except BaseException as error:  # noqa: BLE001 - raised again by the caller, once everything is closed
+                window.row.errors.append(f"{tool.name}: {text_of(error)}")
+                interrupted = interrupted or error
+        return files, interrupted
+
+    def finalise(self, reason: str) -> None:
+        """The session closes: no window opens any more, and tools finish what they write at the end."""
+        with self.lock:
+            self.ended = True
+            self.lock.hold_signals()
+            for tool in self.tools:
+                try:
+                    self._add_artifacts(tool.finalise(reason))
+                except Exception as error:  # noqa: BLE001 - said once
+                    self.voice.say(f"tool {tool.name} failed while finishing: {text_of(error)}")
+
+    def disown(self) -> None:
+        """In a forked child: the window, its tools and files are the parent's."""
+        self.window, self.ended, self.tools, self.trace, self.budget = None, True, [], None, None
+
+    def _failed(self, tool: Tool, doing: str, error: Exception) -> None:
+        failures = self._failures[tool.name] = self._failures.get(tool.name, 0) + 1
+        text = f"tool {tool.name} failed {doing}: {text_of(error)}"
+        off = failures == FAILURES_BEFORE_OFF
+        if off:
+            text += f"; it failed {failures} times in a row and is off in this process from now on"
+        self.voice.say(text, about=(tool.name, doing, nature(error), off))
+        self.voice.defer(text, error)
+
+    def _add_artifacts(self, files: Sequence[ArtifactFile]) -> None:
+        process = self.process
+        for file in files:
+            self.journal.add(ArtifactRow.of(file, process.target, process.host, process.pid))
+
+
+def _running_phases() -> list[tuple[PhaseSpec, int, int, str]]:
+    """Phases that run at this moment on any thread or task: ``(phase, start_ns, thread, task)``."""
+    running = [(spec, start, thread, "") for spec, start, thread in phases_on_stacks()]
+    for run in list(Run.live.values()):
+        if not run.done and run.start:
+            running.append((run.spec, run.start, run.thread, run.entry.task if run.entry is not None else ""))
+    return running

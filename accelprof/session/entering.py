@@ -1,0 +1,126 @@
+"""What timers see of a session while something is to be done besides timing: the gate's ``Entrance``."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from accelprof.contracts.backend import Backend, RangeSpec
+from accelprof.contracts.spans import Kind
+from accelprof.session.window import Entry, Lane, Window, task_label
+from accelprof.timing.gate import now_ns
+from accelprof.timing.phase import PhaseSpec
+
+if TYPE_CHECKING:
+    from accelprof.session.captures import Captures
+    from accelprof.session.pending import Pending
+    from accelprof.session.triggers import Trigger
+    from accelprof.session.voice import Voice
+
+
+class Entering:
+    """Phases, ranges and marks come in here; phases are passed on to the triggers, and all are emitted in the open window."""
+
+    def __init__(
+        self, captures: Captures, triggers: Sequence[Trigger], pending: Pending, backend: Backend, voice: Voice
+    ) -> None:
+        self._captures, self._triggers, self._pending = captures, tuple(triggers), pending
+        self._backend, self._voice = backend, voice
+        self._labels = itertools.count(1)
+        self._device_timers = True
+
+    @property
+    def window(self) -> Window | None:
+        """The open window, or ``None``."""
+        return self._captures.window
+
+    def attention(self) -> tuple[bool, Lane | None]:
+        """Whether anything is to be done besides timing, and the open window's lane where plain calls need nothing else."""
+        window = self._captures.window
+        watching = [trigger for trigger in self._triggers if trigger.watching()]
+        if window is None:
+            return bool(watching) or self._pending.ask is not None, None
+        heard = window.overdue or any(trigger.counts_calls for trigger in watching)
+        return True, None if heard else window.lane
+
+    def enter(self, spec: PhaseSpec, suspends: bool) -> Entry | None:
+        """A phase begins; may open a window. ``None`` when nothing has to be done at its end."""
+        return self._enter(Entry(self, spec, Kind.PHASE, suspends))
+
+    def enter_range(self, spec: PhaseSpec, suspends: bool) -> Entry | None:
+        """A ``profiling_range`` begins; it never opens a window."""
+        return self._enter(Entry(self, spec, Kind.RANGE, suspends))
+
+    def _enter(self, entry: Entry) -> Entry | None:
+        captures = self._captures
+        try:
+            if captures.window is not None and captures.window.overdue:
+                captures.close_overdue()
+            if entry.kind is Kind.PHASE:
+                for trigger in self._triggers:
+                    trigger.phase_begins(entry)
+                if captures.window is None and self._pending.ask is not None:
+                    self._pending.phase_begins(entry)
+            window = captures.window
+            if window is not None:
+                entry.task = task_label(entry.spec, entry.suspends, self._labels.__next__)
+                entry.emit(window)
+                return entry
+        except Exception as error:  # noqa: BLE001 - said once; the user's function runs all the same
+            self.trouble("beginning a range", error)
+            return entry if entry.ends or entry.owned is not None or entry.scheduled is not None else None
+        return entry if entry.scheduled is not None else None
+
+    def phase_ended(self, entry: Entry) -> None:
+        """A phase that owns a window, or that a schedule counts, ended."""
+        captures = self._captures
+        try:
+            if entry.scheduled is not None:
+                for trigger in self._triggers:
+                    trigger.phase_ends(entry)
+            if entry.owned is not None:
+                captures.close("phase ended", only=entry.owned)
+            captures.close_overdue()
+        except Exception as error:  # noqa: BLE001 - said once
+            self.trouble("ending a phase", error)
+
+    def ended_inside(self, spec: PhaseSpec, start: int, end: int, own: int | None = None) -> None:
+        """A phase that began while nothing was to be done ended now; it goes to the timeline as one already in progress."""
+        window = self._captures.window
+        if window is not None and window.trace is not None and end > window.opened_at:
+            window.trace.add(spec, Kind.PHASE, start, end, threading.get_ident(), "", own, start < window.opened_at)
+
+    def mark(self, spec: PhaseSpec) -> None:
+        """An instant, in every tool of the open window and in the timeline."""
+        window = self._captures.window
+        if window is None:
+            return
+        try:
+            where = RangeSpec(spec.tag, spec.domain, spec.color, spec.category)
+            for emitter in window.emitters:
+                emitter.mark(where)
+        except Exception as error:  # noqa: BLE001 - said once
+            self.trouble("leaving a mark", error)
+        if window.trace is not None:
+            window.trace.add_mark(spec, now_ns(), threading.get_ident())
+
+    def device_timer(self) -> Any:
+        """Device events of the backend for one call, or ``None`` where there are none."""
+        if not self._device_timers:
+            return None
+        try:
+            return self._backend.device_timer()
+        except Exception as error:  # noqa: BLE001 - said once, then no more asked
+            self.device_timer_failed(error)
+            return None
+
+    def device_timer_failed(self, error: Exception) -> None:
+        """Device events of this backend do not work: said once, and none are asked for any more."""
+        self._device_timers = False
+        self.trouble("timing on the device", error)
+
+    def trouble(self, doing: str, error: Exception) -> None:
+        """A failure of ours or of a backend: said once, and deferred."""
+        self._voice.trouble(doing, error)

@@ -1,0 +1,46 @@
+"""Timings of each step: what every timer of the process recorded between its begin and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from accelprof.timing import metrics
+
+STEPS_REMEMBERED = 10_000
+STEPS_KEPT = 16
+
+Timings = Mapping[str, Mapping[str, float]]
+
+
+class StepTimes:
+    """The steps of a process: which were announced, and the timings of the latest.
+
+    Attributes:
+        seen: announced steps in order; only the first ten thousand are remembered.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[int, None] = {}
+        self._before: dict[str, tuple[int, int]] = {}
+        self._of_step: dict[int, Timings] = {}
+
+    def begins(self, number: int) -> None:
+        if len(self.seen) < STEPS_REMEMBERED:
+            self.seen[number] = None
+        self._before = metrics.process_totals()
+
+    def ends(self, number: int) -> None:
+        rows = {}
+        for tag, (total, count) in metrics.process_totals().items():
+            was_total, was_count = self._before.get(tag, (0, 0))
+            if count > was_count:
+                rows[tag] = {"seconds": (total - was_total) / 1e9, "count": count - was_count}
+        self._of_step[number] = rows
+        while len(self._of_step) > STEPS_KEPT:
+            del self._of_step[next(iter(self._of_step))]
+
+    def of(self, number: int | None = None) -> Timings:
+        """``{tag: {"seconds", "count"}}`` of one finished step; of the last one when ``number`` is ``None``."""
+        if number is None:
+            number = next(reversed(self._of_step), None)
+        return self._of_step.get(number, {}) if number is not None else {}

@@ -1,0 +1,56 @@
+"""When a window is due: one class a reason, all behind one protocol. The session only passes events on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from accelprof.session.window import Entry
+
+
+class Trigger(Protocol):
+    """Hears of steps and phases and asks the captures to open and close windows.
+
+    Attributes:
+        counts_calls: every phase call must be heard of while it watches, also inside an open window.
+    """
+
+    counts_calls: ClassVar[bool]
+
+    def step_begins(self, number: int, away: bool) -> None:
+        """Step ``number`` begins; ``away``: announced on a thread that may not be the one that works. Under the lock."""
+
+    def step_ends(self, number: int, following: int | None) -> None:
+        """Step ``number`` is over: it ended (``following`` is ``None``), or ``following`` was announced. Both may come, in
+        this order. Under the lock."""
+
+    def phase_begins(self, entry: Entry) -> None:
+        """A phase begins on this thread; without the lock."""
+
+    def phase_ends(self, entry: Entry) -> None:
+        """A phase of which the trigger keeps something on its entry ended; without the lock."""
+
+    def watching(self) -> bool:
+        """Whether a phase that begins now could matter."""
+
+    def finish(self) -> None:
+        """The session closes; under the lock."""
+
+
+class Quiet:
+    """A trigger that none of the events concerns; what a reason needs is overridden."""
+
+    counts_calls: ClassVar[bool] = False
+
+    def step_begins(self, number: int, away: bool) -> None: ...
+
+    def step_ends(self, number: int, following: int | None) -> None: ...
+
+    def phase_begins(self, entry: Entry) -> None: ...
+
+    def phase_ends(self, entry: Entry) -> None: ...
+
+    def watching(self) -> bool:
+        return False
+
+    def finish(self) -> None: ...

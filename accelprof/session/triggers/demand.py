@@ -1,0 +1,102 @@
+"""Windows that somebody asks for on the live process. Who asks, and how, is :mod:`accelprof.session.control`'s matter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from accelprof.session.captures import Ask
+from accelprof.session.triggers import Quiet
+
+if TYPE_CHECKING:
+    from accelprof.session.captures import Captures
+    from accelprof.session.pending import Pending
+
+KIND = "on_demand"
+DISPLACED = "a planned window opens where this one would have"
+
+
+class Demand(Quiet):
+    """At most one such window at a time, for a number of seconds; planned windows are never disturbed.
+
+    Args:
+        clock: seconds, monotonic; tests give their own.
+    """
+
+    def __init__(self, captures: Captures, pending: Pending, clock: Callable[[], float] = time.monotonic) -> None:
+        self._captures, self._pending, self._clock = captures, pending, clock
+        self._step: int | None = None
+        self._until: float | None = None
+        self._displaced = False
+
+    def step_begins(self, number: int, away: bool) -> None:
+        self._step = number
+
+    def step_ends(self, number: int, following: int | None) -> None:
+        self._step = None
+
+    @property
+    def going_on(self) -> bool:
+        """Whether a window was asked for that is open, or waits for the working thread."""
+        return self._until is not None
+
+    def open(self, seconds: float) -> tuple[str, str]:
+        """Open a window for ``seconds`` at most, or let it wait for the thread that works: ``(state, what to say)``.
+
+        ``state`` is ``open``, ``armed`` or ``refused``.
+        """
+        captures = self._captures
+        for tool in captures.tools:
+            why = cannot(tool)
+            if why:
+                return "refused", why
+        with captures.lock:
+            if captures.ended:
+                return "refused", "the session is closed"
+            if captures.window is not None:
+                return "refused", f"window {captures.window.info.sequence} is open already"
+            ask = Ask(KIND, () if self._step is None else (self._step,))
+            if captures.bound:
+                if self._pending.ask is not None:
+                    waits = "one that was asked for before" if self._pending.waits(KIND) else "a planned window"
+                    return "refused", f"{waits} opens where the next phase begins"
+                self._pending.put(ask, displaced=self._give_way)
+                self._until, self._displaced = self._clock() + seconds, False
+                return "armed", "opens where the next phase begins, on the thread that works"
+            said = len(captures.voice.problems)
+            window = captures.open(ask)
+            if window is None:
+                return "refused", (captures.voice.problems[said:] or ["no tool could start"])[-1]
+            self._until = self._clock() + seconds
+            return "open", f"window {window.info.sequence}, for {seconds:g} s at most"
+
+    def close(self, reason: str) -> None:
+        """Close the window that was asked for, or take the ask back; no other window is touched."""
+        captures = self._captures
+        with captures.lock:
+            self._until = None
+            self._pending.take_back(KIND)
+            window = captures.window
+            if window is not None and window.info.kind == KIND:
+                captures.request_close(reason, only=window)
+
+    def look(self) -> str:
+        """What time brings: closes a window that is over. What to tell who asked, or nothing."""
+        with self._captures.lock:
+            if self._until is not None and self._clock() >= self._until:
+                self.close("on demand: its time is over")
+            displaced, self._displaced = self._displaced, False
+        return DISPLACED if displaced else ""
+
+    def _give_way(self) -> None:
+        self._until, self._displaced = None, True
+
+
+def cannot(tool: Any) -> str:
+    """Why a tool takes no window that was not planned; empty when it does."""
+    if tool.count == "exact":
+        return f"tool {tool.name} was told its number of windows at launch; plan the window with steps or a schedule"
+    if tool.count == "whole_process":
+        return f"tool {tool.name} records the whole process; there is nothing to open"
+    return "" if tool.on_demand else f"tool {tool.name} takes no window that was not planned"

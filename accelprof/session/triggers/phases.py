@@ -1,0 +1,49 @@
+"""``discrete``: a window per occurrence of a phase in the planned steps; the outermost one makes it."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from accelprof.session.captures import Ask
+from accelprof.session.triggers import Quiet
+
+if TYPE_CHECKING:
+    from accelprof.contracts.targets import Assignment
+    from accelprof.session.captures import Captures
+    from accelprof.session.window import Entry
+
+
+class Phases(Quiet):
+    """Phases that match the plan's patterns, in planned steps."""
+
+    def __init__(self, assignment: Assignment, captures: Captures) -> None:
+        self._assignment, self._captures = assignment, captures
+        self._step: int | None = None
+
+    def step_begins(self, number: int, away: bool) -> None:
+        assignment = self._assignment
+        planned = assignment.mode == "all" or (assignment.mode == "steps" and number in assignment.steps)
+        self._step = number if planned else None
+
+    def step_ends(self, number: int, following: int | None) -> None:
+        self._step = None
+        window = self._captures.window
+        if window is not None and window.info.kind == "phase":
+            self._captures.close("step ended" if following is None else "a step outside it was announced", only=window)
+
+    def phase_begins(self, entry: Entry) -> None:
+        captures = self._captures
+        if self._step is None or captures.window is not None or not self._fits(entry.spec.tag):
+            return
+        with captures.lock:
+            step = self._step
+            if step is not None and captures.window is None and captures.suits(entry):
+                entry.owned = captures.open(Ask("phase", (step,), entry.spec.tag))
+
+    def watching(self) -> bool:
+        return self._step is not None
+
+    def _fits(self, tag: str) -> bool:
+        patterns = self._assignment.phases
+        return not patterns or any(fnmatchcase(tag, pattern) for pattern in patterns)

@@ -1,0 +1,96 @@
+"""What is said once, and what is raised later: the voice of a session, a controller, an engine's child."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from accelprof.errors import CaptureError
+
+log = logging.getLogger("accelprof")
+
+
+class Voice:
+    """Says a thing once, in the log and wherever ``write`` keeps it; remembers the first failure for who asked to have it raised.
+
+    Args:
+        label: whose voice it is: ``ActorGroup/rank0``. May be changed later.
+        raising: failures are kept for :meth:`raise_deferred` (``on_error: raise``).
+        write: keeps what was said, message and code; asked once a message.
+
+    Attributes:
+        problems: everything that was said, in order.
+    """
+
+    def __init__(
+        self, label: str = "", raising: bool = False, write: Callable[[str, str], None] = lambda message, code: None
+    ) -> None:
+        self.label, self.raising, self._write = label, raising, write
+        self.problems: list[str] = []
+        self._subjects: set[Any] = set()
+        self._deferred: CaptureError | None = None
+
+    def say(self, message: str, level: int = logging.WARNING, about: Any = None, code: str = "") -> bool:
+        """Say ``message`` unless it was said before; whether it was said now.
+
+        ``about`` is what may be said once only; the message itself by default. ``code`` names its kind, where a decision
+        hangs on it.
+        """
+        subject = message if about is None else about
+        if subject in self._subjects:
+            return False
+        self._subjects.add(subject)
+        self.problems.append(message)
+        log.log(level, "accelprof %s: %s", self.label, message)
+        self._write(message, code)
+        return True
+
+    def trouble(self, doing: str, error: BaseException) -> None:
+        """A failure of ours or of a vendor: said once, and deferred."""
+        text = f"{doing} failed: {text_of(error)}"
+        self.say(text, about=(doing, nature(error)))
+        self.defer(text, error)
+
+    def guarded(self, doing: str, call: Callable[..., Any], *args: Any) -> None:
+        """Call; a failure is :meth:`trouble`."""
+        try:
+            call(*args)
+        except Exception as error:  # noqa: BLE001 - said once
+            self.trouble(doing, error)
+
+    def defer(self, text: str, error: BaseException) -> None:
+        """Keep the first failure for :meth:`raise_deferred`. Nothing is raised where it happens: there the user's own code runs."""
+        if self.raising and self._deferred is None:
+            self._deferred = CaptureError(f"{self.label}: {text}")
+            self._deferred.__cause__ = error
+
+    @property
+    def deferred(self) -> bool:
+        """Whether something waits to be raised."""
+        return self._deferred is not None
+
+    def raise_deferred(self) -> None:
+        """Raise what was deferred, where the owner was called by name: at a step's ends, at configure and close.
+
+        Raises:
+            CaptureError: something failed since the last call.
+        """
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None:
+            raise deferred
+
+    def forget(self) -> None:
+        """Everything may be said again."""
+        self._subjects.clear()
+
+
+def nature(error: BaseException) -> Any:
+    """What makes two failures the same one: a disk that is full stays full, whichever file it was about."""
+    return (type(error), error.errno) if isinstance(error, OSError) else (type(error), str(error))
+
+
+def text_of(error: BaseException) -> str:
+    """``ValueError: what it says``, on one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
