@@ -12,17 +12,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 GAP = 2
-#: a label is not cut to less than this while a column can still go
-LEAST = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``rank``: the columns with the highest numbers go first where there is no room; 0 always stays."""
+    """``rank``: the columns with the highest numbers go first where there is no room; 0 always stays. ``label``: 0 for
+    numbers; the cells are labels otherwise, which are not cut to less than this while a column can still go."""
 
     title: str
     rank: int = 0
-    label: bool = False
+    label: int = 0
 
 
 @dataclass
@@ -48,7 +47,9 @@ class Grid:
         labels = [at for at in kept if self.columns[at].label]
 
         def least() -> int:
-            return sum(min(needs[at], LEAST) if at in labels else needs[at] for at in kept) + GAP * (len(kept) - 1)
+            return sum(min(needs[at], self.columns[at].label) if at in labels else needs[at] for at in kept) + GAP * (
+                len(kept) - 1
+            )
 
         while least() > columns and any(self.columns[at].rank for at in kept):
             kept.remove(max(kept, key=lambda at: (self.columns[at].rank, at)))

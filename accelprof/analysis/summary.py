@@ -102,9 +102,13 @@ class SummaryBuilder:
         if file.tool != TIMELINE_TOOL:
             self.summary.files.append(_tool_file(file, trace))
             return
-        if self._timeline is None or self._timeline.worker.key != file.worker.key:
+        self.add_phases(file.worker, trace)
+
+    def add_phases(self, worker: WorkerId, trace: Trace) -> None:
+        """The phases of one file; files of one worker come together."""
+        if self._timeline is None or self._timeline.worker.key != worker.key:
             self._close()
-            self._timeline = WorkerTimeline(file.worker)
+            self._timeline = WorkerTimeline(worker)
         self._timeline.add(trace)
 
     def add_snapshot(self, file: RunFile) -> None:
@@ -210,7 +214,8 @@ def _not_in_a_phase(file: ToolFile) -> str:
     found = file.attribution
     if found.unattributed <= NOTICED * found.kernels or not found.kernels:
         return ""
-    where = f"{file.worker.label}: {os.path.basename(file.path)}"
+    name = os.path.basename(file.path)
+    where = name if file.worker.label == name else f"{file.worker.label}: {name}"
     if not found.phases:
         return f"{where} holds no phase or range; its {found.kernels:,} kernels are shown by device only"
     reasons = "; ".join(f"{count:,} {reason}" for reason, count in found.left_over()[:4])

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+from accelprof.analysis import frames
+from accelprof.analysis.escape import elide, terminal
+from accelprof.analysis.grid import Column, Grid, show, tell
 from accelprof.analysis.phases import PhaseRow
 from accelprof.analysis.summary import Summary, ToolFile
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from accelprof.analysis.compare import Change
 
 MAX_PROBLEMS = 20
 NONE = "-"
-#: columns of the phase table, and the width of the terminal from which on each is shown
-COLUMNS = {"calls": 0, "total": 0, "mean": 0, "p50": 96, "p95": 88, "self": 80, "share": 0}
+#: rows of a table by worker or phase that are shown; the others are summed, ``--all`` shows them
+MAX_ROWS = 16
 
 
 def duration(ns: float | None) -> str:
@@ -61,115 +66,181 @@ def slowest_text(row: PhaseRow) -> str:
     return f"{name} {row.spread:.2f}x" if row.spread is not None else name
 
 
-def render(summary: Summary, console: Console) -> None:
-    """Print what a run measured, and before all what it was asked for and did not deliver."""
-    from rich.markup import escape
+def render(summary: Summary, console: Console, *, everything: bool = False, by_file: bool = False) -> None:
+    """Print what a run measured, and before all what it was asked for and did not deliver.
 
+    Args:
+        everything: all rows and lines; otherwise the worst are shown and the others summed.
+        by_file: device tables of each file behind those over all windows and ranks.
+    """
+    limit = None if everything else MAX_ROWS
     for line in summary.undelivered:
-        console.print(f"[bold red]not delivered[/bold red] {escape(line)}")
+        tell(console, f"not delivered: {line}", "bold red")
     for line in summary.notices:
-        console.print(f"[bold yellow]note[/bold yellow] {escape(line)}")
+        tell(console, f"note: {line}", "bold yellow")
+    for grid in grids(summary, limit, by_file):
+        show(console, grid)
+    notes = [f"{file.worker.label}: {os.path.basename(file.path)} ({file.tool})" for file in summary.files if file.note]
+    reasons = Counter(file.note for file in summary.files if file.note)
+    for reason, count in reasons.items():
+        if count == 1 or everything:
+            mine = [
+                note
+                for note, file in zip(notes, (f for f in summary.files if f.note), strict=True)
+                if file.note == reason
+            ]
+            for note in mine:
+                tell(console, f"{note}: {reason}", "dim")
+        else:
+            tell(console, f"{count} files: {reason}", "dim")
+    shown = summary.problems if everything else summary.problems[:MAX_PROBLEMS]
+    for problem in shown:
+        tell(console, problem, "yellow")
+    if len(summary.problems) > len(shown):
+        tell(console, f"… and {len(summary.problems) - len(shown)} more (--all, --json)", "yellow")
+
+
+def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False) -> Iterator[Grid]:
+    """The tables of a summary, those over all windows and ranks first."""
     if summary.phases:
-        console.print(phases_table(summary, console.width))
-    if any(file.attribution.devices for file in summary.files):
-        console.print(devices_table(summary))
+        yield phases_grid(summary, limit)
+    devices = list(frames.devices(summary))
+    if devices:
+        yield devices_grid(devices, limit)
+        yield device_phases_grid(
+            list(frames.device_phases(summary)), "device time by phase, over windows and ranks", limit
+        )
+    if by_file:
         for file in summary.files:
             if file.attribution.devices and file.attribution.phases:
-                console.print(gpu_table(file))
-    for file in summary.files:
-        if file.note:
-            line = f"{file.worker.label}: {os.path.basename(file.path)} ({file.tool}): {file.note}"
-            console.print(f"[dim]{escape(line)}[/dim]", soft_wrap=True)
-    shown = summary.problems[:MAX_PROBLEMS]
-    for problem in shown:
-        console.print(f"[yellow]{escape(problem)}[/yellow]")
-    if len(summary.problems) > len(shown):
-        console.print(f"[yellow]… and {len(summary.problems) - len(shown)} more (--json lists all)[/yellow]")
+                rows = list(frames.file_phases(_only(summary, file)))
+                yield device_phases_grid(rows, f"{file.worker.label}: {os.path.basename(file.path)}", limit)
 
 
-def phases_table(summary: Summary, width: int = 120) -> Table:
-    """Phases over ranks; a narrow terminal gets fewer columns."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
+def _only(summary: Summary, file: ToolFile) -> Summary:
+    return dataclasses.replace(summary, files=[file])
 
+
+def phases_grid(summary: Summary, limit: int | None = MAX_ROWS) -> Grid:
+    """Phases over ranks and windows; nested ones are indented below the phase around them."""
     windows = sum(len(timeline.windows) for timeline in summary.timelines)
     workers = len(summary.timelines)
     title = f"phases in {windows} window{'s' * (windows != 1)} of {workers} worker{'s' * (workers != 1)}"
-    columns = [column for column, least in COLUMNS.items() if width >= least]
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("phase", overflow="fold", min_width=18)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("slowest rank", overflow="fold")
+    columns = [
+        Column("phase", label=46),
+        Column("calls", 3),
+        Column("total"),
+        Column("mean", 2),
+        Column("p50", 6),
+        Column("p95", 5),
+        Column("self", 4),
+        Column("share"),
+        Column("slowest rank", 1, label=24),
+    ]
+    rows = list(frames.phases(summary))
+    if all(row["slowest"] is None for row in rows):
+        columns.pop()
+    grid = Grid(title, columns)
     group = None
-    for row in summary.phases:
-        if group != row.group:
-            table.add_row(f"[bold]{escape(row.group)}[/bold]")
-        group = row.group
-        texts = {
-            "calls": f"{row.calls}" + (f"+{row.cut} cut" if row.cut else ""),
-            "total": duration(row.total_ns),
-            "mean": duration(row.mean_ns),
-            "p50": duration(row.p50_ns),
-            "p95": duration(row.p95_ns),
-            "self": duration(row.self_ns),
-            "share": percent(row.share),
-        }
-        slowest = slowest_text(row) + (f" ({len(row.missing)} without)" if row.missing else "")
-        table.add_row(
-            "  " * (row.depth + 1) + escape(row.phase), *(texts[column] for column in columns), escape(slowest)
+    for row in rows:
+        if row["group"] != group and (summary.run.records.targets or len({other["group"] for other in rows}) > 1):
+            grid.add(row["group"], style="bold")
+        group = row["group"]
+        slowest = ""
+        if row["slowest"] is not None:
+            slowest = elide(terminal(str(row["slowest"]).removeprefix(f"{group}/")), 16)
+            slowest += f" {row['spread']:.2f}x" if row["spread"] is not None else ""
+        cells = (
+            "  " * (row["depth"] + 1) + row["phase"],
+            f"{row['calls']}" + (f"+{row['cut']} cut" if row["cut"] else ""),
+            duration(row["total_ns"]),
+            duration(row["mean_ns"]),
+            duration(row["p50_ns"]),
+            duration(row["p95_ns"]),
+            duration(row["self_ns"]),
+            percent(row["share"]),
+            (slowest or NONE) + (f" ({row['missing']} without)" if row["missing"] else ""),
         )
-    return table
+        grid.add(*cells[: len(columns)])
+    if limit is not None:
+        hide(grid, 3 * limit, "phases")
+    share = "share: part of the windows' time in which the phase is the innermost"
+    spread = "1.06x: its time per window on the slowest rank by that on the fastest"
+    grid.note = f"{grid.note} {share}; {spread}." if any(row["spread"] for row in rows) else f"{grid.note} {share}."
+    return grid
 
 
-def devices_table(summary: Summary) -> Table:
-    from rich.table import Table
-
-    table = Table(title="device time", title_justify="left", title_style="bold")
-    for column in ("worker", "tool", "file"):
-        table.add_column(column, overflow="fold")
-    for column in ("device", "kernels", "busy", "communication", "idle", "busy share"):
-        table.add_column(column, justify="right")
-    for file in summary.files:
-        for row in file.attribution.devices:
-            table.add_row(
-                file.worker.label,
-                file.tool,
-                file.path.rsplit("/", 1)[-1],
-                str(row.device),
-                f"{row.kernels:,}",
-                duration(row.busy_ns),
-                duration(row.communication_ns),
-                duration(row.idle_ns),
-                percent(row.busy_ns / row.span_ns if row.span_ns else None),
-            )
-    return table
-
-
-def gpu_table(file: ToolFile, limit: int = 15) -> Table:
-    """Device time inside each phase of one file, and the kernels that stand in none, by reason."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    title = f"device time by phase: {file.worker.label}, {file.path.rsplit('/', 1)[-1]}"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("phase", overflow="fold")
-    for column in ("calls", "wall", "device busy", "of it own", "idle", "communication", "kernels"):
-        table.add_column(column, justify="right")
-    table.add_column("longest kernel", overflow="ellipsis", no_wrap=True, max_width=40)
-    for row in file.attribution.phases[:limit]:
-        table.add_row(
-            row.name,
-            f"{row.calls:,}",
-            duration(row.wall_ns),
-            duration(sum(row.busy_ns.values()) if row.busy_ns else None),
-            duration(sum(row.own_busy_ns.values()) if row.own_busy_ns else None),
-            duration(row.idle_ns),
-            duration(row.communication_ns) if row.communication_ns else NONE,
-            f"{row.kernels:,}",
-            row.top[0][0] if row.top else NONE,
+def devices_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
+    """Device time by worker and device, the least busy first."""
+    columns = [
+        Column("worker", label=30),
+        Column("device", label=8),
+        Column("tool", 4, label=8),
+        Column("files", 5),
+        Column("kernels", 3),
+        Column("busy"),
+        Column("communication", 2),
+        Column("idle", 1),
+        Column("busy share"),
+    ]
+    grid = Grid("device time, over windows", columns)
+    rows.sort(key=lambda row: (row["busy_share"] is None, row["busy_share"] or 0.0))
+    shown = rows if limit is None or len(rows) <= limit else rows[: limit - 1]
+    rest = rows[len(shown) :]
+    if rest:
+        names = ("files", "kernels", "busy_ns", "communication_ns", "idle_ns", "span_ns")
+        total: dict[str, Any] = {name: sum(row[name] for row in rest) for name in names}
+        share = total["busy_ns"] / total["span_ns"] if total["span_ns"] else None
+        rest = [{"worker": f"… {len(rest)} busier", "device": "", "tool": "", "busy_share": share, **total}]
+    for row in [*shown, *rest]:
+        grid.add(
+            row["worker"],
+            row["device"],
+            row["tool"],
+            str(row["files"]),
+            f"{row['kernels']:,}",
+            duration(row["busy_ns"]),
+            duration(row["communication_ns"]),
+            duration(row["idle_ns"]),
+            percent(row["busy_share"]),
         )
-    for reason, count in file.attribution.left_over():
-        table.add_row(f"[dim]({escape(reason)})[/dim]", *[NONE] * 6, f"{count:,}", NONE)
-    return table
+    grid.note = "busy share: part of the stretch from the first to the last piece of work in which the device works."
+    return grid
+
+
+def device_phases_grid(rows: list[dict[str, Any]], title: str, limit: int | None = MAX_ROWS) -> Grid:
+    """Device time inside each phase, the longest first."""
+    columns = [
+        Column("phase", label=46),
+        Column("calls", 5),
+        Column("wall", 2),
+        Column("device busy"),
+        Column("of it own", 1),
+        Column("idle", 4),
+        Column("communication", 6),
+        Column("kernels", 3),
+        Column("longest kernel", 7, label=24),
+    ]
+    grid = Grid(title, columns)
+    for row in rows if limit is None else rows[:limit]:
+        grid.add(
+            row["phase"],
+            f"{row['calls']:,}",
+            duration(row["wall_ns"]),
+            duration(row["busy_ns"]),
+            duration(row["own_busy_ns"]),
+            duration(row["idle_ns"]),
+            duration(row["communication_ns"]) if row["communication_ns"] else NONE,
+            f"{row['kernels']:,}",
+            row["longest_kernel"] or NONE,
+        )
+    if limit is not None and len(rows) > limit:
+        grid.note = f"… and {len(rows) - limit} phases with less device time (--all)"
+    return grid
+
+
+def hide(grid: Grid, limit: int, what: str) -> None:
+    """Leave ``limit`` rows and say how many of ``what`` are not shown."""
+    if len(grid.rows) > limit:
+        grid.note = f"… and {len(grid.rows) - limit} more {what} (--all).{' ' * bool(grid.note)}{grid.note}"
+        del grid.rows[limit:]

@@ -90,7 +90,7 @@ def _show(found: Comparison, top: int) -> None:
     for line in found.partial:
         tell(console, line, "red")
     columns = [
-        Column("", label=True),
+        Column("", label=30),
         Column("before", 3),
         Column("after", 2),
         Column("difference", 4),

@@ -1,29 +1,53 @@
-"""``accelprof report DIR``: what a run measured, as tables, JSON and ``report.html``."""
+"""``accelprof report [DIR | FILE…]``: what a run or files measured, as tables, JSON, CSV, Parquet and ``report.html``."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
+from typing import TYPE_CHECKING
 
 import click
 
+from accelprof.errors import UserError
+
+if TYPE_CHECKING:
+    from accelprof.analysis.summary import Summary
+
 
 @click.command()
-@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.argument("sources", nargs=-1, type=click.Path(exists=True), metavar="[DIR | FILE...]")
 @click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
 @click.option(
     "--html", "html", type=click.Path(dir_okay=False), help="Where the page goes.  [default: DIR/report.html]"
 )
 @click.option("--no-html", is_flag=True, help="Write no page.")
+@click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
+@click.option("--csv", "csv_dir", type=click.Path(file_okay=False), help="Write each table as CSV into this directory.")
+@click.option("--parquet", "parquet_dir", type=click.Path(file_okay=False), help="The same as Parquet files.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Show every row and line; otherwise the worst, the rest summed."
+)
+@click.option("--by-file", is_flag=True, help="Show the device tables of each file too.")
 @click.pass_context
-def report(ctx: click.Context, directory: str, as_json: bool, html: str | None, no_html: bool) -> None:
-    """Summarise the run in DIR: phases over ranks, device time by phase, problems.
+def report(
+    ctx: click.Context,
+    sources: tuple[str, ...],
+    as_json: bool,
+    html: str | None,
+    no_html: bool,
+    open_page: bool,
+    csv_dir: str | None,
+    parquet_dir: str | None,
+    everything: bool,
+    by_file: bool,
+) -> None:
+    """Summarise the run in DIR, or FILEs of any tool that accelprof reads; without either, the newest run.
 
+    Shows phases over ranks, device time by phase, problems. Of single files a page is written only with --html or --open.
     Ends with status 1 when something that was asked for did not come: windows never opened, files missing or cut.
     """
-    from accelprof.analysis.summary import summarise
-
-    summary = summarise(directory)
+    summary, directory = _summary(sources)
     if as_json:
         click.echo(json.dumps(summary.to_json(), indent=1, allow_nan=False, default=str))
     else:
@@ -31,17 +55,57 @@ def report(ctx: click.Context, directory: str, as_json: bool, html: str | None, 
 
         from accelprof.analysis.table import render
 
-        render(summary, Console())
-    if not no_html:
-        from accelprof.analysis.html import write_report
-
-        path = html or os.path.join(directory, "report.html")
-        try:
-            write_report(summary, path)
-        except OSError as error:
-            click.echo(f"accelprof: {path} cannot be written: {error}", err=True)
-            ctx.exit(1)
-        if not as_json:
-            click.echo(f"Page: {os.path.relpath(path)}")
+        if not sources:
+            click.echo(f"{os.path.relpath(summary.run.directory)} (the newest run)\n")
+        render(summary, Console(), everything=everything, by_file=by_file)
+    path = None if no_html else html or (os.path.join(directory, "report.html") if directory else None)
+    if path is None and open_page:
+        path = os.path.abspath("report.html")
+    if path is not None:
+        _page(ctx, summary, path, say=not as_json, show=open_page)
+    for target, kind in ((csv_dir, "csv"), (parquet_dir, "parquet")):
+        if target is not None:
+            _tables(ctx, summary, target, kind, say=not as_json)
     if summary.undelivered:
         ctx.exit(1)
+
+
+def _summary(sources: tuple[str, ...]) -> tuple[Summary, str | None]:
+    """The summary, and the run directory it is of, if it is of one."""
+    from accelprof.analysis.files import newest_run, summarise_files
+    from accelprof.analysis.run import is_run
+    from accelprof.analysis.summary import summarise
+
+    sources = sources or (newest_run(),)
+    runs = [source for source in sources if os.path.isdir(source) and is_run(source)]
+    if runs and len(sources) > 1:
+        raise UserError(
+            f"report: one run at a time, or files; {runs[0]} is a run (accelprof compare puts two side by side)"
+        )
+    return (summarise(runs[0]), runs[0]) if runs else (summarise_files(sources), None)
+
+
+def _page(ctx: click.Context, summary: Summary, path: str, *, say: bool, show: bool) -> None:
+    from accelprof.analysis.html import write_report
+
+    try:
+        write_report(summary, path)
+    except OSError as error:
+        click.echo(f"accelprof: {path} cannot be written: {error}", err=True)
+        ctx.exit(1)
+    if say:
+        click.echo(f"Page: {os.path.relpath(path)}")
+    if show and click.launch(path):
+        click.echo(f"accelprof: no browser could be started for {path}", err=True)
+
+
+def _tables(ctx: click.Context, summary: Summary, directory: str, kind: str, *, say: bool) -> None:
+    from accelprof.analysis.export import write_tables
+
+    try:
+        names = write_tables(summary, directory, kind)
+    except OSError as error:
+        click.echo(f"accelprof: {directory} cannot be written: {error}", err=True)
+        ctx.exit(1)
+    if say:
+        click.echo(f"Tables: {directory}: {', '.join(names)}", file=sys.stdout)

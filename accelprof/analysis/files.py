@@ -1,0 +1,178 @@
+"""A report of any files that a reader knows, without a manifest: single files, directories of them, the newest run."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from accelprof import __version__
+from accelprof.analysis.attribution import label
+from accelprof.analysis.phases import TIMED
+from accelprof.analysis.reading import load_any, reader_of
+from accelprof.analysis.run import Run, RunFile, WorkerId, is_run
+from accelprof.analysis.summary import SNAPSHOT_SUFFIX, TIMELINE_TOOL, Summary, SummaryBuilder, reason_of
+from accelprof.contracts.spans import Kind, Span, Trace
+from accelprof.contracts.targets import Target
+from accelprof.errors import AccelprofError, ReadError, UserError
+from accelprof.output.layout import MARKER
+from accelprof.output.records import ArtifactRow, Records
+from accelprof.reading.columns import columns_of
+
+#: ends of names that are worth opening in a directory; a tool that knows a file by its name is asked in any case
+ENDS = (".json", ".json.gz")
+#: made by ourselves of the others
+OWN = frozenset({"timeline.json.gz", "report.html", "manifest.json"})
+MAX_LISTED = 20_000
+RUNS_DIRECTORY = os.path.join("outputs", "profile")
+
+
+def summarise_files(paths: Sequence[str]) -> Summary:
+    """Figures of single files; a directory stands for the files in it that a reader knows.
+
+    What of them cannot be read is named and the others count.
+
+    Raises:
+        ReadError: none could be read.
+    """
+    found = list(dict.fromkeys(file for path in paths for file in _files(path)))
+    names = _distinct(found)
+    directory = os.path.abspath(paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0]) or ".")
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    run = Run(directory, {"run": shown, "accelprof": __version__, "created": ""}, Records())
+    builder = SummaryBuilder(run)
+    reasons = []
+    for path, name in zip(found, names, strict=True):
+        worker = WorkerId(path, name, "files")
+        try:
+            if path.endswith(SNAPSHOT_SUFFIX):
+                builder.add_snapshot(_file(path, worker, "torch_memory"))
+                continue
+            loaded = load_any(path)
+            trace = loaded.trace()
+            worker = _worker(path, name, trace)
+            builder.add(_file(path, worker, TIMELINE_TOOL if _is_ours(trace) else loaded.tool), loaded)
+            if not _is_ours(trace):
+                builder.add_phases(worker, _phases(trace))
+        except AccelprofError as error:
+            reasons.append(reason_of(error))
+            builder.not_read(_file(path, worker, ""), reasons[-1])
+    if len(reasons) == len(found):
+        raise ReadError(
+            paths[0],
+            reasons[0] if len(found) == 1 else f"none of {len(found)} files could be read: {'; '.join(reasons[:3])}",
+        )
+    summary = builder.finish()
+    summary.problems = list(dict.fromkeys(summary.problems))
+    summary.lacks = list(dict.fromkeys(summary.lacks))
+    return summary
+
+
+def _file(path: str, worker: WorkerId, tool: str) -> RunFile:
+    return RunFile(ArtifactRow(path=path, tool=tool), worker, path)
+
+
+def _is_ours(trace: Trace) -> bool:
+    return "accelprof" in trace.metadata
+
+
+def _worker(path: str, name: str, trace: Trace) -> WorkerId:
+    """The process that left a file where the file says it, otherwise the file by its name."""
+    origin = trace.origin
+    if origin.group is None:
+        return WorkerId(path, name, "files", origin.rank, None, origin.host, origin.pid)
+    shown = Target(origin.group, rank=origin.rank, replica=origin.replica).label
+    return WorkerId(f"{shown} {origin.pid}", shown, origin.group, origin.rank, origin.replica, origin.host, origin.pid)
+
+
+def _phases(trace: Trace) -> Trace:
+    """The ranges of a file without windows, by their names without numbers, in one window as long as the file."""
+    columns = columns_of(trace)
+    spans = [columns.span(row) for row in columns.rows(*TIMED).tolist()]
+    for span in spans:
+        span.name = label(span.name)
+    if len(columns):
+        first, last = int(columns.start.min()), int(columns.end.max())
+        spans.append(Span("the file", Kind.WINDOW, first, last))
+    return Trace(trace.source, trace.tool, spans=spans)
+
+
+def _distinct(paths: Sequence[str]) -> list[str]:
+    """The shortest end of each path that no other has."""
+    parts = [Path(os.path.abspath(path)).parts for path in paths]
+    depth = 1
+    while depth < max(map(len, parts), default=1):
+        times = Counter(part[-depth:] for part in parts)
+        if all(count == 1 for count in times.values()):
+            break
+        depth += 1
+    return [os.path.join(*part[-depth:]) for part in parts]
+
+
+def _files(path: str) -> Iterator[str]:
+    if not os.path.isdir(path) or reader_of(path, None, []) is not None:
+        yield path
+        return
+    found = list(_walk(path))
+    if not found:
+        raise UserError(f"report: {path} is no run (no manifest, no .workers) and has no file that a reader knows")
+    yield from found
+
+
+def _walk(path: str) -> Iterator[str]:
+    """Regular files only: links to directories are not followed, and a FIFO would never end."""
+    for folder, directories, names in os.walk(path):
+        directories.sort()
+        for name in list(directories):
+            inside = os.path.join(folder, name)
+            if name.startswith(".") or reader_of(inside, None, []) is not None:
+                directories.remove(name)
+                if not name.startswith("."):
+                    yield inside
+        for name in sorted(names):
+            inside = os.path.join(folder, name)
+            if name.startswith(".") or name in OWN or not os.path.isfile(inside):
+                continue
+            if name.endswith((*ENDS, SNAPSHOT_SUFFIX)) or reader_of(inside, None, []) is not None:
+                yield inside
+
+
+def newest_run(start: str = ".") -> str:
+    """The run directory that was finished last: in ``outputs/profile``, otherwise below ``start``.
+
+    Raises:
+        UserError: there is none.
+    """
+    for base, depth in ((os.path.join(start, RUNS_DIRECTORY), 1), (start, 4)):
+        runs = list(_runs(base, depth))
+        if runs:
+            return os.path.normpath(max(runs, key=_when))
+    raise UserError(f"report: no run in {os.path.abspath(start)} or its directories; name a run directory or files")
+
+
+def _runs(base: str, depth: int) -> Iterator[str]:
+    waiting, listed = [(base, 0)], 0
+    while waiting and listed < MAX_LISTED:
+        directory, level = waiting.pop()
+        if is_run(directory) or os.path.exists(os.path.join(directory, MARKER)):
+            yield directory
+            continue
+        if level == depth:
+            continue
+        try:
+            entries = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            continue
+        listed += len(entries)
+        waiting.extend((os.path.join(directory, name), level + 1) for name in entries if not name.startswith("."))
+
+
+def _when(directory: str) -> float:
+    times = []
+    for name in ("manifest.json", ".workers", MARKER):
+        try:
+            times.append(os.stat(os.path.join(directory, name)).st_mtime)
+        except OSError:
+            continue
+    return max(times, default=0.0)

@@ -1,0 +1,216 @@
+"""What a summary holds as tables of plain rows: the terminal, CSV, Parquet and data frames are made of these.
+
+Times are whole or mean ns and say so in their names; absent figures are ``None``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from accelprof.analysis.summary import Summary, ToolFile
+
+Row = dict[str, Any]
+
+
+def phases(summary: Summary) -> Iterator[Row]:
+    """A row a phase and group, over all ranks and windows."""
+    for row in summary.phases:
+        yield {
+            "group": row.group,
+            "phase": row.phase,
+            "parent": row.parent,
+            "depth": row.depth,
+            "calls": row.calls,
+            "cut": row.cut,
+            "total_ns": row.total_ns,
+            "mean_ns": row.mean_ns,
+            "p50_ns": row.p50_ns,
+            "p95_ns": row.p95_ns,
+            "self_ns": row.self_ns,
+            "share": row.share,
+            "slowest": row.slowest,
+            "fastest": row.fastest,
+            "spread": row.spread,
+            "missing": len(row.missing),
+        }
+
+
+def ranks(summary: Summary) -> Iterator[Row]:
+    """A row a phase and worker."""
+    for row in summary.phases:
+        for worker, figures in row.ranks.items():
+            yield {
+                "group": row.group,
+                "phase": row.phase,
+                "worker": worker,
+                "calls": figures.calls,
+                "total_ns": figures.total_ns,
+                "per_window_ns": figures.per_window_ns,
+            }
+
+
+def windows(summary: Summary) -> Iterator[Row]:
+    """A row a window and worker, on the worker's own clock."""
+    for timeline in summary.timelines:
+        for identity, steps, start, end in timeline.windows:
+            yield {
+                "worker": timeline.worker.label,
+                "window": identity,
+                "steps": ",".join(map(str, steps)),
+                "start_ns": start,
+                "end_ns": end,
+                "window_ns": end - start,
+            }
+
+
+def devices(summary: Summary) -> Iterator[Row]:
+    """A row a worker, tool and device, over its files."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for file in summary.files:
+        for row in file.attribution.devices:
+            key = (file.worker.label, file.tool, str(row.device))
+            mine = found.get(key)
+            if mine is None:
+                mine = found[key] = {
+                    "worker": key[0], "tool": key[1], "device": key[2], "files": 0, "kernels": 0, "copies": 0,
+                    "busy_ns": 0, "kernel_ns": 0, "communication_ns": 0, "idle_ns": 0, "span_ns": 0,
+                }  # fmt: skip
+            mine["files"] += 1
+            for name in ("kernels", "copies", "busy_ns", "kernel_ns", "communication_ns", "idle_ns", "span_ns"):
+                mine[name] += getattr(row, name)
+    for mine in found.values():
+        yield {**mine, "busy_share": mine["busy_ns"] / mine["span_ns"] if mine["span_ns"] else None}
+
+
+def device_phases(summary: Summary) -> Iterator[Row]:
+    """A row a tool and phase: device time over all windows and ranks, the longest first."""
+    found: dict[tuple[str, str], Row] = {}
+    top: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for file in summary.files:
+        for row in _device_phases(file):
+            key = (file.tool, row["phase"])
+            for name, _, total in row.pop("top"):
+                top[key][name] += total
+            mine = found.setdefault(key, {"tool": file.tool, "phase": row["phase"], "files": 0})
+            mine["files"] += 1
+            for name, value in row.items():
+                if name not in ("phase", "file") and value is not None:
+                    mine[name] = mine.get(name, 0) + value
+    for key, mine in sorted(found.items(), key=lambda item: -item[1].get("busy_ns", 0)):
+        longest = max(top[key], key=lambda name: top[key][name], default=None)
+        yield {"busy_ns": None, "own_busy_ns": None, "idle_ns": None, **mine, "longest_kernel": longest}
+
+
+def file_phases(summary: Summary) -> Iterator[Row]:
+    """A row a file and phase: device time inside it."""
+    for file in summary.files:
+        for row in _device_phases(file):
+            longest = row.pop("top")
+            yield {
+                "worker": file.worker.label,
+                "tool": file.tool,
+                **row,
+                "longest_kernel": longest[0][0] if longest else None,
+            }
+
+
+def _device_phases(file: ToolFile) -> Iterator[Row]:
+    for row in file.attribution.phases:
+        yield {
+            "file": file.path,
+            "phase": row.name,
+            "calls": row.calls,
+            "wall_ns": row.wall_ns,
+            "busy_ns": sum(row.busy_ns.values()) if row.busy_ns else None,
+            "own_busy_ns": sum(row.own_busy_ns.values()) if row.own_busy_ns else None,
+            "idle_ns": row.idle_ns,
+            "communication_ns": row.communication_ns,
+            "kernels": row.kernels,
+            "top": row.top,
+        }
+
+
+def kernels(summary: Summary) -> Iterator[Row]:
+    """A row a tool, phase and kernel among the longest of the phase, over all files."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for file in summary.files:
+        for row in file.attribution.phases:
+            for name, count, total in row.top:
+                mine = found.setdefault(
+                    (file.tool, row.name, name),
+                    {"tool": file.tool, "phase": row.name, "kernel": name, "count": 0, "total_ns": 0},
+                )
+                mine["count"] += count
+                mine["total_ns"] += total
+    yield from sorted(found.values(), key=lambda row: -row["total_ns"])
+
+
+def step_phases(summary: Summary) -> Iterator[Row]:
+    """A row a step and phase of every announced step, profiled or not: seconds over ranks, as ns."""
+    for row in summary.run.steps():
+        for phase, figures in row["seconds"].items():
+            yield {
+                "step": row.get("step"),
+                "phase": phase,
+                **{f"{name}_ns": figures[name] * 1e9 for name in ("min", "mean", "max") if name in figures},
+            }
+
+
+def files(summary: Summary) -> Iterator[Row]:
+    """A row a file of a tool."""
+    for file in summary.files:
+        yield {
+            "worker": file.worker.label,
+            "tool": file.tool,
+            "file": os.path.basename(file.path),
+            "windows": ",".join(file.windows),
+            "kernels": file.attribution.kernels,
+            "note": file.note or None,
+        }
+
+
+def _listed(name: str) -> Callable[[Summary], Iterator[Row]]:
+    """Rows that the summary has as plain data under ``name``."""
+
+    def rows(summary: Summary) -> Iterator[Row]:
+        for row in summary.to_json().get(name) or ():
+            yield dict(_flat(row))
+
+    return rows
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}_")
+        elif not isinstance(value, (list, tuple)):
+            yield prefix + key, value
+
+
+def critical_path(summary: Summary) -> Iterator[Row]:
+    """A row a stretch of each step's critical path, in order."""
+    for step in summary.to_json().get("critical_path") or ():
+        for number, segment in enumerate(step.get("segments") or ()):
+            yield {"step": step.get("step"), "wall_ns": step.get("wall_ns"), "number": number, **dict(_flat(segment))}
+
+
+#: name of a table -> its rows
+TABLES: dict[str, Callable[[Summary], Iterator[Row]]] = {
+    "phases": phases,
+    "ranks": ranks,
+    "windows": windows,
+    "steps": _listed("steps"),
+    "step_phases": step_phases,
+    "devices": devices,
+    "device_phases": device_phases,
+    "file_phases": file_phases,
+    "kernels": kernels,
+    "operators": _listed("operators"),
+    "seconds": _listed("seconds"),
+    "stragglers": _listed("stragglers"),
+    "critical_path": critical_path,
+    "files": files,
+}
