@@ -2,65 +2,143 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import logging
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 from accelprof.errors import UserError
 
 _ABSENT: Any = object()
+log = logging.getLogger("accelprof")
+
+
+@dataclass(eq=False)
+class _Place:
+    """One attribute that was replaced: what stood there, and what stands there now."""
+
+    owner: Any
+    name: str
+    before: Any
+    ours: Any
+
+
+@dataclass(eq=False)
+class _Function:
+    """One function of a package that was replaced wherever its modules had it."""
+
+    package: str
+    original: Any
+    ours: Any
+    held: frozenset[tuple[int, str]]  # places where ours stood before
+
+
+#: functions that are replaced now, by whomever
+_functions: list[_Function] = []
+#: (id of the owner, name) -> replacements of that attribute, the one that is in force last; places keep their owners alive
+_layers: dict[tuple[int, str], list[_Place]] = {}
 
 
 class Patches:
-    """Replacements in the order in which they were made; :meth:`undo` takes them back in reverse."""
+    """Replacements that are taken back place by place, in whatever order several of these are undone."""
 
     def __init__(self) -> None:
-        self._done: list[tuple[Any, str, Any]] = []
-        self._moved: list[tuple[str, Any, Any]] = []
+        self._places: list[_Place] = []
+        self._functions: list[_Function] = []
         self._last: list[Callable[[], None]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> Any:
         """Replace ``owner.name``; returns what stood there itself (descriptors as they are), or ``None``."""
         before = vars(owner).get(name, _ABSENT)
-        self._done.append((owner, name, before))
+        place = _Place(owner, name, before, value)
         setattr(owner, name, value)
+        self._places.append(place)
+        _layers.setdefault((id(owner), name), []).append(place)
         return None if before is _ABSENT else before
 
     def function(self, module: Any, name: str, value: Any) -> None:
-        """Replace a module's function, also where modules of the same package imported it by name."""
+        """Replace a module's function, also where modules of the same package imported it by name.
+
+        Two functions may be replaced by one and the same ``value``: each gets a ``value`` of its own, so that a module
+        which imports one of them in the meantime can be given back the right one.
+        """
         original = getattr(module, name)
         package = module.__name__.partition(".")[0]
-        self._moved.append((package, original, value))
-        _swap(package, original, value)
+        if any(known.ours is value for known in _functions):
+            value = _another(value)
+        held = frozenset((id(owner), attribute) for owner, attribute in _holding(package, value))
+        replaced = _Function(package, original, value, held)
+        self._functions.append(replaced)
+        _functions.append(replaced)
+        for owner, attribute in _holding(package, original):
+            self.set(owner, attribute, value)
 
     def then(self, call: Callable[[], None]) -> None:
         """Call this first when everything is taken back."""
         self._last.append(call)
 
     def undo(self) -> None:
-        """Take everything back; modules that were imported in the meantime too."""
+        """Take everything back; from modules that were imported in the meantime too. What somebody else replaced stays."""
         while self._last:
             self._last.pop()()
-        while self._moved:
-            package, original, value = self._moved.pop()
-            _swap(package, value, original)
-        while self._done:
-            owner, name, before = self._done.pop()
-            if before is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
+        while self._places:
+            _take_back(self._places.pop())
+        while self._functions:
+            replaced = self._functions.pop()
+            _functions.remove(replaced)
+            for later in _functions:
+                if later.original is replaced.ours:
+                    later.original = replaced.original
+            for owner, attribute in _holding(replaced.package, replaced.ours):
+                if (id(owner), attribute) not in replaced.held and (id(owner), attribute) not in _layers:
+                    setattr(owner, attribute, replaced.original)
 
 
-def _swap(package: str, old: Any, new: Any) -> None:
-    for name, module in list(sys.modules.items()):
-        if module is None or (name != package and not name.startswith(package + ".")):
-            continue
-        for attribute, value in list(vars(module).items()):
-            if value is old:
-                setattr(module, attribute, new)
+def _take_back(place: _Place) -> None:
+    layers = _layers[id(place.owner), place.name]
+    at = layers.index(place)
+    del layers[at]
+    if at < len(layers):  # replaced again since: whoever did that gives back what stood here before
+        layers[at].before = place.before
+        return
+    if not layers:
+        del _layers[id(place.owner), place.name]
+    if vars(place.owner).get(place.name, _ABSENT) is not place.ours:
+        log.warning("accelprof: %s of %r was replaced by somebody else meanwhile and stays", place.name, place.owner)
+    elif place.before is _ABSENT:
+        delattr(place.owner, place.name)
+    else:
+        setattr(place.owner, place.name, place.before)
+
+
+def _holding(package: str, value: Any) -> list[tuple[Any, str]]:
+    """Modules of ``package`` and their attributes that are ``value`` itself."""
+    return [
+        (module, attribute)
+        for name, module in list(sys.modules.items())
+        if module is not None and (name == package or name.startswith(package + "."))
+        for attribute, found in list(getattr(module, "__dict__", {}).items())
+        if found is value
+    ]
+
+
+def _another(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One more function object that does the same; frames are counted as in the first."""
+    if isinstance(function, FunctionType):
+        code, names = function.__code__, function.__globals__
+        copy = FunctionType(code, names, function.__name__, function.__defaults__, function.__closure__)
+        copy.__kwdefaults__ = function.__kwdefaults__
+        return functools.update_wrapper(copy, function)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return called
 
 
 def check_version(distribution: str, known: str, any_version: bool) -> str:

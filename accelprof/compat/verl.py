@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -76,6 +77,8 @@ MODEL_ROLES = {"value_model": "critic", "language_model": "sft"}
 process = ProcessSession()
 #: every profiler of this process that is alive
 profilers: weakref.WeakSet[Any] = weakref.WeakSet()
+#: the one whose configuration made the session
+_decides: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def prepare(self: Any, rank: int, config: Any, tool_config: Any, save_file_prefix: str | None) -> None:
@@ -106,7 +109,20 @@ def start(self: Any, **kwargs: Any) -> None:
         self._this_step = True  # no tool: verl records nothing, and nobody asked us for anything
         return
     step = kwargs.get("profile_step", kwargs.get("global_step"))
+    for first in _decides:
+        _say_contradictions(first, self)
     self._this_step = process.start(id(self), step, lambda: session_settings(self))
+
+
+def _say_contradictions(first: Any, other: Any) -> None:
+    """Two profilers that are both started share the windows of their process; ``first`` has decided how those are."""
+    for name, what in (("_tool", "tool"), ("_discrete", "discrete")):
+        if getattr(other, name) != getattr(first, name):
+            process.say(
+                f"profiler of {other.save_file_prefix or 'another role'}: {what} {getattr(other, name)!r} contradicts "
+                f"{getattr(first, name)!r} of {first.save_file_prefix or 'the first role'}, which was started first in "
+                "this process and decides"
+            )
 
 
 def stop(self: Any, run_command: bool = True) -> None:
@@ -119,24 +135,17 @@ def stop(self: Any, run_command: bool = True) -> None:
 
 
 def session_settings(first: Any) -> Mapping[str, Any]:
-    """Keyword arguments of ``configure`` from ``first`` and all other enabled profilers of this process.
+    """Keyword arguments of ``configure`` from ``first``, the profiler that is started first in this process.
+
+    Other profilers that are enabled here lend their roles only: nobody may ever start them.
 
     Raises:
-        ConfigError: they contradict each other.
+        ConfigError: the configuration of ``first`` cannot be had.
     """
-    others = [item for item in profilers if item is not first and item._enable and item._this_rank]
-    taking_part = [first, *others]
-    source = Source({"tool_config": {item._tool or "": as_mapping(item.tool_config) for item in taking_part}})
-    for other in others:
-        for name, what in (("_tool", "tool"), ("_discrete", "discrete")):
-            if getattr(other, name) != getattr(first, name):
-                raise ConfigError(
-                    Problem(
-                        f"profiler of {other.save_file_prefix or 'another role'}.{what}",
-                        f"contradicts that of {first.save_file_prefix or 'the first role'} in the same process",
-                        value=[getattr(first, name), getattr(other, name)],
-                    )
-                )
+    _decides.clear()
+    _decides.add(first)
+    taking_part = [first, *(item for item in profilers if item is not first and item._enable and item._this_rank)]
+    source = Source({"tool_config": {first._tool or "": as_mapping(first.tool_config)}})
     tool = first._tool
     if tool is not None and tool not in TOOLS:
         raise ConfigError(
@@ -184,27 +193,69 @@ def _roles(taking_part: list[Any]) -> list[str]:
     return [*(role for role in HYBRID if role in roles), *(role for role in roles if role not in HYBRID), *models]
 
 
+#: where Ray leaves the reports of workers that it wraps in nsys; verl's constant of this name is asked where it is loaded
+RAY_NSIGHT_LOG_DIR = "/tmp/ray/session_latest/logs/nsight"
+FINISH = "[Profiler][finish_hook] "
+
+
 def finish(self: Any) -> None:
-    """Run ``finish_hook_cmd`` in a shell, on its ranks; what goes wrong is said and ends nothing."""
-    if not self._finish_hook_cmd or not self._finish_hook_this_rank:
+    """Run ``finish_hook_cmd`` in a shell, on its ranks, and pass on what it prints; what goes wrong ends nothing."""
+    rank, command = self.rank, self._finish_hook_cmd
+    save_path = as_mapping(self.config).get("save_path")
+
+    def tell(text: str) -> None:
+        # on stdout as verl does: workers may have no logger, and people look for these lines in Ray's logs
+        sys.stdout.write(f"{FINISH}rank {rank}: {text}\n")
+        sys.stdout.flush()
+
+    tell(
+        f"profiling finished; cmd={command!r}, run_on_this_rank={self._finish_hook_this_rank}, save_path={save_path!r}"
+    )
+    if not command:
         return
+    if not self._finish_hook_this_rank:
+        tell("command skipped, rank not selected by finish_hook_ranks/all_ranks")
+        return
+    env = _finish_environment(self, save_path)
+    tell(f"running command: {command}")
+    tell(f"VERL_PROFILE_SAVE_PATH={env['VERL_PROFILE_SAVE_PATH']}")
+    try:
+        with subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as running:
+            for line in running.stdout or ():
+                tell(line.rstrip())
+    except (OSError, ValueError) as error:
+        tell(f"command failed to launch: {error}")
+        process.say(f"finish_hook_cmd could not be run on rank {rank}: {error}")
+        return
+    tell(f"command exited with {running.returncode}")
+    if running.returncode:
+        process.say(f"finish_hook_cmd ended with status {running.returncode} on rank {rank}")
+
+
+def _finish_environment(self: Any, save_path: Any) -> dict[str, str]:
+    """What verl gives its command, role and Ray's directory only where verl sets them; and the directory of our run."""
     session = current_session()
     env = {
         **os.environ,
-        "VERL_PROFILE_SAVE_PATH": str(as_mapping(self.config).get("save_path") or ""),
+        "VERL_PROFILE_SAVE_PATH": str(save_path or ""),
         "VERL_PROFILE_TOOL": str(self._tool or ""),
         "VERL_PROFILE_RANK": str(self.rank),
         "VERL_PROFILE_PID": str(os.getpid()),
-        "VERL_PROFILE_ROLE": str(self.save_file_prefix or ""),
         "ACCELPROF_RUN_DIR": session.layout.run_dir if session is not None else "",
     }
-    try:
-        done = subprocess.run(["/bin/sh", "-c", self._finish_hook_cmd], env=env, check=False)
-    except OSError as error:
-        process.say(f"finish_hook_cmd could not be run on rank {self.rank}: {error}")
-        return
-    if done.returncode:
-        process.say(f"finish_hook_cmd ended with status {done.returncode} on rank {self.rank}")
+    if self.save_file_prefix:
+        env["VERL_PROFILE_ROLE"] = str(self.save_file_prefix)
+    if self._tool == "nsys":
+        theirs = sys.modules.get("verl.utils.profiler.nvtx_profile")
+        env["VERL_PROFILE_RAY_NSIGHT_DIR"] = str(getattr(theirs, "RAY_NSIGHT_LOG_DIR", RAY_NSIGHT_LOG_DIR))
+    return env
 
 
 def takes_part(profiler: Any) -> bool:

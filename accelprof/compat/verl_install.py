@@ -66,7 +66,7 @@ def install(patches: Patches, any_version: bool) -> None:
     """See :func:`accelprof.compat.install`."""
     check_version("verl", VERSION, any_version)
     # the package first, as it picks a set of marks while it is imported
-    importlib.import_module("verl.utils.profiler")
+    package = importlib.import_module("verl.utils.profiler")
     profile = importlib.import_module(PROFILE)
     cls = profile.DistProfiler
     theirs: dict[str, Any] = {name: vars(cls)[name] for name in ("__init__", "start", "stop", "step", "annotate")}
@@ -142,10 +142,11 @@ def install(patches: Patches, any_version: bool) -> None:
     made: Any = annotate
     patches.set(cls, "annotate", classmethod(made))
     patches.then(lambda: _give_back(on, taken))
-    for module in _defining():
-        for name in FUNCTIONS:
-            if callable(vars(module).get(name)) and vars(module)[name].__module__ == module.__name__:
-                patches.function(module, name, getattr(verl_marks, name))
+    for name in FUNCTIONS:
+        # the set that verl has picked comes first and becomes ours itself; of the others each has one like it
+        places = [module for module in _defining() if _defines(module, name)]
+        for module in sorted(places, key=lambda module: vars(module)[name] is not getattr(package, name, None)):
+            patches.function(module, name, getattr(verl_marks, name))
     logger = importlib.import_module("verl.utils.profiler.performance").GPUMemoryLogger
     patches.set(logger, "__call__", _logged)
 
@@ -192,6 +193,10 @@ def _defining() -> list[Any]:
         if name in sys.modules:
             found.append(sys.modules[name])
     return found
+
+
+def _defines(module: Any, name: str) -> bool:
+    return callable(vars(module).get(name)) and vars(module)[name].__module__ == module.__name__
 
 
 def _with_state(function: Any, role: str | None) -> Any:

@@ -278,3 +278,37 @@ def test_startup_module_makes_room(tmp_path):
     )
     assert done.stdout.split() == ["True", "True", str(tmp_path / "sitecustomize.py")]
     assert done.stderr == ""
+
+
+@pytest.mark.torch
+def test_only_started_profilers_decide(tmp_path, caplog):
+    """A profiler that nobody starts contradicts nobody; of two that are started the first decides, and that is said."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    import accelprof
+
+    def made(discrete, prefix, contents=("cpu",)):
+        tool = verl.TorchProfilerToolConfig(contents=list(contents), discrete=discrete)
+        return verl.DistProfiler(0, config(ranks=[0], save_path=str(tmp_path), tool_config=tool), tool, prefix)
+
+    class Worker(verl.DistProfilerExtension):
+        @verl.DistProfiler.annotate(role="update")
+        def update(self):
+            return 1
+
+    outer, inner = Worker(made(True, "actor_rollout_ref")), Worker(made(False, "language_model", ["cpu", "stack"]))
+    try:
+        outer.start_profile(profile_step=1)
+        assert outer.update() == 1
+        assert caplog.text == ""
+        inner.start_profile(profile_step=1)
+        assert inner.update() == 1
+        for worker in (outer, inner):
+            worker.stop_profile()
+        session = accelprof.current_session()
+        assert [row["phase"] for row in session.windows] == ["update", "update"]
+        assert session.assignment.options == {"contents": ["cpu"]}
+        assert session.target.roles == ("actor", "rollout", "ref")
+        assert "language_model: discrete False contradicts True of actor_rollout_ref" in caplog.text
+    finally:
+        verl.process.release()
+        accelprof.reset()

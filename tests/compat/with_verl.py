@@ -282,15 +282,36 @@ def test_debugger_is_left_to_verl(verl, tmp_path):
     assert type(made._impl).__name__ == "PrecisionDebuggerProfiler"
 
 
-def test_finish_command(verl, tmp_path):
-    """The finish command runs once, after the last profiled step, with verl's variables."""
+def test_finish_command(verl, tmp_path, capfd):
+    """The finish command runs once, after the last profiled step, with verl's variables, and what it prints is passed on."""
     log = tmp_path / "log"
-    command = f'echo "$VERL_PROFILE_TOOL $VERL_PROFILE_RANK $VERL_PROFILE_ROLE" >> {log}'
+    command = f'echo "$VERL_PROFILE_TOOL $VERL_PROFILE_RANK $VERL_PROFILE_ROLE" | tee -a {log}'
     worker = worker_class()(profiler(tmp_path / "out", finish_hook_cmd=command))
     for step, last in ((1, False), (2, True)):
         worker.start_profile(profile_step=step)
         worker.stop_profile(run_command=last)
     assert log.read_text() == "torch 0 actor_rollout_ref\n"
+    assert "[Profiler][finish_hook] rank 0: torch 0 actor_rollout_ref" in capfd.readouterr().out
+
+
+def printed_by(finish, capfd):
+    capfd.readouterr()
+    finish()
+    return sorted(line for line in capfd.readouterr().out.splitlines() if line.startswith("[Profiler][finish_hook]"))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("prefix", ["actor", None])
+@pytest.mark.parametrize("tool", [TorchProfilerToolConfig(), NsightToolConfig()], ids=["torch", "nsys"])
+@pytest.mark.parametrize("command", ["env | grep ^VERL_ | sort | grep -v PID; exit 3", None])
+def test_finish_command_prints_what_verls_does(tmp_path, capfd, rank, prefix, tool, command):
+    """Variables, lines and status of the finish command are those of verl's own code, on ranks that do not run it too."""
+    from verl.utils.profiler import nvtx_profile  # noqa: F401 - where verl keeps Ray's directory
+
+    config, tool = settings(tmp_path, tool, finish_hook_cmd=command, finish_hook_ranks=[0])
+    theirs = DistProfiler(rank=rank, config=config, tool_config=tool, save_file_prefix=prefix)
+    mine = ours.DistProfiler(rank, config, tool, prefix)
+    assert printed_by(theirs.run_finish_hook, capfd) == printed_by(mine.run_finish_hook, capfd)
 
 
 def test_reports_are_moved(verl, tmp_path, monkeypatch):
@@ -354,3 +375,51 @@ def test_other_releases_are_refused(monkeypatch):
     with pytest.raises(UserError, match=r"verl 0.4.1 is installed; this was written for 0.9.*any_version=True"):
         compat.install("verl")
     assert compat.installed() == ()
+
+
+def everything():
+    """Every attribute of verl's modules and of the classes in them that are loaded."""
+    import sys
+
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "verl":
+            for attribute, value in list(vars(module).items()):
+                found[name, attribute] = value
+                if isinstance(value, type) and value.__module__.startswith("verl"):
+                    found.update(((name, attribute, key), item) for key, item in list(vars(value).items()))
+    return found
+
+
+def test_uninstall_gives_every_name_back(tmp_path):
+    """After three rounds of install, use and uninstall every name of verl is what it was, also in modules imported in between."""
+    import sys
+    from types import ModuleType
+
+    from verl.utils.profiler import empty_annotations, nvtx_profile, performance  # noqa: F401 - sets of marks that verl has
+
+    before = everything()
+    sets = [module for name, module in sys.modules.items() if name.startswith("verl.utils.profiler")]
+    for number in range(3):
+        compat.install("verl")
+        try:
+            assert sum(everything().get(place) is not value for place, value in before.items()) > 20
+            late = sys.modules["verl.imported_late"] = ModuleType("verl.imported_late")
+            for module in sets:
+                for name in ("marked_timer", "simple_timer", "mark_start_range", "mark_annotate"):
+                    if hasattr(module, name):
+                        setattr(late, f"{name}_of_{module.__name__}", getattr(module, name))
+            worker = worker_class()(profiler(tmp_path / str(number)))
+            worker.start_profile(profile_step=1)
+            assert worker.update([]) == 7
+            worker.stop_profile()
+        finally:
+            compat.uninstall()
+            accelprof.reset()
+        after = everything()
+        assert [place for place, value in before.items() if after.get(place) is not value] == []
+        for attribute, value in vars(late).items():
+            name, _, module = attribute.partition("_of_")
+            if module:
+                assert value is before[module, name], attribute
+        del sys.modules["verl.imported_late"]

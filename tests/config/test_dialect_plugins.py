@@ -7,6 +7,8 @@ import pytest
 from accelprof.catalogue import Registry
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.load import load_config
+from accelprof.contracts.targets import Target
+from accelprof.errors import ConfigError
 
 ARR = "actor_rollout_ref"
 
@@ -68,3 +70,34 @@ def test_tools_of_verl(tool):
     )
     (row, *_) = [row for row in plan.preview({ARR: 1}) if row.selected]
     assert (row.tool, list(row.windows)) == (tool, [(1,), (2,)])
+
+
+@pytest.mark.parametrize(
+    ("tool", "one", "other", "alike"),
+    [
+        ("npu", {"contents": ["npu", "cpu"]}, {}, True),
+        ("npu", {"contents": ["npu", "cpu"]}, {"contents": ["cpu", "npu"]}, True),
+        ("npu", {"contents": ["memory"]}, {"contents": ["cpu", "memory", "npu"]}, True),
+        ("npu", {"analysis": False}, {"analysis": "offline"}, True),
+        ("npu", {"analysis": False}, {"level": "level0"}, True),
+        ("npu", {"contents": ["cpu"]}, {}, False),
+        ("npu", {"level": "level1"}, {}, False),
+        ("torch", {"contents": ["cpu", "cuda"]}, {}, True),
+        ("torch", {"contents": ["shapes"]}, {"contents": ["cuda", "shapes", "cpu"]}, True),
+        ("torch", {"contents": ["cuda"]}, {}, False),
+        ("torch_memory", {"max_entries": 100_000}, {}, True),
+        ("torch_memory", {"max_entries": 5}, {}, False),
+    ],
+)
+def test_options_are_compared_as_meant(tool, one, other, alike):
+    """Roles of one process agree when their options mean the same, whatever is left out and in whatever order words stand."""
+    if tool == "npu":
+        pytest.importorskip("accelprof_ascend", reason="accelprof-ascend is not installed")
+    registry = Registry()
+    rules = [{"roles": ["a"], "options": one}, {"roles": ["b"], "options": other}]
+    config = load_config({"tool": tool, "steps": [1], "ranks": "all", "groups": {"G": rules}}).config
+    if alike:
+        assert registry.plan(config).assign(Target("G", ("a", "b"), 0)).options == one
+    else:
+        with pytest.raises(ConfigError, match="contradict each other"):
+            registry.plan(config).assign(Target("G", ("a", "b"), 0))

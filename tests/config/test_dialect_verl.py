@@ -334,9 +334,12 @@ def test_tool_null_profiles_nothing():
 
 
 def test_supervised_run():
-    """The SFT trainer's interval is a run of steps, both ends included."""
+    """The SFT trainer's interval is one capture, both ends included; with discrete each phase in it has its own."""
     keys = {"trainer.profile_interval": [3, 5], "profiler": {"tool": "torch", "enable": True, "ranks": [1]}}
-    assert windows(plan(keys), "sft", 1, ["sft"]) == (["sft"], [(3,), (4,), (5,)])
+    assert windows(plan(keys), "sft", 1, ["sft"]) == (["sft"], [(3, 4, 5)])
+    discrete = {**keys, "profiler": {**keys["profiler"], "tool_config": {"torch": {"discrete": True}}}}
+    row = make_plan(load(discrete).config).assign(Target("sft", ("sft",), 1))
+    assert (row.discrete, row.merge_steps, list(row.steps)) == (True, False, [3, 4, 5])
     assert windows(plan({**keys, "trainer.profile_interval": [-1, -1]}), "sft", 1, ["sft"]) is None
 
 

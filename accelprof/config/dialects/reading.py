@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accelprof.config.dialect import Note, Translation
+from accelprof.config.dialects.interpolation import MISSING, InterpolationError, Resolver
 from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.numberset import NumberSet
 
-#: what OmegaConf writes for a value that somebody must still give
-MISSING = "???"
 _ABSENT: Any = object()
 
 
@@ -28,24 +27,38 @@ class Source:
         self.problems: list[Problem] = []
         self.notes: list[Note] = []
         self._omega: Any = None
+        self._resolved: dict[str, Any] = {}
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def get(self, path: str, default: Any = None) -> Any:
         """The value at ``path``, resolved; ``default`` where the file has none or ``null``."""
-        here: Any = self.mapping
-        for part in path.split("."):
-            if isinstance(here, str) and "${" in here:
-                here = self._resolve(path, here)
-            if not isinstance(here, Mapping) or part not in here:
-                return default
-            here = here[part]
+        here = self._at(path)
         if isinstance(here, str) and here == MISSING:
             self.refuse(path, "must be given", value=here)
             return default
-        if _interpolates(here):
+        if here is not _ABSENT and _interpolates(here):
             here = self._resolve(path, here)
-        return default if here is None else here
+        return default if here is None or here is _ABSENT else here
+
+    def section(self, path: str) -> Mapping[str, Any]:
+        """The mapping at ``path`` with its values as they are written; empty where there is none."""
+        here = self._at(path)
+        if isinstance(here, str) and _interpolates(here):
+            here = self._resolve(path, here)
+        return here if isinstance(here, Mapping) else {}
+
+    def _at(self, path: str) -> Any:
+        """What stands at ``path``; mappings on the way there may be interpolations themselves."""
+        here: Any = self.mapping
+        parts = path.split(".")
+        for at, part in enumerate(parts):
+            if isinstance(here, str) and _interpolates(here):
+                here = self._resolve(".".join(parts[:at]), here)
+            if not isinstance(here, Mapping) or part not in here:
+                return _ABSENT
+            here = here[part]
+        return here
 
     def has(self, path: str) -> bool:
         """Whether the file has a value other than ``null`` there."""
@@ -178,25 +191,36 @@ class Source:
     # --- interpolations -----------------------------------------------------------------------------------------------
 
     def _resolve(self, path: str, value: Any) -> Any:
+        """The value at ``path`` as Hydra would have it: by OmegaConf where it is installed, by our own resolver otherwise."""
+        if path not in self._resolved:
+            try:
+                self._resolved[path] = self._select(path)
+            except UnresolvedError as error:
+                self.refuse(
+                    path,
+                    f"the interpolation cannot be resolved: {error}",
+                    value=value if isinstance(value, str) else "",
+                    mend="give the composed file (python main.py --cfg job --resolve)",
+                )
+                self._resolved[path] = None
+        return self._resolved[path]
+
+    def _select(self, path: str) -> Any:
         try:
             from omegaconf import OmegaConf
             from omegaconf.errors import OmegaConfBaseException
         except ImportError:
-            self.refuse(
-                path,
-                "interpolations are resolved with OmegaConf, which is not installed",
-                value=value if isinstance(value, str) else MISSING,
-                mend="pip install 'accelprof[omegaconf]', or give the composed file (python main.py --cfg job --resolve)",
-            )
-            return None
+            return self._select_without(path)
         if self._omega is None:
-            self._omega = OmegaConf.create(_plain(self.mapping))
+            try:
+                self._omega = OmegaConf.create(_plain(self.mapping))
+            except OmegaConfBaseException:  # somewhere in the file stands what it cannot even read
+                return self._select_without(path)
         # Hydra registers this one when it starts; a file that is only looked at needs it all the same
         ours = not OmegaConf.has_resolver("now")
         if ours:
-            register = (
-                getattr(OmegaConf, "register_resolver", None) or OmegaConf.register_new_resolver
-            )  # renamed in 2.4
+            # renamed in 2.4
+            register = getattr(OmegaConf, "register_resolver", None) or OmegaConf.register_new_resolver
             register("now", lambda pattern: datetime.datetime.now().strftime(pattern))
         try:
             found = OmegaConf.select(self._omega, path)
@@ -204,16 +228,20 @@ class Source:
                 return OmegaConf.to_container(found, resolve=True, throw_on_missing=False)
             return found
         except OmegaConfBaseException as error:
-            self.refuse(
-                path,
-                f"the interpolation cannot be resolved: {str(error).splitlines()[0]}",
-                value=value if isinstance(value, str) else "",
-                mend="give the composed file (python main.py --cfg job --resolve)",
-            )
-            return None
+            raise UnresolvedError(str(error).splitlines()[0]) from None
         finally:
             if ours:
                 OmegaConf.clear_resolver("now")
+
+    def _select_without(self, path: str) -> Any:
+        try:
+            return Resolver(self.mapping).node(tuple(path.split(".")))
+        except InterpolationError as error:
+            raise UnresolvedError(str(error)) from None
+
+
+class UnresolvedError(Exception):
+    """An interpolation has no value; the text says why."""
 
 
 class Draft:

@@ -42,7 +42,7 @@ class VerlDialect(Dialect):
 
     def translate(self, mapping: Mapping[str, Any]) -> Translation:
         source, draft = Source(mapping), Draft()
-        generation, foreign = keys.generation_of(mapping)
+        generation, foreign = keys.generation_of(source)
         for sign in foreign:
             _refuse_foreign(source, sign, generation)
         if mapping.get("defaults"):
@@ -102,6 +102,8 @@ def _translate_late(source: Source, draft: Draft, generation: str, rollout_ranks
     roles = [role for name in ROLES if (role := _late_role(source, name, tool, late)) is not None]
     if source.has("profiler"):
         roles.append(_sft_role(source, tool, late))
+    if where == "trainer.profile_interval" and not any(role.enabled and role.discrete for role in roles):
+        merge = True  # the trainer starts its profiler at the first step and stops it at the last
     _follow_actor(source, roles)
     agent_loop = source.get("actor_rollout_ref.rollout.mode", "async" if late else "sync") == "async"
     rollout = next((role for role in roles if role.name == "rollout"), None)
@@ -121,7 +123,7 @@ def _translate_late(source: Source, draft: Draft, generation: str, rollout_ranks
         source.note(where, "info", "null and [] = off: nothing is wrapped and nothing opens")
     add_rules(draft, roles, steps, where, tool)
     if merge:
-        draft.set("merge_steps", True, "global_profiler.profile_continuous_steps")
+        draft.set("merge_steps", True, where if "interval" in where else "global_profiler.profile_continuous_steps")
     save_path = source.text("global_profiler.save_path", source.text("profiler.save_path", "outputs/profile"))
     draft.set("output_dir", save_path or "outputs/profile", "global_profiler.save_path")
     draft.set("tool", None if tool in keys.NOT_PROFILERS else tool, "global_profiler.tool")

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+from accelprof.config.dialects.reading import Source
 
 WHEN = {"a": "mid-2025 draft", "b": "v0.4.1-v0.5", "c": "v0.6-v0.7", "d": "0.9"}
 
@@ -100,36 +102,38 @@ class Sign(NamedTuple):
     value: Any
 
 
-def signs(mapping: Mapping[str, Any]) -> Iterator[Sign]:
+def signs(source: Source) -> Iterator[Sign]:
     """Every key of the file that only one generation (or that one and later ones) has; ``null`` counts as absent."""
-    trainer = _sub(mapping, "trainer")
+    trainer, shared = source.section("trainer"), source.section("global_profiler")
     for key in TRAINER_AB:
         if trainer.get(key) is not None:
             yield Sign(f"trainer.{key}", "ab", trainer[key])
-    if isinstance(mapping.get("global_profiler"), Mapping):
-        yield Sign("global_profiler", "cd", mapping["global_profiler"])
+    if shared:
+        yield Sign("global_profiler", "cd", shared)
         for key in GLOBAL_D:
-            if _sub(mapping, "global_profiler").get(key) is not None:
+            if shared.get(key) is not None:
                 yield Sign(f"global_profiler.{key}", "d", key)
     if trainer.get("profile_interval") is not None:
         yield Sign("trainer.profile_interval", "cd", trainer["profile_interval"])
-    yield from _late_signs("profiler", _sub(mapping, "profiler"))
+    yield from _late_signs(source, "profiler")
     for paths in ROLE_PATHS.values():
         for path in paths:
-            yield from _role_signs(path, _sub(mapping, path))
+            yield from _role_signs(source, path)
 
 
-def _role_signs(path: str, section: Mapping[str, Any]) -> Iterator[Sign]:
+def _role_signs(source: Source, path: str) -> Iterator[Sign]:
+    section = source.section(path)
     for key in ROLE_A:
         if section.get(key) is not None:
             yield Sign(f"{path}.{key}", "a", section[key])
-    profiler = _sub(section, "profiler")
+    profiler = source.section(f"{path}.profiler")
     if profiler.get("discrete") is not None:
         yield Sign(f"{path}.profiler.discrete", "b", profiler["discrete"])
-    yield from _late_signs(f"{path}.profiler", profiler)
+    yield from _late_signs(source, f"{path}.profiler")
 
 
-def _late_signs(path: str, profiler: Mapping[str, Any]) -> Iterator[Sign]:
+def _late_signs(source: Source, path: str) -> Iterator[Sign]:
+    profiler = source.section(path)
     for key in ("enable", "tool", "tool_config"):
         if profiler.get(key) is not None:
             yield Sign(f"{path}.{key}", "cd", profiler[key])
@@ -137,25 +141,18 @@ def _late_signs(path: str, profiler: Mapping[str, Any]) -> Iterator[Sign]:
         if profiler.get(key) is not None:
             yield Sign(f"{path}.{key}", "d", profiler[key])
     for tool, keys in TOOL_KEYS_D.items():
-        options = _sub(profiler, f"tool_config.{tool}")
+        options = source.section(f"{path}.tool_config.{tool}")
         for key in keys:
             if options.get(key) is not None:
                 yield Sign(f"{path}.tool_config.{tool}.{key}", "d", options[key])
 
 
-def _sub(mapping: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    here: Any = mapping
-    for part in path.split("."):
-        here = here.get(part) if isinstance(here, Mapping) else None
-    return here if isinstance(here, Mapping) else {}
-
-
-def generation_of(mapping: Mapping[str, Any]) -> tuple[str, list[Sign]]:
+def generation_of(source: Source) -> tuple[str, list[Sign]]:
     """The generation, and the signs of other ones that stand beside it.
 
     ``d`` where a key of it is there, else ``c`` where ``global_profiler`` or a role's ``enable`` is, else ``a`` or ``b``.
     """
-    found = list(signs(mapping))
+    found = list(signs(source))
     kinds = {sign.generation for sign in found}
     if kinds & {"cd", "d"}:
         generation = "d" if "d" in kinds else "c"

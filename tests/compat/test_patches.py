@@ -1,0 +1,101 @@
+"""Replacements are taken back place by place: whoever undoes first, and whatever was imported in between."""
+
+from __future__ import annotations
+
+import random
+import sys
+from types import ModuleType
+
+import pytest
+
+from accelprof.compat.patching import Patches
+
+PACKAGE = "pk_of_patches"
+
+
+@pytest.fixture
+def package():
+    """``package(name, **attributes)`` makes a module of one package; all of them are gone afterwards."""
+
+    def make(name, **attributes):
+        module = sys.modules[f"{PACKAGE}.{name}"] = ModuleType(f"{PACKAGE}.{name}")
+        vars(module).update(attributes)
+        return module
+
+    yield make
+    for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+        del sys.modules[name]
+
+
+def functions(*names):
+    return [eval(f"lambda: {name!r}") for name in names]
+
+
+def test_two_functions_behind_one_of_ours(package):
+    """Two functions that one of ours stands for get back each its own, in modules imported in between too."""
+    one, two, ours = functions("one", "two", "ours")
+    first, second, reader = package("first", mark=one), package("second", mark=two), package("reader", again=two)
+    patches = Patches()
+    for module in (first, second):
+        patches.function(module, "mark", ours)
+    assert [module() for module in (first.mark, second.mark, reader.again)] == ["ours"] * 3
+    late = package("late", of_first=first.mark, of_second=second.mark)
+    patches.undo()
+    assert (first.mark, second.mark, reader.again) == (one, two, two)
+    assert (late.of_first, late.of_second) == (one, two)
+
+
+def test_ours_that_was_there_before_stays(package):
+    """A module that had our function before anything was replaced keeps it."""
+    theirs, ours = functions("theirs", "ours")
+    module, user = package("module", mark=theirs), package("user", mark=ours)
+    patches = Patches()
+    patches.function(module, "mark", ours)
+    patches.undo()
+    assert (module.mark, user.mark) == (theirs, ours)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_order(package, seed):
+    """After every replacement is undone, in any order and any number of rounds, each attribute is what it was at first."""
+    draw = random.Random(seed)
+    modules = [
+        package(f"m{index}", a=f, b=g) for index, (f, g) in enumerate([functions(f"f{i}", f"g{i}") for i in range(3)])
+    ]
+
+    class Owner:
+        method = staticmethod(lambda: 1)
+
+    before = {(module.__name__, name): getattr(module, name) for module in modules for name in ("a", "b")}
+    descriptor = vars(Owner)["method"]
+    ours = functions("x", "y")
+    for _ in range(3):
+        made = [Patches() for _ in range(3)]
+        for patches in made:
+            for _ in range(draw.randint(1, 4)):
+                kind = draw.randrange(3)
+                if kind == 0:
+                    patches.set(Owner, draw.choice(["method", "new"]), staticmethod(draw.choice(ours)))
+                elif kind == 1:
+                    patches.set(draw.choice(modules), draw.choice("ab"), functions("set")[0])
+                else:
+                    patches.function(draw.choice(modules), draw.choice("ab"), draw.choice(ours))
+        draw.shuffle(made)
+        for patches in made:
+            patches.undo()
+            patches.undo()
+    assert {(module.__name__, name): getattr(module, name) for module in modules for name in ("a", "b")} == before
+    assert vars(Owner)["method"] is descriptor
+    assert not hasattr(Owner, "new")
+
+
+def test_what_somebody_else_put_there_stays(package, caplog):
+    """An attribute that a third party replaced after us is left to them, and that is said."""
+    theirs, ours, third = functions("theirs", "ours", "third")
+    module = package("module", mark=theirs)
+    patches = Patches()
+    patches.set(module, "mark", ours)
+    module.mark = third
+    patches.undo()
+    assert module.mark is third
+    assert "replaced by somebody else" in caplog.text
