@@ -1,7 +1,7 @@
 """Device work by the host phase that launched it.
 
-A piece of work belongs to the ranges that hold its launch (the runtime call with the same ``args["correlation"]``, unique
-in a file): the innermost one exclusively, every enclosing one inclusively.
+A piece of work belongs to the ranges that hold its launch (the runtime call with the same correlation, unique in its
+process): the innermost one exclusively, every enclosing one inclusively. :mod:`accelprof.analysis.holders` finds them.
 
 The ranges are those on the launching thread. Where none there holds the launch (autograd's thread runs backward while
 the thread that called it waits inside the phase), they are those of the one other thread of the process that is inside a
@@ -12,20 +12,22 @@ of them and counted by the names of the ranges it could belong to.
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from accelprof.analysis.nesting import clip
-from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace, merge_intervals, union_ns
+import numpy as np
 
-RANGES = frozenset({Kind.PHASE, Kind.RANGE})
-LAUNCHES = frozenset({Kind.RUNTIME, Kind.SYNC})
-KERNELS = frozenset({Kind.KERNEL, Kind.COMMUNICATION})
-_NUMBERED = re.compile(r",? (?:seq|op_id|sizes|input_op_ids) = .*$")
-Intervals = list[tuple[int, int]]
+from accelprof.analysis.holders import KERNELS as KERNELS
+from accelprof.analysis.holders import RANGES as RANGES
+from accelprof.analysis.holders import Holders, holders
+from accelprof.analysis.holders import label as label
+from accelprof.analysis.intervals import lengths_by, merged, merged_by, overlap_length
+from accelprof.contracts.spans import Kind, Span, Trace
+from accelprof.reading.columns import NONE, Columns, Names, columns_of
+
+Array = Any  # numpy.ndarray
 Device = int | str
 
 
@@ -52,12 +54,15 @@ class PhaseFigures:
     """One phase (all calls of one name) in one file.
 
     Attributes:
-        wall_ns: union of its calls on the host; a call inside one of the same name counts once.
+        wall_ns: union of its calls on the host, added over processes; a call inside one of the same name counts once.
         busy_ns: device -> union of the work launched inside it, nested ranges included.
         own_busy_ns: device -> the same for work whose innermost range it is.
         idle_ns: time of its wall in which none of its devices did any work, whoever launched it; ``None`` without device work.
         communication_ns: union over its devices of collective kernels, also contained in ``busy_ns``.
         top: ``(kernel name, count, total ns)``, longest first.
+        calls_without_work: calls in which nothing was launched that ran on a device.
+        outlasting: ``(kernel, its ns, the call's ns)`` of the longest piece of work that took longer than the outermost
+            call that launched it; ``None`` without one. A measurement that did not end, or work that others wait for.
     """
 
     name: str
@@ -70,6 +75,8 @@ class PhaseFigures:
     communication_ns: int = 0
     idle_ns: int | None = None
     top: list[tuple[str, int, int]] = field(default_factory=list)
+    calls_without_work: int = 0
+    outlasting: tuple[str, int, int] | None = None
 
 
 @dataclass
@@ -111,186 +118,176 @@ class Attribution:
         return sorted(rows, key=lambda row: -row[1])
 
 
-def label(name: str) -> str:
-    """A range's name without the numbers that ``torch.autograd.profiler.emit_nvtx`` adds to every call."""
-    return _NUMBERED.sub("", name) if " = " in name else name
-
-
 def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES) -> Attribution:
     """Figures per device and per phase (by :func:`label`) of one trace; see the module for the rule."""
-    wanted = frozenset(kinds)
-    result = Attribution(devices=device_figures(trace.spans))
-    work = [span for span in trace.spans if span.kind in DEVICE_WORK and span.device is not None]
-    ranges = [span for span in trace.spans if span.kind in wanted]
-    holders = _holders(trace.spans, ranges, work, result)
-    inclusive: dict[str, list[Span]] = defaultdict(list)
-    exclusive: dict[str, list[Span]] = defaultdict(list)
-    for span, holding in zip(work, holders, strict=True):
-        if not holding:
-            continue
-        exclusive[label(holding[-1].name)].append(span)
-        for name in {label(range_.name) for range_ in holding}:
-            inclusive[name].append(span)
-    busy = {device: merge_intervals(found) for device, found in _by_device(work).items()}
-    calls: dict[str, list[Span]] = defaultdict(list)
-    for range_ in ranges:
-        calls[label(range_.name)].append(range_)
-    for name, mine in calls.items():
-        result.phases.append(_figures(name, mine, inclusive[name], exclusive[name], busy, top))
-    result.phases.sort(key=lambda row: (-sum(row.busy_ns.values()), -row.wall_ns, row.name))
+    columns = columns_of(trace)
+    result = Attribution(devices=device_figures(columns))
+    found = holders(columns, kinds)
+    work, kernel = found.work, found.kernel
+    result.unlaunched = int((kernel & (found.launch == NONE) & ~found.foreign).sum())
+    result.unattributed = int((kernel & (found.innermost == NONE)).sum()) - result.unlaunched
+    result.undecided.update(found.undecided)
+    result.undecided_around = found.undecided_around
+    result.by_time = found.by_time
+    _phases(columns, found, work, top, result)
     return result
 
 
-def device_figures(spans: Iterable[Span]) -> list[DeviceFigures]:
+def device_figures(spans: Columns | Iterable[Span]) -> list[DeviceFigures]:
     """Busy time (union), communication and counts per device."""
-    by_device: dict[Device, list[Span]] = defaultdict(list)
-    for span in spans:
-        if span.kind in DEVICE_WORK and span.device is not None:
-            by_device[span.device].append(span)
+    columns = spans if isinstance(spans, Columns) else Columns.from_spans(list(spans))
+    work = columns.work()
+    device, start, end = columns.device[work], columns.start[work], columns.end[work]
+    kernel = columns.mask(*KERNELS)[work]
+    talks = columns.mask(Kind.COMMUNICATION)[work]
+    count = len(columns.devices)
+    busy = lengths_by(device, start, end, count)
+    computing = lengths_by(device[kernel], start[kernel], end[kernel], count)
+    talking = lengths_by(device[talks], start[talks], end[talks], count)
+    pieces = np.bincount(device, minlength=count)
+    kernels = np.bincount(device[kernel], minlength=count)
     rows = []
-    for device in sorted(by_device, key=str):
-        mine = by_device[device]
-        kernels = [span for span in mine if span.kind in KERNELS]
-        rows.append(
-            DeviceFigures(
-                device,
-                len(kernels),
-                len(mine) - len(kernels),
-                union_ns(_intervals(mine)),
-                union_ns(_intervals(kernels)),
-                union_ns(_intervals(span for span in mine if span.kind is Kind.COMMUNICATION)),
-                max(span.end_ns for span in mine) - min(span.start_ns for span in mine),
-            )
-        )
+    for code, name in sorted(enumerate(columns.devices), key=lambda item: str(item[1])):
+        if pieces[code]:
+            mine = device == code
+            rows.append(
+                DeviceFigures(
+                    name, int(kernels[code]), int(pieces[code] - kernels[code]), int(busy[code]), int(computing[code]),
+                    int(talking[code]), int(end[mine].max() - start[mine].min()),
+                )
+            )  # fmt: skip
     return rows
 
 
-def _figures(
-    name: str, calls: Sequence[Span], mine: list[Span], own: list[Span], busy: dict[Device, Intervals], top: int
-) -> PhaseFigures:
-    wall = merge_intervals(_intervals(calls))
-    row = PhaseFigures(name, calls=len(calls), wall_ns=sum(end - start for start, end in wall))
-    kernels = [span for span in mine if span.kind in KERNELS]
-    row.kernels = len(kernels)
-    row.own_kernels = sum(span.kind in KERNELS for span in own)
-    row.busy_ns = {device: union_ns(found) for device, found in _by_device(mine).items()}
-    row.own_busy_ns = {device: union_ns(found) for device, found in _by_device(own).items()}
-    talking = [span for span in mine if span.kind is Kind.COMMUNICATION]
-    row.communication_ns = sum(union_ns(found) for found in _by_device(talking).values())
-    if row.busy_ns:
-        working = merge_intervals(interval for device in row.busy_ns for interval in busy[device])
-        row.idle_ns = row.wall_ns - _overlap(wall, working)
-    times: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    for span in kernels:
-        times[span.name] += span.duration_ns
-        counts[span.name] += 1
-    row.top = [(kernel, counts[kernel], time) for kernel, time in times.most_common(top)]
-    return row
+def _phases(columns: Columns, found: Holders, work: Array, top: int, result: Attribution) -> None:
+    """A row for each name of a range. Groups are a name in a process: walls and idle times of processes add up."""
+    ranges = found.ranges
+    labels = Names()
+    by_name: Array = np.array([labels.code(label(name)) for name in columns.names] or [0], dtype=np.int64)
+    count, processes = len(labels.values), len(columns.processes)
+    of_range = by_name[columns.name[ranges]]
+    calls = np.bincount(of_range, minlength=count)
+    group = of_range * processes + columns.process[ranges]
+    wall_of, wall_start, wall_end = merged_by(group, columns.start[ranges], columns.end[ranges])
+    wall: Array = np.zeros(count, dtype=np.int64)
+    np.add.at(wall, wall_of // processes, wall_end - wall_start)
+
+    # inclusive: each piece of work once for each name around its launch
+    pair = _unique_pairs(found.pair_work, by_name[columns.name[ranges[found.pair_range]]])
+    piece, name = pair
+    rows = work[piece]
+    kernel, talks = found.kernel[piece], columns.mask(Kind.COMMUNICATION)[rows]
+    device, start, end = columns.device[rows], columns.start[rows], columns.end[rows]
+    devices = len(columns.devices)
+    kernels = np.bincount(name[kernel], minlength=count)
+    owner = columns.process[found.launch[piece]]
+    busy = _by_device(name, device, start, end, devices)
+    talking = lengths_by(name[talks] * devices + device[talks], start[talks], end[talks], count * devices)
+    communication = talking.reshape(count, devices).sum(axis=1) if devices else np.zeros(count, dtype=np.int64)
+
+    # exclusive: by the innermost range
+    held = np.flatnonzero(found.innermost != NONE)
+    own_name = by_name[columns.name[ranges[found.innermost[held]]]]
+    own_rows = work[held]
+    own_kernels = np.bincount(own_name[found.kernel[held]], minlength=count)
+    own_busy = _by_device(own_name, columns.device[own_rows], columns.start[own_rows], columns.end[own_rows], devices)
+
+    idle = _idle(columns, work, name * processes + owner, device, (wall_of, wall_start, wall_end), count, processes)
+    longest = _longest_kernels(columns, name[kernel], rows[kernel], top)
+    empty, outlasting = _doubts(columns, found, of_range, by_name, count)
+    for code in np.flatnonzero(calls).tolist():
+        result.phases.append(
+            PhaseFigures(
+                labels.values[code], int(calls[code]), int(wall[code]), int(kernels[code]), int(own_kernels[code]),
+                {columns.devices[at]: taken for at, taken in busy.get(code, ())},
+                {columns.devices[at]: taken for at, taken in own_busy.get(code, ())},
+                int(communication[code]), int(idle[code]) if code in busy else None, longest.get(code, []),
+                int(empty[code]), outlasting.get(code),
+            )
+        )  # fmt: skip
+    result.phases.sort(key=lambda row: (-sum(row.busy_ns.values()), -row.wall_ns, row.name))
 
 
-def _holders(
-    spans: Iterable[Span], ranges: Sequence[Span], work: Sequence[Span], result: Attribution
-) -> list[tuple[Span, ...]]:
-    """For each piece of work the ranges that hold its launch, outermost first."""
-    launches = _launches(spans)
-    asked: dict[Any, list[tuple[int, int, int]]] = defaultdict(list)
-    answer: list[tuple[Span, ...]] = [()] * len(work)
-    launched: list[Span | None] = [launches.get(span.args.get("correlation")) for span in work]
-    for index, launch in enumerate(launched):
-        if launch is not None:
-            asked[launch.pid].append((launch.start_ns, launch.end_ns, index))
-    by_process: dict[Any, list[Span]] = defaultdict(list)
-    for range_ in ranges:
-        by_process[range_.pid].append(range_)
-    for process, moments in asked.items():
-        for index, holding in _sweep(by_process[process], moments):
-            launch = launched[index]
-            if launch is not None and holding:
-                kernel = work[index].kind in KERNELS
-                answer[index] = _decided(holding, launch.tid, kernel, result)
-    for span, launch, holding in zip(work, launched, answer, strict=True):
-        if span.kind in KERNELS:
-            result.unlaunched += launch is None
-            result.unattributed += launch is not None and not holding
-    return answer
+def _unique_pairs(one: Array, other: Array) -> tuple[Array, Array]:
+    """Each combination once, sorted."""
+    if not one.size:
+        return one.astype(np.int64), other.astype(np.int64)
+    width = int(other.max()) + 1
+    both = np.unique(one.astype(np.int64) * width + other)
+    return both // width, both % width
 
 
-def _decided(holding: Sequence[Span], thread: Any, kernel: bool, result: Attribution) -> tuple[Span, ...]:
-    """The ranges a launch on ``thread`` belongs to, of those of its process that hold it, outermost first."""
-    own = tuple(range_ for range_ in holding if range_.tid == thread)
-    others: dict[Any, list[Span]] = defaultdict(list)
-    for range_ in holding:
-        if range_.tid != thread and (not own or _holds(range_, own[0])):
-            others[range_.tid].append(range_)
-    if len(others) == 1:
-        result.by_time += 1
-        return (*next(iter(others.values())), *own)
-    if others and kernel:
-        if own:
-            result.undecided_around += 1
-        else:
-            result.undecided[tuple(sorted({label(found[-1].name) for found in others.values()}))] += 1
-    return own
-
-
-def _holds(outer: Span, inner: Span) -> bool:
-    """Whether ``inner`` lies in ``outer``; of two ranges over the same stretch neither is around the other."""
-    return (
-        outer.start_ns <= inner.start_ns
-        and inner.end_ns <= outer.end_ns
-        and (outer.start_ns, outer.end_ns) != (inner.start_ns, inner.end_ns)
-    )
-
-
-def _launches(spans: Iterable[Span]) -> dict[Any, Span]:
-    """Launch by correlation; of several (a runtime call around a driver call) the outermost."""
-    found: dict[Any, Span] = {}
-    for span in spans:
-        if span.kind in LAUNCHES:
-            key = span.args.get("correlation")
-            if key is None:
-                continue
-            known = found.get(key)
-            if known is None or span.start_ns < known.start_ns:
-                found[key] = span
+def _by_device(name: Array, device: Array, start: Array, end: Array, devices: int) -> dict[int, list[tuple[int, int]]]:
+    """name -> ``(device, ns)`` of the union of its work on each of its devices."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    keys = np.unique(name.astype(np.int64) * max(devices, 1) + device)
+    group = np.searchsorted(keys, name.astype(np.int64) * max(devices, 1) + device)
+    for key, taken in zip(keys.tolist(), lengths_by(group, start, end, keys.size).tolist(), strict=True):
+        found.setdefault(key // max(devices, 1), []).append((key % max(devices, 1), taken))
     return found
 
 
-def _sweep(ranges: Sequence[Span], moments: Sequence[tuple[int, int, int]]) -> Iterable[tuple[int, tuple[Span, ...]]]:
-    """``(index, ranges that hold [start, end], outermost first)`` for each ``(start, end, index)``."""
-    waiting = sorted(ranges, key=lambda range_: (range_.start_ns, -range_.end_ns))
-    active: list[Span] = []
-    following = 0
-    for start, end, index in sorted(moments):
-        while following < len(waiting) and waiting[following].start_ns <= start:
-            active.append(waiting[following])
-            following += 1
-        if any(range_.end_ns < start for range_ in active):
-            active = [range_ for range_ in active if range_.end_ns >= start]
-        yield index, tuple(range_ for range_ in active if range_.end_ns >= end)
+def _idle(
+    columns: Columns,
+    work: Array,
+    group: Array,
+    device: Array,
+    walls: tuple[Array, Array, Array],
+    count: int,
+    processes: int,
+) -> Array:
+    """For each name the time of its calls in which none of its devices in that process did any work."""
+    wall_of, wall_start, wall_end = walls
+    idle: Array = np.zeros(count, dtype=np.int64)
+    of, which = _unique_pairs(group, device)
+    cuts: Array = np.flatnonzero(np.diff(of)) + 1
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for key, used in zip(of[np.append(0, cuts)].tolist() if of.size else [], np.split(which, cuts), strict=False):
+        groups.setdefault(tuple(used.tolist()), []).append(key)
+    of_wall: Array = wall_of
+    for used, keys in groups.items():
+        mine = work[np.isin(columns.device[work], used)]
+        busy = merged(columns.start[mine], columns.end[mine])
+        rows = np.flatnonzero(np.isin(of_wall, keys))
+        covered = overlap_length(wall_start[rows], wall_end[rows], *busy)
+        np.add.at(idle, of_wall[rows] // processes, wall_end[rows] - wall_start[rows] - covered)
+    return idle
 
 
-def _by_device(spans: Iterable[Span]) -> dict[Device, Intervals]:
-    found: dict[Device, Intervals] = defaultdict(list)
-    for span in spans:
-        if span.device is not None:
-            found[span.device].append((span.start_ns, span.end_ns))
+def _longest_kernels(columns: Columns, name: Array, rows: Array, top: int) -> dict[int, list[tuple[str, int, int]]]:
+    """name -> ``(kernel, count, total ns)`` of its kernels with the largest totals."""
+    if not rows.size:
+        return {}
+    width = len(columns.names)
+    keys, at = np.unique(name * width + columns.name[rows], return_inverse=True)
+    total: Array = np.zeros(keys.size, dtype=np.int64)
+    np.add.at(total, at, columns.end[rows] - columns.start[rows])
+    counts = np.bincount(at, minlength=keys.size)
+    found: dict[int, list[tuple[str, int, int]]] = {}
+    for place in np.lexsort((-total, keys // width)).tolist():
+        mine = found.setdefault(int(keys[place]) // width, [])
+        if len(mine) < top:
+            mine.append((columns.names[int(keys[place]) % width], int(counts[place]), int(total[place])))
     return found
 
 
-def _intervals(spans: Iterable[Span]) -> Intervals:
-    return [(span.start_ns, span.end_ns) for span in spans]
-
-
-def _overlap(one: Intervals, other: Intervals) -> int:
-    """Length of the intersection of two sorted disjoint lists."""
-    total, at = 0, 0
-    for start, end in one:
-        while at < len(other) and other[at][1] <= start:
-            at += 1
-        for low, high in other[at:]:
-            if low >= end:
-                break
-            total += sum(until - begin for begin, until in clip(start, end, [(low, high)]))
-    return total
+def _doubts(
+    columns: Columns, found: Holders, of_range: Array, by_name: Array, count: int
+) -> tuple[Array, dict[int, tuple[str, int, int]]]:
+    """Calls without any work, by name; and name -> ``(kernel, its ns, the call's ns)`` of the longest piece of work that
+    took longer than the outermost call that launched it."""
+    ranges, work = found.ranges, found.work
+    busy = np.zeros(ranges.size, dtype=np.bool_)
+    busy[found.pair_range] = True
+    empty = np.bincount(of_range[~busy], minlength=count)
+    outlasting: dict[int, tuple[str, int, int]] = {}
+    outer = found.outermost
+    held = np.flatnonzero(outer != NONE)
+    took = columns.end[work[held]] - columns.start[work[held]]
+    call = ranges[outer[held]]
+    lasted = columns.end[call] - columns.start[call]
+    late = np.flatnonzero(took > lasted)
+    for at in late[np.argsort(took[late], kind="stable")].tolist():
+        code = int(by_name[columns.name[call[at]]])
+        outlasting[code] = (columns.names[columns.name[work[held[at]]]], int(took[at]), int(lasted[at]))
+    return empty, outlasting

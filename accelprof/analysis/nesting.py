@@ -6,8 +6,6 @@ import heapq
 import itertools
 from collections.abc import Hashable, Iterable, Sequence
 
-from accelprof.contracts.spans import Span
-
 Segment = tuple[int, int, int]  # start_ns, end_ns, index of the span that is innermost there
 
 
@@ -85,8 +83,3 @@ def shares(stretches: Iterable[tuple[int, int, Hashable]]) -> dict[Hashable, flo
 def clip(start: int, end: int, inside: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The parts of ``[start, end]`` that lie in sorted disjoint intervals."""
     return [(max(start, low), min(end, high)) for low, high in inside if low < end and high > start]
-
-
-def row_of(span: Span) -> tuple[int | str, int | str, str]:
-    """Spans of one row nest; tasks on one thread are rows of their own."""
-    return (span.pid, span.tid, span.task)

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from accelprof.analysis.nesting import clip, parents, row_of, segments, shares
+from accelprof.analysis.nesting import clip, parents, segments, shares
 from accelprof.analysis.run import WorkerId
-from accelprof.contracts.spans import Kind, Span, Trace, merge_intervals
+from accelprof.contracts.spans import Kind, Trace, merge_intervals
+from accelprof.reading.columns import KINDS, columns_of
 
 TIMED = frozenset({Kind.PHASE, Kind.RANGE})
 MAX_CALLS = 10_000
@@ -24,6 +25,17 @@ class Call(NamedTuple):
     start_ns: int
     end_ns: int
     taken_ns: int
+    cut: bool
+
+
+class Timed(NamedTuple):
+    """One call as the timeline has it; ``own_ns``: time inside it where it was suspended."""
+
+    name: str
+    kind: Kind
+    start_ns: int
+    end_ns: int
+    own_ns: int | None
     cut: bool
 
 
@@ -59,7 +71,7 @@ class WorkerTimeline:
     calls: list[Call] = field(default_factory=list)
     calls_left_out: int = 0
     dropped: int = 0
-    _rows: dict[object, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    _rows: dict[object, list[Timed]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def window_ns(self) -> int:
@@ -67,12 +79,21 @@ class WorkerTimeline:
 
     def add(self, trace: Trace) -> None:
         """Take in one file of the worker; call :meth:`finish` after the last."""
-        for span in trace.spans:
-            if span.kind is Kind.WINDOW:
-                identity = trace.origin.windows[0] if trace.origin.windows else span.name
-                self.windows.append((identity, trace.origin.steps, span.start_ns, span.end_ns))
-            elif span.kind in TIMED:
-                self._rows[row_of(span)].append(span)
+        columns = columns_of(trace)
+        for row in columns.rows(Kind.WINDOW).tolist():
+            identity = trace.origin.windows[0] if trace.origin.windows else columns.names[columns.name[row]]
+            span = columns.span(row)
+            self.windows.append((identity, trace.origin.steps, span.start_ns, span.end_ns))
+        timed = columns.rows(*TIMED)
+        threads, tasks, names = columns.threads, columns.tasks, columns.names
+        for name, kind, thread, task, start, end, own, cut in zip(
+            columns.name[timed].tolist(), columns.kind[timed].tolist(), columns.thread[timed].tolist(),
+            columns.task[timed].tolist(), columns.start[timed].tolist(), columns.end[timed].tolist(),
+            columns.own[timed].tolist(), columns.cut[timed].tolist(), strict=True,
+        ):  # fmt: skip
+            process, tid = threads[thread]
+            row_key = (columns.processes[process], tid, tasks[task])
+            self._rows[row_key].append(Timed(names[name], KINDS[kind], start, end, None if own < 0 else own, cut))
         dropped = (trace.metadata.get("accelprof") or {}).get("dropped")
         self.dropped += dropped if isinstance(dropped, int) else 0
 
@@ -95,14 +116,13 @@ class WorkerTimeline:
         self.calls = heapq.nlargest(MAX_CALLS, calls, key=lambda call: call.end_ns - call.start_ns)
         self.calls_left_out = len(calls) - len(self.calls)
 
-    def _take(self, span: Span, parent: str | None) -> Call:
+    def _take(self, span: Timed, parent: str | None) -> Call:
         times = self.phases.get(span.name)
         if times is None:
             times = self.phases[span.name] = PhaseTimes(span.kind)
         times.parents.add(parent)
-        cut = bool(span.args.get("in_progress"))
-        own = span.args.get("own_ns")
-        taken = own if isinstance(own, int) and not cut else span.duration_ns
+        cut = span.cut
+        taken = span.own_ns if span.own_ns is not None and not cut else span.end_ns - span.start_ns
         if cut:
             times.cut += 1
             times.cut_ns += taken

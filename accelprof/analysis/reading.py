@@ -3,35 +3,57 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from accelprof.catalogue import get_registry
 from accelprof.contracts.spans import Trace
 from accelprof.errors import AccelprofError, ReadError
-from accelprof.reading.chrome import to_trace
+from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import ChromeFile, load
+from accelprof.reading.columns import columns_of
+from accelprof.reading.gzipped import GZIP, opened
 
-GZIP = b"\x1f\x8b"
 UTF8_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass
 class Loaded:
-    """A file in memory: its events as they are where it is a Chrome trace, its spans in any case."""
+    """One file of a known tool. Its spans and, where it is a Chrome trace, its events are read when first asked for."""
 
-    path: str
-    tool: str
-    chrome: ChromeFile | None
-    _trace: Trace | None = None
-    problems: list[str] = field(default_factory=list)
+    def __init__(
+        self,
+        path: str,
+        tool: str,
+        chrome: ChromeFile | None = None,
+        trace: Trace | None = None,
+        problems: Sequence[str] = (),
+        *,
+        is_chrome: bool = False,
+    ) -> None:
+        self.path, self.tool, self.problems = path, tool, list(problems)
+        self._chrome, self._trace, self._is_chrome = chrome, trace, is_chrome or chrome is not None
+
+    @property
+    def chrome(self) -> ChromeFile | None:
+        """The events as they stand in the file; ``None`` for other formats. A table is far smaller, and made without them.
+
+        Raises:
+            ReadError: the file cannot be read.
+        """
+        if self._chrome is None and self._is_chrome:
+            self._chrome = _named(self.path, "events", lambda: load(self.path))
+        return self._chrome
 
     def trace(self) -> Trace:
-        """The spans; made once. Ask before the events are changed."""
+        """The spans; made once.
+
+        Raises:
+            ReadError: the file cannot be read.
+        """
         if self._trace is None:
-            if self.chrome is None:
+            if not self._is_chrome:
                 raise ReadError(self.path, "nothing was loaded")
-            self._trace = to_trace(self.chrome, self.tool)
+            self._trace = _named(self.path, "spans", lambda: read_chrome(self.path, self.tool))
             self._trace.problems.extend(self.problems)
         return self._trace
 
@@ -46,31 +68,60 @@ def read_any(path: str | os.PathLike[str], tool: str | None = None) -> Trace:
 
 
 def load_any(path: str | os.PathLike[str], tool: str | None = None) -> Loaded:
-    """:func:`read_any` for those who want the events of a Chrome trace too.
+    """:func:`read_any` for those who want the events of a Chrome trace too. A Chrome trace is read when it is asked for.
 
     Raises:
         ReadError: as :func:`read_any`.
     """
     path = os.fspath(path)
-    if not os.path.exists(path):
-        raise ReadError(path, "no such file")
+    try:
+        if not os.path.isdir(path):
+            opened(path).close()  # a FIFO would keep whoever opens it waiting
+    except ReadError as error:
+        raise ReadError(path, "no such file") if not os.path.exists(path) else error from None
     problems: list[str] = []
     name = reader_of(path, tool, problems)
+    if tool is not None and name is not None and name != tool and tool in get_registry().tool_names():
+        problems.append(f"it is said to be of tool {tool!r}, but only {name!r} reads it; it was read as that")
     if (name is None or _reads_plainly(name)) and looks_like_chrome(path):
-        return Loaded(path, name or tool or "chrome", load(path), problems=problems)
+        return Loaded(path, name or tool or "chrome", problems=problems, is_chrome=True)
     if name is None:
         asked = ", ".join(get_registry().tool_names())
         raise ReadError(path, f"no registered tool reads this file (asked: {asked}), and it is no Chrome trace")
+    trace = _named(
+        path, f"reader of tool {name!r}", lambda: _through_the_door(get_registry().make_tool(name).read(path))
+    )
+    trace.problems.extend(problems)
+    return Loaded(path, name, None, trace)
+
+
+def _through_the_door(trace: Trace) -> Trace:
+    """A third party's list of spans becomes columns here, where what is wrong with it still has the file's name."""
+    left_out = trace.completeness.events_left_out
+    columns_of(trace)
+    lost = trace.completeness.events_left_out - left_out
+    if lost:
+        trace.problems.append(f"left out: {lost} span{'s' * (lost != 1)} whose times are none")
+    return trace
+
+
+_T = TypeVar("_T")
+
+
+def _named(path: str, what: str, read: Callable[[], _T]) -> _T:
+    """What ``read`` returns; whatever it raises becomes a :class:`ReadError` with the file's name.
+
+    Raises:
+        ReadError: as said.
+    """
     try:
-        trace = get_registry().make_tool(name).read(path)
+        return read()
     except AccelprofError:
         raise
     except NotImplementedError as error:
         raise ReadError(path, str(error)) from None
     except Exception as error:
-        raise ReadError(path, f"the reader of tool {name!r} failed: {type(error).__name__}: {error}") from error
-    trace.problems.extend(problems)
-    return Loaded(path, name, None, trace)
+        raise ReadError(path, f"the {what} failed: {type(error).__name__}: {error}") from error
 
 
 def _reads_plainly(name: str) -> bool:

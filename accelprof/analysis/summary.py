@@ -199,13 +199,16 @@ def read_files(
         except AccelprofError as error:
             builder.not_read(file, reason_of(error))
             continue
+        except Exception as error:  # noqa: BLE001 - whatever one file holds, the others count
+            builder.not_read(file, f"its figures could not be made: {type(error).__name__}: {error}")
+            continue
         yield file, loaded
 
 
 def _tool_file(file: RunFile, trace: Trace) -> ToolFile:
     found = attribute(trace)
-    note = "" if found.devices else "no device work in this file" if trace.spans else "no events in this file"
-    facts: dict[str, Any] = {"spans": len(trace.spans), "marks": len(trace.marks), "clock": trace.clock.value}
+    note = "" if found.devices else "no device work in this file" if len(trace) else "no events in this file"
+    facts: dict[str, Any] = {"spans": len(trace), "marks": len(trace.marks), "clock": trace.clock.value}
     return ToolFile(file.worker, file.tool, file.artifact.path, file.windows, found, facts, note)
 
 

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 FORMAT_VERSION = 1
+#: times from here on either way stand in no table (the year 2116): sums and differences of two stay within 64 bits
+FURTHEST_NS = 1 << 62
 
 
 class Kind(str, enum.Enum):

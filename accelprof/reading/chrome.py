@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Mark, Origin, Span, Trace
-from accelprof.reading.chrome_file import BadTimeError, ChromeFile, Event, exact_ns, load
+from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
+from accelprof.errors import ReadError
+from accelprof.reading.chrome_file import BadTimeError, ChromeFile, Stream, exact_ns, load
+from accelprof.reading.columns import (
+    CODES,
+    FIELDS,
+    KINDS,
+    NONE,
+    Array,
+    Columns,
+    Correlations,
+    Names,
+    place,
+    whole,
+)  # fmt: skip
+from accelprof.reading.times import exact_column
 
+#: events of a loaded file that are made rows at a time
+BLOCK = 1 << 14
+#: stands for a time that the file's base puts beyond all times
+BEYOND = np.iinfo(np.int64).min
 #: category of an event, case-folded -> kind. Kineto's are those of ``libkineto/include/ActivityType.h``; the capitalised
 #: ones without underscore are older (torch up to 1.11).
-KINDS: dict[str, Kind] = {
+KINDS_OF: dict[str, Kind] = {
     **{kind.value: kind for kind in (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.WINDOW)},
     "cpu_op": Kind.OPERATOR,
     "operator": Kind.OPERATOR,
@@ -59,149 +78,272 @@ _SHOWN = ("deviceProperties", "distributedInfo", "traceName", "schemaVersion", "
 
 
 def read_chrome(path: str, tool: str) -> Trace:
-    """Read a Chrome trace, ``.json`` or gzip by content, as the file of ``tool``.
+    """Read a Chrome trace, ``.json`` or gzip by content, as the file of ``tool``. Memory grows with the table, not the file.
 
     ``Trace.metadata`` has ``state`` (complete | repaired | truncated), ``events`` (count by phase letter), ``event_count``.
 
     Raises:
         ReadError: empty, not there, or no trace; the message has the reason and the position.
     """
-    return to_trace(load(path), tool)
+    stream = Stream(path, Row)
+    reading = _Reading(stream.file, tool)
+    for events in stream.blocks():
+        reading.add(events)
+    return reading.finish()
 
 
 def to_trace(file: ChromeFile, tool: str) -> Trace:
     """Spans and marks of a loaded file; events whose times are no times are counted, named and left out."""
     reading = _Reading(file, tool)
-    reading.all()
-    return reading.trace
+    for first in range(0, len(file.events), BLOCK):
+        reading.add(file.events[first : first + BLOCK])
+    return reading.finish()
+
+
+class Row(msgspec.Struct, gc=False):
+    """What a table needs of an event; the others of its fields are skipped."""
+
+    ph: Any = None
+    cat: Any = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: msgspec.Raw = msgspec.Raw()
+    dur: msgspec.Raw = msgspec.Raw()
+    id: Any = None
+    id2: Any = None
+    args: msgspec.Raw = msgspec.Raw()
+
+
+class _Known(msgspec.Struct, gc=False):
+    """The arguments that have columns."""
+
+    device: Any = None
+    stream: Any = None
+    correlation: Any = None
+    task: Any = None
+    domain: Any = None
+    category: Any = None
+    color: Any = None
+    own_ns: Any = None
+    in_progress: Any = None
+
+
+_known = msgspec.json.Decoder(_Known)
+_NOTHING = _Known()
+#: kinds whose arguments are looked at while reading: work for its device, launches for their number
+_LINKED = frozenset({*DEVICE_WORK, Kind.DEVICE_ANNOTATION, Kind.RUNTIME, Kind.SYNC})
+_WORK = frozenset({*DEVICE_WORK, Kind.DEVICE_ANNOTATION})
+_COLUMNS = ("kind", "name", "thread", "device", "stream", "start", "end", "correlation", "category")
+#: columns of our own timeline, and the categories of the rows that have them
+_OURS = ("task", "domain", "category", "color", "own", "cut")
+_OUR_CATEGORIES = frozenset(kind.value for kind in (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.WINDOW))
+
+
+class _Codes(dict[Any, int]):
+    """Codes of values in the order in which they came first; looking one up gives it one."""
+
+    def __missing__(self, value: Any) -> int:
+        code = self[value] = len(self)
+        return code
+
+
+def _texts(codes: _Codes) -> list[str]:
+    return [_text(value) for value in codes]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(place(value))
+
+
+def _hashable(value: Any) -> Any:
+    return value if isinstance(value, (str, int, float, type(None))) else place(value)
 
 
 class _Reading:
+    """One pass over the events of one file."""
+
     def __init__(self, file: ChromeFile, tool: str) -> None:
-        self.file, self.base = file, file.base_ns
-        self.trace = Trace(source=file.path, tool=tool, problems=list(file.problems), completeness=file.completeness)
+        self.file = file
+        self.trace = Trace(file.path, tool, problems=file.problems, completeness=file.completeness)
+        self.counts: Counter[Any] = Counter()
         self.bad: Counter[str] = Counter()
-        self.open: dict[tuple[Any, Any], list[tuple[Event, int]]] = {}
-        self.pending: dict[tuple[Any, Any, Any], list[tuple[Event, int]]] = {}
         self.unmatched: Counter[str] = Counter()
-        self.kinds: dict[Any, Kind] = {}
-        self.first: int | None = None
-        #: the fields that our own timeline keeps in the arguments are looked for in our own files only
-        self.ours = _facts(file.top) is not None
+        self.open: dict[tuple[Any, Any], list[tuple[Any, int, int]]] = {}
+        self.pending: dict[tuple[Any, Any, Any], list[tuple[Any, int, int]]] = {}
+        self.names, self.categories, self.rows, self.words, self.tasks = (_Codes() for _ in range(5))
+        self.devices, self.streams = _Codes(), _Codes()
+        self.words[""] = self.tasks[""] = 0
+        self.kinds: list[int] = []
+        self.numbers = Correlations()
+        self.parts: dict[str, list[Array]] = {
+            column: [] for column in (*_COLUMNS, *(f"our {name}" for name in _OURS), "ordinal")
+        }
+        self.raw: dict[int, msgspec.Raw | bytes] = {}
+        self.count = 0
+        self.seen = 0
 
-    def all(self) -> None:
-        counts: Counter[str] = Counter()
-        for event in self.file.events:
-            phase = event.ph
-            counts[str(phase)] += 1
-            if phase == "X":
-                self._complete(event)
-            elif phase in ("B", "E", "b", "e", "i", "I", "R"):
-                self._other(event, str(phase))
-        self._finish(counts)
+    def add(self, events: Sequence[Any]) -> None:
+        """Take in a block of events."""
+        self.counts.update(_hashable(event.ph) for event in events)
+        complete = [(event, at) for at, event in enumerate(events, self.seen) if event.ph == "X"]
+        if complete:
+            self._complete([event for event, _ in complete], np.array([at for _, at in complete], dtype=np.int64))
+        if len(complete) < len(events):
+            others: list[tuple[Any, int, int, int]] = []
+            for at, event in enumerate(events, self.seen):
+                if event.ph in ("B", "E", "b", "e", "i", "I", "R"):
+                    self._other(event, event.ph, at, others)
+            if others:
+                ended, begins, ends, ordinals = zip(*others, strict=True)
+                self._spans(list(ended), np.array(begins), np.array(ends), np.array(ordinals, dtype=np.int64))
+        self.seen += len(events)
 
-    def _complete(self, event: Event) -> None:
-        try:
-            start = exact_ns(bytes(event.ts)) + self.base
-        except BadTimeError as bad:
-            self.bad[f"start {bad}"] += 1
-            return
-        try:
-            duration = exact_ns(bytes(event.dur))
-        except BadTimeError as bad:
-            self.bad[f"duration {bad}"] += 1
-            return
-        if duration < 0:
-            self.bad["negative duration"] += 1
-            return
-        self._span(event, start, start + duration)
+    def _complete(self, events: list[Any], ordinals: Array) -> None:
+        starts, bad_start = exact_column([event.ts for event in events])
+        durations, bad_duration = exact_column([event.dur for event in events])
+        for row, why in bad_start.items():
+            self.bad[f"start {why}"] += 1
+            bad_duration.pop(row, None)
+        for why in bad_duration.values():
+            self.bad[f"duration {why}"] += 1
+        negative = durations < 0
+        if bad_start or bad_duration or negative.any():
+            keep = ~negative
+            self.bad["negative duration"] += int(negative.sum())
+            keep[[*bad_start, *bad_duration]] = False
+            rows = np.flatnonzero(keep)
+            events = [events[row] for row in rows]
+            starts, durations, ordinals = starts[rows], durations[rows], ordinals[rows]
+        self._spans(events, starts, starts + durations, ordinals)
 
-    def _other(self, event: Event, phase: str) -> None:
+    def _other(self, event: Any, phase: str, ordinal: int, found: list[tuple[Any, int, int, int]]) -> None:
         try:
-            at = exact_ns(bytes(event.ts)) + self.base
+            at = exact_ns(bytes(event.ts))
         except BadTimeError as bad:
             self.bad[f"time {bad}"] += 1
             return
+        row = (_hashable(event.pid), _hashable(event.tid))
         if phase == "B":
-            self.open.setdefault((event.pid, event.tid), []).append((event, at))
+            self.open.setdefault(row, []).append((event, at, ordinal))
         elif phase == "E":
-            stack = self.open.get((event.pid, event.tid))
-            self._ended(stack, at, "ends without a begin")
+            self._ended(self.open.get(row), at, "ends without a begin", found)
         elif phase == "b":
-            self.pending.setdefault(self._async_key(event), []).append((event, at))
+            self.pending.setdefault(self._async_key(event), []).append((event, at, ordinal))
         elif phase == "e":
-            self._ended(self.pending.get(self._async_key(event)), at, "asynchronous ends without a begin")
+            self._ended(self.pending.get(self._async_key(event)), at, "asynchronous ends without a begin", found)
         else:
             args = _args(event)
-            mark = Mark(
-                str(event.name), at, _place(event.pid), _place(event.tid), category=str(event.cat or ""), args=args
-            )
-            if self.ours:
-                mark.domain, mark.color = str(args.get("domain", "")), str(args.get("color", ""))
-                mark.category = str(args.get("category", ""))
+            category = event.cat if isinstance(event.cat, str) else "" if event.cat is None else str(place(event.cat))
+            mark = Mark(str(place(event.name)), at, _place(event.pid), _place(event.tid), category=category, args=args)
             self.trace.marks.append(mark)
 
     @staticmethod
-    def _async_key(event: Event) -> tuple[Any, Any, Any]:
-        return (
-            event.cat,
-            str(event.id if event.id is not None else event.id2),
-            event.pid if event.id is None else None,
-        )
+    def _async_key(event: Any) -> tuple[Any, Any, Any]:
+        number = event.id if event.id is not None else event.id2
+        return (_hashable(event.cat), str(place(number)), _hashable(event.pid) if event.id is None else None)
 
-    def _ended(self, stack: list[tuple[Event, int]] | None, at: int, otherwise: str) -> None:
+    def _ended(
+        self, stack: list[tuple[Any, int, int]] | None, at: int, otherwise: str, found: list[tuple[Any, int, int, int]]
+    ) -> None:
         if not stack:
             self.unmatched[otherwise] += 1
             return
-        event, start = stack.pop()
+        event, start, ordinal = stack.pop()
         if at < start:
             self.bad["negative duration"] += 1
             return
-        self._span(event, start, at)
+        found.append((event, start, at, ordinal))
 
-    def _span(self, event: Event, start: int, end: int) -> None:
-        name = event.name if isinstance(event.name, str) else str(event.name)
-        category = event.cat if isinstance(event.cat, str) else "" if event.cat is None else str(event.cat)
-        kind = self.kinds.get(category)
-        if kind is None:
-            kind = self.kinds[category] = KINDS.get(category.casefold(), Kind.RANGE)
-        args = _args(event)
-        if self.first is None or start < self.first:
-            self.first = start
-        device = stream = None
-        if kind in DEVICE_WORK or kind is Kind.DEVICE_ANNOTATION:
-            device = args.get("device", event.pid)
-            stream = args.get("stream", event.tid)
-            if kind is Kind.KERNEL and COMMUNICATION.match(name):
-                kind = Kind.COMMUNICATION
-        elif kind is Kind.RUNTIME and WAITING.match(name):
-            kind = Kind.SYNC
-        elif PROFILER_STEP.match(name):
-            kind = Kind.STEP
-        span = Span(
-            name, kind, start, end, _place(event.pid), _place(event.tid), "", "", category, "", device, stream, args
-        )
-        if self.ours and args:
-            span.task, span.domain = str(args.get("task", "")), str(args.get("domain", ""))
-            span.category, span.color = str(args.get("category", "")), str(args.get("color", ""))
-        self.trace.spans.append(span)
+    def _spans(self, events: list[Any], starts: Array, ends: Array, ordinals: Array) -> None:
+        """Rows of whole events whose times are known."""
+        try:
+            names = [self.names[event.name] for event in events]
+            categories = [self.categories[event.cat] for event in events]
+            rows = [self.rows[event.pid, event.tid] for event in events]
+        except TypeError:  # lists and objects where a name or number should be
+            names = [self.names[_hashable(event.name)] for event in events]
+            categories = [self.categories[_hashable(event.cat)] for event in events]
+            rows = [self.rows[_hashable(event.pid), _hashable(event.tid)] for event in events]
+        self._new_kinds()
+        device, stream, correlation = [NONE] * len(events), [NONE] * len(events), [NONE] * len(events)
+        kinds = self.kinds
+        for at, (event, category) in enumerate(zip(events, categories, strict=True)):
+            kind = KINDS[kinds[category]]
+            if kind in _LINKED:
+                known = _decode(event.args)
+                correlation[at] = self.numbers.number(known.correlation)
+                if kind in _WORK:
+                    where = event.pid if known.device is None else known.device
+                    device[at] = self.devices[_hashable(event.pid), _hashable(where)]
+                    stream[at] = self.streams[_hashable(event.tid if known.stream is None else known.stream)]
+        parts = self.parts
+        parts["kind"].append(np.array([kinds[category] for category in categories], dtype=np.uint8))
+        for column, values in (("name", names), ("thread", rows), ("device", device), ("stream", stream)):
+            parts[column].append(np.array(values, dtype=np.int32))
+        parts["category"].append(np.array(categories, dtype=np.int32))
+        parts["correlation"].append(np.array(correlation, dtype=np.int64))
+        parts["start"].append(starts)
+        parts["end"].append(ends)
+        parts["ordinal"].append(ordinals)
+        self._own_fields(events, categories)
+        self._raws(events, categories)
+        self.count += len(events)
 
-    def _finish(self, counts: Counter[str]) -> None:
+    def _own_fields(self, events: list[Any], categories: list[int]) -> None:
+        """The fields that our own timelines keep in the arguments of the rows that only they have."""
+        ours = {code for code, category in enumerate(self.categories) if category in _OUR_CATEGORIES}
+        columns: dict[str, Array] = {}
+        for column in _OURS:
+            columns[column] = np.full(len(events), FIELDS[column][1] if column != "category" else NONE, dtype=np.int64)
+        for at, (event, category) in enumerate(zip(events, categories, strict=True) if ours else ()):
+            if category in ours:
+                known = _decode(event.args)
+                columns["task"][at] = self.tasks[_text(known.task)]
+                columns["domain"][at] = self.words[_text(known.domain)]
+                columns["category"][at] = self.words[_text(known.category)]
+                columns["color"][at] = self.words[_text(known.color)]
+                columns["own"][at] = known.own_ns if whole(known.own_ns) else NONE
+                columns["cut"][at] = bool(known.in_progress)
+        for column, values in columns.items():
+            self.parts["our " + column].append(values)
+
+    def _raws(self, events: list[Any], categories: list[int]) -> None:
+        """Keep the arguments of collectives: those are asked for."""
+        kernels = {code for code, kind in enumerate(self.kinds) if KINDS[kind] in _WORK}
+        for at, (event, category) in enumerate(zip(events, categories, strict=True), self.count):
+            if category in kernels and b"Collective name" in (raw := bytes(event.args)):
+                self.raw[at] = raw
+
+    def _new_kinds(self) -> None:
+        for category in list(self.categories)[len(self.kinds) :]:
+            text = category if isinstance(category, str) else ""
+            self.kinds.append(CODES[KINDS_OF.get(text.casefold(), Kind.RANGE)])
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> Trace:
+        """The trace of all blocks.
+
+        Raises:
+            ReadError: a JSON list of something else.
+        """
         trace, top = self.trace, self.file.top
+        if self.seen and set(self.counts) == {None}:
+            raise ReadError(self.file.path, f"JSON, but no trace: none of its {self.seen:,} objects has a ph")
+        columns = trace.columns = self._columns(_facts(top))
         unclosed = sum(map(len, self.open.values())) + sum(map(len, self.pending.values()))
         if unclosed:
             self.unmatched["begins without an end"] = unclosed
-        for what, count in [*self.bad.items(), *self.unmatched.items()]:
+        for what, count in [*(+self.bad).items(), *self.unmatched.items()]:
             trace.problems.append(f"left out: {count} event{'s' * (count != 1)}, {what}")
             trace.completeness.leave_out(what, count)
-        if not self.file.events:
+        if not self.seen:
             trace.problems.append("the file holds no events")
-        trace.metadata.update(
-            state=self.file.state, events=dict(sorted(counts.items())), event_count=len(self.file.events)
-        )
+        counts = {str(place(phase)): count for phase, count in self.counts.items()}
+        trace.metadata.update(state=self.file.state, events=dict(sorted(counts.items())), event_count=self.seen)
         trace.metadata.update({key: top[key] for key in _SHOWN if key in top})
-        starts = [mark.at_ns for mark in trace.marks[:1]]
-        first = self.first if self.first is not None else (starts[0] if starts else None)
+        first = int(columns.start.min()) if len(columns) else trace.marks[0].at_ns if trace.marks else None
         if first is not None and _EPOCH_NS[0] <= first <= _EPOCH_NS[1]:
             trace.clock = Clock.EPOCH
         trace.origin = _origin(top)
@@ -210,6 +352,140 @@ class _Reading:
             trace.metadata["accelprof"] = ours
             dropped = ours.get("dropped")
             trace.completeness.dropped = dropped if isinstance(dropped, int) else 0
+        return trace
+
+    def _columns(self, ours: Mapping[str, Any] | None) -> Columns:
+        joined = {
+            column: np.concatenate(found) if found else np.zeros(0, dtype=FIELDS.get(column, (np.int64,))[0])
+            for column, found in self.parts.items()
+        }
+        self.parts.clear()
+        ordinal = joined.pop("ordinal")
+        joined["start"], joined["end"] = self._based(joined["start"], joined["end"])
+        keep = joined["start"] != BEYOND
+        if not keep.all():
+            rows = np.flatnonzero(keep)
+            joined = {column: values[rows] for column, values in joined.items()}
+            ordinal = ordinal[rows]
+            self.raw = {at: self.raw[row] for at, row in enumerate(rows.tolist()) if row in self.raw}
+        names = _texts(self.names)
+        joined["kind"] = _by_name(joined["kind"], joined["name"], names)
+        categories = _texts(self.categories)
+        processes, threads = _Codes(), []
+        for pid, tid in self.rows:
+            threads.append((processes[_place(pid)], _place(tid)))
+        process_of: Array = np.array([process for process, _ in threads] or [0], dtype=np.int32)
+        joined["process"] = process_of[joined["thread"]] if len(keep) else joined["thread"]
+        scopes, workers = _scopes(ours, list(processes))
+        if scopes.any():
+            joined["scope"] = scopes[joined["process"]]
+        devices, labels = self._devices(workers)
+        if len(devices):
+            joined["device"] = np.where(joined["device"] == NONE, NONE, devices[joined["device"]])
+        words = Names(self.words)
+        category_codes: Array = np.array([words.code(text) for text in categories] or [0], dtype=np.int32)
+        joined["category"] = category_codes[joined["category"]] if len(keep) else joined["category"]
+        own_columns = {column: joined.pop(f"our {column}") for column in _OURS}
+        if ours is not None:
+            given = own_columns.pop("category")
+            joined["category"] = np.where(given == NONE, joined["category"], given)
+            joined.update(own_columns)
+            self._our_marks()
+        return Columns(
+            len(joined["start"]), names=names or [""], processes=list(processes) or [0], threads=threads or [(0, 0)],
+            tasks=list(self.tasks), devices=labels, streams=[_place(stream) for stream in self.streams],
+            words=words.values, args=_Arguments(self.file.path, ordinal, self.raw), **joined,
+        )  # fmt: skip
+
+    def _based(self, starts: Array, ends: Array) -> tuple[Array, Array]:
+        """Times with the file's base; what that puts beyond all times is marked and counted."""
+        base = self.file.base_ns
+        for mark in self.trace.marks:
+            mark.at_ns += base
+        if not base and not (len(ends) and int(ends.max()) >= FURTHEST_NS):
+            return starts, ends
+        beyond = (np.abs(starts.astype(np.float64) + base) >= FURTHEST_NS) | (
+            np.abs(ends.astype(np.float64) + base) >= FURTHEST_NS
+        )
+        if beyond.any():
+            self.bad["start endless"] += int(beyond.sum())
+        return np.where(beyond, BEYOND, starts + base), np.where(beyond, BEYOND, ends + base)
+
+    def _devices(self, workers: Mapping[Any, str]) -> tuple[Array, list[int | str]]:
+        """Devices by process and number: two processes that both call theirs 0 have two. Kineto's process of device
+        work is the device, so a plain file keeps the numbers as they are."""
+        numbers = Counter(number for _, number in self.devices)
+        labels = Names()
+        codes = []
+        for pid, number in self.devices:
+            shown = _place(number)
+            if numbers[number] > 1:
+                shown = f"{workers.get(_place(pid)) or f'process {_place(pid)}'}: {shown}"
+            codes.append(labels.code(shown))
+        return np.array(codes, dtype=np.int32), labels.values
+
+    def _our_marks(self) -> None:
+        for mark in self.trace.marks:
+            args = mark.args
+            mark.domain, mark.color = str(args.get("domain", "")), str(args.get("color", ""))
+            mark.category = str(args.get("category", ""))
+
+
+def _by_name(kinds: Array, name: Array, names: list[str]) -> Array:
+    """Kinds that depend on the name too: collectives among kernels, waits among calls, the profiler's steps."""
+    talks = np.array([COMMUNICATION.match(text) is not None for text in names] or [False], dtype=np.bool_)
+    waits = np.array([WAITING.match(text) is not None for text in names] or [False], dtype=np.bool_)
+    steps = np.array([PROFILER_STEP.match(text) is not None for text in names] or [False], dtype=np.bool_)
+    if not len(kinds):
+        return kinds
+    device = np.isin(kinds, [CODES[kind] for kind in _WORK])
+    runtime = kinds == CODES[Kind.RUNTIME]
+    found = kinds.copy()
+    found[~device & steps[name]] = CODES[Kind.STEP]
+    found[runtime & waits[name]] = CODES[Kind.SYNC]
+    found[(kinds == CODES[Kind.KERNEL]) & talks[name]] = CODES[Kind.COMMUNICATION]
+    return found
+
+
+def _scopes(ours: Mapping[str, Any] | None, processes: list[Any]) -> tuple[Array, dict[Any, str]]:
+    """For each process of a merged timeline the source it came from, and what the source is called; 0 for all others."""
+    scopes: Array = np.zeros(max(len(processes), 1), dtype=np.int32)
+    workers: dict[Any, str] = {}
+    sources = ours.get("sources") if ours is not None else None
+    for number, source in enumerate(sources if isinstance(sources, list) else [], 1):
+        pids = source.get("pids") if isinstance(source, dict) else None
+        for pid in pids if isinstance(pids, list) else ():
+            if pid in processes:
+                scopes[processes.index(pid)] = number
+                workers[pid] = str(source.get("worker") or source.get("path") or number)
+    return scopes, workers
+
+
+def _decode(raw: Any) -> _Known:
+    try:
+        return _known.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _NOTHING
+
+
+class _Arguments:
+    """Arguments by row. Those that reports ask for were kept; the file is read again for the first of the others."""
+
+    def __init__(self, path: str, ordinal: Array, kept: Mapping[int, msgspec.Raw | bytes]) -> None:
+        self._path, self._ordinal, self._kept = path, ordinal, kept
+        self._all: list[Any] | None = None
+
+    def __call__(self, row: int) -> Mapping[str, Any]:
+        raw = self._kept.get(row)
+        if raw is None:
+            if self._all is None:
+                try:
+                    self._all = [event.args for event in load(self._path).events]
+                except (ReadError, OSError):
+                    self._all = []  # the file went away meanwhile
+            at = int(self._ordinal[row])
+            raw = self._all[at] if at < len(self._all) else b""
+        return Arguments(raw) if bytes(raw) not in (b"", b"{}") else NO_ARGUMENTS
 
 
 class Arguments(Mapping[str, Any]):
@@ -217,13 +493,16 @@ class Arguments(Mapping[str, Any]):
 
     __slots__ = ("_raw", "_values")
 
-    def __init__(self, raw: msgspec.Raw) -> None:
+    def __init__(self, raw: msgspec.Raw | bytes) -> None:
         self._raw = raw
         self._values: dict[str, Any] | None = None
 
     def _decoded(self) -> dict[str, Any]:
         if self._values is None:
-            value = msgspec.json.decode(self._raw)
+            try:
+                value = msgspec.json.decode(self._raw)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                value = {"unreadable": str(error)}
             self._values = value if isinstance(value, dict) else {"value": value}
         return self._values
 
@@ -249,16 +528,13 @@ class Arguments(Mapping[str, Any]):
 NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 
-def _args(event: Event) -> Mapping[str, Any]:
+def _args(event: Any) -> Mapping[str, Any]:
     raw = event.args
     return Arguments(raw) if bytes(raw) not in (b"", b"{}") else NO_ARGUMENTS
 
 
-def _place(value: Any) -> int | str:
-    """A pid or tid: a number, or text such as ``Spans``."""
-    return (
-        value if isinstance(value, (int, str)) and not isinstance(value, bool) else "" if value is None else str(value)
-    )
+#: a pid or tid: a number, or text such as ``Spans``
+_place = place
 
 
 def _facts(top: Mapping[str, Any]) -> Mapping[str, Any] | None:

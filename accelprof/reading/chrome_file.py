@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
 
-from accelprof.contracts.spans import Completeness
+from accelprof.contracts.spans import FURTHEST_NS, Completeness
 from accelprof.errors import ReadError
+from accelprof.reading.gzipped import GZIP as GZIP
+from accelprof.reading.gzipped import parts
 from accelprof.reading.lenient import Repairs, objects
 
-GZIP = b"\x1f\x8b"
-_CHUNK = 1 << 18
+MARK = b"\xef\xbb\xbf"
+#: places that may be the end of an event and are none (arrays of objects in arguments) before the rest is read whole
+TRIES = 8
+_HEAD = re.compile(rb"(?<!\\)\"traceEvents\"\s*:\s*\[")
 _SCALE = (1000, 100, 10)
 _ARRAY = re.compile(r"\"traceEvents\"\s*:\s*\[")
 _BASE = re.compile(r"\"baseTimeNanoseconds\"\s*:\s*(\d+)")
@@ -87,80 +91,151 @@ class ChromeFile:
 
 
 def load(path: str) -> ChromeFile:
-    """Read one file.
+    """Read one file whole.
 
     Raises:
         ReadError: empty, not there, not JSON at all, or JSON without events; the message has the reason and the position.
     """
-    data, problems = read_bytes(path)
-    file = ChromeFile(path, problems=problems, completeness=Completeness(cut="; ".join(problems)))
-    begin = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    if begin not in (b"{", b"["):
-        shown = data[:16]
-        raise ReadError(path, f"not JSON: it begins with {shown!r}" if shown else "nothing could be decompressed")
-    try:
-        _strict(data.removeprefix(b"\xef\xbb\xbf"), file)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        _repair(data, file, str(error))
+    stream = Stream(path, Event)
+    for events in stream.blocks():
+        stream.file.events.extend(events)
+    return stream.file
+
+
+class Stream:
+    """Reads one file once, in blocks of events, so that a file of any size takes the memory of one block.
+
+    A block ends at a place that looks like the end of an event; that it is one is proven by decoding: what begins where
+    an event begins and is a list of whole events ends where one ends. Where no such place is found, and where the text is
+    no strict JSON, the rest is read whole.
+
+    Attributes:
+        file: what is not events, complete after the last block: the other keys of the top level, problems, ``base_ns``.
+        head: the text before the events, known with the first block.
+    """
+
+    def __init__(self, path: str, record: type[msgspec.Struct]) -> None:
+        self.file = ChromeFile(path)
+        self.head = b""
+        self._decoder = msgspec.json.Decoder(list[record])  # type: ignore[valid-type]
+
+    def blocks(self) -> Iterator[list[Any]]:
+        """Lists of events, in the file's order.
+
+        Raises:
+            ReadError: empty, not there, not JSON at all, or JSON without events.
+        """
+        yield from self._blocks()
+        self.file.base_ns = _base(self.file)
+
+    def _blocks(self) -> Iterator[list[Any]]:
+        source = parts(self.file.path, self.file.problems, self.file.completeness)
+        buffer = bytearray(next(source, b""))
+        if buffer.startswith(MARK):
+            del buffer[: len(MARK)]
+        first = bytes(buffer[:4096]).lstrip()[:1]
+        if first not in (b"{", b"["):
+            shown = bytes(buffer[:16])
+            why = f"not JSON: it begins with {shown!r}" if shown else "nothing could be decompressed"
+            raise ReadError(self.file.path, why)
+        head = _head(buffer, first)
+        while head is None:  # the keys before the events are longer than a part
+            more = next(source, None)
+            if more is None:
+                break
+            buffer += more
+            head = _head(buffer, first)
+        self.head = head or b""
+        skipped = len(self.head)
+        del buffer[:skipped]
+        splitting = True
+        for part in source:
+            if splitting:
+                events, used = self._split(buffer)
+                splitting = events is not None
+                if events:
+                    yield events
+                    skipped += used
+                    del buffer[:used]
+            buffer += part
+        yield self._last(bytes(buffer), self.head, skipped)
+
+    def _split(self, buffer: bytearray) -> tuple[list[Any] | None, int]:
+        """``(events, bytes used)`` of the whole events at the beginning; ``None`` when none of the tried places ends one."""
+        until = len(buffer)
+        for _ in range(TRIES):
+            comma = -1
+            while until > 0 and comma < 0:
+                until = buffer.rfind(b"{", 0, until)
+                before = bytes(buffer[max(until - 64, 0) : max(until, 0)]).rstrip()
+                if before.endswith(b",") and before[:-1].rstrip().endswith(b"}"):
+                    comma = buffer.rfind(b",", 0, until)
+            if comma <= 0:
+                return None, 0
+            try:
+                return self._events(b"[" + bytes(memoryview(buffer)[:comma]) + b"]"), comma + 1
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+        return None, 0
+
+    def _events(self, text: bytes) -> list[Any]:
+        if not text.isascii():
+            text.decode("utf-8")  # raw parts are not checked by the parser
+        found: list[Any] = self._decoder.decode(text)
+        return found
+
+    def _last(self, data: bytes, head: bytes, skipped: int) -> list[Any]:
+        """The rest of the file: the last events, and the keys behind them."""
+        file = self.file
+        text = head + data
+        try:
+            if text.lstrip()[:1] == b"[":
+                return self._events(text)
+            if not text.isascii():
+                text.decode("utf-8")
+            top = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+            raw = top.pop("traceEvents", None)
+            if raw is None:
+                keys = ", ".join(sorted(top)[:6])
+                raise ReadError(file.path, f"JSON, but no trace: there is no traceEvents (keys: {keys or 'none'})")
+            events = self._events(bytes(raw))
+            file.top = {key: msgspec.json.decode(value) for key, value in top.items()}
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return _repair(text, file, str(error), skipped - len(head))
+        return events
+
+
+def _head(buffer: bytearray, first: bytes) -> bytes | None:
+    """What stands before the first event; ``None`` while it is not in the buffer whole."""
+    if first == b"[":
+        return bytes(buffer[: buffer.index(b"[") + 1])
+    for found in _HEAD.finditer(buffer):
+        head = bytes(buffer[: found.end()])
+        try:
+            top = msgspec.json.decode(head + b"]}", type=dict[str, msgspec.Raw])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
+        if bytes(top.get("traceEvents", b"")) == b"[]" or bytes(top.get("traceEvents", b""))[:-1].rstrip() == b"[":
+            return head
+    return None
+
+
+def _base(file: ChromeFile) -> int:
+    """``baseTimeNanoseconds`` of a file, 0 where it is none."""
     base = file.top.get("baseTimeNanoseconds", 0)
     try:
-        file.base_ns = int(base)
-    except (TypeError, ValueError):
-        file.problems.append(f"baseTimeNanoseconds is {base!r}; taken as 0")
-    return file
+        number = int(base)
+        if abs(number) < FURTHEST_NS:
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    file.problems.append(f"baseTimeNanoseconds is {str(base)[:80]!r}; taken as 0")
+    file.completeness.mend("baseTimeNanoseconds that is no time")
+    return 0
 
 
-def read_bytes(path: str) -> tuple[bytes, list[str]]:
-    """The file's content, decompressed when it is gzip inside (any number of members), and what is wrong with it.
-
-    Raises:
-        ReadError: the file cannot be read or has 0 bytes.
-    """
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise ReadError(path, error.strerror or str(error)) from None
-    if not data:
-        raise ReadError(path, "the file is empty (0 bytes)")
-    if not data.startswith(GZIP):
-        return data, []
-    parts: list[bytes] = []
-    at = 0
-    while data.startswith(GZIP, at):
-        member = zlib.decompressobj(31)
-        while not member.eof and at < len(data):
-            chunk = data[at : at + _CHUNK]
-            try:
-                parts.append(member.decompress(chunk))
-            except zlib.error as error:
-                return b"".join(parts), [f"the gzip stream is damaged near byte {at}: {error}"]
-            at += len(chunk) - len(member.unused_data)
-        if not member.eof:
-            parts.append(member.flush())
-            return b"".join(parts), [f"the gzip stream is cut off at byte {len(data)}"]
-        while data.startswith(b"\0", at):
-            at += 1  # padding, as tar and tape drives add it
-    extra = len(data) - at
-    return b"".join(parts), [f"{extra} bytes after the gzip stream are no gzip (from byte {at})"] if extra > 0 else []
-
-
-def _strict(data: bytes, file: ChromeFile) -> None:
-    if not data.isascii():
-        data.decode("utf-8")  # raw parts are not checked by the parser
-    if data.lstrip()[:1] == b"[":
-        file.events = msgspec.json.decode(data, type=list[Event])
-        return
-    top = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    raw = top.pop("traceEvents", None)
-    if raw is None:
-        keys = ", ".join(sorted(top)[:6])
-        raise ReadError(file.path, f"JSON, but no trace: there is no traceEvents (keys: {keys or 'none'})")
-    file.events = msgspec.json.decode(raw, type=list[Event])
-    file.top = {key: msgspec.json.decode(value) for key, value in top.items()}
-
-
-def _repair(data: bytes, file: ChromeFile, reason: str) -> None:
+def _repair(data: bytes, file: ChromeFile, reason: str, offset: int) -> list[Any]:
+    """The events of text that is no strict JSON; ``offset`` is added to positions in messages."""
     text = data.decode("utf-8", "replace").lstrip("\ufeff")
     stripped = len(text) - len(text.lstrip())
     found = None
@@ -171,13 +246,17 @@ def _repair(data: bytes, file: ChromeFile, reason: str) -> None:
         if found is None:
             raise ReadError(file.path, f"not readable as JSON ({reason}), and no traceEvents in it")
         start = found.end()
-    repairs = Repairs()
+    repairs = Repairs(offset)
     found_events = list(objects(text, start, repairs))
-    file.events = [_event(value) for value, _ in found_events]
+    if not found_events and repairs.left_out and not repairs.ended and not offset:
+        what = next(iter(repairs.left_out))
+        raise ReadError(file.path, f"JSON, but no trace: {what}, and no event at all")
     end = found_events[-1][1] if found_events else start
+    close = text.find("]", end)
+    rest = text[close + 1 :] if close >= 0 and not repairs.ended else ""
+    behind = 0
     if found is not None:
-        close = text.find("]", end)
-        file.top = _top(text[:start], text[close + 1 :] if close >= 0 and not repairs.ended else "")
+        file.top, behind = _top(text[:start], rest)
     file.problems.append(f"not strictly JSON: {reason}")
     file.problems.extend(repairs.lines())
     whole = file.completeness
@@ -188,18 +267,28 @@ def _repair(data: bytes, file: ChromeFile, reason: str) -> None:
         whole.leave_out(what, count)
     if repairs.ended and not whole.cut:
         whole.cut = repairs.ended
+    extra = rest[behind:].strip(" \t\r\n,")
+    if extra:
+        at = offset + len(text) - len(rest) + behind
+        kind = "a second document" if extra[0] in "{[" else f"{extra[:20]!r}"
+        whole.unread.append(f"{len(extra):,} characters behind the trace: {kind} from character {at} on")
+        file.problems.append(f"not read: {whole.unread[-1]}")
+    return [_event(value) for value, _ in found_events]
 
 
-def _top(before: str, after: str) -> dict[str, Any]:
+def _top(before: str, after: str) -> tuple[dict[str, Any], int]:
+    """The other keys, and how many characters of ``after`` belong to the object."""
+    decoder = json.JSONDecoder(strict=False)
     for rest in (after, "}"):
         try:
-            top = json.loads(before + "]" + rest, strict=False)
-        except ValueError:
+            top, end = decoder.raw_decode((before + "]" + rest).lstrip())
+        except (ValueError, RecursionError):
             continue
         top.pop("traceEvents", None)
-        return dict(top)
+        stripped = len(before) - len(before.lstrip())
+        return dict(top), max(end + stripped - len(before) - 1, 0) if rest is after else 0
     base = _BASE.search(before) or _BASE.search(after)
-    return {"baseTimeNanoseconds": int(base.group(1))} if base is not None else {}
+    return {"baseTimeNanoseconds": int(base.group(1))} if base is not None else {}, len(after)
 
 
 _FIELDS = frozenset(Event.__struct_fields__)
@@ -261,6 +350,6 @@ def _slow_ns(raw: bytes) -> int:
         raise BadTimeError("not a number") from None
     if value.is_nan():
         raise BadTimeError("NaN")
-    if value.is_infinite() or abs(value) * 1000 >= ENDLESS_NS:
+    if value.is_infinite() or value.adjusted() > 20 or abs(value) * 1000 >= ENDLESS_NS:
         raise BadTimeError("endless")
-    return int((value * 1000).to_integral_value())
+    return int((value * 1000).to_integral_value()) if value.adjusted() > -20 else 0

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace
+from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Kind, Span, Trace
 
 #: code in ``Columns.kind`` -> kind
 KINDS: tuple[Kind, ...] = tuple(Kind)
@@ -25,8 +25,6 @@ CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(KINDS)}
 NONE = -1
 Array = Any  # numpy.ndarray: numpy's own types are not asked of those who check this package
 Arguments = Callable[[int], Mapping[str, Any]]
-#: times from here on either way are no times: half of what 64 bits hold, so that differences fit too
-ENDLESS_NS = 1 << 62
 _LONGEST = 200
 #: columns that hold a value for each row, and what they hold where a reader says nothing
 FIELDS: dict[str, tuple[type, int]] = {
@@ -377,6 +375,6 @@ def _fault(span: Span) -> str:
         start, end = operator.index(span.start_ns), operator.index(span.end_ns)
     except TypeError:
         return "times that are no whole numbers"
-    if not -ENDLESS_NS < start < ENDLESS_NS or not -ENDLESS_NS < end < ENDLESS_NS:
+    if not -FURTHEST_NS < start < FURTHEST_NS or not -FURTHEST_NS < end < FURTHEST_NS:
         return "times beyond 64 bits"
     return "negative duration" if end < start else ""

@@ -37,18 +37,19 @@ class BrokenError(ValueError):
 
 @dataclass
 class Repairs:
-    """What had to be mended or left out: kind -> (how often, first position)."""
+    """What had to be mended or left out: kind -> (how often, first position). ``offset``: characters before the text."""
 
+    offset: int = 0
     mended: dict[str, tuple[int, int]] = field(default_factory=dict)
     left_out: dict[str, tuple[int, int]] = field(default_factory=dict)
     ended: str = ""
 
     def mend(self, what: str, position: int) -> None:
-        count, first = self.mended.get(what, (0, position))
+        count, first = self.mended.get(what, (0, position + self.offset))
         self.mended[what] = (count + 1, first)
 
     def leave_out(self, what: str, position: int) -> None:
-        count, first = self.left_out.get(what, (0, position))
+        count, first = self.left_out.get(what, (0, position + self.offset))
         self.left_out[what] = (count + 1, first)
 
     def lines(self) -> Iterator[str]:
@@ -71,7 +72,8 @@ def objects(text: str, position: int, repairs: Repairs) -> Iterator[tuple[dict[s
     while True:
         position = _end(_BETWEEN, text, position)
         if position >= size:
-            repairs.ended = f"the array of events is not closed; the file ends at character {size}"
+            end = size + repairs.offset
+            repairs.ended = f"the array of events is not closed; the file ends at character {end}"
             return
         char = text[position]
         if char == "]":
@@ -84,16 +86,29 @@ def objects(text: str, position: int, repairs: Repairs) -> Iterator[tuple[dict[s
                 value, position = _Lenient(text, repairs).value(position, _AFTER_ELEMENT)
             except BrokenError as broken:
                 if broken.ended:
-                    repairs.ended = f"the file ends at character {size}, inside the event that begins at {begin}"
+                    end, at = size + repairs.offset, begin + repairs.offset
+                    repairs.ended = f"the file ends at character {end}, inside the event that begins at {at}"
                     return
                 repairs.leave_out(str(broken), broken.position)
-                following = _NEXT_EVENT.search(text, begin)
-                position = following.end() if following is not None else size
+                position = _following(text, begin)
+                continue
+            except RecursionError:
+                repairs.leave_out("nested too deeply", begin)
+                position = _following(text, begin)
                 continue
         if isinstance(value, dict):
             yield value, position
         else:
             repairs.leave_out(f"a {type(value).__name__} where an event should be", begin)
+
+
+def _following(text: str, position: int) -> int:
+    """Where the next event seems to begin; the end of the array or of the text without one."""
+    found = _NEXT_EVENT.search(text, position)
+    if found is not None:
+        return found.end()
+    close = text.rfind("]", position)
+    return close if close > position else len(text)
 
 
 def _end(pattern: re.Pattern[str], text: str, position: int) -> int:

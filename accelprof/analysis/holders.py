@@ -1,0 +1,309 @@
+"""Which ranges hold which launch: the join of device work with the phases that launched it, by sorting.
+
+The rule stands in :mod:`accelprof.analysis.attribution`. Ranges of a thread are laid on as many lanes as are open at
+once, so that those of one lane are disjoint; then one search in each lane finds all ranges that hold any number of
+launches. The time is that of sorting, whatever the ranges are called.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from accelprof.contracts.spans import Kind
+from accelprof.reading.columns import NONE, Columns
+
+Array = Any  # numpy.ndarray
+RANGES = frozenset({Kind.PHASE, Kind.RANGE})
+LAUNCHES = frozenset({Kind.RUNTIME, Kind.SYNC})
+KERNELS = frozenset({Kind.KERNEL, Kind.COMMUNICATION})
+#: what is said of a kernel whose launch number several processes of the file used
+SEVERAL = "launches of several processes with one number"
+_NUMBERED = re.compile(r",? (?:seq|op_id|sizes|input_op_ids) = .*$")
+
+
+def label(name: str) -> str:
+    """A range's name without the numbers that ``torch.autograd.profiler.emit_nvtx`` adds to every call."""
+    return _NUMBERED.sub("", name) if " = " in name else name
+
+
+@dataclass
+class Holders:
+    """Device work and the ranges that hold its launch.
+
+    Attributes:
+        work: rows of device work; ``kernel``: which of them are kernels.
+        ranges: rows of the ranges.
+        launch: for each piece of work the row of its launch, :data:`NONE` without one.
+        foreign: for each piece of work whether several processes launched with its number.
+        innermost, outermost: for each piece of work a place in ``ranges``, or :data:`NONE`.
+        pair_work, pair_range: places in ``work`` and ``ranges``, one for each range that holds the launch of a piece.
+        undecided: kernels by the innermost range of each of several threads that could have been meant.
+        undecided_around: kernels in a range of their own thread, for which it is not decided what is around that.
+        by_time: pieces of work given to a range of another thread.
+    """
+
+    work: Array
+    kernel: Array
+    ranges: Array
+    launch: Array
+    foreign: Array
+    innermost: Array
+    outermost: Array
+    pair_work: Array
+    pair_range: Array
+    undecided: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    undecided_around: int = 0
+    by_time: int = 0
+
+
+def holders(columns: Columns, kinds: Iterable[Kind] = RANGES) -> Holders:
+    """See the module."""
+    work, ranges = columns.work(), columns.rows(*kinds)
+    launch, foreign = launches_of(columns, work)
+    kernel = columns.mask(*KERNELS)[work]
+    none: Array = np.full(work.size, NONE, dtype=np.int64)
+    empty: Array = np.zeros(0, dtype=np.int64)
+    found = Holders(work, kernel, ranges, launch, foreign, none, none.copy(), empty, empty)
+    several = int((foreign & kernel).sum())
+    if several:
+        found.undecided[SEVERAL,] += several
+    calls, place = np.unique(launch[launch != NONE], return_inverse=True)
+    asked = _Ranges(columns, ranges)
+    kernels = np.bincount(place, weights=kernel[launch != NONE], minlength=calls.size)
+    of_call, of_range, by_other = asked.of(calls, kernels)
+    found.undecided.update(asked.undecided)
+    found.undecided_around = asked.undecided_around
+    found.by_time = int(by_other[place].sum())
+    _give(columns, found, calls, of_call, of_range)
+    return found
+
+
+def _give(columns: Columns, found: Holders, calls: Array, of_call: Array, of_range: Array) -> None:
+    """Give every piece of work the ranges of its launch; ``of_call``, ``of_range``: pairs, outermost first in a call."""
+    ranges = found.ranges
+    order = np.lexsort((of_range, -columns.end[ranges[of_range]], columns.start[ranges[of_range]], of_call))
+    of_call, of_range = of_call[order], of_range[order]
+    first: Array = np.searchsorted(of_call, np.arange(calls.size))
+    last: Array = np.searchsorted(of_call, np.arange(calls.size), side="right")
+    held = np.flatnonzero(found.launch != NONE)
+    call: Array = np.searchsorted(calls, found.launch[held])
+    some = np.flatnonzero(last[call] > first[call])
+    found.outermost[held[some]] = of_range[first[call[some]]]
+    # ranges of the launch's own thread lie in those of another, which hold them whole: the last is the innermost
+    found.innermost[held[some]] = of_range[last[call[some]] - 1]
+    found.pair_work, found.pair_range = _spread(held, first[call], last[call], of_range)
+
+
+def launches_of(columns: Columns, work: Array) -> tuple[Array, Array]:
+    """For each piece of work the row of its launch (of several calls of one number the outermost), :data:`NONE` without
+    one; and whether launches of several processes have its number, of which none is its own."""
+    calls = columns.rows(*LAUNCHES)
+    calls = calls[columns.correlation[calls] != NONE]
+    launch: Array = np.full(work.size, NONE, dtype=np.int64)
+    foreign: Array = np.zeros(work.size, dtype=np.bool_)
+    if not calls.size or not work.size:
+        return launch, foreign
+    numbers = np.unique(columns.correlation[calls])
+    key = columns.scope[calls].astype(np.int64) * numbers.size + np.searchsorted(numbers, columns.correlation[calls])
+    order = np.lexsort((-columns.end[calls], columns.start[calls], key))
+    calls, key = calls[order], key[order]
+    keys, first, count = np.unique(key, return_index=True, return_counts=True)
+    process = columns.process[calls]
+    mixed = np.minimum.reduceat(process, first) != np.maximum.reduceat(process, first)
+
+    at = np.minimum(np.searchsorted(numbers, columns.correlation[work]), numbers.size - 1)
+    known = numbers[at] == columns.correlation[work]
+    wanted = columns.scope[work].astype(np.int64) * numbers.size + at
+    group = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    known &= keys[group] == wanted
+    plain = known & ~mixed[group]
+    launch[plain] = calls[first[group[plain]]]
+    for place in np.flatnonzero(known & mixed[group]).tolist():
+        begin = int(first[group[place]])
+        rows = calls[begin : begin + int(count[group[place]])]
+        mine = rows[columns.process[rows] == columns.process[work[place]]]
+        if mine.size:
+            launch[place] = mine[0]
+        else:
+            foreign[place] = True
+    return launch, foreign
+
+
+def groups_of(values: Array) -> Iterator[tuple[int, Array]]:
+    """``(value, its places)`` for each value, places in order."""
+    order = np.argsort(values, kind="stable")
+    found, first = np.unique(values[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, first[1:]) if found.size else [], strict=True)
+
+
+class _Ranges:
+    """The ranges of a trace by process and thread. Ranges are meant by their place among them."""
+
+    def __init__(self, columns: Columns, ranges: Array) -> None:
+        self.columns, self.ranges = columns, ranges
+        self.start, self.end = columns.start[ranges], columns.end[ranges]
+        thread = columns.thread[ranges]
+        self.threads = {code: _Thread(self.start, self.end, mine) for code, mine in groups_of(thread)}
+        self.process: dict[int, list[int]] = {}
+        for code in self.threads:
+            self.process.setdefault(columns.threads[code][0], []).append(code)
+        self.undecided: Counter[tuple[str, ...]] = Counter()
+        self.undecided_around = 0
+
+    def of(self, calls: Array, kernels: Array) -> tuple[Array, Array, Array]:
+        """``(call, range, by other)``: pairs of a place in ``calls`` (rows of launches) and a range that holds it, and for
+        each call whether a range of another thread is among them. ``kernels``: how many kernels each call launched."""
+        columns = self.columns
+        pairs: list[tuple[Array, Array]] = []
+        by_other: Array = np.zeros(calls.size, dtype=np.bool_)
+        thread = columns.thread[calls]
+        for code, mine in groups_of(thread):
+            start, end = columns.start[calls[mine]], columns.end[calls[mine]]
+            others = [other for other in self.process.get(columns.threads[code][0], []) if other != code]
+            outermost: Array = np.full(mine.size, NONE, dtype=np.int64)
+            if code in self.threads:
+                for which, held in self.threads[code].holding(start, end):
+                    pairs.append((mine[which], held))
+                    self._longer(outermost, which, held)
+            adrift = np.flatnonzero(outermost == NONE)
+            thread_of = self._decide(start[adrift], end[adrift], others, kernels[mine[adrift]], False)
+            by_other[mine[adrift]] = thread_of != NONE
+            for other in np.unique(thread_of[thread_of != NONE]).tolist():
+                asked = adrift[thread_of == other]
+                for which, held in self.threads[other].holding(start[asked], end[asked]):
+                    pairs.append((mine[asked[which]], held))
+            # what is around a range is asked once, not for each launch in it
+            inside = np.flatnonzero(outermost != NONE)
+            tops, top_of = np.unique(outermost[inside], return_inverse=True)
+            counts = np.bincount(top_of, weights=kernels[mine[inside]], minlength=tops.size)
+            thread_of = self._decide(self.start[tops], self.end[tops], others, counts, True)
+            by_other[mine[inside]] = thread_of[top_of] != NONE
+            for other in np.unique(thread_of[thread_of != NONE]).tolist():
+                asked = np.flatnonzero(thread_of == other)
+                for which, held in self.threads[other].holding(self.start[tops[asked]], self.end[tops[asked]]):
+                    call, around = _joined(top_of, asked[which], held)
+                    pairs.append((mine[inside[call]], around))
+        if not pairs:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), by_other
+        one, other = zip(*pairs, strict=True)
+        return np.concatenate(one), np.concatenate(other), by_other
+
+    def _longer(self, outermost: Array, which: Array, held: Array) -> None:
+        """Put ``held`` into ``outermost`` where it begins earlier, or as early and ends later."""
+        known = outermost[which]
+        begin, end = self.start[known], self.end[known]
+        better = (known == NONE) | (self.start[held] < begin) | ((self.start[held] == begin) & (self.end[held] > end))
+        outermost[which[better]] = held[better]
+
+    def _decide(self, start: Array, end: Array, others: list[int], kernels: Array, strict: bool) -> Array:
+        """For each stretch the one of the other threads that is inside a range all the while, :data:`NONE` with none or
+        several. ``strict``: a range over exactly the stretch is not around it."""
+        chosen: Array = np.full(start.size, NONE, dtype=np.int64)
+        count: Array = np.zeros(start.size, dtype=np.int64)
+        if not start.size:
+            return chosen
+        for other in others:
+            held = self.threads[other].holds(start, end, strict)
+            count += held
+            chosen[held] = other
+        several = np.flatnonzero(count > 1)
+        chosen[several] = NONE
+        if strict:
+            self.undecided_around += int(kernels[several].sum())
+            return chosen
+        for at in several[kernels[several] > 0].tolist():
+            names = set()
+            for other in others:
+                last = max(
+                    (int(found[0]) for _, found in self.threads[other].holding(start[at : at + 1], end[at : at + 1])),
+                    key=lambda place: (self.start[place], -self.end[place]),
+                    default=None,
+                )
+                if last is not None:
+                    names.add(label(self.columns.names[self.columns.name[self.ranges[last]]]))
+            self.undecided[tuple(sorted(names))] += int(kernels[at])
+        return chosen
+
+
+def _joined(keys: Array, asked: Array, values: Array) -> tuple[Array, Array]:
+    """``(place in keys, value)`` for each key that is in ``asked``, where a key may stand several times on both sides."""
+    order = np.argsort(asked, kind="stable")
+    asked, values = asked[order], values[order]
+    first, last = np.searchsorted(asked, keys), np.searchsorted(asked, keys, side="right")
+    return _spread(np.arange(keys.size), first, last, values)
+
+
+def _spread(keys: Array, first: Array, last: Array, values: Array) -> tuple[Array, Array]:
+    """Each key with every value of its stretch ``[first, last)``."""
+    count = last - first
+    begins: Array = np.repeat(first - (np.cumsum(count) - count), count)
+    return np.repeat(keys, count), values[begins + np.arange(begins.size)]
+
+
+class _Thread:
+    """The ranges of one thread on lanes: those of one lane are disjoint, and touch at most where both last."""
+
+    def __init__(self, start: Array, end: Array, mine: Array) -> None:
+        order = mine[np.lexsort((-end[mine], start[mine]))]
+        self.start, self.end = start[order], end[order]
+        #: the furthest end among the ranges that begin no later
+        self.reach: Array = np.maximum.accumulate(self.end)
+        lane = _lanes(self.start, self.end)
+        self.lanes = [order[lane == number] for number in range(int(lane.max()) + 1)]
+        self._bounds = [(start[lane], end[lane]) for lane in self.lanes]
+
+    def holds(self, start: Array, end: Array, strict: bool) -> Array:
+        """Whether one of the ranges holds each stretch; ``strict``: and is longer."""
+
+        def furthest(at: Array) -> Array:
+            return np.where(at > 0, self.reach[np.maximum(at - 1, 0)], np.iinfo(np.int64).min)
+
+        until = np.searchsorted(self.start, start, side="right")
+        if not strict:
+            return furthest(until) >= end
+        return (furthest(np.searchsorted(self.start, start)) >= end) | (furthest(until) > end)
+
+    def holding(self, start: Array, end: Array) -> Iterator[tuple[Array, Array]]:
+        """``(place of the stretch, range)`` for all ranges that hold a stretch, some of them at a time."""
+        for places, (begins, ends) in zip(self.lanes, self._bounds, strict=True):
+            at = np.searchsorted(begins, start, side="right") - 1
+            for back in (0, 1):  # the one before ends where this one begins, at most
+                place = at - back
+                held = np.flatnonzero((place >= 0) & (ends[np.maximum(place, 0)] >= end))
+                if held.size:
+                    yield held, places[place[held]]
+
+
+def _lanes(start: Array, end: Array) -> Array:
+    """A lane for each of the ranges, which are sorted by start and the longer first."""
+    ended = np.searchsorted(np.sort(end), start, side="right")
+    depth: Array = np.maximum(np.arange(start.size) - ended, 0)
+    order = np.lexsort((np.arange(start.size), depth))
+    same = depth[order[1:]] == depth[order[:-1]]
+    before, after = order[:-1][same], order[1:][same]
+    apart = (start[after] > end[before]) | (
+        (start[after] == end[before]) & (end[after] > start[after]) & (end[before] > start[before])
+    )
+    if apart.all():
+        return depth  # ranges that nest: their depth is a lane of its own
+    lane: Array = np.zeros(start.size, dtype=np.int64)
+    free: list[int] = []
+    busy: list[tuple[int, int]] = []
+    lanes = 0
+    for at, (begin, finish) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        while busy and busy[0][0] < begin:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            number = heapq.heappop(free)
+        else:
+            number, lanes = lanes, lanes + 1
+        lane[at] = number
+        heapq.heappush(busy, (finish, number))
+    return lane
