@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from accelprof.config.dialect import Dialect
 from accelprof.config.load import Loaded, load_config, problems_of
 from accelprof.config.model import Config
+from accelprof.contracts.answers import probe_of
 from accelprof.contracts.backend import Backend, Probe
 from accelprof.contracts.tool import Tool
 from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest
@@ -206,16 +207,12 @@ class Catalogue:
         return self._instances[cls]
 
     def probe(self, name: str) -> Probe:
-        """What a backend says about this machine; a probe that raises is unavailable, with that as the reason."""
+        """What a backend says about this machine; see :func:`accelprof.contracts.answers.probe_of`."""
         try:
-            answer: Any = self.backend(name).probe()
-        except Exception as error:  # noqa: BLE001 - kept as the probe's reason
+            backend = self.backend(name)
+        except PluginError as error:
             return Probe(None, f"unavailable: {reason_of(error)}")
-        if not isinstance(answer, Probe):
-            return Probe(
-                None, f"unavailable: probe() returned {type(answer).__name__}, not accelprof.contracts.backend.Probe"
-            )
-        return answer
+        return probe_of(backend)
 
     def detect(self, explicit: str | None = None, config_value: str | None = None) -> Detected:
         """The backend of this process: explicit -> ``ACCELPROF_ACCELERATOR`` -> config -> highest probe priority -> ``cpu``.

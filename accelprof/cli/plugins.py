@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from accelprof.contracts.answers import probe_of
+
 
 def rows() -> dict[str, Any]:
     """Everything the registry knows, as plain data."""
@@ -18,7 +20,7 @@ def rows() -> dict[str, Any]:
     for name in registry.tool_names():
         cls = registry.tool_class(name)
         try:
-            probe = cls().probe()
+            probe = probe_of(cls())
         except Exception as error:  # noqa: BLE001 - the reason is what this command is for
             tools[name] = {
                 "available": False,

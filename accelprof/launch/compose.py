@@ -9,7 +9,7 @@ from accelprof.catalogue import Catalogue
 from accelprof.contracts.targets import LAUNCH_ENV, TARGET_ENV, WRAPPED_ENV, Assignment, Launch
 from accelprof.contracts.tool import ToolUse
 from accelprof.environment import join_env
-from accelprof.errors import ConfigError, Problem
+from accelprof.errors import ConfigError, PluginError, Problem
 
 
 def compose(
@@ -20,6 +20,7 @@ def compose(
     ``shared``: the launcher will surround several selected processes, so none of them may end what it does for all.
 
     Raises:
+        PluginError: a tool answered something else than a launch.
         ConfigError: two of the tools want to start the process.
     """
     if not assignment.selected or assignment.tool is None:
@@ -29,6 +30,10 @@ def compose(
         if use.tool is None:
             continue
         name, more = use.name, use.tool.launch(assignment, directory)
+        if not isinstance(more, Launch):
+            raise PluginError(
+                f"launch() of tool {name} returned a {type(more).__name__}; accelprof.contracts.targets.Launch is expected"
+            )
         if more.mode in ("prefix", "replace"):
             if owner:
                 raise ConfigError(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelprof.catalogue import Catalogue
+from accelprof.contracts.answers import probe_of
 from accelprof.contracts.targets import DRIVER_GROUP, Assignment, Target
 from accelprof.errors import AccelprofError
 from accelprof.launch.command import assemble, split_command, to_shell
@@ -56,7 +57,7 @@ def _row(registry: Catalogue, plan: Plan, assignment: Assignment, layout: Layout
         if use.tool is not None:
             options = use.tool.options.model_dump(mode="json", exclude_none=True)
             row["tools"].append({"tool": use.name, "options": options, "directory": directory})
-            probe = use.tool.probe()
+            probe = probe_of(use.tool)
             row["available"] = row["available"] and probe.available
             if not probe.available:
                 row["notes"].append(f"tool {use.name} is not available here: {probe.reason}")

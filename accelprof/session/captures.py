@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from accelprof.contracts.answers import emitter_of, named
 from accelprof.contracts.backend import Backend, Emitter
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool
+from accelprof.errors import PluginError
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal, relative
 from accelprof.output.records import ArtifactRow, Moment, WindowRow
@@ -102,6 +104,8 @@ class Captures:
         self.work_is_plain = False
         self.ended = False
         self._failures: dict[str, int] = {}
+        #: whose answers could not be called
+        self._no_ranges: list[Emitter] = []
         self._sequence = itertools.count(1)
         self._place = process.layout.target_dir(process.target)
         self._has_place = False
@@ -185,7 +189,7 @@ class Captures:
                 open_ns=took,
             )
             trace = self.trace if self.trace in opened else None
-            window = Window(info, opened, trace, emitters, now_ns(), row)
+            window = Window(info, opened, trace, emitters, now_ns(), row, self._refuse)
             window.lane = Lane(window, self.voice.trouble)
             self.rows.append(row)
             self.journal.add(row)
@@ -240,7 +244,7 @@ class Captures:
         emitters: list[Emitter] = []
         for tool in opened:
             try:
-                emitter = tool.emitter(self.backend)
+                emitter = emitter_of(tool, self.backend)
             except Exception as error:  # noqa: BLE001 - said once; the window goes on without ranges in this tool
                 self.voice.trouble(f"asking tool {tool.name} where ranges go", error)
                 continue
@@ -248,7 +252,12 @@ class Captures:
                 emitters.append(emitter)
         if list(opened) == [self.trace]:
             emitters.append(self.backend)  # somebody may be listening who was not started by us
-        return emitters
+        return [emitter for emitter in emitters if emitter not in self._no_ranges]
+
+    def _refuse(self, emitter: Emitter, error: PluginError) -> None:
+        """An emitter answered what cannot be called: said with its name, and it gets no range in this process any more."""
+        self._no_ranges.append(emitter)
+        self.voice.trouble(f"asking {named(emitter)} for a range", error)
 
     # --- while it is open -------------------------------------------------------------------------------------------
 

@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from accelprof.contracts.answers import bound_of
 from accelprof.contracts.backend import NO_RANGE, BoundRange, Emitter, RangeSpec
 from accelprof.contracts.spans import Kind
 from accelprof.contracts.targets import WindowInfo
 from accelprof.contracts.tool import Tool
+from accelprof.errors import PluginError
 from accelprof.output.records import WindowRow
 from accelprof.timing.phase import PhaseSpec, key_of
 
@@ -100,6 +102,7 @@ class Window:
     """An open window. Made after the tools have started; ``bounds`` maps a phase to its callables, resolved once."""
 
     __slots__ = (
+        "_refuse",
         "bounds",
         "closing",
         "emitters",
@@ -124,9 +127,11 @@ class Window:
         emitters: Sequence[Emitter],
         opened_at: int,
         row: WindowRow,
+        refuse: Callable[[Emitter, PluginError], None],
     ) -> None:
         self.info, self.tools, self.trace, self.emitters = info, list(tools), trace, list(emitters)
         self.bounds: dict[PhaseSpec, Bound] = {}
+        self._refuse = refuse
         self.opened_at = opened_at
         self.row = row
         #: announced steps in it, the row's own list
@@ -141,7 +146,14 @@ class Window:
     def bind(self, spec: PhaseSpec) -> Bound:
         """``(for push/pop, for start/end)`` of every emitter; those that cannot take overlapping ranges have no second."""
         where = RangeSpec(spec.tag, spec.domain, spec.color, spec.category)
-        bounds = [(emitter, emitter.bind(where)) for emitter in self.emitters]
+        bounds: list[tuple[Emitter, BoundRange]] = []
+        for emitter in list(self.emitters):
+            try:
+                bounds.append((emitter, bound_of(emitter, where)))
+            except PluginError as error:  # it answered something that cannot be called; the others go on
+                if emitter in self.emitters:
+                    self.emitters.remove(emitter)
+                self._refuse(emitter, error)
         pushers = tuple(bound for _, bound in bounds if bound is not NO_RANGE)
         starters = tuple(bound for emitter, bound in bounds if bound is not NO_RANGE and emitter.overlapping_ranges)
         self.bounds[spec] = pushers, starters
