@@ -24,6 +24,7 @@ TIERS = {
     "npu": r"torch_npu|(?i:\bcann\b)",
     "roctx": r"roctx",
     "frameworks": r"\b(verl|rlinf)\b",
+    "exporters": r"(?i)tensorboard|exporters",
 }
 NO_SKIP = "ACCELPROF_CI_NO_SKIP"
 

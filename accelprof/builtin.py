@@ -6,6 +6,7 @@ from typing import Any
 
 from accelprof.config.dialect import Dialect
 from accelprof.contracts.backend import Backend
+from accelprof.contracts.exporter import Exporter
 from accelprof.contracts.hookspecs import hookimpl
 from accelprof.contracts.tool import Tool
 
@@ -24,6 +25,15 @@ def accelprof_tools() -> list[type[Tool]]:
     from accelprof.tools.trace import TraceTool
 
     return [TraceTool, TorchTool, TorchMemoryTool]
+
+
+@hookimpl
+def accelprof_exporters() -> list[type[Exporter]]:
+    from accelprof.exporters.dashboards import Mlflow, TensorBoard, Wandb
+    from accelprof.exporters.files import JsonLines, Parquet
+    from accelprof.exporters.monitoring import OpenTelemetry, Prometheus, RayMetrics
+
+    return [JsonLines, Parquet, TensorBoard, Wandb, Mlflow, Prometheus, RayMetrics, OpenTelemetry]
 
 
 @hookimpl

@@ -16,6 +16,7 @@ from accelprof.config.load import Loaded, load_config, problems_of
 from accelprof.config.model import Config
 from accelprof.contracts.answers import probe_of
 from accelprof.contracts.backend import Backend, Probe
+from accelprof.contracts.exporter import Exporter
 from accelprof.contracts.tool import Tool
 from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest
 from accelprof.planning.decide import canonical, decide
@@ -83,7 +84,7 @@ class _Names(Generic[T]):
 
 
 class Catalogue:
-    """What plug-ins bring, by name: backends, tools, dialects, presets; and a plan made with them.
+    """What plug-ins bring, by name: backends, tools, exporters, dialects, presets; and a plan made with them.
 
     A bare one is empty. :func:`make_catalogue` makes one with what is built in and installed; processes use
     :func:`get_registry`.
@@ -96,6 +97,7 @@ class Catalogue:
         self.host = Host() if host is None else host
         self._backends = _Names("accelerator type", Backend, "accelprof_backends").filled(self.host)
         self._tools = _Names("tool", Tool, "accelprof_tools").filled(self.host)
+        self._exporters = _Names("exporter", Exporter, "accelprof_exporters").filled(self.host)
         self._instances: dict[type[Backend], Backend] = {}
 
     # --- taking plug-ins in -----------------------------------------------------------------------------------------
@@ -110,6 +112,7 @@ class Catalogue:
         added = self.host.add(plugin, name, distribution=distribution)
         try:
             backends, tools = self._backends.filled(self.host), self._tools.filled(self.host)
+            exporters = self._exporters.filled(self.host)
             for reason in added.failed.values():
                 raise PluginError(reason)
         except PluginError as error:
@@ -118,7 +121,7 @@ class Catalogue:
         except BaseException:
             self.host.remove(added.name)
             raise
-        self._backends, self._tools = backends, tools
+        self._backends, self._tools, self._exporters = backends, tools, exporters
 
     def unregister(self, name: str) -> None:
         """Take a plug-in out again, with everything it brought.
@@ -128,6 +131,7 @@ class Catalogue:
         """
         self.host.remove(name)
         self._backends, self._tools = self._backends.filled(self.host), self._tools.filled(self.host)
+        self._exporters = self._exporters.filled(self.host)
 
     def register_installed(self) -> None:
         """Take in every entry point of the group ``accelprof``; what cannot be loaded is kept in ``broken``."""
@@ -268,6 +272,33 @@ class Catalogue:
             raise
         except (ValueError, TypeError) as error:
             raise ConfigError(Problem(where, str(error))) from None
+
+    def exporter_names(self) -> list[str]:
+        return sorted(self._exporters.classes)
+
+    def make_exporters(self, config: Config) -> list[Exporter]:
+        """The exporters that ``config.export`` names, with their options validated; none of them has begun.
+
+        Raises:
+            ConfigError: nobody registered a name, or an option is unknown or has a value that is not allowed; paths
+                begin with ``export.<name>``.
+        """
+        made: list[Exporter] = []
+        problems: list[Problem] = []
+        for word, options in config.export.items():
+            key = self._exporters.words.get(word.casefold())
+            if key is None:
+                text = self._unknown(self._exporters, word)
+                problems.append(Problem(f"export.{word}", text, mend=nearest(word, self.exporter_names())))
+                continue
+            cls = self._exporters.classes[key]
+            try:
+                made.append(cls(cls.Options.model_validate(options)))
+            except ValidationError as error:
+                problems.extend(problems_of(error, cls.Options, f"export.{word}."))
+        if problems:
+            raise ConfigError(*problems)
+        return made
 
     def dialects(self) -> list[Dialect]:
         """Dialects of all plug-ins, in pluggy's order: the last registered first, those that are built in last."""

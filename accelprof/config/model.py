@@ -239,6 +239,7 @@ class Config(_Model):
     budget: Budget = Budget()
     on_demand: Annotated[OnDemand | None, BeforeValidator(_on_demand)] = None
     controller: ControllerRule | None = None
+    export: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     @field_validator("groups", mode="before")
     @classmethod
@@ -252,7 +253,7 @@ class Config(_Model):
             rules[group] = tuple(rule) if isinstance(rule, (list, tuple)) else (rule,)
         return rules
 
-    @field_validator("tools", mode="before")
+    @field_validator("tools", "export", mode="before")
     @classmethod
     def _tool_options(cls, value: Any) -> Any:
         if isinstance(value, dict):

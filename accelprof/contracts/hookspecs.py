@@ -19,6 +19,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from accelprof.contracts.backend import Backend
+    from accelprof.contracts.exporter import Exporter
     from accelprof.contracts.targets import ArtifactFile, Launch, Target, WindowInfo
     from accelprof.contracts.tool import Tool
 
@@ -36,6 +37,12 @@ def accelprof_backends() -> Sequence[type[Backend]]:
 @hookspec
 def accelprof_tools() -> Sequence[type[Tool]]:
     """Tool classes this plug-in brings."""
+    return ()
+
+
+@hookspec
+def accelprof_exporters() -> Sequence[type[Exporter]]:
+    """Exporter classes this plug-in brings; configured under ``export``."""
     return ()
 
 
@@ -124,6 +131,7 @@ DISCOVERY_HOOKS = frozenset(
     {
         "accelprof_backends",
         "accelprof_tools",
+        "accelprof_exporters",
         "accelprof_dialects",
         "accelprof_presets",
         "accelprof_doctor",

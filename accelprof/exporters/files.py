@@ -1,0 +1,101 @@
+"""``jsonl`` and ``parquet``: step figures as files, for whatever reads tables."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
+
+
+class FileOptions(ExporterOptions):
+    """``path``: the file; relative to the run's directory; ``None`` = ``steps.<suffix>`` there."""
+
+    path: str | None = None
+
+
+def rows_of(figures: StepFigures) -> list[dict[str, Any]]:
+    """One row a phase: step, ended_ns, wall_ns, window, phase, max_s, mean_s, min_s, ranks, slowest.
+
+    A step without phases has one row with phase ``None``.
+    """
+    head = {
+        "step": figures.step,
+        "ended_ns": figures.ended_ns,
+        "wall_ns": figures.wall_ns,
+        "window": figures.window,
+    }
+    rows = [
+        {
+            **head,
+            "phase": name,
+            "max_s": row.max,
+            "mean_s": row.mean,
+            "min_s": row.min,
+            "ranks": row.ranks,
+            "slowest": row.slowest,
+        }
+        for name, row in figures.phases.items()
+    ]
+    none = dict.fromkeys(("phase", "max_s", "mean_s", "min_s", "ranks", "slowest"))
+    return rows or [{**head, **none}]
+
+
+class JsonLines(Exporter):
+    """One JSON object a step, written as the step ends: a run that is killed keeps what it had."""
+
+    name = "jsonl"
+    Options: ClassVar[type[ExporterOptions]] = FileOptions
+
+    def start(self, run: RunFacts) -> None:
+        path = os.path.join(run.directory, self.options.path or "steps.jsonl")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for the run's life; closed in close()
+
+    def step(self, figures: StepFigures) -> None:
+        phases = {
+            name: {"max_s": row.max, "mean_s": row.mean, "min_s": row.min, "ranks": row.ranks, "slowest": row.slowest}
+            for name, row in figures.phases.items()
+        }
+        row = {"step": figures.step, "ended_ns": figures.ended_ns, "wall_ns": figures.wall_ns, "window": figures.window}
+        self._file.write(json.dumps({**row, "phases": phases}, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.close()
+
+
+class Parquet(Exporter):
+    """One row a step and phase (:func:`rows_of`), written when the run ends; needs ``pyarrow``."""
+
+    name = "parquet"
+    Options: ClassVar[type[ExporterOptions]] = FileOptions
+
+    def start(self, run: RunFacts) -> None:
+        import pyarrow as arrow
+
+        self._rows: list[dict[str, Any]] = []
+        self._schema = arrow.schema(
+            [
+                ("step", arrow.int64()), ("ended_ns", arrow.int64()), ("wall_ns", arrow.int64()), ("window", arrow.bool_()),
+                ("phase", arrow.string()), ("max_s", arrow.float64()), ("mean_s", arrow.float64()), ("min_s", arrow.float64()),
+                ("ranks", arrow.int32()), ("slowest", arrow.string()),
+            ]
+        )  # fmt: skip
+        self._directory = run.directory
+
+    def step(self, figures: StepFigures) -> None:
+        self._rows.extend(rows_of(figures))
+
+    def finish(self, manifest: Mapping[str, Any], directory: str) -> None:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+
+        path = os.path.join(directory, self.options.path or "steps.parquet")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        parquet.write_table(arrow.Table.from_pylist(self._rows, schema=self._schema), path + ".part")
+        os.replace(path + ".part", path)

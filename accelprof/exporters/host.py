@@ -1,0 +1,99 @@
+"""Runs the configured exporters on one thread, off the step's path; one that fails is said once and left out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from accelprof.contracts.exporter import Exporter, PhaseFigures, RunFacts, StepFigures
+
+log = logging.getLogger("accelprof")
+
+#: steps that may wait for slow exporters; more are left out, and said
+WAITING_AT_MOST = 1000
+
+
+class Exporters:
+    """See the module. ``say`` takes one line for the log and the manifest; it may be called from the exporters' thread."""
+
+    def __init__(self, exporters: Sequence[Exporter], run: RunFacts, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._live = list(exporters)
+        self._pid = os.getpid()
+        self._left_out = 0
+        self._queue: queue.Queue[tuple[str, Any] | None] = queue.Queue(WAITING_AT_MOST)
+        self._thread = threading.Thread(target=self._work, args=(run,), name="accelprof-exporters", daemon=True)
+        self._thread.start()
+
+    def step(self, figures: StepFigures) -> None:
+        """Hand a step over; returns at once."""
+        if self._pid != os.getpid():
+            return
+        try:
+            self._queue.put_nowait(("step", figures))
+        except queue.Full:
+            self._left_out += 1
+
+    def finish(self, manifest: Mapping[str, Any], directory: str, timeout: float = 30.0) -> None:
+        """The run is over: exporters get the manifest and are closed. Waits for them, ``timeout`` seconds at most."""
+        if self._pid != os.getpid() or not self._thread.is_alive():
+            return
+        until = time.monotonic() + timeout
+        try:
+            self._queue.put(("finish", (manifest, directory)), timeout=timeout)
+            self._queue.put(None, timeout=max(0.1, until - time.monotonic()))
+        except queue.Full:
+            pass  # said below: the thread is still at work
+        self._thread.join(max(0.1, until - time.monotonic()))
+        if self._left_out:
+            self._say(f"export: {self._left_out} steps were left out, the exporters were slower than the steps")
+        if self._thread.is_alive():
+            names = ", ".join(exporter.name for exporter in self._live)
+            self._say(f"export: {names} did not end within {timeout:g} s; what they have not written is missing")
+
+    def _work(self, run: RunFacts) -> None:
+        self._each("start", run)
+        while (item := self._queue.get()) is not None:
+            call, argument = item
+            self._each(call, *(argument if call == "finish" else (argument,)))
+        self._each("close")
+
+    def _each(self, call: str, *arguments: Any) -> None:
+        for exporter in list(self._live):
+            try:
+                getattr(exporter, call)(*arguments)
+            except Exception as error:  # noqa: BLE001 - said once, with the exporter's name; the others go on
+                self._live.remove(exporter)
+                text = " ".join(str(error).split())[:300]
+                self._say(f"export: {exporter.name} is left out from here on: {call}: {type(error).__name__}: {text}")
+                if call != "close":
+                    try:
+                        exporter.close()
+                    except Exception as again:  # noqa: BLE001 - it has failed already; said in the log only
+                        log.info("accelprof: export: %s could not be closed: %s", exporter.name, again)
+
+
+def figures_of(
+    step: int, rows: Mapping[str, Mapping[str, Mapping[str, float]]], wall_ns: int | None, window: bool
+) -> StepFigures:
+    """A step's figures from ``rows``: rank label -> phase -> ``{"seconds", "count"}``."""
+    by_phase: dict[str, dict[str, float]] = {}
+    for label, phases in rows.items():
+        for phase, row in phases.items():
+            by_phase.setdefault(phase, {})[label] = row["seconds"]
+    figures = {
+        phase: PhaseFigures(
+            max=max(found.values()),
+            mean=sum(found.values()) / len(found),
+            min=min(found.values()),
+            ranks=len(found),
+            slowest=max(found, key=lambda label: found[label]),
+        )
+        for phase, found in sorted(by_phase.items())
+    }
+    return StepFigures(step, time.time_ns(), wall_ns, window, figures)

@@ -1,0 +1,164 @@
+"""``prometheus``, ``ray`` and ``opentelemetry``: what operations people already scrape and trace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
+
+#: metric -> (help, labels); seconds, as Prometheus wants base units in names
+GAUGES = {
+    "accelprof_step_seconds": ("Wall time of the last step, seconds", ("run",)),
+    "accelprof_step": ("Number of the last step", ("run",)),
+    "accelprof_phase_seconds": ("Time in a phase in the last step over ranks, seconds", ("run", "phase", "stat")),
+    "accelprof_window_step": ("1 where the last step was in a planned window, else 0", ("run",)),
+}
+
+
+def samples(run: str, figures: StepFigures) -> list[tuple[str, dict[str, str], float]]:
+    """``(metric, labels, value)`` of one step."""
+    rows: list[tuple[str, dict[str, str], float]] = [
+        ("accelprof_step", {"run": run}, float(figures.step)),
+        ("accelprof_window_step", {"run": run}, float(figures.window)),
+    ]
+    if figures.wall_ns is not None:
+        rows.append(("accelprof_step_seconds", {"run": run}, figures.wall_ns / 1e9))
+    for phase, row in figures.phases.items():
+        for stat, value in (("max", row.max), ("mean", row.mean), ("min", row.min)):
+            rows.append(("accelprof_phase_seconds", {"run": run, "phase": phase, "stat": stat}, value))
+    return rows
+
+
+class PrometheusOptions(ExporterOptions):
+    """``port``: serve metrics there (``None`` = do not; register only, for a server of your own); ``address``: interface."""
+
+    port: int | None = None
+    address: str = "127.0.0.1"
+
+
+class Prometheus(Exporter):
+    """Gauges in ``prometheus_client``'s registry, served on ``port`` if one is given. Needs ``prometheus_client``."""
+
+    name = "prometheus"
+    Options: ClassVar[type[ExporterOptions]] = PrometheusOptions
+    _server: Any = None
+
+    def start(self, run: RunFacts) -> None:
+        import prometheus_client as client
+
+        self._run = run.name
+        registry = client.REGISTRY
+        if self.options.port is not None:
+            registry = client.CollectorRegistry()  # a page of ours alone
+            self._server, self._thread = client.start_http_server(self.options.port, self.options.address, registry)
+        self._registry = registry
+        self._gauges = {
+            name: client.Gauge(name, text, labels, registry=registry) for name, (text, labels) in GAUGES.items()
+        }
+
+    def step(self, figures: StepFigures) -> None:
+        for name, labels, value in samples(self._run, figures):
+            self._gauges[name].labels(**labels).set(value)
+
+    def close(self) -> None:
+        for gauge in getattr(self, "_gauges", {}).values():
+            self._registry.unregister(gauge)
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join(5)
+
+
+class RayMetrics(Exporter):
+    """The same gauges through ``ray.util.metrics``: they appear on the nodes' metrics endpoints and in Ray's dashboard."""
+
+    name = "ray"
+
+    def start(self, run: RunFacts) -> None:
+        from ray.util.metrics import Gauge
+
+        self._run = run.name
+        self._gauges = {name: Gauge(name, description=text, tag_keys=labels) for name, (text, labels) in GAUGES.items()}
+
+    def step(self, figures: StepFigures) -> None:
+        for name, labels, value in samples(self._run, figures):
+            self._gauges[name].set(value, tags=labels)
+
+
+class OpenTelemetryOptions(ExporterOptions):
+    """``endpoint``: OTLP over HTTP, traces (``http://collector:4318/v1/traces``); ``None`` = as ``OTEL_EXPORTER_OTLP_*`` says.
+
+    ``service``: ``service.name``. ``spans``: phases of windows as spans, read from the timelines when the run ends.
+    """
+
+    endpoint: str | None = None
+    service: str = "accelprof"
+    spans: bool = True
+
+
+class OpenTelemetry(Exporter):
+    """A span a step as it ends, and a span a phase of every window when the run ends. Needs ``opentelemetry-sdk`` and the OTLP exporter.
+
+    The semantic conventions for generative systems cover calls of models, not training; attributes are therefore our own
+    (``accelprof.run``, ``.step``, ``.group``, ``.role``, ``.rank``, ``.window``), beside the conventional ``host.name`` and ``process.pid``.
+    """
+
+    name = "opentelemetry"
+    Options: ClassVar[type[ExporterOptions]] = OpenTelemetryOptions
+    _provider: Any = None
+
+    def start(self, run: RunFacts) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        resource = Resource.create({"service.name": self.options.service, "accelprof.run": run.name})
+        self._provider = TracerProvider(resource=resource)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=self.options.endpoint)))
+        self._tracer = self._provider.get_tracer("accelprof")
+
+    def step(self, figures: StepFigures) -> None:
+        if figures.wall_ns is None:
+            return
+        attributes: dict[str, Any] = {"accelprof.step": figures.step, "accelprof.window": figures.window}
+        for phase, row in figures.phases.items():
+            attributes[f"accelprof.phase.{phase}.max_seconds"] = row.max
+            attributes[f"accelprof.phase.{phase}.slowest"] = row.slowest
+        span = self._tracer.start_span("step", start_time=figures.ended_ns - figures.wall_ns, attributes=attributes)
+        span.end(end_time=figures.ended_ns)
+
+    def finish(self, manifest: Mapping[str, Any], directory: str) -> None:
+        if self.options.spans:
+            for row in manifest.get("artifacts") or ():
+                if row.get("tool") == "trace" and row.get("state") == "complete":
+                    self._phases(row, directory)
+
+    def _phases(self, row: Mapping[str, Any], directory: str) -> None:
+        from accelprof.contracts.spans import Kind
+        from accelprof.errors import ReadError
+        from accelprof.reading.chrome import read_chrome
+
+        try:
+            trace = read_chrome(os.path.join(directory, str(row["path"])), "trace")
+        except ReadError:
+            return  # the report names files that cannot be read
+        origin = trace.origin
+        common = {
+            "accelprof.group": origin.group, "accelprof.rank": origin.rank, "accelprof.role": origin.role,
+            "accelprof.window": origin.windows[0] if origin.windows else None,
+            "accelprof.step": origin.steps[0] if len(origin.steps) == 1 else None,
+            "host.name": origin.host, "process.pid": origin.pid,
+        }  # fmt: skip
+        attributes = {key: value for key, value in common.items() if value is not None}
+        for span in trace.of_kind(Kind.PHASE, Kind.RANGE):
+            made = self._tracer.start_span(
+                span.name, start_time=span.start_ns, attributes={**attributes, "accelprof.kind": span.kind.value}
+            )
+            made.end(end_time=span.end_ns)
+
+    def close(self) -> None:
+        if self._provider is not None:
+            self._provider.shutdown()

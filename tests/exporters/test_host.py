@@ -1,0 +1,154 @@
+"""Exporters run off the step's path; one that fails is said once and disturbs nobody."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+import accelprof
+from accelprof.catalogue import make_catalogue
+from accelprof.config.load import load_config
+from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts
+from accelprof.errors import ConfigError
+from accelprof.exporters.files import FileOptions, JsonLines
+from accelprof.exporters.host import Exporters, figures_of
+
+ROWS = {
+    "Actor/rank0": {"actor/update": {"seconds": 0.25, "count": 2}, "actor/recv": {"seconds": 0.5, "count": 1}},
+    "Actor/rank1": {"actor/update": {"seconds": 0.75, "count": 2}},
+}
+
+
+def facts(tmp_path):
+    return RunFacts("r", str(tmp_path))
+
+
+class Logging(Exporter):
+    name = "logging"
+
+    def __init__(self, fails_at=""):
+        super().__init__(ExporterOptions())
+        self.calls, self.fails_at = [], fails_at
+
+    def _called(self, call):
+        self.calls.append(call)
+        if call.split()[0] == self.fails_at:
+            raise OSError(28, "no space")
+
+    def start(self, run):
+        self._called("start")
+
+    def step(self, figures):
+        self._called(f"step {figures.step}")
+
+    def finish(self, manifest, directory):
+        self._called("finish")
+
+    def close(self):
+        self._called("close")
+
+
+def test_figures_name_the_slowest_rank():
+    """A phase has its extremes and mean over the ranks that have it, their number, and the label of the slowest."""
+    figures = figures_of(3, ROWS, 10**9, True)
+    update, recv = figures.phases["actor/update"], figures.phases["actor/recv"]
+    assert (update.max, update.mean, update.min, update.ranks, update.slowest) == (0.75, 0.5, 0.25, 2, "Actor/rank1")
+    assert (recv.max, recv.ranks, recv.slowest) == (0.5, 1, "Actor/rank0")
+
+
+@pytest.mark.parametrize("fails_at", ["start", "step", "finish", "close"])
+def test_one_failing_exporter_is_said_once_and_the_others_get_everything(tmp_path, fails_at):
+    """Whatever call fails, it is named once, that exporter is asked no more, and the one after it gets every call."""
+    bad, good, said = Logging(fails_at), Logging(), []
+    exporters = Exporters([bad, good], facts(tmp_path), said.append)
+    for step in (1, 2):
+        exporters.step(figures_of(step, ROWS, None, False))
+    exporters.finish({}, str(tmp_path))
+    assert good.calls == ["start", "step 1", "step 2", "finish", "close"]
+    assert len(said) == 1
+    assert "logging" in said[0]
+    assert "no space" in said[0]
+    assert fails_at in said[0]
+    first = next(number for number, call in enumerate(bad.calls) if call.startswith(fails_at))
+    assert bad.calls[first + 1 :] in ([], ["close"])
+
+
+def test_a_slow_exporter_costs_the_step_nothing_and_what_is_lost_is_counted(tmp_path, monkeypatch):
+    """Handing a step over returns at once; steps that do not fit any more are counted and said."""
+    monkeypatch.setattr("accelprof.exporters.host.WAITING_AT_MOST", 4)
+    go = threading.Event()
+
+    class Slow(Logging):
+        def step(self, figures):
+            go.wait(10)
+            super().step(figures)
+
+    slow, said = Slow(), []
+    exporters = Exporters([slow], facts(tmp_path), said.append)
+    begun = time.monotonic()
+    for step in range(50):
+        exporters.step(figures_of(step, ROWS, None, False))
+    assert time.monotonic() - begun < 1
+    go.set()
+    exporters.finish({}, str(tmp_path))
+    written = sum(call.startswith("step") for call in slow.calls)
+    assert slow.calls[-2:] == ["finish", "close"]
+    assert said == [f"export: {50 - written} steps were left out, the exporters were slower than the steps"]
+
+
+def test_one_that_hangs_is_named_and_not_waited_for(tmp_path):
+    """The end of a run waits ``timeout`` seconds at most and says who did not end."""
+    never = threading.Event()
+
+    class Hangs(Logging):
+        def finish(self, manifest, directory):
+            never.wait(30)
+
+    said = []
+    exporters = Exporters([Hangs()], facts(tmp_path), said.append)
+    begun = time.monotonic()
+    exporters.finish({}, str(tmp_path), timeout=0.3)
+    never.set()
+    assert time.monotonic() - begun < 5
+    assert said == ["export: logging did not end within 0.3 s; what they have not written is missing"]
+
+
+def test_json_lines_are_there_step_by_step(tmp_path):
+    """Each step is one strict JSON object in the run's directory, readable while the run goes on."""
+    writer = JsonLines(FileOptions())
+    writer.start(facts(tmp_path))
+    writer.step(figures_of(1, ROWS, 2_000_000_000, False))
+    row = json.loads((tmp_path / "steps.jsonl").read_text())
+    writer.close()
+    assert (row["step"], row["wall_ns"], row["window"]) == (1, 2_000_000_000, False)
+    update = {"max_s": 0.75, "mean_s": 0.5, "min_s": 0.25, "ranks": 2, "slowest": "Actor/rank1"}
+    assert row["phases"]["actor/update"] == update
+
+
+def test_names_and_options_are_checked_before_anything_starts():
+    """An unknown exporter and an unknown option are refused with key, allowed values and the nearest."""
+    config = load_config({"export": {"tensorbord": {}, "jsonl": {"pth": "x"}}}).config
+    with pytest.raises(ConfigError) as refused:
+        make_catalogue().make_exporters(config)
+    text = str(refused.value)
+    assert "export.tensorbord" in text
+    assert "tensorboard" in text
+    assert "export.jsonl.pth" in text
+    assert "path" in text
+
+
+def test_a_plug_in_brings_an_exporter():
+    """The hook ``accelprof_exporters`` brings further ones by name."""
+
+    class Plugin:
+        @accelprof.hookimpl
+        def accelprof_exporters(self):
+            return [type("Mine", (Exporter,), {"name": "mine"})]
+
+    catalogue = make_catalogue()
+    catalogue.register(Plugin(), "plugin")
+    made = catalogue.make_exporters(load_config({"export": {"mine": None}}).config)
+    assert [exporter.name for exporter in made] == ["mine"]

@@ -1,0 +1,276 @@
+"""What exporters wrote, read back by the packages' own readers; run by ``test_with_packages.py``."""
+
+from __future__ import annotations
+
+import glob
+import http.server
+import json
+import os
+import struct
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import accelprof
+from accelprof.contracts.exporter import ExporterOptions, RunFacts
+from accelprof.exporters import dashboards, files, monitoring
+from accelprof.exporters.host import Exporters, figures_of
+
+SECONDS = {1: (0.25, 0.75), 2: (0.5, 0.125), 3: (1.0, 2.0)}
+
+
+def rows(step):
+    return {
+        f"Actor/rank{rank}": {"actor/update": {"seconds": value, "count": 1}}
+        for rank, value in enumerate(SECONDS[step])
+    }
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A finished plain run with its timeline and torch's file, and its manifest."""
+
+    @accelprof.timer("actor/update")
+    def update():
+        return sum(range(1000))
+
+    session = accelprof.configure(steps=[2], output_dir=str(tmp_path), run="r", group="Actor", rank=0, tool="torch")
+    for step in (1, 2):
+        with session.step(step):
+            update()
+    session.close()
+    directory = session.layout.run_dir
+    accelprof.reset()
+    if not os.path.exists(os.path.join(directory, "manifest.json")):  # TEMP
+        from accelprof.analysis import finish_run
+        from accelprof.output import manifest as m
+
+        built = m.build(directory, version="x", config={}, plan={}, journals=m.read_journals(directory))
+        built["status"] = "complete"
+        m.write(directory, built)
+        finish_run(directory)
+    with open(os.path.join(directory, "manifest.json"), encoding="utf-8") as file:
+        return directory, json.load(file)
+
+
+def export(exporter, directory, manifest):
+    said = []
+    exporters = Exporters([exporter], RunFacts("r", directory, {"steps": [2]}), said.append)
+    for step in SECONDS:
+        exporters.step(figures_of(step, rows(step), step * 10**9, step == 2))
+    yield
+    exporters.finish(manifest, directory, timeout=120)
+    assert said == []
+
+
+def whole(exporter, directory, manifest):
+    for _ in export(exporter, directory, manifest):
+        pass
+
+
+def test_tensorboard(run):
+    """Scalars with their steps, and torch's trace in the profile layout."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    directory, manifest = run
+    whole(dashboards.TensorBoard(dashboards.TensorBoardOptions()), directory, manifest)
+    events = EventAccumulator(os.path.join(directory, "tensorboard"))
+    events.Reload()
+    found = {event.step: event.tensor_proto.float_val[0] for event in events.Tensors("accelprof/actor/update/max")}
+    assert found == {step: max(values) for step, values in SECONDS.items()}
+    assert [event.step for event in events.Tensors("accelprof/step_seconds")] == [1, 2, 3]
+    placed = dashboards.profile_files(os.path.join(directory, "tensorboard"))
+    assert [os.path.basename(path) for path in placed] == [
+        os.path.basename(row["path"]) for row in manifest["artifacts"] if row["tool"] == "torch"
+    ]
+
+
+def records(data):
+    """Records of a W&B file: a header of 7 bytes, then LevelDB's log format, blocks of 32 KiB with (crc, length, type) fragments."""
+    whole, at = b"", 7
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # full, last
+            yield whole
+            whole = b""
+
+
+def items(found):
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in found}
+
+
+def test_wandb_offline(run, tmp_path):
+    """An offline run holds our scalars under our own step axis, and the summary."""
+    from wandb.proto import wandb_internal_pb2
+
+    directory, manifest = run
+    whole(dashboards.Wandb(dashboards.WandbOptions(mode="offline", dir=str(tmp_path))), directory, manifest)
+    (stored,) = glob.glob(str(tmp_path / "wandb/offline-run-*/*.wandb"))
+    history, summary = [], {}
+    for data in records(Path(stored).read_bytes()):
+        record = wandb_internal_pb2.Record.FromString(data)
+        if record.WhichOneof("record_type") == "history":
+            history.append(items(record.history.item))
+        if record.WhichOneof("record_type") == "summary":
+            summary.update(items(record.summary.update))
+    assert [(row["accelprof/step"], row["accelprof/actor/update/max"]) for row in history] == [
+        (step, max(values)) for step, values in SECONDS.items()
+    ]
+    assert summary["accelprof/status"] == manifest["status"] == "complete"
+
+
+def test_mlflow(run, tmp_path):
+    """A run of its own with metrics by step, the status as a tag, and the pages as artifacts."""
+    from mlflow.tracking import MlflowClient
+
+    directory, manifest = run
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    os.chdir(tmp_path)
+    whole(dashboards.Mlflow(dashboards.MlflowOptions(uri=uri)), directory, manifest)
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("accelprof")
+    (found,) = client.search_runs([experiment.experiment_id])
+    history = client.get_metric_history(found.info.run_id, "accelprof/actor/update/max")
+    assert [(metric.step, metric.value) for metric in history] == [
+        (step, max(values)) for step, values in SECONDS.items()
+    ]
+    assert found.info.status == "FINISHED"
+    assert found.data.tags["accelprof.status"] == "complete"
+    kept = {os.path.basename(item.path) for item in client.list_artifacts(found.info.run_id, "accelprof")}
+    assert kept == {"report.html", "timeline.json.gz", "manifest.json"}
+
+
+def test_prometheus(run):
+    """A scrape gives the last step's figures, parsed by Prometheus's own parser; the port is free afterwards."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    directory, manifest = run
+    exporter = monitoring.Prometheus(monitoring.PrometheusOptions(port=0))
+    running = export(exporter, directory, manifest)
+    next(running)
+    until = threading.Event()
+    for _ in range(100):
+        port = exporter._server.server_port if exporter._server else None
+        page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode() if port else ""
+        if "accelprof_step{" in page and 'accelprof_step{run="r"} 3.0' in page and "accelprof_phase" in page:
+            break
+        until.wait(0.05)
+    found = {(s.name, s.labels.get("stat")): s.value for f in text_string_to_metric_families(page) for s in f.samples}
+    assert found[("accelprof_phase_seconds", "max")] == 2.0
+    assert found[("accelprof_phase_seconds", "min")] == 1.0
+    assert found[("accelprof_step_seconds", None)] == 3.0
+    assert found[("accelprof_window_step", None)] == 0.0
+    assert list(running) == []
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=2)
+
+
+def test_opentelemetry(run):
+    """A collector gets a span a step, and a span a phase of the window with its rank and the timeline's own times."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    from accelprof.contracts.spans import Kind
+    from accelprof.reading.chrome import read_chrome
+
+    directory, manifest = run
+    received = []
+
+    class Collector(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                import gzip
+
+                body = gzip.decompress(body)
+            request = ExportTraceServiceRequest()
+            request.ParseFromString(body)
+            received.extend(s for r in request.resource_spans for scope in r.scope_spans for s in scope.spans)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{server.server_port}/v1/traces"
+    whole(monitoring.OpenTelemetry(monitoring.OpenTelemetryOptions(endpoint=endpoint)), directory, manifest)
+    server.shutdown()
+    server.server_close()
+    steps = [s.end_time_unix_nano - s.start_time_unix_nano for s in received if s.name == "step"]
+    assert steps == [10**9, 2 * 10**9, 3 * 10**9]
+    (row,) = [row for row in manifest["artifacts"] if row["tool"] == "trace"]
+    (phase,) = read_chrome(os.path.join(directory, row["path"]), "trace").of_kind(Kind.PHASE)
+    (span,) = [s for s in received if s.name == "actor/update"]
+    assert (span.start_time_unix_nano, span.end_time_unix_nano) == (phase.start_ns, phase.end_ns)
+    attributes = {item.key: item.value for item in span.attributes}
+    assert attributes["accelprof.rank"].int_value == 0
+    assert attributes["accelprof.step"].int_value == 2
+    assert attributes["accelprof.group"].string_value == "Actor"
+
+
+def test_parquet(run):
+    """One row a step and phase, with its types."""
+    import pyarrow.parquet
+
+    directory, manifest = run
+    whole(files.Parquet(files.FileOptions()), directory, manifest)
+    table = pyarrow.parquet.read_table(os.path.join(directory, "steps.parquet"))
+    got = [(r["step"], r["phase"], r["max_s"], r["slowest"], r["window"]) for r in table.to_pylist()]
+    assert got == [
+        (1, "actor/update", 0.75, "Actor/rank1", False),
+        (2, "actor/update", 0.5, "Actor/rank0", True),
+        (3, "actor/update", 2.0, "Actor/rank1", False),
+    ]
+
+
+def test_what_is_not_installed_is_said(tmp_path, monkeypatch):
+    """An exporter whose package is missing is left out with that reason."""
+    monkeypatch.setitem(__import__("sys").modules, "tensorboard.summary", None)
+    said = []
+    exporters = Exporters(
+        [dashboards.TensorBoard(dashboards.TensorBoardOptions())], RunFacts("r", str(tmp_path)), said.append
+    )
+    exporters.finish({}, str(tmp_path))
+    assert (len(said) == 1 and "tensorboard" in said[0] and "ImportError" in said[0]) or "ModuleNotFoundError" in said[
+        0
+    ]
+    assert ExporterOptions().model_dump() == {}
+
+
+def test_ray(tmp_path):
+    """The gauges appear on the metrics endpoint of a real local Ray, with their labels."""
+    import signal
+    import time
+
+    import ray
+
+    before = signal.getsignal(signal.SIGTERM)
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    exporters = Exporters([monitoring.RayMetrics(ExporterOptions())], RunFacts("r", str(tmp_path)), print)
+    node = ray.nodes()[0]
+    found, until = "", time.monotonic() + 60
+    while not found and time.monotonic() < until:
+        exporters.step(figures_of(3, rows(3), 10**9, True))
+        try:
+            page = urllib.request.urlopen(
+                f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics", timeout=5
+            )
+            lines = page.read().decode().splitlines()
+        except OSError:  # the agent is not up yet
+            lines = []
+        found = next((line for line in lines if "accelprof_phase_seconds{" in line and 'stat="max"' in line), "")
+        time.sleep(0.5)
+    ray.shutdown()
+    signal.signal(signal.SIGTERM, before)  # Ray puts its own there
+    exporters.finish({}, str(tmp_path))
+    assert 'phase="actor/update"' in found
+    assert 'run="r"' in found
+    assert found.endswith(" 2.0")
