@@ -26,7 +26,7 @@ from accelprof.plugins import Broken, Host, Plugin, entry_points, reason_of
 ACCELERATOR_ENV = "ACCELPROF_ACCELERATOR"
 #: comes in by name, as what is installed comes in by its entry point
 BUILTIN = "accelprof.builtin"
-T = TypeVar("T", bound="Backend | Tool")
+T = TypeVar("T", bound="Backend | Tool | Exporter")
 
 
 @dataclass(frozen=True, slots=True)

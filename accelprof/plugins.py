@@ -22,7 +22,7 @@ from accelprof.errors import PluginError, nearest
 
 ENTRY_POINTS = "accelprof"
 #: asked once a plug-in, when it is registered; the answers are kept
-BROUGHT = ("accelprof_backends", "accelprof_tools")
+BROUGHT = ("accelprof_backends", "accelprof_tools", "accelprof_exporters")
 log = logging.getLogger("accelprof")
 
 
@@ -287,6 +287,10 @@ def entry_points() -> Iterator[tuple[str, str, object | None, str]]:
     """``(name, distribution, module, reason)`` of every installed entry point; ``module`` is ``None`` where it could not be loaded."""
     found = importlib.metadata.entry_points(group=ENTRY_POINTS)
     for entry in sorted(found, key=lambda e: (_distribution(e), e.name)):
+        unfit = _unfit(entry)
+        if unfit:
+            yield entry.name, _distribution(entry), None, unfit
+            continue
         try:
             module = entry.load()
         except KeyboardInterrupt:
@@ -295,6 +299,34 @@ def entry_points() -> Iterator[tuple[str, str, object | None, str]]:
             yield entry.name, _distribution(entry), None, reason_of(error)
             continue
         yield entry.name, _distribution(entry), module, ""
+
+
+def _unfit(entry: importlib.metadata.EntryPoint) -> str:
+    """Why this plug-in and this core do not belong together: its distribution asks for another version. Empty = they do.
+
+    An installer refuses such a pair too, but not one that was put together with ``--no-deps`` or by copying.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    from accelprof import __version__
+
+    dist = getattr(entry, "dist", None)
+    for text in (dist.requires if dist is not None else None) or ():
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            continue  # of no concern here: it names somebody else, or the installer has complained
+        if wanted.name.lower() != "accelprof" or (
+            wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})
+        ):
+            continue
+        if not wanted.specifier.contains(__version__, prereleases=True):
+            name = _distribution(entry)
+            return (
+                f"{name} {dist.version if dist is not None else ''} works with accelprof {wanted.specifier}, this is {__version__}; "
+                f"install a pair that fits: pip install --upgrade accelprof {name}"
+            )
+    return ""
 
 
 def _distribution(entry: importlib.metadata.EntryPoint) -> str:

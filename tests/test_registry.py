@@ -181,11 +181,30 @@ def accelprof_backends(): return [GoodBackend]
 """
 
 
-def _distribution(place, name, source):
+def test_a_plug_in_of_another_version_of_the_core_is_refused_with_the_mend(tmp_path, monkeypatch):
+    """A distribution that asks for versions that this core has not is not loaded, and says what to install."""
+    for name, asks in (
+        ("old", "accelprof<0.1"),
+        ("fits", "accelprof>=0.1,<0.2"),
+        ("extra", 'accelprof>9; extra == "x"'),
+    ):
+        source = GOOD.replace("goodacc", f"acc{name}")
+        _distribution(tmp_path, name, source, f"Requires-Dist: {asks}\nRequires-Dist: other>=2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    registry = Registry()
+    assert {"accfits", "accextra"} <= set(registry.backend_names())
+    (broken,) = [broken for broken in registry.broken if broken.name == "old"]
+    assert "accold" not in registry.backend_names()
+    assert "dist-old 1.0 works with accelprof <0.1, this is " in broken.reason
+    assert "pip install --upgrade accelprof dist-old" in broken.reason
+
+
+def _distribution(place, name, source, more=""):
     (place / f"mod_{name}.py").write_text(source)
     info = place / f"dist_{name}-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dist-{name.replace('_', '-')}\nVersion: 1.0\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dist-{name.replace('_', '-')}\nVersion: 1.0\n{more}")
     (info / "entry_points.txt").write_text(f"[accelprof]\n{name} = mod_{name}\n")
 
 
@@ -347,7 +366,7 @@ def test_a_plugin_that_registers_or_asks_at_import(tmp_path, asks):
     (tmp_path / "eager_plugin.py").write_text(LOADED_AT_IMPORT.format(asks=asks))
     info = tmp_path / "eager-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: eager\nVersion: 1.0\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: eager\nVersion: 1.0\n{more}")
     (info / "entry_points.txt").write_text("[accelprof]\neager = eager_plugin\n")
     code = (
         "from accelprof.catalogue import get_registry\n"
