@@ -1,4 +1,4 @@
-# make demo    installs into .venv and runs the demo; its run lies under outputs/
+# make demo    installs into .venv and runs the demo, with one rank slowed on purpose; its run lies under outputs/
 # make test    lint, then every test, then the torch-free tests on the other interpreters found
 # make bench   the benchmarks
 # make dist    wheels and source archives of all distributions, checked, and tried on each Python found
@@ -20,6 +20,7 @@ SOURCES := $(PLUGINS:%/pyproject.toml=-e './%[test]')
 PACKAGES := $(filter-out %.egg-info,$(wildcard plugins/*/accelprof_*))
 INSTALL = $(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 JOBS ?= 2
+DEMO_ARGS ?= --straggler 1
 SPREAD = -n $(JOBS) --dist loadgroup
 export PYTHON PIP_ARGS SPREAD
 

@@ -30,10 +30,22 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False),
     help="Profiling configuration to use in place of the demo's own.",
 )
+@click.option(
+    "--straggler",
+    type=click.IntRange(min=0),
+    metavar="RANK",
+    help="Actor rank (0 or 1) that is slow on purpose; the report names it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The outcome as JSON on standard output.")
 @click.argument("overrides", nargs=-1, metavar="[key=value]...")
 def demo(
-    steps: int, output: str | None, seed: int, config_file: str | None, as_json: bool, overrides: tuple[str, ...]
+    steps: int,
+    output: str | None,
+    seed: int,
+    config_file: str | None,
+    straggler: int | None,
+    as_json: bool,
+    overrides: tuple[str, ...],
 ) -> None:
     """Train a small policy with GRPO on Ray, and profile steps 2 and 4 of it.
 
@@ -52,9 +64,13 @@ def demo(
         ) from None
     from accelprof.catalogue import get_registry
 
+    settings = DemoSettings(steps=steps, seed=seed, straggler=straggler)
+    if straggler is not None and straggler >= settings.actors:
+        allowed = ", ".join(map(str, range(settings.actors)))
+        raise UserError(f"--straggler {straggler}: there is no such actor rank; allowed: {allowed}")
     loaded = get_registry().load(config_file or PROFILE, [*overrides, *([f"output_dir={output}"] if output else [])])
     with _progress(steps + 3) as tell:
-        result = run_demo(DemoSettings(steps=steps, seed=seed), loaded.config, tell)
+        result = run_demo(settings, loaded.config, tell)
     if as_json:
         click.echo(json.dumps(_outcome(result), indent=2))
     else:

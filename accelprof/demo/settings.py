@@ -25,6 +25,8 @@ class DemoSettings:
         learning_rate: of the reinforcement phase (the warm-up takes ``warm_up_learning_rate``).
         clip: of the probability ratio, either side of 1.
         kl_weight: of the KL to the frozen reference.
+        straggler: actor rank that is slow on purpose, in ``actor/micro_batch``; ``None`` = no rank is.
+        straggler_seconds: what that rank sleeps in each mini-batch.
     """
 
     steps: int = 6
@@ -42,3 +44,5 @@ class DemoSettings:
     learning_rate: float = 1e-3
     clip: float = 0.2
     kl_weight: float = 0.02
+    straggler: int | None = None
+    straggler_seconds: float = 0.1

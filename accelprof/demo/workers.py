@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,7 @@ class ActorWorker(_Replica):
 
     def __init__(self, settings: DemoSettings, rank: int, world_size: int) -> None:
         super().__init__(settings, rank)
-        self.world_size = world_size
+        self.world_size, self.dawdles = world_size, False
         self.optimizer = torch.optim.AdamW(self.policy.parameters(), lr=settings.warm_up_learning_rate)
 
     def join(self, store_path: str) -> int:
@@ -132,6 +133,7 @@ class ActorWorker(_Replica):
         """One optimiser step over ``samples`` (indices), gradients accumulated here and averaged over the ranks."""
         self.optimizer.zero_grad()
         tokens = answer_mask(self.sequences[samples]).sum()
+        self.dawdles = self.rank == self.settings.straggler
         parts = [self.micro_batch(part, tokens) for part in samples.chunk(self.settings.micro_batches)]
         self.average_gradients()
         with self.worker_timer("actor/opt_step"):
@@ -143,6 +145,9 @@ class ActorWorker(_Replica):
     @Worker.timer("actor/micro_batch")
     def micro_batch(self, samples: Tensor, tokens: Tensor) -> tuple[float, float]:
         """Forward and backward over ``samples``; returns their share of the mini-batch's mean loss and KL."""
+        if self.dawdles:  # once a mini-batch, on the rank that is slow on purpose
+            self.dawdles = False
+            time.sleep(self.settings.straggler_seconds)
         sequences = self.sequences[samples]
         with profiling_range("actor/forward", color="green", domain="model"):
             log_probs = answer_log_probs(self.policy, sequences)
@@ -160,7 +165,7 @@ class ActorWorker(_Replica):
             (loss / tokens).backward()
         return (loss.detach() / tokens).item(), (kl / tokens).item()
 
-    @Worker.timer("actor/all_reduce")
+    @Worker.timer("actor/all_reduce", category="collective")
     def average_gradients(self) -> None:
         """One all-reduce over all gradients laid end to end: many small ones cost a round trip each."""
         gradients = [parameter.grad for parameter in self.policy.parameters()]
