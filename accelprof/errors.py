@@ -116,3 +116,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"did you mean {match[0]!r}?" if match else ""
+
+
+def text_of(error: BaseException) -> str:
+    """An exception in one line, with its kind."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,8 @@ from typing import Any
 from accelprof.errors import ReadError
 from accelprof.output import fields
 from accelprof.output import manifest as manifests
-from accelprof.output.records import MISSING, TRUNCATED, ArtifactRow, Records
+from accelprof.output.records import MISSING, ArtifactRow, Lack, Records
+from accelprof.output.verdict import judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +146,14 @@ class Run:
                 file.skip = f"its {file.bytes:,} bytes are left to `accelprof report` and `accelprof timeline`"
             yield file
 
-    def undelivered(self) -> Iterator[str]:
-        """What was asked for and did not come: windows never opened, files missing or cut."""
-        opened = self.records.of_target()
-        for target in self.records.targets.values():
-            if target.armed and not target.windows_opened and not opened[target.key]:
-                tool = f" with {target.tool}" if target.tool else ""
-                seen = "; ".join(
-                    f"{name} seen: {_listed(target.get(f'{name}_seen'))}"
-                    for name in ("steps", "roles", "phases")
-                    if name != "roles" or "roles_seen" in target.extra
-                )
-                yield f"{self.workers[target.key].label}: armed{tool}, but no window was opened; {seen}"
-        for artifact in self.records.artifacts.values():
-            if artifact.state in (MISSING, TRUNCATED):
-                reason = f": {artifact.reason}" if artifact.reason else ""
-                yield f"{self.worker(artifact).label}: {artifact.path} ({artifact.tool}) is {artifact.state}{reason}"
+    @functools.cached_property
+    def lacks(self) -> list[Lack]:
+        """What was asked for and is not there now."""
+        return judge(self.manifest, self.directory, self.records)
+
+    def undelivered(self) -> list[str]:
+        """The same in words."""
+        return [lack.words for lack in self.lacks]
 
 
 def is_run(directory: str | os.PathLike[str]) -> bool:
@@ -197,11 +191,3 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
 
 def _figures(seconds: Mapping[str, Any]) -> bool:
     return all(isinstance(row, dict) and fields.is_number(row.get("max")) for row in seconds.values())
-
-
-def _listed(values: Any) -> str:
-    if not values:
-        return "none"
-    if isinstance(values, (list, tuple)):
-        return ", ".join(map(str, values[:12])) + (f" and {len(values) - 12} more" if len(values) > 12 else "")
-    return str(values)

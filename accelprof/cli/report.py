@@ -47,6 +47,8 @@ def report(
     Shows phases over ranks, device time by phase, problems. Of single files a page is written only with --html or --open.
     Ends with status 1 when something that was asked for did not come: windows never opened, files missing or cut.
     """
+    from accelprof.output.verdict import exit_status
+
     summary, directory = _summary(sources)
     if as_json:
         click.echo(json.dumps(summary.to_json(), indent=1, allow_nan=False, default=str))
@@ -66,8 +68,7 @@ def report(
     for target, kind in ((csv_dir, "csv"), (parquet_dir, "parquet")):
         if target is not None:
             _tables(ctx, summary, target, kind, say=not as_json)
-    if summary.undelivered:
-        ctx.exit(1)
+    ctx.exit(exit_status(summary.undelivered))
 
 
 def _summary(sources: tuple[str, ...]) -> tuple[Summary, str | None]:

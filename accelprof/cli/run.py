@@ -51,22 +51,21 @@ def run(ctx: click.Context, file: str, no_table: bool, overrides: tuple[str, ...
         registry, loaded.config, plan, command, lambda text: click.echo(f"accelprof: {text}", err=True)
     )
     if outcome.run_dir is not None:
-        _show(outcome.run_dir, table=not no_table)
+        if not no_table:
+            _show(outcome.run_dir)
         for text in outcome.undelivered:
             click.echo(f"accelprof: not delivered: {text}", err=True)
         click.echo(f"accelprof: {outcome.manifest['status']}, {os.path.relpath(outcome.run_dir)}", err=True)
     ctx.exit(outcome.exit_code)
 
 
-def _show(run_dir: str, table: bool) -> None:
-    """Timeline, page and table; what cannot be made of a run does not change how the command ended."""
+def _show(run_dir: str) -> None:
+    """The table; what cannot be made of a run does not change how the command ended."""
     from rich.console import Console
 
     from accelprof import analysis
 
     try:
-        analysis.finish_run(run_dir)
-        if table:
-            analysis.render_table(run_dir, Console())
+        analysis.render_table(run_dir, Console())
     except Exception as error:  # noqa: BLE001 - said here; the files of the run are there all the same
-        click.echo(f"accelprof: timeline and table could not be made: {type(error).__name__}: {error}", err=True)
+        click.echo(f"accelprof: the table could not be made: {type(error).__name__}: {error}", err=True)

@@ -18,16 +18,21 @@ from typing import Any
 import ray
 
 from accelprof.catalogue import get_registry
-from accelprof.cluster import fanout, names
-from accelprof.cluster.attaching import Attaching, roles_of
-from accelprof.cluster.ending import Ending
-from accelprof.cluster.fanout import Answer, Member
-from accelprof.cluster.options import Preflight, Promise, sees_devices, wrap
+from accelprof.cluster import fanout
+from accelprof.cluster.ending import gather
+from accelprof.cluster.fanout import Answer
+from accelprof.cluster.nodes import RayNodes
+from accelprof.cluster.options import PlannedLaunch, Preflight, sees_devices, wrap
+from accelprof.cluster.roster import Roster, roles_of
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config, Rule
-from accelprof.contracts.targets import DRIVER_GROUP, Assignment, Target
-from accelprof.errors import AccelprofError, CaptureError, IncompleteError, UserError
+from accelprof.contracts.targets import DRIVER_GROUP, Target
+from accelprof.errors import AccelprofError, CaptureError, IncompleteError
+from accelprof.output.delivery import RunFacts, deliver
 from accelprof.output.layout import claim_run
+from accelprof.output.records import Lack
+from accelprof.output.verdict import NO_DIRECTORY
+from accelprof.planning import names
 from accelprof.session.configure import CONFIG_NAME, RUN_ENV, configure
 from accelprof.session.identity import host_name
 from accelprof.session.session import Session
@@ -48,7 +53,7 @@ class Controller:
         plan: what the configuration means.
         problems: everything that was said so far.
         notes: what launches have to say, with nothing wrong.
-        lost: workers that could not be told of a step they were to record, with the step and the reason.
+        roster: who takes part.
 
     Raises:
         ConfigError, PluginError: the configuration is wrong; nothing was started then.
@@ -68,23 +73,21 @@ class Controller:
 
             engines_of(self.config)
         self.plan = self.registry.plan(self.config)
+        self.registry.event("accelprof_plan_ready", plan=self.plan)
         self.problems: list[str] = []
         self.notes: list[str] = []
-        self.lost: list[tuple[Member, int, str]] = []
-        self.members: dict[Any, Member] = {}
         self.manifest: dict[str, Any] | None = None
         self.step_now: int | None = None
         self.history: dict[int, dict[str, dict[str, Any]]] = {}
         self.session: Session | None = None
         self._lock = threading.RLock()
-        self.attached: dict[str, int] = {}
-        self.promised: dict[str, list[Promise]] = {}
         self._preflight = Preflight()
         self._checked = False
-        self.steps_begun = 0
+        self._no_directory = ""
         self.run_dir: str | None = None
         if names.records_anything(self.config) or self.config.controller is not None:
             self.run_dir = run_dir or self._claim()
+        self.roster = Roster(self.config, self.plan, self.run_dir, self.report, self.said)
         for note in loaded.notes:
             if note.kind != "info":
                 log.info("accelprof: %s", note)
@@ -121,13 +124,13 @@ class Controller:
         if has_devices is None:
             has_devices = sees_devices(given, self.registry)
         target = Target(group, roles_of(role), rank, world_size, replica, node, has_devices=has_devices)
-        promise = Promise(target, self.plan.assign(target))
-        if promise.assignment.selected and self.run_dir is not None:
-            given = wrap(self.registry, self.plan, promise, self.run_dir, given, self._preflight, self.report)
-            for text in promise.launch.notes:
-                self._note(f"{promise.target.label}: {text}")
+        launch = PlannedLaunch(target, self.plan.assign(target))
+        if launch.assignment.selected and self.run_dir is not None:
+            given = wrap(self.registry, self.plan, launch, self.run_dir, given, self._preflight, self.report)
+            for text in launch.launch.notes:
+                self._note(f"{launch.target.label}: {text}")
         with self._lock:
-            self.promised.setdefault(group, []).append(promise)
+            self.roster.plan_launch(launch)
         return given
 
     def attach(
@@ -150,11 +153,8 @@ class Controller:
             UserError: numbers of actors, ranks and replicas differ, or colocated roles contradict each other.
         """
         handles = list(actors) if isinstance(actors, (list, tuple)) else [actors]
-        for name, given in (("ranks", ranks), ("replicas", replicas)):
-            if given is not None and len(given) != len(handles):
-                raise UserError(f"attach({group!r}): {len(handles)} actors and {len(given)} {name}; give one for each")
         with self._lock:
-            Attaching(self).attach(group, handles, roles_of(role), ranks, replicas, world_size)
+            self.roster.attach(group, handles, roles_of(role), ranks, replicas, world_size)
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -188,19 +188,9 @@ class Controller:
             if not self._checked:
                 self._check_names()
             self.step_now = number
-            self.steps_begun += 1
             if self.session is not None:
                 self.session.begin_step(number)
-            strangers = []
-            for answer in fanout.begin(self._selected(), number, timeout=self.config.control_timeout):
-                if not answer.ok:
-                    if _records(answer.member.assignment, number):
-                        self.lost.append((answer.member, number, answer.error))
-                    self.said(answer, "was not told that a step begins")
-                elif answer.value is False:
-                    strangers.append(answer.member)
-            if strangers:
-                self._reattach(strangers, number)
+            self.roster.begin(number)
 
     def end_step(self, number: int | None = None) -> None:
         """The step ended; windows that hold no later step close. Harmless when none is running."""
@@ -210,11 +200,7 @@ class Controller:
                 return
             rows: dict[str, dict[str, Any]] = {}
             try:
-                for answer in fanout.end(self._selected(), number, timeout=self.config.control_timeout):
-                    if not answer.ok:
-                        self.said(answer, "was not told that the step ended")
-                    elif answer.value is not None:
-                        rows[answer.member.label] = answer.value
+                self.roster.end(number, rows)
             finally:
                 self.history.setdefault(number, {}).update(rows)
                 while len(self.history) > STEPS_KEPT:
@@ -223,29 +209,13 @@ class Controller:
                 if self.session is not None:
                     self.session.end_step(number)
 
-    def _selected(self) -> list[Member]:
-        return [member for member in self.members.values() if member.assignment.selected and member.facts]
-
-    def _reattach(self, members: Sequence[Member], number: int) -> None:
-        """Workers that lost their session: an actor that Ray restarted, a process that called ``reset``."""
-        for member in members:
-            self.report(
-                f"{member.label} has no session any more (was it restarted?); it gets a new one at step {number}"
-            )
-        Attaching(self).configure(members)
-        for answer in fanout.begin(members, number, timeout=self.config.control_timeout):
-            if not answer.ok:
-                self.said(answer, "was not told that a step begins")
-
     def _check_names(self) -> None:
         """Once, when the first step begins: names in the configuration that none of the attached workers has."""
         self._checked = True
-        for problem in self.plan.check_names(self.attached):
-            self.report(str(problem))
-        roles: dict[str, set[str]] = {}
-        for member in self.members.values():
-            roles.setdefault(member.target.group, set()).update(member.target.roles)
-        for problem in names.unmatched_roles(self.config, roles):
+        for problem in [
+            *self.plan.check_names(self.roster.joined),
+            *names.unmatched_roles(self.config, self.roster.roles()),
+        ]:
             self.report(str(problem))
 
     # --- what came out ----------------------------------------------------------------------------------------------
@@ -263,24 +233,24 @@ class Controller:
             step = self.step_now if self.step_now is not None else next(reversed(self.history), None)
             rows = self.history.setdefault(step, {}) if step is not None else {}
             absent: dict[str, str] = {}
-            others = [member for member in self.members.values() if not member.assignment.selected and member.facts]
-            for answer in fanout.ask(others, "take_timings", timeout=self.config.control_timeout):
+            begun = self.roster.steps_begun
+            for answer in fanout.ask(self.roster.others(), "take_timings", timeout=self.config.control_timeout):
                 member = answer.member
                 if not answer.ok:
                     absent[member.label] = answer.error
                     self.said(answer, "its timings could not be read")
-                elif member.since is not None and member.since >= self.steps_begun - 1:
+                elif member.since is not None and member.since >= begun - 1:
                     rows[member.label] = added(rows.get(member.label, {}), answer.value)
                 else:
                     absent[member.label] = (
                         "its timings were last read before an earlier step; they count from the next call"
                     )
                 if answer.ok:
-                    member.since = self.steps_begun
-            for member in self._selected():
+                    member.since = begun
+            for member in self.roster.selected():
                 if member.label not in rows:
                     absent[member.label] = f"no timings of step {step} from it"
-            groups = {member.label: member.target.group for member in self.members.values()}
+            groups = {member.label: member.target.group for member in self.roster.members}
             result = reduce_timings(rows, groups, step, reduce, per_rank, absent)
             self.registry.event("accelprof_metrics", step=step, reduced=result)
             return result
@@ -308,11 +278,11 @@ class Controller:
             try:
                 if self.step_now is not None:
                     self.end_step(self.step_now)
-                if not self._checked and self.members:
+                if not self._checked and self.roster.members:
                     self._check_names()
             except Exception as error:  # noqa: BLE001 - raised below, when the manifest is on disk
                 failed = error
-            self.manifest = Ending(self).run(end_workers)
+            self.manifest = self._deliver(end_workers)
             atexit.unregister(self._at_exit)
             if failed is not None:
                 raise failed
@@ -320,6 +290,21 @@ class Controller:
             if undelivered and self.config.on_error == "raise":
                 raise IncompleteError("\n".join(undelivered))
             return self.manifest
+
+    def _deliver(self, end_workers: bool) -> dict[str, Any]:
+        run = RunFacts(
+            self.run_dir,
+            self.registry,
+            self.config,
+            self.plan,
+            steps=self.history,
+            problems=self.problems,
+            notes=self.notes,
+        )
+        if self._no_directory:
+            run.lacks.append(Lack(code=NO_DIRECTORY, words=self._no_directory))
+        gather(self.roster, run, end_workers, lambda: self.session.close("controller closed") if self.session else None)
+        return deliver(run, RayNodes(self.roster.members))
 
     def report(self, message: str) -> None:
         """Say something once, in the log and in the manifest."""
@@ -359,7 +344,9 @@ class Controller:
         except OSError as error:
             if self.config.on_error == "raise":
                 raise
-            self.report(f"the output directory {self.config.output_dir!r} cannot be made: {error}; nothing is recorded")
+            text = f"the output directory {self.config.output_dir!r} cannot be made: {error}; nothing is recorded"
+            self._no_directory = text
+            self.report(text)
             return None
 
     def _start_own_session(self) -> None:
@@ -386,8 +373,3 @@ class Controller:
                 self.close()
             except AccelprofError as error:
                 log.warning("accelprof: %s", error)
-
-
-def _records(assignment: Assignment, step: int) -> bool:
-    """Whether a step that begins now opens a window, or may."""
-    return assignment.mode == "all" or (assignment.mode == "steps" and step in assignment.steps)

@@ -31,7 +31,6 @@ class Member:
             lacks the mixin.
         state: ``ready`` | ``dead`` | ``silent`` (an earlier call has not been answered yet).
         facts: what the worker answered when it was configured: key, host, pid, node_id, selected.
-        promised: the launch that ``options()`` made for it, if any.
         announced: the step that the worker is known to have heard of last.
         since: the step before which the worker's timings were last read as a whole; ``None`` = unknown.
     """
@@ -44,7 +43,6 @@ class Member:
     done: Callable[[], Any] | None = None
     state: str = READY
     facts: dict[str, Any] = field(default_factory=dict)
-    promised: Any = None
     pending: Any = None
     since: int | None = None
     announced: int | None = None
@@ -76,17 +74,17 @@ class Answer:
     trip_ns: int = 0
 
 
-def member_of(target: Target, assignment: Assignment, actor: Any, promised: Any = None) -> Member:
+def member_of(target: Target, assignment: Assignment, actor: Any) -> Member:
     """How commands reach ``actor``: the mixin's methods, else Ray's ``__ray_call__``, which works on any class."""
     if all(hasattr(actor, name) for name in ("accelprof_call", "accelprof_next", "accelprof_done")):
         call, following, done = actor.accelprof_call.remote, actor.accelprof_next.remote, actor.accelprof_done.remote
-        return Member(target, assignment, actor, call, following, done, promised=promised)
+        return Member(target, assignment, actor, call, following, done)
     ray_call = actor.__ray_call__.remote
 
     def send_plain(command: str, *args: Any) -> Any:
         return ray_call(remote.call, command, *args)
 
-    return Member(target, assignment, actor, send_plain, promised=promised)
+    return Member(target, assignment, actor, send_plain)
 
 
 def begin(members: Iterable[Member], number: int, *, timeout: float) -> list[Answer]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from accelprof.cluster.fanout import Member
 
 TASK_START_S = 60.0
 
@@ -66,11 +68,20 @@ def on_each(
     return results, errors
 
 
-# --- what runs on the node ----------------------------------------------------------------------------------------------
+class RayNodes:
+    """Ray's nodes, for the end of a run (see :class:`accelprof.output.nodes.Nodes`)."""
 
+    def __init__(self, members: Iterable[Member]) -> None:
+        self._node_of = {member.facts.get("host"): member.facts.get("node_id") for member in members}
 
-def journals(run_dir: str) -> list[list[dict[str, Any]]]:
-    """Journals on this node, for workers that can no longer be asked."""
-    from accelprof.output.manifest import read_journals
+    def node_of(self, host: str | None) -> str | None:
+        node = self._node_of.get(host)
+        return None if node == own_node() else node
 
-    return read_journals(run_dir)
+    def call(self, node: str | None, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args) if node is None else ray.get(start_on(node, function, *args))
+
+    def on_each(
+        self, calls: Mapping[str | None, tuple[Any, ...]], function: Callable[..., Any], timeout: float
+    ) -> tuple[dict[str | None, Any], dict[str | None, str]]:
+        return on_each(calls, function, timeout)

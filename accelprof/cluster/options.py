@@ -15,9 +15,9 @@ from accelprof.cluster import nodes
 from accelprof.contracts.targets import WRAPPED_ENV, Assignment, Launch, Target
 from accelprof.environment import LISTS, join_env
 from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError
-from accelprof.launch import reports
 from accelprof.launch.command import assemble, program, split_command, to_shell, wrapped_by
 from accelprof.launch.compose import compose
+from accelprof.launch.trial import trial as run_trial
 from accelprof.output.layout import Layout
 from accelprof.planning.plan import Plan
 
@@ -33,7 +33,7 @@ PREFLIGHT_TIMEOUT_S = 90.0
 
 
 @dataclass
-class Promise:
+class PlannedLaunch:
     """What :meth:`Controller.options` said about one worker that does not exist yet."""
 
     target: Target
@@ -58,13 +58,13 @@ def sees_devices(options: Mapping[str, Any], registry: Catalogue) -> bool | None
 def wrap(
     registry: Catalogue,
     plan: Plan,
-    promise: Promise,
+    planned: PlannedLaunch,
     run_dir: str,
     given: Mapping[str, Any],
     preflight: Preflight,
     report: Callable[[str], None],
 ) -> dict[str, Any]:
-    """``given`` with the launch of ``promise`` in its ``runtime_env``; unchanged where none is needed.
+    """``given`` with the launch of ``planned`` in its ``runtime_env``; unchanged where none is needed.
 
     Raises:
         ConfigError: as :meth:`Controller.options`.
@@ -76,10 +76,10 @@ def wrap(
     if env_vars.get(WRAPPED_ENV):
         return result  # these options come from here already
     raw, interpreter = _interpreter(env)
-    target = replace(promise.target, interpreter=tuple(interpreter))
-    promise.target, promise.assignment = target, replace(promise.assignment, target=target)
+    target = replace(planned.target, interpreter=tuple(interpreter))
+    planned.target, planned.assignment = target, replace(planned.assignment, target=target)
     layout = Layout(run_dir)
-    launch = compose(registry, plan.uses_of(promise.assignment), promise.assignment, layout.target_dir(target))
+    launch = compose(registry, plan.uses_of(planned.assignment), planned.assignment, layout.target_dir(target))
     if launch.mode == "none":
         return result
     if launch.mode != "env" and wrapped_by(interpreter, [program(launch.argv)]):
@@ -87,14 +87,14 @@ def wrap(
             f"{target.label}: py_executable starts with {program(launch.argv)} already and is left as it is; its options are yours, not those of the plan"
         )
         return result
-    _refuse_others(env, launch, target, promise.assignment)
+    _refuse_others(env, launch, target, planned.assignment)
     claim = _claim(layout, launch, target)
     if claim is not None:
         launch = replace(launch, make_dirs=tuple(dict.fromkeys((*launch.make_dirs, layout.workers_dir))))
     for name in sorted(env_vars.keys() & launch.env.keys()):
         if name not in LISTS and env_vars[name] != launch.env[name]:
             report(
-                f"{target.label}: env_vars has {name}={env_vars[name]!r}, which is kept; {promise.assignment.tool} wanted {launch.env[name]!r}"
+                f"{target.label}: env_vars has {name}={env_vars[name]!r}, which is kept; {planned.assignment.tool} wanted {launch.env[name]!r}"
             )
     ours = {name: value for name, value in launch.env.items() if name in LISTS or name not in env_vars}
     env["env_vars"] = join_env(env_vars, ours)
@@ -103,8 +103,8 @@ def wrap(
         # the user's own words stay as they are: bash expands what is in them, as it would have without us
         keeps = launch.mode != "replace" and raw
         env["py_executable"] = f"{to_shell(argv[: -len(interpreter)])} {raw}" if keeps else to_shell(argv)
-    preflight.check(launch, promise.assignment, env["env_vars"], given.get("scheduling_strategy"), report)
-    promise.launch = launch
+    preflight.check(launch, planned.assignment, env["env_vars"], given.get("scheduling_strategy"), report)
+    planned.launch = launch
     result["runtime_env"] = env
     return result
 
@@ -197,7 +197,7 @@ class Preflight:
         key = tuple(sorted(given.items()))
         new = [node for node in places if (node, trial, key) not in self._done]
         calls: dict[str | None, tuple[Any, ...]] = {node: (list(trial), given, PREFLIGHT_TIMEOUT_S) for node in new}
-        results, errors = nodes.on_each(calls, reports.trial, PREFLIGHT_TIMEOUT_S)
+        results, errors = nodes.on_each(calls, run_trial, PREFLIGHT_TIMEOUT_S)
         for node in new:
             self._done[node, trial, key] = results.get(node, (False, errors.get(node, "no answer")))
         failed = {node: self._done[node, trial, key][1] for node in places if not self._done[node, trial, key][0]}

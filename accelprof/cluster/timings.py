@@ -87,24 +87,3 @@ def added(one: Mapping[str, Mapping[str, float]], other: Mapping[str, Mapping[st
         mine["seconds"] += row["seconds"]
         mine["count"] += row["count"]
     return result
-
-
-def history_row(step: int, rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
-    """One step for the manifest: per tag max, mean, min over the ranks that have it, their number, and the slowest."""
-    by_tag: dict[str, dict[str, float]] = {}
-    for label, tags in rows.items():
-        for tag, row in tags.items():
-            by_tag.setdefault(tag, {})[label] = row["seconds"]
-    return {
-        "step": step,
-        "seconds": {
-            tag: {
-                "max": max(found.values()),
-                "mean": sum(found.values()) / len(found),
-                "min": min(found.values()),
-                "ranks": len(found),
-                "slowest": max(found, key=lambda label: found[label]),
-            }
-            for tag, found in sorted(by_tag.items())
-        },
-    }

@@ -15,12 +15,12 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-import accelprof
 from accelprof.errors import AccelprofError
-from accelprof.output import manifest
+from accelprof.output.delivery import RunFacts, deliver
 from accelprof.output.layout import claim_run, job_token
-from accelprof.output.records import MetricsRow, Records
-from accelprof.output.verdict import verdict
+from accelprof.output.manifest import NAME
+from accelprof.output.nodes import ThisHost
+from accelprof.output.records import MetricsRow
 from accelprof.session.configure import RUN_ENV, configure, current_session
 from accelprof.session.identity import host_name
 from accelprof.session.session import Session
@@ -116,7 +116,7 @@ class ProcessSession:
         if number is not None:
             rows = {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
             session.journal.add(MetricsRow(session.target.label, number, rows))
-        write_manifest(session)
+        write_manifest(session, last=number is None)
 
     def _guard(self, doing: str, call: Callable[[], Any]) -> None:
         try:
@@ -137,34 +137,16 @@ def _claim(config: Mapping[str, Any]) -> str:
     )
 
 
-def write_manifest(session: Session) -> str:
-    """Merge the journals in the run's directory into its manifest; returns its path. Processes of a node take turns.
+def write_manifest(session: Session, *, last: bool = False) -> str:
+    """The end of the run as far as it has come, from the journals in its directory; returns the manifest's path. Processes of a
+    node take turns. ``last``: no more comes from this process, so that timeline and page are made.
 
     Raises:
         OSError: the directory cannot be written.
     """
+    run_dir = session.layout.run_dir
     with open(os.path.join(session.layout.workers_dir, "manifest.lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # who writes last must have read what the others had written
-        return _merge(session)
-
-
-def _merge(session: Session) -> str:
-    from accelprof.cluster.timings import history_row
-
-    run_dir = session.layout.run_dir
-    journals = manifest.read_journals(run_dir)
-    steps: dict[int, dict[str, Any]] = {}
-    for row in Records.of_journals(journals).metrics:
-        steps.setdefault(row.step, {})[row.label] = row.timings()
-    plan = session.registry.plan(session.config)
-    built = manifest.build(
-        run_dir,
-        version=accelprof.__version__,
-        config=session.config.model_dump(mode="json", exclude_unset=True),
-        plan=plan.to_dict(),
-        journals=journals,
-        metrics={"steps": [history_row(step, steps[step]) for step in sorted(steps)]},
-    )
-    built["undelivered"] = verdict(built)
-    built["status"] = "incomplete" if built["undelivered"] else "complete"
-    return manifest.write(run_dir, built)
+        plan = session.registry.plan(session.config)
+        deliver(RunFacts(run_dir, session.registry, session.config, plan), ThisHost(), last=last)
+    return os.path.join(run_dir, NAME)

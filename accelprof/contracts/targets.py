@@ -120,6 +120,14 @@ class Assignment:
     asked_by: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names of all that record in each window: the tool, those beside it, and the timeline."""
+        if not self.selected:
+            return ()
+        names = (self.tool, *(name for name, _ in self.also), "trace" if self.timeline else None)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
 
 @dataclass(frozen=True, slots=True)
 class WindowInfo:

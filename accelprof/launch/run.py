@@ -15,24 +15,26 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-import accelprof
 from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
-from accelprof.contracts.targets import DRIVER_GROUP, ArtifactFile, Assignment, CaptureCount, Launch, Target
+from accelprof.contracts.targets import DRIVER_GROUP, Assignment, CaptureCount, Launch, Target
 from accelprof.environment import join_env
-from accelprof.errors import ConfigError, Problem, ReadError, UnavailableError, UserError
-from accelprof.launch import reports
+from accelprof.errors import ConfigError, Problem, UnavailableError, UserError
 from accelprof.launch.command import assemble, program, to_shell, wrapped_by
 from accelprof.launch.compose import compose
 from accelprof.launch.devices import as_seen_here
-from accelprof.output import manifest as manifests
+from accelprof.launch.trial import trial
+from accelprof.output.delivery import RunFacts, deliver
 from accelprof.output.layout import Layout, claim_run
-from accelprof.output.records import ArtifactRow, Records, TargetRow
-from accelprof.output.verdict import verdict
+from accelprof.output.nodes import ThisHost
+from accelprof.output.reports import Expected
+from accelprof.output.verdict import exit_status
 from accelprof.planning.plan import Plan
 from accelprof.session.configure import CONFIG_NAME, RUN_ENV
-from accelprof.session.voice import text_of
 
+NOBODY = (
+    "no selected process of the command made a session (accelprof.configure, or a Controller), so nothing was recorded"
+)
 FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 PREFLIGHT_TIMEOUT_S = 90.0
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
@@ -61,7 +63,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        return self.status or (1 if self.undelivered else 0)
+        return self.status or exit_status(self.undelivered)
 
 
 def run(
@@ -176,7 +178,7 @@ def _wrap(
             )
         )
     if launch.preflight:
-        works, why = reports.trial(launch.preflight, launch.env, PREFLIGHT_TIMEOUT_S)
+        works, why = trial(launch.preflight, launch.env, PREFLIGHT_TIMEOUT_S)
         if not works:
             raise UnavailableError(f"{assignment.tool} does not start ({to_shell(launch.preflight)}): {why}")
     for directory in launch.make_dirs:
@@ -241,87 +243,10 @@ def _finish(
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """The manifest: the controller's where the command had one, with the launcher's reports added; else of all journals."""
-    journals: list[Sequence[Any]] = [*manifests.read_journals(run_dir)]
-    known = Records.of_journals(journals)
-    rows, lacking = _reports(registry, config, run_dir, assignment, known) if assignment is not None else ([], [])
-    try:
-        told = manifests.read(run_dir)
-    except ReadError:
-        told = {}
-    if told:  # a controller has written it, with what workers on other nodes told it; the launcher's reports came after
-        more = manifests.build(run_dir, version="", config={}, plan={}, journals=[rows])["artifacts"]
-        paths = {row["path"] for row in more}
-        manifest = {**told, "artifacts": [*(row for row in told["artifacts"] if row["path"] not in paths), *more]}
-        name = assignment.tool if assignment is not None else None
-        said = [text for text in told.get("undelivered", ()) if name is None or f" of {name} did not come" not in text]
-    else:
-        manifest = manifests.build(
-            run_dir,
-            version=accelprof.__version__,
-            config=config.model_dump(mode="json"),
-            plan=plan.to_dict(),
-            journals=[*journals, rows],
-        )
-        said = _unmet(plan, manifest)
-    manifest["notes"] = list(dict.fromkeys([*manifest.get("notes", ()), *notes]))
-    manifest["undelivered"] = list(dict.fromkeys([*said, *lacking, *verdict(manifest)]))
-    manifest["status"] = "incomplete" if manifest["undelivered"] else "complete"
-    manifests.write(run_dir, manifest)
-    registry.event("accelprof_run_end", manifest=manifest)
-    return manifest
-
-
-def _unmet(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:
-    """Nobody made a session, or names in the configuration that no process had."""
-    groups = {target["group"] for target in manifest["targets"]}
-    phases = {phase for target in manifest["targets"] for phase in target.get("phases_seen", ())}
-    if groups:
-        return [str(problem) for problem in plan.check_names(groups, phases)]
+    facts = RunFacts(run_dir, registry, config, plan, notes=list(notes), groups=(), earlier=True)
     if any(row.selected for row in plan.preview()):
-        return [
-            "no selected process of the command made a session (accelprof.configure, or a Controller), so nothing was recorded"
-        ]
-    return []
-
-
-def _reports(
-    registry: Catalogue, config: Config, run_dir: str, assignment: Assignment, known: Records
-) -> tuple[list[ArtifactRow], list[str]]:
-    """Files of the launcher around the whole command: journal rows, and what did not come."""
-    name = assignment.tool or ""
-    label = assignment.target.label
-    directory = Layout(run_dir).target_dir(assignment.target)
-    windows = reports.windows_of(known.windows.values(), known.targets, name, run_dir)
-    if not windows:
-        return [], []
-    rows: list[ArtifactRow] = []
-    lacking: list[str] = []
-    try:
-        expected = registry.make_tool(name, assignment.options).expects(assignment, directory)
-    except Exception as error:  # noqa: BLE001 - a plug-in's own; the journals and the manifest go on
-        return [], [f"{label}: what {name} leaves is not known: {text_of(error)}"]
-    for expectation in expected:
-        number, seconds = reports.needed(expectation, len(windows), True, config.report_timeout)
-        [(files, unmatched)] = reports.wait_and_match(
-            [reports.Wanted(expectation.pattern, number, seconds, expectation.instead)],
-            [(name, dict(assignment.options), windows)],
-        )
-        if unmatched:
-            lacking.append(f"{label}: {name} could not say which windows its reports hold: {unmatched}")
-        for file in files:
-            window = known.windows.get(file.windows[0]) if file.windows else None
-            rows.append(_row(file, known.targets.get(window.target) if window is not None else None, assignment))
-        if len(files) < number:
-            lacking.append(
-                f"{label}: {number - len(files)} of {number} reports of {name} did not come ({expectation.pattern})"
-            )
-    return rows, lacking
-
-
-def _row(file: ArtifactFile, owner: TargetRow | None, assignment: Assignment) -> ArtifactRow:
-    """A file of a launcher that surrounds several: whose windows are in it, otherwise the launcher's own target's."""
-    row = ArtifactRow.of(file, assignment.target, os.uname().nodename, None)
-    if owner is not None:
-        row.group, row.role, row.rank = owner.group, "+".join(owner.roles) or row.role, owner.rank
-        row.host, row.pid = owner.host or row.host, owner.pid
-    return row
+        facts.nobody = NOBODY
+    if assignment is not None:
+        facts.expected = [Expected(assignment, None, host=os.uname().nodename, ended=True)]
+        facts.again = assignment.tool
+    return deliver(facts, ThisHost())

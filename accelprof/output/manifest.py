@@ -17,17 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from accelprof.errors import ReadError
-from accelprof.output.records import (
-    MISSING,
-    PARTIAL,
-    TRUNCATED,
-    ArtifactRow,
-    ProblemRow,
-    Record,
-    Records,
-    TargetRow,
-    WindowRow,
-)
+from accelprof.output.records import OPEN, ProblemRow, Record, Records, TargetRow, WindowRow
+from accelprof.output.verdict import look_at, on_disk
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -190,11 +181,8 @@ def document(
             if moment is not None and offset is not None:
                 moment.driver_ns = moment.epoch_ns - offset
         if window.closed is None:
-            window.state = "open"
-            said.append(
-                f"{window.target}: window {window.id} was opened and never closed; its worker ended first".lstrip(": ")
-            )
-    look_at_files(run_dir, found)
+            window.state = OPEN
+    look_at(found, on_disk(run_dir))
     moment_made = (
         datetime.datetime.fromtimestamp(created, datetime.timezone.utc)
         if created
@@ -224,21 +212,25 @@ def _order_of_window(row: WindowRow) -> tuple[Any, ...]:
     return row.opened.epoch_ns if row.opened is not None else 0, row.id
 
 
-def look_at_files(run_dir: str, found: Records) -> None:
-    """Size and state of every file as it is on disk now."""
-    for artifact in found.artifacts.values():
-        artifact.bytes, artifact.state = verify(os.path.join(run_dir, artifact.path), artifact)
-
-
-def verify(path: str, artifact: ArtifactRow) -> tuple[int, str]:
-    """``bytes`` and ``state`` as they are on disk now; files on other nodes keep what was said of them."""
-    if os.path.isdir(path):
-        size = sum(entry.stat().st_size for entry in Path(path).rglob("*") if entry.is_file())
-        return size, artifact.state if size else PARTIAL
-    if not os.path.exists(path):
-        return (artifact.bytes, artifact.state) if artifact.remote else (0, MISSING)
-    size = os.path.getsize(path)
-    return size, artifact.state if size else TRUNCATED
+def step_row(step: int, rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
+    """One step for the manifest: per tag max, mean, min over the ranks that have it, their number, and the slowest."""
+    by_tag: dict[str, dict[str, float]] = {}
+    for label, tags in rows.items():
+        for tag, row in tags.items():
+            by_tag.setdefault(tag, {})[label] = row["seconds"]
+    return {
+        "step": step,
+        "seconds": {
+            tag: {
+                "max": max(found.values()),
+                "mean": sum(found.values()) / len(found),
+                "min": min(found.values()),
+                "ranks": len(found),
+                "slowest": max(found, key=lambda label: found[label]),
+            }
+            for tag, found in sorted(by_tag.items())
+        },
+    }
 
 
 def relative(path: str, run_dir: str) -> str:

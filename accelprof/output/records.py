@@ -23,6 +23,8 @@ Say = Callable[[str], None]
 
 #: code of a problem, and of a lack: a worker that was to open windows opened none
 NEVER_OPENED = "never_opened"
+#: state of a window that was never closed
+OPEN = "open"
 COMPLETE, MISSING, TRUNCATED, PARTIAL = "complete", "missing", "truncated", "partial"
 _LARGEST = 1 << 63
 _SHOWN = 60
@@ -245,7 +247,12 @@ class WindowRow(Record):
 
 @dataclass(eq=False)
 class TargetRow(Record):
-    """One process of the run. ``armed``: it was to open windows; ``wanted`` says which, in words."""
+    """One process of the run.
+
+    Attributes:
+        armed: it was to open windows; ``wanted`` says which, in words.
+        tool: the tool of its rule; ``tools``: all that were to record in each of its windows.
+    """
 
     KIND: ClassVar[str] = "target"
 
@@ -267,6 +274,7 @@ class TargetRow(Record):
     phases_seen: list[str] = _always(fields.texts, list)
     windows_opened: int = _always(fields.whole, 0)
     python: str | None = _always(fields.maybe(fields.text))
+    tools: list[str] = _if_set(fields.texts, list)
 
     @property
     def label(self) -> str:

@@ -1,30 +1,178 @@
-"""What was asked for and is not there, read off a manifest."""
+"""What was asked for and is not there: decided here, from the rows of a run and from the disk, for everybody who asks.
+
+Controller, ``accelprof run``, frameworks, plain sessions, ``report`` and ``compare`` ask the same question. What only who ended the
+run could know (a worker that never answered, names that nobody had) they write into the manifest as lacks, and it stays.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from accelprof.output.records import (
+    COMPLETE,
+    MISSING,
+    NEVER_OPENED,
+    OPEN,
+    PARTIAL,
+    TRUNCATED,
+    ArtifactRow,
+    Lack,
+    Records,
+    TargetRow,
+    WindowRow,
+)
 
-def verdict(manifest: Mapping[str, Any]) -> list[str]:
-    """One line each: targets that were armed and opened nothing, windows that did not close, files that are not whole."""
-    lacking: list[str] = []
-    for target in manifest["targets"]:
-        key = target["key"]
-        own = [window for window in manifest["windows"] if window.get("target") == key]
-        if target.get("armed") and not own:
-            said = [text for text in manifest["problems"] if text.startswith(f"{key}: armed, 0 windows opened")]
-            lacking.append(said[0] if said else f"{key}: armed, 0 windows opened; wanted: {target.get('wanted')}")
+# --- what can be read off the rows and the disk, each time anew
+WINDOW_OPEN = "window_open"
+WINDOW_FAILED = "window_failed"
+TOOL_ABSENT = "tool_absent"
+FILE = {MISSING: "file_missing", TRUNCATED: "file_cut", PARTIAL: "file_partial"}
+FILE_ODD = "file_odd"
+NOTHING = "nothing_recorded"
+DERIVED = frozenset({NEVER_OPENED, WINDOW_OPEN, WINDOW_FAILED, TOOL_ABSENT, FILE_ODD, NOTHING, *FILE.values()})
+# --- what whoever ended the run has to say
+NO_SESSION = "no_session"
+STEP_LOST = "step_lost"
+UNREAD = "worker_unread"
+REPORT_MISSING = "report_missing"
+UNMATCHED = "unmatched"
+UNKNOWN_NAME = "unknown_name"
+NOBODY = "nobody"
+NO_DIRECTORY = "no_directory"
+UNWRITTEN = "unwritten"
+#: from a manifest that gives no code
+STATED = "stated"
+
+#: ``(bytes, state, reason)`` of a file as it is now
+Look = Callable[[ArtifactRow], tuple[int, str, str]]
+
+
+def on_disk(run_dir: str) -> Look:
+    """Files as they lie on this host; those of other nodes are as they were said to be."""
+
+    def look(row: ArtifactRow) -> tuple[int, str, str]:
+        path = os.path.join(run_dir, row.path)
+        try:
+            if os.path.isdir(path):
+                size = sum(entry.stat().st_size for entry in Path(path).rglob("*") if entry.is_file())
+                return size, row.state if size else PARTIAL, row.reason or ("" if size else "the directory is empty")
+            size = os.stat(path).st_size
+        except OSError:
+            if row.remote:
+                return row.bytes, row.state, row.reason or ""
+            return 0, MISSING, row.reason or ""
+        if not size:
+            return 0, TRUNCATED, row.reason or "it is empty"
+        if size < row.bytes:
+            return size, TRUNCATED, f"{size:,} of {row.bytes:,} bytes are there"
+        return size, row.state if row.state != MISSING else COMPLETE, row.reason or ""
+
+    return look
+
+
+def look_at(found: Records, look: Look) -> None:
+    """Size and state of every file as it is now."""
+    for row in found.artifacts.values():
+        row.bytes, row.state, reason = _looked_at(row, look)
+        row.reason = reason or None
+
+
+def verdict(found: Records, stated: Iterable[Lack] = (), causes: Mapping[str, str] | None = None) -> list[Lack]:
+    """What is lacking, each once, with its code; files as their rows say (:func:`look_at` asks the disk).
+
+    Args:
+        stated: what whoever ended the run says; of those, only what cannot be derived counts.
+        causes: key of a target -> why its windows may be open, where somebody knows.
+    """
+    lacks = [lack for lack in stated if lack.code not in DERIVED]
+    windows = found.of_target()
+    for target in found.targets.values():
+        own = windows[target.key]
+        if target.armed and not own:
+            lacks.append(_never_opened(target, found))
         for window in own:
-            if window.get("closed") is None:
-                lacking.append(f"{key}: window {window['id']} was never closed")
-            for text in window.get("errors", ()):
-                lacking.append(f"{key}: window {window['id']}: {text}")
-            tool = target.get("tool")
-            if tool and tool not in window.get("tools", (tool,)) and tool != "trace":
-                lacking.append(f"{key}: window {window['id']} was recorded without {tool}")
-    for artifact in manifest["artifacts"]:
-        if artifact.get("state") != "complete":
-            why = f": {artifact['reason']}" if artifact.get("reason") else ""
-            lacking.append(f"{artifact['path']} ({artifact.get('tool')}) is {artifact.get('state')}{why}")
-    return list(dict.fromkeys(lacking))
+            lacks.extend(_of_window(target, window, (causes or {}).get(target.key, "")))
+    for key, rows in windows.items():
+        if key not in found.targets:
+            lacks.extend(lack for window in rows for lack in _of_window(TargetRow(key=key), window, ""))
+    lacks.extend(_of_file(row) for row in found.artifacts.values() if row.state != COMPLETE)
+    return list({lack.words: lack for lack in lacks}.values())
+
+
+def judge(manifest: Mapping[str, Any], run_dir: str, found: Records) -> list[Lack]:
+    """The verdict on a manifest that was written earlier: its own word, its rows, and the disk as it is now."""
+    stated = [lack for lack in found.lacks if lack.code not in DERIVED]
+    known = {lack.words for lack in found.lacks}
+    texts = manifest.get("undelivered")
+    for text in texts if isinstance(texts, list) else ():
+        if isinstance(text, str) and text and text not in known:
+            stated.append(Lack(code=STATED, words=text))
+    look_at(found, on_disk(run_dir))
+    lacks = verdict(found, stated)
+    if not lacks and manifest.get("status") == "incomplete" and not known:
+        lacks.append(Lack(code=STATED, words="the manifest says that the run is incomplete, and not why"))
+    return lacks
+
+
+def write_into(manifest: dict[str, Any], lacks: Sequence[Lack]) -> None:
+    """``lacks``, ``undelivered`` and ``status`` of a manifest."""
+    manifest["lacks"] = [lack.to_json() for lack in lacks]
+    manifest["undelivered"] = [lack.words for lack in lacks]
+    manifest["status"] = "incomplete" if lacks else "complete"
+
+
+def exit_status(lacks: Sequence[Lack | str]) -> int:
+    """0: everything that was asked for is there; 1: something is not. (2, what cannot be read, is an error's.)"""
+    return 1 if lacks else 0
+
+
+def _looked_at(row: ArtifactRow, look: Look) -> tuple[int, str, str]:
+    try:
+        return look(row)
+    except (OSError, ValueError) as error:  # a name that no file can have, say
+        return row.bytes, MISSING, str(error)
+
+
+def _never_opened(target: TargetRow, found: Records) -> Lack:
+    said = [row.message for row in found.problems if row.target == target.key and row.code == NEVER_OPENED]
+    if said:
+        return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {said[0]}")
+    tool = f" with {target.tool}" if target.tool else ""
+    seen = "; ".join(
+        f"{name} seen: {_listed(target.get(f'{name}_seen'))}"
+        for name in ("steps", "roles", "phases")
+        if name != "roles" or "roles_seen" in target.extra
+    )
+    wanted = f"; wanted: {target.wanted}" if target.wanted else ""
+    words = f"{target.label}: armed{tool}, but no window was opened; {seen}{wanted}"
+    return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=words)
+
+
+def _of_window(target: TargetRow, window: WindowRow, cause: str) -> Iterable[Lack]:
+    head = f"{target.key}: window {window.id}"
+    if window.state == OPEN:
+        why = f"; {cause}" if cause else ""
+        yield Lack(code=WINDOW_OPEN, target=target.key, words=f"{head} was opened and never closed{why}")
+    for text in window.errors:
+        yield Lack(code=WINDOW_FAILED, target=target.key, tool=text.partition(":")[0], words=f"{head}: {text}")
+    for tool in target.tools or ([target.tool] if target.tool not in (None, "trace") else []):
+        if tool not in window.tools and window.tools:
+            words = f"{head} was recorded without {tool}"
+            yield Lack(code=TOOL_ABSENT, target=target.key, tool=tool or "", words=words)
+
+
+def _of_file(row: ArtifactRow) -> Lack:
+    why = f": {row.reason}" if row.reason else ""
+    words = f"{row.label}: {row.path} ({row.tool}) is {row.state}{why}"
+    return Lack(code=FILE.get(row.state, FILE_ODD), target=row.label, tool=row.tool, words=words)
+
+
+def _listed(values: Any) -> str:
+    if not values:
+        return "none"
+    if isinstance(values, (list, tuple)):
+        return ", ".join(map(str, values[:12])) + (f" and {len(values) - 12} more" if len(values) > 12 else "")
+    return str(values)

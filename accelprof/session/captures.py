@@ -13,11 +13,11 @@ from accelprof.contracts.answers import emitter_of, named
 from accelprof.contracts.backend import Backend, Emitter
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool
-from accelprof.errors import PluginError
+from accelprof.errors import PluginError, text_of
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal, relative
 from accelprof.output.records import ArtifactRow, Moment, WindowRow
-from accelprof.session.voice import Voice, nature, text_of
+from accelprof.session.voice import Voice, nature
 from accelprof.session.window import Entry, Lane, Window
 from accelprof.timing.gate import now_ns
 from accelprof.timing.phase import PhaseSpec

@@ -101,6 +101,7 @@ def target_row(session: Session) -> TargetRow:
         phases_seen=metrics.tags_seen(),
         windows_opened=len(session.windows),
         python=sys.version.split()[0],
+        tools=list(assignment.tools),
     )
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from accelprof.errors import CaptureError
+from accelprof.errors import CaptureError, text_of
 
 log = logging.getLogger("accelprof")
 
@@ -88,9 +88,3 @@ class Voice:
 def nature(error: BaseException) -> Any:
     """What makes two failures the same one: a disk that is full stays full, whichever file it was about."""
     return (type(error), error.errno) if isinstance(error, OSError) else (type(error), str(error))
-
-
-def text_of(error: BaseException) -> str:
-    """``ValueError: what it says``, on one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -104,7 +104,10 @@ def test_missing_files_are_named_and_the_others_count(run_maker: Any, event: Eve
     (run_maker.directory / "bad.pt.trace.json.gz").write_bytes(b"")
     run_maker.artifact("bad.pt.trace.json.gz", "torch", owner)
     summary = summarise(run_maker.write())
-    assert summary.undelivered == ["ActorGroup/rank0: gone.nsys-rep (nsys) is missing: the worker was killed"]
+    assert summary.undelivered == [
+        "ActorGroup/rank0: gone.nsys-rep (nsys) is missing: the worker was killed",
+        "ActorGroup/rank0: bad.pt.trace.json.gz (torch) is truncated: it is empty",
+    ]
     assert any("/elsewhere/far.json was not read: it is on node0" in line for line in summary.problems)
     assert any("bad.pt.trace.json.gz was not read: the file is empty (0 bytes)" in line for line in summary.problems)
     assert len(summary.phases) == 2

@@ -16,22 +16,24 @@ from accelprof import hookimpl, register, unregister
 from accelprof.contracts.targets import Expectation, Launch, WindowInfo
 from accelprof.contracts.tool import Tool
 from accelprof.environment import join_env, without
-from accelprof.launch import reports
 from accelprof.launch.command import assemble, program, wrapped_by
+from accelprof.output import reports
+from accelprof.output.nodes import ThisHost
+from accelprof.output.records import ArtifactRow, Records
 
 pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = pytest.mark.ray
 
 
-def artifact(path: Path, **more: Any) -> dict[str, Any]:
-    row = {"kind": "artifact", "path": str(path), "tool": "t", "group": "G", "rank": 0, "host": "here", "pid": 1}
-    return {**row, "windows": [], "bytes": path.stat().st_size, "state": "complete", **more}
+def rows_of(*paths: Path) -> Records:
+    rows = [ArtifactRow(str(path), "t", "G", rank=0, host="here", pid=1, bytes=path.stat().st_size) for path in paths]
+    return Records(artifacts={row.place: row for row in rows})
 
 
 @pytest.mark.parametrize("how", ["copy", "move"])
 def test_files_outside_the_run_are_brought_in_and_none_is_overwritten(tmp_path: Path, how: str) -> None:
     """Two files of one name both arrive whole; a move takes the sources away, a copy leaves them."""
-    from accelprof.cluster import collect
+    from accelprof.output import collecting
 
     run_dir, said = tmp_path / "run", []
     sources = []
@@ -43,9 +45,10 @@ def test_files_outside_the_run_are_brought_in_and_none_is_overwritten(tmp_path: 
     content = sorted(source.read_bytes() for source in sources)
     (run_dir / "G").mkdir(parents=True)
     (run_dir / "G" / "trace.bin").write_bytes(b"mine")
-    rows = [artifact(source) for source in sources]
-    [journal] = collect.relocate(how, str(run_dir), rows, [rows], {}, said.append)
-    places = [Path(record["path"]) for record in journal]
+    found = rows_of(*sources)
+    collecting.relocate(how, str(run_dir), found, ThisHost(), said.append)
+    places = [run_dir / row.path for row in found.artifacts.values()]
+    assert {row.extra["from"] for row in found.artifacts.values()} == {str(source) for source in sources}
     assert sorted(place.read_bytes() for place in places) == content
     assert (run_dir / "G" / "trace.bin").read_bytes() == b"mine"
     assert {place.parent for place in places} == {run_dir / "G"}
@@ -55,7 +58,7 @@ def test_files_outside_the_run_are_brought_in_and_none_is_overwritten(tmp_path: 
 
 def test_a_copy_that_fails_keeps_the_source_and_is_said(tmp_path: Path) -> None:
     """The target cannot be written: the file stays where it was, its record too, and no half of it is left."""
-    from accelprof.cluster import collect
+    from accelprof.output import collecting
 
     source = tmp_path / "tool" / "trace.bin"
     source.parent.mkdir()
@@ -64,10 +67,10 @@ def test_a_copy_that_fails_keeps_the_source_and_is_said(tmp_path: Path) -> None:
     run_dir.mkdir()
     (run_dir / "G").write_text("a file where the directory should be")
     said: list[str] = []
-    rows = [artifact(source)]
-    [journal] = collect.relocate("move", str(run_dir), rows, [rows], {}, said.append)
+    found = rows_of(source)
+    collecting.relocate("move", str(run_dir), found, ThisHost(), said.append)
     assert source.read_bytes() == b"x" * 100
-    assert journal[0]["path"] == str(source)
+    assert [row.path for row in found.artifacts.values()] == [str(source)]
     assert "was not collected" in said[0]
     assert "the file stays on here" in said[0]
     assert sorted(os.listdir(run_dir)) == ["G"]
@@ -75,7 +78,7 @@ def test_a_copy_that_fails_keeps_the_source_and_is_said(tmp_path: Path) -> None:
 
 def test_a_full_disk_keeps_the_source(tmp_path: Path) -> None:
     """On a file system of 1 MiB the copy of 2 MiB fails, is taken back, and the source is whole."""
-    from accelprof.cluster import collect
+    from accelprof.output import collecting
 
     small = tmp_path / "small"
     small.mkdir()
@@ -88,7 +91,7 @@ def test_a_full_disk_keeps_the_source(tmp_path: Path) -> None:
         source = tmp_path / "trace.bin"
         source.write_bytes(b"x" * (2 << 20))
         with pytest.raises(OSError, match="No space left"):
-            collect.fetch(None, str(source), str(small / "trace.bin"), remove=True)
+            collecting.fetch(ThisHost(), None, str(source), str(small / "trace.bin"), remove=True)
         assert source.stat().st_size == 2 << 20
         assert os.listdir(small) == []
     finally:
@@ -97,22 +100,22 @@ def test_a_full_disk_keeps_the_source(tmp_path: Path) -> None:
 
 def test_directories_are_copied_as_they_are(tmp_path: Path) -> None:
     """A directory that a tool leaves arrives with all that is in it."""
-    from accelprof.cluster import collect
+    from accelprof.output import collecting
 
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "one").write_text("1")
     (tmp_path / "a" / "two").write_text("")
-    collect.fetch(None, str(tmp_path / "a"), str(tmp_path / "copy"))
+    collecting.fetch(ThisHost(), None, str(tmp_path / "a"), str(tmp_path / "copy"))
     assert (tmp_path / "copy" / "b" / "one").read_text() == "1"
     assert (tmp_path / "copy" / "two").read_text() == ""
 
 
 def test_an_empty_directory_is_copied_as_one(tmp_path: Path) -> None:
     """A tool that left a directory with nothing in it: that is what arrives."""
-    from accelprof.cluster import collect
+    from accelprof.output import collecting
 
     (tmp_path / "a").mkdir()
-    collect.fetch(None, str(tmp_path / "a"), str(tmp_path / "copy"))
+    collecting.fetch(ThisHost(), None, str(tmp_path / "a"), str(tmp_path / "copy"))
     assert sorted(os.listdir(tmp_path)) == ["a", "copy"]
     assert os.listdir(tmp_path / "copy") == []
 
@@ -138,8 +141,8 @@ def test_a_tool_that_cannot_match_its_files_leaves_those_of_the_others(tmp_path:
     finally:
         unregister("unmatched")
     assert one[1] == "ValueError: a bug of the plug-in"
-    assert [(row["path"], row["windows"], row["bytes"]) for row in one[0]] == [(str(tmp_path / "a.rep"), (), 6)]
-    assert (other[0][0]["windows"], other[1]) == (("w1",), "")
+    assert [(row.path, row.windows, row.bytes) for row in one[0]] == [(str(tmp_path / "a.rep"), (), 6)]
+    assert (other[0][0].windows, other[1]) == (("w1",), "")
 
 
 def test_a_report_is_waited_for_until_it_grows_no_more(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def start(*args: Any) -> Any:
 
 def kill(ctl: Any, rank: int) -> None:
     """At once: Ray's own kill now and then lets a worker end in order, and then nothing is lost."""
-    [member] = [member for member in ctl.members.values() if member.target.rank == rank]
+    [member] = [member for member in ctl.roster.members if member.target.rank == rank]
     os.kill(member.facts["pid"], signal.SIGKILL)
 
 
@@ -133,7 +133,7 @@ def test_clocks_are_read_all_at_once_and_each_trip_is_its_own(ray_cluster: Any, 
 
     ctl, actors = controller(tmp_path, steps=[1], ranks="all"), [start(0.3), start(0.3), start(0.3), start()]
     ctl.attach("Actors", actors)
-    members = list(ctl.members.values())
+    members = list(ctl.roster.members)
     began = time.monotonic()
     assert clock.measure(members, 10.0) == []
     assert 5 * 0.3 <= time.monotonic() - began < 3 * 5 * 0.3
@@ -169,16 +169,18 @@ def test_what_a_launch_has_to_say_is_a_note_and_no_problem(
 def test_a_bug_in_one_tool_loses_its_own_reports_only(ray_cluster: Any, tmp_path: Path, tools: None) -> None:
     """``expects`` of one worker's tool raises ValueError: that is said with the tool's name, nothing is raised."""
     from accelprof.catalogue import get_registry
-    from accelprof.cluster import collect
-    from accelprof.cluster.fanout import Member
+    from accelprof.output.nodes import ThisHost
+    from accelprof.output.records import Records, TargetRow, WindowRow
+    from accelprof.output.reports import Expected, await_reports
 
-    known: dict[str, Any] = {"targets": [], "windows": []}
-    members = []
+    known, expected = Records(), []
     for rank, tool in enumerate(("broken", "trace")):
         target = Target("G", rank=rank)
-        members.append(Member(target, Assignment(target, True, tool), None, print, facts={"key": f"G-r{rank}"}))
-        known["targets"].append({"key": f"G-r{rank}", "group": "G", "rank": rank})
-        known["windows"].append({"id": f"w{rank}", "sequence": 1, "target": f"G-r{rank}", "tools": [tool]})
-    said: list[str] = []
-    assert collect.await_reports(get_registry(), members, str(tmp_path), known, (), 0.0, said.append) == []
-    assert said == ["G/rank0: what broken leaves is not known: ValueError: a bug of the plug-in"]
+        expected.append(Expected(Assignment(target, True, tool), ("G", rank, None)))
+        known.targets[f"G-r{rank}"] = TargetRow(key=f"G-r{rank}", group="G", rank=rank)
+        known.windows[f"w{rank}"] = WindowRow(id=f"w{rank}", sequence=1, target=f"G-r{rank}", tools=[tool])
+    rows, lacks = await_reports(get_registry(), expected, str(tmp_path), known, ThisHost(), 0.0)
+    assert rows == []
+    [lack] = lacks
+    assert lack.words == "G/rank0: what broken leaves is not known: ValueError: a bug of the plug-in"
+    assert (lack.code, lack.tool) == ("report_missing", "broken")

@@ -196,7 +196,7 @@ def test_a_killed_worker_leaves_no_report_and_is_named(place: Path) -> None:
     ctl.attach("Engines", actor)
     with ctl.step(1):
         ray.get(actor.generate.remote())
-    [member] = ctl.members.values()
+    [member] = ctl.roster.members
     os.kill(member.facts["pid"], signal.SIGKILL)
     manifest = ctl.close()
     assert manifest["status"] == "incomplete"

@@ -116,7 +116,7 @@ def test_nsys_outside_the_path_is_started_by_its_own_path(
 
 def test_raw_data_without_its_importer_is_said_at_once(assignment: Make, tmp_path: Path) -> None:
     """Two of two windows left .qdstrm and nobody makes reports of them: nobody waits the whole limit, and they are listed."""
-    from accelprof.launch import reports
+    from accelprof.output import reports
 
     row = assignment([2, 4])
     (expected,) = NsysTool().expects(row, str(tmp_path))
@@ -137,7 +137,7 @@ def test_raw_data_without_its_importer_is_said_at_once(assignment: Make, tmp_pat
 
 def test_a_report_that_is_being_made_is_waited_for(assignment: Make, tmp_path: Path) -> None:
     """While a program works on the raw data the report may still come; it is the one that counts."""
-    from accelprof.launch import reports
+    from accelprof.output import reports
 
     row = assignment([2])
     (expected,) = NsysTool().expects(row, str(tmp_path))

@@ -1,0 +1,246 @@
+"""The end of a run, the same for every way to run: wait for reports, match, collect, write the manifest, make timeline and page.
+
+Who ends a run (a controller, ``accelprof run``, a framework's process, a plain session) gathers what only it knows into
+:class:`RunFacts`; everything else is read off the journals and the disk.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import platform
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from accelprof.catalogue import Catalogue
+from accelprof.config.model import Config
+from accelprof.errors import ReadError, text_of
+from accelprof.output import manifest as manifests
+from accelprof.output import verdict as verdicts
+from accelprof.output.collecting import relocate
+from accelprof.output.nodes import Node, Nodes
+from accelprof.output.records import Lack, Records
+from accelprof.output.reports import Expected, await_reports
+from accelprof.planning import names
+from accelprof.planning.plan import Plan
+
+log = logging.getLogger("accelprof")
+PACKAGES = ("ray", "torch")
+#: steps whose timings a manifest keeps: the latest
+STEPS_KEPT = 10_000
+
+
+@dataclass
+class RunFacts:
+    """What whoever ends a run knows of it beside its journals.
+
+    Attributes:
+        run_dir: ``None`` where none could be made, or nothing was to be recorded.
+        told: journals that were handed over, not read.
+        away: nodes whose journals are not on this host's disk.
+        expected: whose tools write files from outside.
+        lacks: what is known to be missing.
+        causes: key of a target -> why a window of it may be open still.
+        clocks: rows of ``clock_offsets`` by target.
+        steps: step -> label -> tag -> ``{"seconds", "count"}``; empty = as the journals have it.
+        groups: groups that took part; ``None`` where nobody can know of others, so that names are not checked.
+        roles: roles of each group.
+        nobody: why nothing came, in words, where no process took part and something was to be recorded.
+        missing: what is missing beside, once all rows are known.
+        problems, notes: what was said on the way.
+        earlier: take the manifest that stands in the directory and add to it; ``again``: of this tool all was looked for anew.
+    """
+
+    run_dir: str | None
+    catalogue: Catalogue
+    config: Config
+    plan: Plan
+    told: Sequence[Sequence[Any]] = ()
+    away: Collection[Node] = ()
+    expected: Sequence[Expected] = ()
+    lacks: list[Lack] = field(default_factory=list)
+    causes: Mapping[str, str] = field(default_factory=dict)
+    clocks: Mapping[str, Any] = field(default_factory=dict)
+    steps: Mapping[int, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    groups: Collection[str] | None = None
+    roles: Mapping[str, Collection[str]] = field(default_factory=dict)
+    nobody: str = ""
+    missing: Callable[[Records], list[Lack]] = lambda found: []
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    earlier: bool = False
+    again: str | None = None
+
+    def say(self, text: str) -> None:
+        """A problem of the end itself: once, in the log and in the manifest."""
+        if text not in self.problems:
+            self.problems.append(text)
+            log.warning("accelprof: %s", text)
+
+
+def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]:
+    """Everything a run leaves is in its place when this returns; the manifest says what is not. Never raises for a disk.
+
+    Args:
+        last: nothing more comes: timeline and page are made, and the hooks are told.
+    """
+    if run.run_dir is None:
+        manifest = _told(run, _document(run, "", Records()), Records())
+        run.catalogue.event("accelprof_run_end", manifest=manifest)
+        return manifest
+    earlier = _earlier(run) if run.earlier else None
+    found = _gathered(run, nodes) if earlier is None else Records.of_manifest(earlier)
+    if earlier is not None:
+        _look_anew(run, earlier, found)
+    rows, lacks = await_reports(run.catalogue, run.expected, run.run_dir, found, nodes, run.config.report_timeout)
+    run.lacks.extend(lacks)
+    for row in rows:
+        row.path = manifests.relative(row.path, run.run_dir)
+        found.artifacts[row.place] = row
+    for row in found.artifacts.values():
+        node = nodes.node_of(row.host)
+        if node is not None and not row.collected and not Path(run.run_dir, row.path).exists():
+            row.remote, row.node_id = True, node
+    if run.config.collect != "none":
+        verdicts.look_at(found, verdicts.on_disk(run.run_dir))
+        relocate(run.config.collect, run.run_dir, found, nodes, run.say)
+    manifest = _document(run, run.run_dir, found)
+    if earlier is not None:
+        manifest = {**earlier, **{name: manifest[name] for name in ("targets", "windows", "artifacts")}}
+    _told(run, manifest, found)
+    _write(run, manifest, last)
+    if not last:
+        return manifest
+    for row in found.artifacts.values():
+        run.catalogue.event("accelprof_artifact", artifact=row.as_file())
+    run.catalogue.event("accelprof_run_end", manifest=manifest)
+    return manifest
+
+
+def _gathered(run: RunFacts, nodes: Nodes) -> Records:
+    """All rows: from the journals on this disk, on other nodes', and those that were handed over."""
+    run_dir = str(run.run_dir)
+    journals: list[Sequence[Any]] = [*manifests.read_journals(run_dir)]
+    if run.away:
+        results, errors = nodes.on_each(
+            dict.fromkeys(run.away, (run_dir,)), manifests.read_journals, run.config.control_timeout
+        )
+        for result in results.values():
+            journals.extend(result)
+        for node, error in errors.items():
+            run.say(f"journals on node {node} could not be read: {error}")
+    return manifests.records_of(run_dir, [*journals, *run.told])
+
+
+def _earlier(run: RunFacts) -> dict[str, Any] | None:
+    try:
+        return manifests.read(str(run.run_dir))
+    except ReadError:
+        return None
+
+
+def _look_anew(run: RunFacts, earlier: Mapping[str, Any], found: Records) -> None:
+    """What an earlier end said stays, but of the tool whose files are looked for again."""
+    dropped = {lack.words for lack in found.lacks if lack.code == verdicts.REPORT_MISSING and lack.tool == run.again}
+    for place, row in list(found.artifacts.items()):
+        if row.tool == run.again and row.state == "missing":
+            del found.artifacts[place]
+    coded = {lack.words: lack for lack in found.lacks}
+    texts = earlier.get("undelivered")
+    for text in texts if isinstance(texts, list) else ():
+        if isinstance(text, str) and text not in dropped:
+            run.lacks.append(coded.get(text) or Lack(code=verdicts.STATED, words=text))
+    for name, mine in (("problems", run.problems), ("notes", run.notes)):
+        said = earlier.get(name)
+        mine[:0] = [text for text in said if isinstance(text, str)] if isinstance(said, list) else []
+
+
+def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
+    steps = dict(run.steps)
+    if not steps:
+        for row in found.metrics:
+            steps.setdefault(row.step, {})
+            steps[row.step] = {**steps[row.step], row.label: row.timings()}
+    from accelprof import __version__
+
+    manifest = manifests.document(
+        run_dir,
+        found,
+        version=__version__,
+        config=run.config.model_dump(mode="json"),
+        plan=run.plan.to_dict(),
+        clock_offsets=run.clocks,
+        metrics={"steps": [manifests.step_row(step, steps[step]) for step in sorted(steps)[-STEPS_KEPT:]]},
+    )
+    manifest["versions"] = versions(run.catalogue)
+    return manifest
+
+
+def _told(run: RunFacts, manifest: dict[str, Any], found: Records) -> dict[str, Any]:
+    """The verdict, and what was said on the way, into the manifest."""
+    stated = [*run.lacks, *run.missing(found), *_of_names(run, found)]
+    lacks = verdicts.verdict(found, stated, run.causes)
+    manifest["problems"] = list(dict.fromkeys([*run.problems, *manifest["problems"]]))
+    manifest["notes"] = list(dict.fromkeys(run.notes))
+    verdicts.write_into(manifest, lacks)
+    for text in manifest["undelivered"]:
+        log.warning("accelprof: not delivered: %s", text)
+    return manifest
+
+
+def _of_names(run: RunFacts, found: Records) -> list[Lack]:
+    """Names in the configuration that no process had: nothing came of them."""
+    if run.groups is None or not names.records_anything(run.config):
+        return []
+    groups = {*run.groups, *(row.group for row in found.targets.values())}
+    if not groups:
+        said = any(lack.code == verdicts.NOBODY for lack in run.lacks)
+        return [Lack(code=verdicts.NOBODY, words=run.nobody)] if run.nobody and not said else []
+    roles: dict[str, set[str]] = {group: set(known) for group, known in run.roles.items()}
+    for row in found.targets.values():
+        roles.setdefault(row.group, set()).update(row.roles)
+    phases = sorted({phase for row in found.targets.values() for phase in row.phases_seen})
+    problems = [*run.plan.check_names(groups, phases), *names.unmatched_roles(run.config, roles)]
+    return [Lack(code=verdicts.UNKNOWN_NAME, words=str(problem)) for problem in problems]
+
+
+def _write(run: RunFacts, manifest: dict[str, Any], page: bool) -> None:
+    """The manifest, then timeline and page of it."""
+    run_dir = str(run.run_dir)
+    try:
+        os.makedirs(run_dir, exist_ok=True)  # somebody may have tidied up meanwhile; what is missing is said in it
+        manifests.write(run_dir, manifest)
+    except OSError as error:
+        text = f"the manifest cannot be written: {error}"
+        run.say(text)
+        manifest["problems"].append(text)
+        lacks = [*Records.of_manifest(manifest).lacks, Lack(code=verdicts.UNWRITTEN, words=text)]
+        verdicts.write_into(manifest, lacks)
+        return
+    if not page:
+        return
+    try:
+        # a room above this one, which training does not load: looked up when a run has ended
+        importlib.import_module("accelprof.analysis").finish_run(run_dir)
+    except Exception as error:  # noqa: BLE001 - timeline and report can be made again from the files; said here
+        text = f"timeline and report could not be made: {text_of(error)}"
+        run.say(text)
+        manifest["problems"].append(text)
+
+
+def versions(catalogue: Catalogue) -> dict[str, str]:
+    """Versions of accelprof, Python, Ray, torch and the plug-ins in use, as installed here."""
+    from accelprof import __version__
+
+    found = {"accelprof": __version__, "python": platform.python_version()}
+    plugins = {plugin.distribution for plugin in catalogue.plugins.values()} - {"", "accelprof"}
+    for package in (*PACKAGES, *sorted(plugins)):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
