@@ -124,6 +124,8 @@ def whole(value: Any, what: str, text: bool = False) -> int:
     Raises:
         TypeError: it is none; ``True`` is not 1, ``1.0`` is not 1.
     """
+    if type(value) is int:
+        return value
     if not isinstance(value, bool):
         try:
             return int(operator.index(value))

@@ -39,11 +39,13 @@ class Entering:
     def attention(self) -> tuple[bool, Lane | None]:
         """Whether anything is to be done besides timing, and the open window's lane where plain calls need nothing else."""
         window = self._captures.window
-        watching = [trigger for trigger in self._triggers if trigger.watching()]
+        watched = heard = False
+        for trigger in self._triggers:
+            if trigger.watching():
+                watched, heard = True, heard or trigger.counts_calls
         if window is None:
-            return bool(watching) or self._pending.ask is not None, None
-        heard = window.overdue or any(trigger.counts_calls for trigger in watching)
-        return True, None if heard else window.lane
+            return watched or self._pending.ask is not None, None
+        return True, None if heard or window.overdue else window.lane
 
     def enter(self, spec: PhaseSpec, suspends: bool) -> Entry | None:
         """A phase begins; may open a window. ``None`` when nothing has to be done at its end."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# the signal module's own functions, without a search for an enumeration's member at every call
+import _signal  # type: ignore[import-not-found]
 import signal
 import sys
 import threading
@@ -10,7 +12,7 @@ from typing import Any
 
 #: signals that people, schedulers and watchdogs send to end or to interrupt a process
 SIGNALS = tuple(
-    getattr(signal, name)
+    int(getattr(signal, name))
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
     if hasattr(signal, name)
 )
@@ -61,20 +63,19 @@ class SessionLock:
             return
         self._held = {}
         for number in SIGNALS:
-            handler = signal.getsignal(number)
-            if (
-                handler is not None and handler is not signal.SIG_IGN
-            ):  # None: not installed from Python, cannot be put back
+            handler = _signal.getsignal(number)
+            # None: not installed from Python, it could not be put back
+            if handler is not None and handler != _signal.SIG_IGN:
                 self._held[number] = handler
-                signal.signal(number, self._note)
+                _signal.signal(number, self._note)
 
     def _note(self, number: int, frame: Any) -> None:
         self._came[number] = None
 
     def _give_back(self, held: dict[int, Any], came: dict[int, None]) -> None:
         for number, handler in held.items():
-            if signal.getsignal(number) == self._note:
-                signal.signal(number, handler)
+            if _signal.getsignal(number) == self._note:
+                _signal.signal(number, handler)
         waiting = list(came)
         try:
             while waiting:

@@ -205,8 +205,8 @@ class Session:
                 return
             if self.step_now not in (None, number):
                 self._finish_step()
-            if self._announced not in (None, number):
-                self._tell_triggers("step_ends", self._announced, number)
+            if self._announced != number:
+                self._step_ends(self._announced, number)
             self.step_now = self._announced = number
             self._times.begins(number)
             if self.instruments is not None:
@@ -218,7 +218,11 @@ class Session:
             if captures.window is not None and not captures.window.overdue:
                 captures.step(number)
             away = control and threading.current_thread() is not threading.main_thread()
-            self._tell_triggers("step_begins", number, away)
+            for trigger in self._triggers:
+                try:
+                    trigger.step_begins(number, away)
+                except Exception as error:  # noqa: BLE001 - said once; the others hear of the step all the same
+                    self.voice.trouble(f"beginning a step for {type(trigger).__name__}", error)
         self._tell("accelprof_step_begin", step=number)
         if self.voice.deferred:
             self.captures.close("a tool failed and on_error is raise")
@@ -231,7 +235,7 @@ class Session:
             if self.closed or number is None or number != self.step_now:
                 return
             self._finish_step()
-            self._tell_triggers("step_ends", number, None)
+            self._step_ends(number, None)
             self.step_now = None
         self._tell("accelprof_step_end", step=number)
         self.voice.raise_deferred()
@@ -241,11 +245,14 @@ class Session:
             self._times.ends(self.step_now)
             self.voice.guarded("ending a step", self.backend.step_end, self.step_now)
 
-    def _tell_triggers(self, event: str, *facts: Any) -> None:
+    def _step_ends(self, number: int | None, following: int | None) -> None:
+        if number is None:
+            return
         for trigger in self._triggers:
-            self.voice.guarded(
-                f"{event.replace('_', ' ')} for {type(trigger).__name__}", getattr(trigger, event), *facts
-            )
+            try:
+                trigger.step_ends(number, following)
+            except Exception as error:  # noqa: BLE001 - said once; the others hear of it all the same
+                self.voice.trouble(f"ending a step for {type(trigger).__name__}", error)
 
     def attention(self) -> tuple[bool, Any]:
         """What the gate asks when the lock is left; see :meth:`Entering.attention`."""
@@ -309,7 +316,8 @@ class Session:
     def _close(self, reason: str) -> None:
         guarded = self.voice.guarded
         self._finish_step()
-        self._tell_triggers("finish")
+        for trigger in self._triggers:
+            guarded(f"ending {type(trigger).__name__}", trigger.finish)
         guarded("closing a window", self.captures.close, reason)
         self.closed = True
         if self.captures.budget is not None:

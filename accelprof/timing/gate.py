@@ -73,14 +73,21 @@ class Gate:
         elif self.entrance is session.entrance:
             self.direct = self.entrance = None
 
-    def __getattr__(self, name: str) -> Any:
-        new = {"lane": "direct", "hot": "entrance"}.get(name)
-        if new is None:
-            raise AttributeError(name)
+    # no __getattr__: a class that has one is read the slow way, also where the attribute is there
+    @property
+    def hot(self) -> Any:
+        return self._under_its_old_name("hot", "entrance", self.entrance)
+
+    @property
+    def lane(self) -> Any:
+        return self._under_its_old_name("lane", "direct", self.direct)
+
+    @staticmethod
+    def _under_its_old_name(old: str, new: str, value: Any) -> Any:
         warnings.warn(
-            f"gate.{name} is gate.{new} now; the old name goes with the next release", DeprecationWarning, stacklevel=2
+            f"gate.{old} is gate.{new} now; the old name goes with the next release", DeprecationWarning, stacklevel=3
         )
-        return getattr(self, new)
+        return value
 
     def __reduce__(self) -> str:
         return "gate"  # a class of a script travels by value to other processes; its timers find their gate there
