@@ -4,10 +4,12 @@ A piece of work belongs to the ranges that hold its launch (the runtime call wit
 process): the innermost one exclusively, every enclosing one inclusively. :mod:`accelprof.analysis.holders` finds them.
 
 The ranges are those on the launching thread. Where none there holds the launch (autograd's thread runs backward while
-the thread that called it waits inside the phase), they are those of the one other thread of the process that is inside a
-range at that moment. Where one does (DDP, FSDP and NCCL put their own on autograd's thread), it counts inside the ranges
-of the one other thread that hold it whole. Where several threads qualify nothing is guessed: the work is given to none
-of them and counted by the names of the ranges it could belong to.
+the thread that called it waits inside the phase), they are those of the one other thread of its process that is inside a
+range at that moment; where one does (DDP, FSDP and NCCL put their own on autograd's thread), it counts inside that
+thread's ranges too. With several other threads (gloo's and NCCL's work in ranges of their own meanwhile) they are those
+of the thread that is around all others: of two, the one whose ranges hold more of the other's whole, in the file; if that
+says nothing, the one whose outermost range began earlier. Where no thread is around all others nothing is guessed: the
+work is given to none of them and counted by the names of the ranges it could belong to.
 """
 
 from __future__ import annotations

@@ -86,9 +86,11 @@ def holders(columns: Columns, kinds: Iterable[Kind] = RANGES) -> Holders:
 
 
 def _give(columns: Columns, found: Holders, calls: Array, of_call: Array, of_range: Array) -> None:
-    """Give every piece of work the ranges of its launch; ``of_call``, ``of_range``: pairs, outermost first in a call."""
+    """Give every piece of work the ranges of its launch (``of_call``, ``of_range``: pairs); those of the launching thread
+    lie in those of another."""
     ranges = found.ranges
-    order = np.lexsort((of_range, -columns.end[ranges[of_range]], columns.start[ranges[of_range]], of_call))
+    own = columns.thread[ranges[of_range]] == columns.thread[calls[of_call]]
+    order = np.lexsort((of_range, -columns.end[ranges[of_range]], columns.start[ranges[of_range]], own, of_call))
     of_call, of_range = of_call[order], of_range[order]
     first: Array = np.searchsorted(of_call, np.arange(calls.size))
     last: Array = np.searchsorted(of_call, np.arange(calls.size), side="right")
@@ -96,7 +98,6 @@ def _give(columns: Columns, found: Holders, calls: Array, of_call: Array, of_ran
     call: Array = np.searchsorted(calls, found.launch[held])
     some = np.flatnonzero(last[call] > first[call])
     found.outermost[held[some]] = of_range[first[call[some]]]
-    # ranges of the launch's own thread lie in those of another, which hold them whole: the last is the innermost
     found.innermost[held[some]] = of_range[last[call[some]] - 1]
     found.pair_work, found.pair_range = _spread(held, first[call], last[call], of_range)
 
@@ -156,6 +157,7 @@ class _Ranges:
             self.process.setdefault(columns.threads[code][0], []).append(code)
         self.undecided: Counter[tuple[str, ...]] = Counter()
         self.undecided_around = 0
+        self._majorities: dict[tuple[int, int], int] = {}
 
     def of(self, calls: Array, kernels: Array) -> tuple[Array, Array, Array]:
         """``(call, range, by other)``: pairs of a place in ``calls`` (rows of launches) and a range that holds it, and for
@@ -166,30 +168,20 @@ class _Ranges:
         thread = columns.thread[calls]
         for code, mine in groups_of(thread):
             start, end = columns.start[calls[mine]], columns.end[calls[mine]]
-            others = [other for other in self.process.get(columns.threads[code][0], []) if other != code]
             outermost: Array = np.full(mine.size, NONE, dtype=np.int64)
             if code in self.threads:
                 for which, held in self.threads[code].holding(start, end):
                     pairs.append((mine[which], held))
                     self._longer(outermost, which, held)
-            adrift = np.flatnonzero(outermost == NONE)
-            thread_of = self._decide(start[adrift], end[adrift], others, kernels[mine[adrift]], False)
-            by_other[mine[adrift]] = thread_of != NONE
-            for other in np.unique(thread_of[thread_of != NONE]).tolist():
-                asked = adrift[thread_of == other]
-                for which, held in self.threads[other].holding(start[asked], end[asked]):
-                    pairs.append((mine[asked[which]], held))
-            # what is around a range is asked once, not for each launch in it
-            inside = np.flatnonzero(outermost != NONE)
-            tops, top_of = np.unique(outermost[inside], return_inverse=True)
-            counts = np.bincount(top_of, weights=kernels[mine[inside]], minlength=tops.size)
-            thread_of = self._decide(self.start[tops], self.end[tops], others, counts, True)
-            by_other[mine[inside]] = thread_of[top_of] != NONE
+            own = outermost != NONE
+            since: Array = np.zeros(mine.size, dtype=np.int64)
+            since[own] = self.start[outermost[own]]
+            thread_of = self._around(code, start, end, since, own, kernels[mine])
+            by_other[mine] = thread_of != NONE
             for other in np.unique(thread_of[thread_of != NONE]).tolist():
                 asked = np.flatnonzero(thread_of == other)
-                for which, held in self.threads[other].holding(self.start[tops[asked]], self.end[tops[asked]]):
-                    call, around = _joined(top_of, asked[which], held)
-                    pairs.append((mine[inside[call]], around))
+                for which, held in self.threads[other].holding(start[asked], end[asked]):
+                    pairs.append((mine[asked[which]], held))
         if not pairs:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), by_other
         one, other = zip(*pairs, strict=True)
@@ -202,42 +194,82 @@ class _Ranges:
         better = (known == NONE) | (self.start[held] < begin) | ((self.start[held] == begin) & (self.end[held] > end))
         outermost[which[better]] = held[better]
 
-    def _decide(self, start: Array, end: Array, others: list[int], kernels: Array, strict: bool) -> Array:
-        """For each stretch the one of the other threads that is inside a range all the while, :data:`NONE` with none or
-        several. ``strict``: a range over exactly the stretch is not around it."""
-        chosen: Array = np.full(start.size, NONE, dtype=np.int64)
-        count: Array = np.zeros(start.size, dtype=np.int64)
-        if not start.size:
-            return chosen
+    def _around(self, thread: int, start: Array, end: Array, since: Array, own: Array, kernels: Array) -> Array:
+        """For each launch the other thread whose ranges it belongs to as well, :data:`NONE` with none or no answer.
+
+        ``own``: whether a range of the launching thread holds it; ``since``: when the outermost of those began.
+        """
+        others = [other for other in self.process.get(self.columns.threads[thread][0], []) if other != thread]
+        top: Array = np.full(start.size, NONE, dtype=np.int64)
         for other in others:
-            held = self.threads[other].holds(start, end, strict)
-            count += held
-            chosen[held] = other
-        several = np.flatnonzero(count > 1)
-        chosen[several] = NONE
-        if strict:
-            self.undecided_around += int(kernels[several].sum())
-            return chosen
-        for at in several[kernels[several] > 0].tolist():
-            names = set()
-            for other in others:
-                last = max(
-                    (int(found[0]) for _, found in self.threads[other].holding(start[at : at + 1], end[at : at + 1])),
-                    key=lambda place: (self.start[place], -self.end[place]),
-                    default=None,
-                )
-                if last is not None:
-                    names.add(label(self.columns.names[self.columns.name[self.ranges[last]]]))
-            self.undecided[tuple(sorted(names))] += int(kernels[at])
-        return chosen
+            open_ = self._inside(other, thread, start, end, since, own)
+            for known in np.unique(top[open_]).tolist():
+                asked = np.flatnonzero(open_ & (top == known))
+                if known == NONE:
+                    top[asked] = other
+                else:
+                    top[asked[self._outer(other, known, start[asked], end[asked]) > 0]] = other
+        doubtful: Array = np.zeros(start.size, dtype=np.bool_)
+        for other in others:
+            open_ = self._inside(other, thread, start, end, since, own) & (top != other)
+            for known in np.unique(top[open_]).tolist():
+                asked = np.flatnonzero(open_ & (top == known))
+                doubtful[asked] |= self._outer(known, other, start[asked], end[asked]) <= 0
+        top[doubtful] = NONE
+        self.undecided_around += int(kernels[doubtful & own].sum())
+        for at in np.flatnonzero(doubtful & ~own & (kernels > 0)).tolist():
+            self.undecided[self._named(others, start[at : at + 1], end[at : at + 1])] += int(kernels[at])
+        return top
 
+    def _inside(self, other: int, thread: int, start: Array, end: Array, since: Array, own: Array) -> Array:
+        """For which launches ``other`` is inside a range; where the launch has ranges of its own, one around those."""
+        found = self.threads[other].holds(start, end)
+        asked = np.flatnonzero(found & own)
+        if asked.size:
+            decided = self._majority(other, thread)
+            if decided == 0:
+                began = self._since(other, start[asked], end[asked])
+                found[asked] = began < since[asked]
+            else:
+                found[asked] = decided > 0
+        return found
 
-def _joined(keys: Array, asked: Array, values: Array) -> tuple[Array, Array]:
-    """``(place in keys, value)`` for each key that is in ``asked``, where a key may stand several times on both sides."""
-    order = np.argsort(asked, kind="stable")
-    asked, values = asked[order], values[order]
-    first, last = np.searchsorted(asked, keys), np.searchsorted(asked, keys, side="right")
-    return _spread(np.arange(keys.size), first, last, values)
+    def _outer(self, one: int, other: int, start: Array, end: Array) -> Array:
+        """At each of these moments, in which both are inside a range: 1 where ``one`` is around ``other``, -1 where it is
+        the other way round, 0 where neither is."""
+        decided = self._majority(one, other)
+        if decided:
+            return np.full(start.size, decided, dtype=np.int64)
+        return np.sign(self._since(other, start, end) - self._since(one, start, end))
+
+    def _majority(self, one: int, other: int) -> int:
+        """Which of two threads is around the other as a rule: the one whose ranges hold more of the other's whole. What
+        sticks out of the phase around it at one end is then no other case than what does not."""
+        known = self._majorities.get((one, other))
+        if known is None:
+            first, second = self.threads[one], self.threads[other]
+            held = int(first.holds(second.start, second.end, longer=True).sum())
+            holding = int(second.holds(first.start, first.end, longer=True).sum())
+            known = (held > holding) - (held < holding)
+            self._majorities[one, other], self._majorities[other, one] = known, -known
+        return known
+
+    def _since(self, thread: int, start: Array, end: Array) -> Array:
+        """When the outermost range of ``thread`` that holds each stretch began."""
+        began: Array = np.full(start.size, np.iinfo(np.int64).max, dtype=np.int64)
+        for which, held in self.threads[thread].holding(start, end):
+            began[which] = np.minimum(began[which], self.start[held])
+        return began
+
+    def _named(self, others: list[int], start: Array, end: Array) -> tuple[str, ...]:
+        """The innermost range of each thread that is inside one."""
+        names = set()
+        for other in others:
+            held = [int(found[0]) for _, found in self.threads[other].holding(start, end)]
+            if held:
+                last = max(held, key=lambda place: (self.start[place], -self.end[place]))
+                names.add(label(self.columns.names[self.columns.name[self.ranges[last]]]))
+        return tuple(sorted(names))
 
 
 def _spread(keys: Array, first: Array, last: Array, values: Array) -> tuple[Array, Array]:
@@ -259,14 +291,14 @@ class _Thread:
         self.lanes = [order[lane == number] for number in range(int(lane.max()) + 1)]
         self._bounds = [(start[lane], end[lane]) for lane in self.lanes]
 
-    def holds(self, start: Array, end: Array, strict: bool) -> Array:
-        """Whether one of the ranges holds each stretch; ``strict``: and is longer."""
+    def holds(self, start: Array, end: Array, longer: bool = False) -> Array:
+        """Whether one of the ranges holds each stretch; ``longer``: and lasts longer."""
 
         def furthest(at: Array) -> Array:
             return np.where(at > 0, self.reach[np.maximum(at - 1, 0)], np.iinfo(np.int64).min)
 
         until = np.searchsorted(self.start, start, side="right")
-        if not strict:
+        if not longer:
             return furthest(until) >= end
         return (furthest(np.searchsorted(self.start, start)) >= end) | (furthest(until) > end)
 

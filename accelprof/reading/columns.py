@@ -198,8 +198,7 @@ class Columns:
     def take(self, rows: Array) -> Columns:
         """The table of these rows (numbers, or one truth value a row); texts are shared."""
         rows = np.asarray(rows)
-        if rows.dtype == np.bool_:
-            rows = np.flatnonzero(rows)
+        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
         args = self._args
         return Columns(
             int(rows.size), **self._texts(),

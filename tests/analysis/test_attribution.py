@@ -92,10 +92,40 @@ def test_a_range_on_autograds_thread_counts_inside_the_phase_around_it() -> None
     assert found.unattributed == 0
 
 
-def test_a_range_that_no_other_holds_whole_stays_alone() -> None:
-    """A range on a second thread that goes on after the phase has ended is not inside it."""
-    spans = [phase("a", 0, 50), phase("late", 40, 60, OTHER), launch(1, 45, OTHER), kernel(1, 60, 70)]
-    assert {row.name: row.kernels for row in attribute(trace(*spans)).phases} == {"a": 0, "late": 1}
+def test_a_range_that_ends_after_the_phase_is_inside_it_meanwhile() -> None:
+    """A range on a second thread that began inside the phase counts in it until the phase ends, and alone after that."""
+    spans = [phase("a", 0, 50), phase("late", 40, 80, OTHER)]
+    work = [launch(1, 45, OTHER), kernel(1, 60, 70), launch(2, 60, OTHER), kernel(2, 70, 80)]
+    assert {row.name: row.kernels for row in attribute(trace(*spans, *work)).phases} == {"a": 1, "late": 2}
+
+
+def test_a_range_around_the_phase_is_not_inside_it() -> None:
+    """What a thread launches inside its own long range is not the phase's that ran on another thread meanwhile."""
+    spans = [phase("loop", 0, 100, OTHER), phase("a", 10, 20), launch(1, 15, OTHER), kernel(1, 30, 40)]
+    assert {row.name: row.kernels for row in attribute(trace(*spans)).phases} == {"a": 0, "loop": 1}
+
+
+G1, G2 = 3, 4
+
+
+def test_gloos_threads_beside_the_phase_take_no_kernel_from_it() -> None:
+    """While gloo's threads are inside ranges of their own, wherever those begin and end, what autograd's thread launches
+    is the phase's; its own ranges have theirs exclusively."""
+    gloo = [
+        phase("gloo:all_reduce", -20, 30, G1), phase("gloo:all_reduce", 100, 300, G1), phase("gloo:all_reduce", 600, 900, G1),
+        phase("gloo:all_reduce", 200, 500, G2), phase("inner", 210, 480, G2), phase("gloo:all_reduce", 550, 950, G2),
+        phase("gloo:all_reduce", 980, 1020, G2),
+    ]  # fmt: skip
+    own = [phase("bucket", at, at + 20, OTHER) for at in (105, 305, 605)]
+    moments = [10, 110, 150, 215, 310, 450, 520, 610, 700, 990]
+    work = [span for at in moments for span in (launch(at, at, OTHER), kernel(at, at + 2000, at + 2005))]
+    found = attribute(trace(phase("step", -100, 1100), phase("backward", 0, 1000), *gloo, *own, *work))
+    rows = {row.name: (row.kernels, row.own_kernels) for row in found.phases}
+    assert rows["step"] == (10, 0)
+    assert rows["backward"] == (10, 7)
+    assert rows["bucket"] == (3, 3)
+    assert rows["gloo:all_reduce"] == rows["inner"] == (0, 0)
+    assert (found.unattributed, found.undecided_around) == (0, 0)
 
 
 def test_two_running_phases_are_no_answer_and_are_named() -> None:
@@ -185,10 +215,10 @@ def test_against_an_obvious_model(ranges: list[tuple[int, int]], work: list[tupl
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[Span]:
-    """Ranges of two processes with three threads each, nested or not, and launches with any number of kernels."""
-    places = st.tuples(st.sampled_from((10, 11)), st.sampled_from((1, 2, 3)))
+    """Ranges of two processes with four threads each, nested or not, and launches with any number of kernels."""
+    places = st.tuples(st.sampled_from((10, 11)), st.sampled_from((1, 2, 3, 4)))
     spans: list[Span] = []
-    for index, ((pid, tid), (start, end)) in enumerate(draw(st.lists(st.tuples(places, times), max_size=10))):
+    for index, ((pid, tid), (start, end)) in enumerate(draw(st.lists(st.tuples(places, times), max_size=14))):
         spans.append(Span(f"p{index % 4}", Kind.PHASE, start, end, pid, tid))
     launches = st.tuples(places, st.integers(0, 80), st.integers(0, 3), st.booleans())
     for number, ((pid, tid), at, count, there) in enumerate(draw(st.lists(launches, max_size=14))):
@@ -198,24 +228,38 @@ def programs(draw: st.DrawFn) -> list[Span]:
     return spans
 
 
+def over(outer: Span, inner: Span) -> bool:
+    return outer.start_ns <= inner.start_ns and inner.end_ns <= outer.end_ns
+
+
+def longer(outer: Span, inner: Span) -> bool:
+    return over(outer, inner) and (outer.start_ns, outer.end_ns) != (inner.start_ns, inner.end_ns)
+
+
 def slow_holders(spans: list[Span], launch: Span) -> tuple[list[Span], set[int | str]]:
     """The ranges a launch belongs to by the rule as it is written, and the threads between which it does not decide."""
     mine = [span for span in spans if span.kind is Kind.PHASE and span.pid == launch.pid]
+    held = [span for span in mine if over(span, launch)]
 
-    def over(outer: Span, inner: Span) -> bool:
-        return outer.start_ns <= inner.start_ns and inner.end_ns <= outer.end_ns
+    def of(thread: int | str) -> list[Span]:
+        return [span for span in mine if span.tid == thread]
 
-    own = [span for span in mine if span.tid == launch.tid and over(span, launch)]
-    inner = min(own, key=lambda span: (span.start_ns, -span.end_ns)) if own else launch
-    around = [
-        span
-        for span in mine
-        if span.tid != launch.tid
-        and over(span, inner)
-        and (not own or (span.start_ns, span.end_ns) != (inner.start_ns, inner.end_ns))
-    ]
-    threads = {span.tid for span in around}
-    return own + (around if len(threads) == 1 else []), threads if len(threads) > 1 else set()
+    def around(one: int | str, other: int | str) -> int:
+        """1 when ``one`` is around ``other`` at this moment."""
+        rule = sum(any(longer(a, b) for a in of(one)) for b in of(other)) - sum(
+            any(longer(b, a) for b in of(other)) for a in of(one)
+        )
+        if not rule:
+            first, second = (min(s.start_ns for s in held if s.tid == thread) for thread in (one, other))
+            rule = second - first
+        return (rule > 0) - (rule < 0)
+
+    own = [span for span in held if span.tid == launch.tid]
+    threads = {span.tid for span in held} - {launch.tid}
+    if own:
+        threads = {thread for thread in threads if around(thread, launch.tid) > 0}
+    tops = [thread for thread in threads if all(thread == other or around(thread, other) > 0 for other in threads)]
+    return own + [span for span in held if tops and span.tid == tops[0]], threads if not tops else set()
 
 
 @patient
@@ -225,7 +269,8 @@ def test_every_kernel_is_counted_once_on_whatever_thread(spans: list[Span]) -> N
     found = attribute(trace(*spans))
     launches = {span.args["correlation"]: span for span in spans if span.kind is Kind.RUNTIME}
     inclusive: dict[str, int] = dict.fromkeys({span.name for span in spans if span.kind is Kind.PHASE}, 0)
-    unlaunched = unattributed = undecided = 0
+    exclusive = dict(inclusive)
+    unlaunched = unattributed = undecided = undecided_around = 0
     kernels = [span for span in spans if span.kind is Kind.KERNEL]
     for span in kernels:
         if span.args["correlation"] not in launches:
@@ -234,10 +279,16 @@ def test_every_kernel_is_counted_once_on_whatever_thread(spans: list[Span]) -> N
         held, between = slow_holders(spans, launches[span.args["correlation"]])
         unattributed += not held
         undecided += not held and bool(between)
+        undecided_around += bool(held) and bool(between)
         for name in {range_.name for range_ in held}:
             inclusive[name] += 1
+        own = [range_ for range_ in held if range_.tid == launches[span.args["correlation"]].tid] or held
+        if own:
+            exclusive[max(own, key=lambda range_: (range_.start_ns, -range_.end_ns, spans.index(range_))).name] += 1
     assert {row.name: row.kernels for row in found.phases} == inclusive
+    assert {row.name: row.own_kernels for row in found.phases} == exclusive
     assert (found.unlaunched, found.unattributed, found.undecided.total()) == (unlaunched, unattributed, undecided)
+    assert found.undecided_around == undecided_around
     assert sum(row.own_kernels for row in found.phases) + found.unattributed + found.unlaunched == len(kernels)
     assert found.kernels == len(kernels)
     assert sum(count for _, count in found.left_over()) == found.unattributed + found.unlaunched
