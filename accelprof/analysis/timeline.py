@@ -2,6 +2,7 @@
 
 The file has ``baseTimeNanoseconds`` (Kineto's key: to be added to every ``ts``), because viewers keep ``ts`` as float64,
 which near 1.7e15 µs cannot tell quarters of a µs apart. What was shifted by how much stands in ``otherData.accelprof``.
+One module, because reading, shifting, numbering and writing share one pass over the events.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A record knows its plain JSON both ways. Reading is tolerant: a field of an odd kind gets its default and is said, a row that is
 no object or has no identity is refused and said, and fields that this version does not know are kept. So whatever stands in
-a file that somebody else wrote, the rows that are whole count.
+a file that somebody else wrote, the rows that are whole count. One module, because the format is one fact.
 """
 
 from __future__ import annotations

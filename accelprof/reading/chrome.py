@@ -1,4 +1,7 @@
-"""Reader of Chrome traces (Kineto and others) into spans. Categories become kinds by the tables below."""
+"""Reader of Chrome traces (Kineto and others) into spans. Categories become kinds by the tables below.
+
+One module, because the tables and the one pass that reads them change together.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,6 @@ TOOL = {
     "aliases": "catalogue.py",
     "Options": "contracts/tool.py",
     "exclusive": "contracts/tool.py",
-    "writes_chrome_trace": "analysis/reading.py",
     "accelerators": "planning/decide.py",
     "normalise": "planning/decide.py",
     "meaning": "contracts/tool.py",
@@ -47,17 +46,13 @@ TOOL = {
     "probe": "contracts/answers.py",
     "launch": "launch/compose.py",
     "trigger": "launch/preview.py",
-    "expects": "cluster/collect.py",
-    "match": "launch/reports.py",
     "emitter": "contracts/answers.py",
-    "attach": "session/configure.py",
-    "can_read": "analysis/reading.py",
-    "read": "analysis/reading.py",
     "gate": "contracts/tool.py",
 }
 HOOKS = {
     "accelprof_backends": "catalogue.py",
     "accelprof_tools": "catalogue.py",
+    "accelprof_exporters": "catalogue.py",
     "accelprof_dialects": "catalogue.py",
     "accelprof_presets": "catalogue.py",
     "accelprof_detect_dialect": "catalogue.py",
@@ -66,7 +61,6 @@ HOOKS = {
     "accelprof_worker_identity": "session/configure.py",
     "accelprof_plan_ready": "session/configure.py",
     "accelprof_launch_modify": "launch/compose.py",
-    "accelprof_metrics": "cluster/controller.py",
 }
 #: read somewhere in these rooms, which are being rebuilt; the file may change
 SOMEWHERE = {
@@ -74,6 +68,13 @@ SOMEWHERE = {
     "device_timer": ("session", "timing"),
     "memory": ("session", "cli", "engines", "analysis", "timing"),
     "count": ("session",),
+    "attach": ("session",),
+    "expects": ("output", "launch"),
+    "match": ("output", "launch"),
+    "can_read": ("analysis", "reading"),
+    "read": ("analysis", "reading"),
+    "writes_chrome_trace": ("analysis", "reading"),
+    "accelprof_metrics": ("cluster", "session", "exporters"),
     "on_demand": ("session",),
     "thread": ("session",),
     "schedule": ("session",),
