@@ -13,7 +13,7 @@ from accelprof.analysis.attribution import Attribution, DeviceFigures, PhaseFigu
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import Table, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import PARTIAL
 from accelprof.reading.snapshot import read_snapshot
@@ -31,7 +31,7 @@ NOTICED = 0.01
 
 @dataclass
 class ToolFile:
-    """Device figures of one vendor file. ``note`` says why there are none."""
+    """Device figures of one vendor file. ``note`` says why there are none; ``tables`` are those that the file itself has."""
 
     worker: WorkerId
     tool: str
@@ -40,6 +40,7 @@ class ToolFile:
     attribution: Attribution = field(default_factory=Attribution)
     facts: dict[str, Any] = field(default_factory=dict)
     note: str = ""
+    tables: list[Table] = field(default_factory=list)
 
 
 @dataclass
@@ -207,9 +208,15 @@ def read_files(
 
 def _tool_file(file: RunFile, trace: Trace) -> ToolFile:
     found = attribute(trace)
-    note = "" if found.devices else "no device work in this file" if len(trace) else "no events in this file"
+    note = (
+        ""
+        if found.devices or trace.tables
+        else "no device work in this file"
+        if len(trace)
+        else "no events in this file"
+    )
     facts: dict[str, Any] = {"spans": len(trace), "marks": len(trace.marks), "clock": trace.clock.value}
-    return ToolFile(file.worker, file.tool, file.artifact.path, file.windows, found, facts, note)
+    return ToolFile(file.worker, file.tool, file.artifact.path, file.windows, found, facts, note, trace.tables)
 
 
 def _not_in_a_phase(file: ToolFile) -> str:
@@ -267,6 +274,7 @@ def _file_json(file: ToolFile) -> dict[str, Any]:
         "undecided_around": file.attribution.undecided_around,
         "kernels_without_launch": file.attribution.unlaunched,
         "attributed_by_time": file.attribution.by_time,
+        "tables": [dataclasses.asdict(table) for table in file.tables],
     }
 
 

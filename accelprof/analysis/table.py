@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from accelprof.analysis import frames
+from accelprof.analysis import figures, frames
 from accelprof.analysis.escape import elide, terminal
 from accelprof.analysis.grid import Column, Grid, show, tell
 from accelprof.analysis.phases import PhaseRow
@@ -78,7 +78,7 @@ def render(summary: Summary, console: Console, *, everything: bool = False, by_f
         tell(console, f"not delivered: {line}", "bold red")
     for line in summary.notices:
         tell(console, f"note: {line}", "bold yellow")
-    for grid in grids(summary, limit, by_file):
+    for grid in (*grids(summary, limit, by_file), *figures.grids(summary)):
         show(console, grid)
     notes = [f"{file.worker.label}: {os.path.basename(file.path)} ({file.tool})" for file in summary.files if file.note]
     reasons = Counter(file.note for file in summary.files if file.note)

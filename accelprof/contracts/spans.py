@@ -147,6 +147,23 @@ class Completeness:
         return {"complete": self.complete, **asdict(self)}
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Figures of a file that have no place in time (sums by step, memory by operator); reports show them as they stand.
+
+    Attributes:
+        title: what the rows are.
+        columns: ``(name, unit)``; the unit is ``ns``, ``bytes``, ``count`` or ``share`` for numbers, and empty for labels.
+        rows: a value a column; ``None`` = the file does not say.
+        note: what to know when reading it.
+    """
+
+    title: str
+    columns: tuple[tuple[str, str], ...]
+    rows: list[tuple[Any, ...]]
+    note: str = ""
+
+
 class SpanSource(Protocol):
     """A table of spans, as :class:`accelprof.reading.columns.Columns` is one."""
 
@@ -167,7 +184,8 @@ class Trace:
         problems: what a reader of the report should know of the file, one line each.
         metadata: facts of the file worth showing: versions, device names, dropped counts.
         completeness: what of the file is not in here.
-        columns: the table, ``None`` while the spans are a list. Set it to replace the spans.
+        tables: figures of the file that have no place in time.
+        columns: the table of spans, ``None`` while the spans are a list. Set it to replace the spans.
     """
 
     __slots__ = (
@@ -180,6 +198,7 @@ class Trace:
         "origin",
         "problems",
         "source",
+        "tables",
         "tool",
     )
 
@@ -196,6 +215,7 @@ class Trace:
         *,
         columns: SpanSource | None = None,
         completeness: Completeness | None = None,
+        tables: list[Table] | None = None,
     ) -> None:
         self.source, self.tool, self.clock = source, tool, clock
         self._spans: list[Span] | None = spans if spans is not None or columns is not None else []
@@ -205,6 +225,7 @@ class Trace:
         self.metadata = metadata if metadata is not None else {}
         self.origin = origin if origin is not None else Origin()
         self.completeness = completeness if completeness is not None else Completeness()
+        self.tables = tables if tables is not None else []
 
     @property
     def spans(self) -> list[Span]:

@@ -142,6 +142,7 @@ class WindowInfo:
         stem: absolute path without suffix; a tool appends its own suffix. The directory exists, the name is unique.
         warmup, active: calls of a scheduled stretch: those that a ``native`` tool runs through before ``open``, and those
             to record; 0 for every other kind of window.
+        first: number of the first call to record, counted from 0 as the schedule counts (anew in each step or phase).
     """
 
     id: str
@@ -152,6 +153,7 @@ class WindowInfo:
     stem: str
     warmup: int = 0
     active: int = 0
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Ask:
         kind: ``step`` | ``phase`` | ``schedule`` | ``process`` | ``on_demand``.
         steps: announced steps known by now.
         phase: the phase that makes it, if one does.
-        warmup, active: calls of a scheduled stretch.
+        warmup, active, first: calls of a scheduled stretch, and the number of the first to record.
         info: from :meth:`Captures.warm_up`, when tools have warmed up for it.
     """
 
@@ -62,6 +62,7 @@ class Ask:
     warmup: int = 0
     active: int = 0
     info: WindowInfo | None = None
+    first: int = 0
 
 
 class Captures:
@@ -206,7 +207,7 @@ class Captures:
         if not self._has_place and not self._make_place():
             return None
         name = f"{self.process.key}-w{sequence:04d}"
-        return WindowInfo(name, sequence, ask.steps, ask.phase, ask.kind, stem, ask.warmup, ask.active)
+        return WindowInfo(name, sequence, ask.steps, ask.phase, ask.kind, stem, ask.warmup, ask.active, ask.first)
 
     def _make_place(self) -> bool:
         try:

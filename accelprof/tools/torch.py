@@ -111,6 +111,7 @@ class TorchTool(Tool):
             self._profiler = self._start(window)
         else:
             try:
+                self._profiler.step_num = window.first - 1
                 self._profiler.step()  # out of the warm-up
             except Exception:
                 self._profiler = None  # nothing of it may reach the next window
@@ -148,6 +149,8 @@ class TorchTool(Tool):
             actions = torch.profiler.ProfilerAction
             arguments["schedule"] = lambda step: actions.RECORD if self._recording else actions.WARMUP
         profiler = torch.profiler.profile(**arguments)
+        if window.active:
+            profiler.step_num = window.first - (0 if self._recording else window.warmup)  # ProfilerStep#N is call N
         profiler.start()
         return profiler
 

@@ -163,3 +163,19 @@ def test_memory_history_arguments_exist():
 
     parameters = inspect.signature(torch.cuda.memory._record_memory_history_impl).parameters
     assert {"enabled", "context", "stacks", "max_entries"} <= set(parameters)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 2])
+def test_steps_of_a_scheduled_window_are_the_calls(warmup):
+    """``ProfilerStep#N`` is call N of the schedule, whatever warms up before it."""
+    schedule = {"phase": "actor/update", "per": "step", "wait": 4 - warmup, "warmup": warmup, "active": 3}
+    with capture(tool="torch", steps=[2], schedule=schedule, tools=()) as run:
+        actor = Actor()
+        with run.session.step(2):
+            for _ in range(9):
+                actor.update(torch.sin)
+        run.session.close()
+        [events] = traces(run)
+    assert [event["name"] for event in events if event["name"].startswith("ProfilerStep#")] == [
+        f"ProfilerStep#{number}" for number in (4, 5, 6)
+    ]

@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from accelprof.analysis.figures import shown
 from accelprof.analysis.html.plot import Plot, plot
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.table import NONE, duration, percent, slowest_text
@@ -29,7 +30,7 @@ def render_html(summary: Summary) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(duration=duration, percent=percent)
-    environment.globals.update(slowest=slowest_text)
+    environment.globals.update(slowest=slowest_text, shown=shown)
     drawn = plot(summary)
     return environment.get_template("report.html.j2").render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),

@@ -59,6 +59,8 @@ def _npu(source: Source, path: str, late: bool) -> dict[str, Any]:
     options["level"] = source.choice(f"{path}.level", keys.NPU_LEVELS, "level0")
     if source.has(f"{path}.analysis"):
         options["analysis"] = source.flag(f"{path}.analysis")
+    if late:
+        options["export"] = "db"  # ExportType.Db in verl's code from 0.7.0 on; Text before
     return options
 
 

@@ -240,7 +240,8 @@ class Schedules(Quiet):
         if self._captures.window is not None or self._warming is not None:
             return
         spec = stretch.series.spec
-        stretch.info = self._captures.warm_up(Ask("schedule", self._steps(), spec.phase, spec.warmup, spec.active))
+        ask = Ask("schedule", self._steps(), spec.phase, spec.warmup, spec.active, first=stretch.first)
+        stretch.info = self._captures.warm_up(ask)
         if stretch.info is not None:
             self._warming = stretch
 
@@ -263,7 +264,7 @@ class Schedules(Quiet):
                 self._end_warm_up(self._warming)
             self._warming = None
             active = stretch.series.spec.active
-            ask = Ask("schedule", self._steps(), name, active=active, info=stretch.info)
+            ask = Ask("schedule", self._steps(), name, active=active, info=stretch.info, first=stretch.first)
             stretch.window, stretch.info = self._captures.open(ask), None
             if stretch.window is None:
                 stretch.cut = True  # no tool could start; the session has said why

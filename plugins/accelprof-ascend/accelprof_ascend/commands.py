@@ -105,9 +105,10 @@ def _one(path: str, exports: Sequence[str], timeout: float) -> Outcome:
 def npu_compare(base: str, new: str, output: str | None, more: Sequence[str]) -> None:
     """Compare NEW with BASE through msprof-analyze: *_ascend_pt directories, or a GPU's Chrome trace as BASE.
 
-    MORE goes to `msprof-analyze compare` as it is (after --).
+    A directory that holds one *_ascend_pt directory (a window's) stands for that one. MORE goes to `msprof-analyze compare` as it is (after --).
     """
     program = _msprof_analyze()
+    base, new = _the_one(base), _the_one(new)
     target = os.path.abspath(output or ".")
     os.makedirs(target, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="accelprof-compare-", dir=target) as scratch:
@@ -122,6 +123,21 @@ def npu_compare(base: str, new: str, output: str | None, more: Sequence[str]) ->
         )
     for name in sheets:
         click.echo(os.path.join(target, name))
+
+
+def _the_one(path: str) -> str:
+    """The ``*_ascend_pt`` directory that ``path`` is or holds; a file, or a directory without any, is left as it is.
+
+    Raises:
+        UserError: it holds several.
+    """
+    found = directory.find(path) if os.path.isdir(path) else []
+    if len(found) > 1:
+        names = ", ".join(os.path.relpath(one, path) for one in found[:5])
+        raise UserError(
+            f"npu-compare: {path} holds {len(found)} *{directory.SUFFIX} directories ({names}); name the one that is meant"
+        )
+    return found[0] if found else path
 
 
 def _msprof_analyze() -> str:

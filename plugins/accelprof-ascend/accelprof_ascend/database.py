@@ -16,6 +16,7 @@ from urllib.parse import quote
 from accelprof.contracts.spans import Kind, Mark, Origin, Span, Trace
 from accelprof.errors import ReadError
 from accelprof_ascend import kinds
+from accelprof_ascend.tables import add_steps
 from accelprof_ascend.times import clock_of, counted, ns_of_ns, ns_of_us
 
 OURS = frozenset({"STRING_IDS"})
@@ -129,7 +130,7 @@ class _Reading:
         self.trace.origin = Origin(rank=known[0] if known else None, host=hosts[0] if hosts else None)
         steps = [_step_row(row, self.bad) for table in (_STEP_TABLE, CLUSTER) for row in self._rows(table)]
         if steps:
-            metadata["steps"] = steps
+            add_steps(self.trace, steps)
 
     def _host(self) -> None:
         connections: dict[Any, list[Any]] = {}

@@ -102,7 +102,7 @@ class NpuTool(Tool):
         if self._profile is None:
             self._start(window)
         else:
-            self._profile.record()
+            self._profile.record(self._number(window, warmup=False))
 
     def _start(self, window: WindowInfo, warmup: bool = False) -> None:
         if self._profile is not None:
@@ -112,8 +112,14 @@ class NpuTool(Tool):
         parent = directory.parent_of(window)
         os.makedirs(parent, exist_ok=True)
         profile = Profile(self.options, parent, directory.worker_of(window))
-        profile.start(window.steps[0] if window.steps else 0, warmup)
+        profile.start(self._number(window, warmup), warmup)
         self._profile = profile
+
+    def _number(self, window: WindowInfo, warmup: bool) -> int:
+        """N of the first ``ProfilerStep#N``: of a schedule the call's, with the warm-up's calls before it; else the step's."""
+        if window.kind == "schedule" and self.options.numbering == "call":
+            return window.first - (window.warmup if warmup else 0)
+        return window.steps[0] if window.steps else 0
 
     def _say_which_device(self) -> None:
         """Making a profile starts a device, the first one unless the worker has chosen."""
@@ -145,7 +151,6 @@ class NpuTool(Tool):
         profile, self._profile = self._profile, None
         if profile is None or self.context is None:
             return []
-        self._synchronize()
         profile.stop()
         path = profile.directory
         if not os.path.isdir(path):
@@ -165,11 +170,6 @@ class NpuTool(Tool):
         if os.path.isdir(beside):
             return [artifact, ArtifactFile(beside, self.name, (window.id,), directory.size(beside))]
         return [artifact]
-
-    def _synchronize(self) -> None:
-        """Stopping waits for the device only in newer wheels."""
-        if "npu" in self.options.wanted and self._emitter is not None:
-            self._emitter.synchronize()
 
     def _fault(self, artifact: ArtifactFile, reason: str) -> None:
         artifact.state, artifact.reason = "partial", reason

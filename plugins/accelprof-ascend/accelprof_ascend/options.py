@@ -51,7 +51,8 @@ class NpuOptions(ToolOptions):
 
     ``analysis``: ``offline`` leaves raw data for ``accelprof analyse``; ``online`` parses in a child process when a window
     closes and waits for it; ``async`` does not wait before the session ends. ``aic_metrics``: absent = ``PipeUtilization``
-    for level1 and level2, none below. ``mstx``: accelprof's ranges go into the data.
+    for level1 and level2, none below. ``mstx``: accelprof's ranges go into the data. ``numbering``: what ``ProfilerStep#N``
+    counts in a scheduled window: its calls (decode step 30 is ``#30``), or from the training's ``step`` on.
     """
 
     level: Literal["level_none", "level0", "level1", "level2"] = "level0"
@@ -69,6 +70,7 @@ class NpuOptions(ToolOptions):
     mstx: bool = True
     mstx_domain_include: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(())
     mstx_domain_exclude: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(("communication",))
+    numbering: Literal["call", "step"] = "call"
     data_simplification: bool = True
     analysis_timeout: float = Field(3600.0, gt=0, description="seconds before an analysis of one window is given up")
 

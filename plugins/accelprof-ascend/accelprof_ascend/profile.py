@@ -131,8 +131,10 @@ class Profile:
             schedule=lambda step: self._action,
         )
 
-    def record(self) -> None:
-        """Out of the warm-up: the next call is recorded."""
+    def record(self, number: int) -> None:
+        """Out of the warm-up: the next call is recorded, as ``ProfilerStep#number``."""
+        if self._profile is not None:
+            self._profile.step_num = number - 1
         self._advance(_actions(vendor.load().profiler).RECORD)
 
     def step(self, number: int | None = None) -> None:

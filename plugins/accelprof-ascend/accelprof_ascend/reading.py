@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
-from typing import Any
 
 from accelprof.contracts.spans import Origin, Trace
 from accelprof.errors import ReadError
-from accelprof_ascend import database, directory, tables
+from accelprof_ascend import database, directory, figures, tables
 from accelprof_ascend.trace_view import read_trace_view
 
-_JSON = (
-    "communication.json",
-    "communication_matrix.json",
-    "cluster_communication.json",
-    "cluster_communication_matrix.json",
-)
+#: name -> whether it holds times of collectives (else links between ranks, kept as they are)
+_JSON = {
+    "communication.json": True,
+    "cluster_communication.json": True,
+    "communication_matrix.json": False,
+    "cluster_communication_matrix.json": False,
+}
+#: tables of an analysis that a whole directory is read with
+_BESIDE = ("step_trace_time.csv", "memory_record.csv", "operator_memory.csv", "communication.json")
 
 
 def can_read(path: str) -> bool:
@@ -42,7 +43,7 @@ def read(path: str, tool: str = "npu") -> Trace:
     if name.endswith(".db"):
         trace = database.read_database(path, tool)
     elif name in _JSON:
-        trace = _read_json(path, tool)
+        trace = figures.read_communication(path, tool) if _JSON[name] else _read_json(path, tool)
     elif (reader := tables.reader(path)) is not None:
         trace = reader(path, tool)
     else:
@@ -51,13 +52,8 @@ def read(path: str, tool: str = "npu") -> Trace:
 
 
 def _read_json(path: str, tool: str) -> Trace:
-    """Communication summaries as they are, in ``metadata["communication"]``: their numbers have no place in time."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            value: Any = json.load(file)
-    except (OSError, ValueError) as error:
-        raise ReadError(path, str(error)) from error
-    return Trace(source=path, tool=tool, metadata={"communication": value})
+    """A communication matrix as it is, in ``metadata["communication"]``."""
+    return Trace(source=path, tool=tool, metadata={"communication": figures.load(path)})
 
 
 def _read_directory(path: str, tool: str) -> Trace:
@@ -77,8 +73,20 @@ def _read_directory(path: str, tool: str) -> Trace:
     trace = read(found[0], tool)
     trace.source = path
     trace.metadata["read"] = os.path.relpath(found[0], path)
-    for table in glob.glob(os.path.join(output, "step_trace_time.csv")):
-        trace.metadata.setdefault("steps", tables.step_times(table, trace.problems))
+    for name in _BESIDE:
+        beside = os.path.join(path, directory.OUTPUT, name)
+        if not os.path.exists(beside) or (name == "step_trace_time.csv" and "steps" in trace.metadata):
+            continue
+        try:
+            further = read(beside, tool)
+        except ReadError as error:
+            trace.problems.append(f"{name} was not read: {error.reason}")
+            trace.completeness.unread.append(name)
+            continue
+        trace.tables += further.tables
+        trace.problems += [f"{name}: {line}" for line in further.problems]
+        for key, value in further.metadata.items():
+            trace.metadata.setdefault(key, value)
     said = directory.failure(path)
     if said:
         trace.problems.append(f"the analysis was not whole: {said}")

@@ -5,25 +5,24 @@ Column names differ between versions of the tools, so columns are looked up by s
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelprof.contracts.spans import Kind, Span, Trace
-from accelprof.errors import ReadError
-from accelprof_ascend import kinds
+from accelprof.contracts.spans import Kind, Span, Table, Trace
+from accelprof_ascend import figures, kinds
+from accelprof_ascend.csv_rows import column, rows
 from accelprof_ascend.times import clock_of, counted, ns_of_us
 
 #: our name -> the columns of step_trace_time.csv and cluster_step_trace_time.csv, all in µs
 STEP_COLUMNS: Mapping[str, str] = {
     "computing_ns": "Computing",
-    "communication_ns": "Communication",
     "communication_not_overlapped_ns": "Communication(Not Overlapped)",
-    "overlapped_ns": "Overlapped",
     "free_ns": "Free",
+    "communication_ns": "Communication",
+    "overlapped_ns": "Overlapped",
     "stage_ns": "Stage",
     "bubble_ns": "Bubble",
     "preparing_ns": "Preparing",
@@ -34,33 +33,6 @@ OPERATOR_COLUMNS: Mapping[str, str] = {
     "device_self_ns": "Device Self Duration(us)",
     "device_total_ns": "Device Total Duration(us)",
 }
-Row = Mapping[str, str]
-
-
-def rows(path: str) -> Iterator[Row]:
-    """Rows by column, whitespace (a TAB inside the quotes among it) taken off.
-
-    Raises:
-        ReadError: not there, empty, or not text.
-    """
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            if not reader.fieldnames:
-                raise ReadError(path, "the file is empty")
-            for row in reader:
-                yield {
-                    (key or "").strip(): (value or "").strip()
-                    for key, value in row.items()
-                    if isinstance(value, str) or value is None
-                }
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ReadError(path, str(error)) from error
-
-
-def column(row: Row, *names: str) -> str:
-    """The first of ``names`` that the row has with something in it."""
-    return next((row[name] for name in names if row.get(name)), "")
 
 
 def read_kernel_details(path: str, tool: str = "npu") -> Trace:
@@ -133,8 +105,27 @@ def step_times(path: str, problems: list[str]) -> list[dict[str, Any]]:
 def read_step_times(path: str, tool: str = "npu") -> Trace:
     """``step_trace_time.csv`` and ``cluster_step_trace_time.csv``: sums without a place in time, so ``metadata["steps"]``."""
     trace = Trace(source=path, tool=tool)
-    trace.metadata["steps"] = step_times(path, trace.problems)
+    add_steps(trace, step_times(path, trace.problems))
     return trace
+
+
+def add_steps(trace: Trace, steps: list[dict[str, Any]]) -> None:
+    """Figures by step (and rank) of a ``step_trace_time.csv`` or of a database: into ``metadata["steps"]`` and a table."""
+    trace.metadata["steps"] = steps
+    where = [name for name in ("device", "rank") if any(name in row for row in steps)]
+    columns = [name for name in STEP_COLUMNS if any(name in row for row in steps)]
+    trace.tables.append(
+        Table(
+            "time by step, the vendor's sums",
+            (
+                ("step", ""),
+                *((name, "") for name in where),
+                *((name.removesuffix("_ns").replace("_", " "), "ns") for name in columns),
+            ),
+            [(row["step"], *(row.get(name) for name in (*where, *columns))) for row in steps],
+            "free: neither computing nor communicating; communication not overlapped: the device computes nothing meanwhile.",
+        )
+    )
 
 
 def read_operator_details(path: str, tool: str = "npu") -> Trace:
@@ -151,6 +142,17 @@ def read_operator_details(path: str, tool: str = "npu") -> Trace:
             except ValueError as error:
                 bad[f"{theirs} {error}"] += 1
     trace.metadata["operators"] = operators
+    trace.tables.append(
+        Table(
+            "operators",
+            (
+                ("operator", ""),
+                ("calls", "count"),
+                *((name.removesuffix("_ns").replace("_", " "), "ns") for name in OPERATOR_COLUMNS),
+            ),
+            sorted(((name, *row.values()) for name, row in operators.items()), key=lambda row: -row[4]),
+        )
+    )
     trace.problems.extend(counted(bad, "value"))
     return trace
 
@@ -159,6 +161,8 @@ READERS: Sequence[tuple[re.Pattern[str], Any]] = (
     (re.compile(r"step_trace_time\.csv$"), read_step_times),
     (re.compile(r"kernel_details\w*\.csv$"), read_kernel_details),
     (re.compile(r"operator_details\.csv$"), read_operator_details),
+    (re.compile(r"operator_memory\w*\.csv$"), figures.read_operator_memory),
+    (re.compile(r"memory_record\w*\.csv$"), figures.read_memory_record),
 )
 
 

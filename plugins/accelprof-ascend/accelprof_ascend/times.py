@@ -22,7 +22,7 @@ def ns_of_us(value: object) -> int:
     Raises:
         ValueError: missing, ``N/A``, NaN or beyond 64 bits; the message says which.
     """
-    return _whole(value, 1000)
+    return whole(value, 1000)
 
 
 def ns_of_ns(value: object) -> int:
@@ -31,10 +31,11 @@ def ns_of_ns(value: object) -> int:
     Raises:
         ValueError: as :func:`ns_of_us`.
     """
-    return value if isinstance(value, int) else _whole(value, 1)
+    return value if isinstance(value, int) else whole(value, 1)
 
 
-def _whole(value: object, factor: int) -> int:
+def whole(value: object, factor: int) -> int:
+    """A number that is text, times ``factor``, rounded half to even; the errors of :func:`ns_of_us`."""
     text = "" if value is None else str(value).strip()
     if not text or text.casefold() in ("n/a", "null", "none"):
         raise ValueError("missing")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import os
 import sqlite3
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from accelprof_ascend import reading
 from accelprof_ascend.npu import NpuTool
+from accelprof_ascend.reading import read
 from accelprof_ascend.times import ns_of_ns, ns_of_us
+from click.testing import CliRunner
 
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import read_any
@@ -262,3 +267,167 @@ def test_times_are_exact() -> None:
     """An epoch time in µs keeps its ns, as text, with a TAB, or from a database."""
     assert ns_of_us("1736413971558972.913\t") == 1_736_413_971_558_972_913
     assert ns_of_ns("1795852602450540287") == 1_795_852_602_450_540_287
+
+
+# --- figures without a place in time ------------------------------------------------------------------------------------------
+
+MEMORY_RECORD = """Component,Timestamp(us),Total Allocated(MB),Total Reserved(MB),Total Active(MB),Stream Ptr,Device Type
+PTA,"1704161511420289.011\t",1.5,20.0,1.5,281,NPU:0
+PTA,"1704161511420300.011\t",9.25,22.0,9.0,281,NPU:0
+PTA,"1704161511420310.511\t",0.5,22.0,0.5,281,NPU:0
+APP,"1704161511420290.000\t",,1024.0,,,NPU:0
+GE,not a time,1,1,1,,NPU:0
+"""
+OPERATOR_MEMORY = """Name,Size(KB),Allocation Time(us),Release Time(us),Active Release Time(us),Duration(us),Active Duration(us),Device Type
+aten::empty,512,"1704161511420289.011\t","1704161511420299.011\t",,10.0,10.0,NPU:0
+aten::empty,1024.5,"1704161511420289.011\t",,,,,NPU:0
+aten::mm,2048,"1704161511420289.011\t","1704161511420290.000\t",,0.989,,NPU:0
+aten::mm,N/A,,,,,,NPU:0
+"""
+
+
+def table(trace: Any, title: str) -> list[dict[str, Any]]:
+    [found] = [table for table in trace.tables if table.title == title]
+    return [dict(zip([name for name, _ in found.columns], row, strict=True)) for row in found.rows]
+
+
+def test_memory_over_time_and_its_peaks(tmp_path: Path) -> None:
+    """``memory_record.csv``: the course of each component in bytes, its peaks and when; KB and MB are of 1024."""
+    path = tmp_path / "memory_record.csv"
+    path.write_text(MEMORY_RECORD)
+    trace = read(str(path))
+    course = trace.metadata["memory"]["PTA", "NPU:0"]
+    assert course[1] == (1704161511420300011, 9699328, 23068672, 9437184)
+    rows = table(trace, "memory: peaks by component")
+    assert [
+        (row["component"], row["allocated"], row["reserved"], row["reserved peak at"], row["records"]) for row in rows
+    ] == [
+        ("APP", None, 1 << 30, 989, 1),
+        ("PTA", 9699328, 23068672, 11000, 3),
+    ]
+    assert trace.problems == ["left out: 1 value, time not a number"]
+    assert not trace.completeness.complete
+
+
+def test_memory_by_operator(tmp_path: Path) -> None:
+    """``operator_memory.csv``: what each operator allocated, and what was not released inside the window."""
+    path = tmp_path / "operator_memory.csv"
+    path.write_text(OPERATOR_MEMORY)
+    rows = table(read(str(path)), "memory by operator")
+    assert [tuple(row.values()) for row in rows] == [
+        ("aten::mm", "NPU:0", 1, 2 << 20, 2 << 20, 0, 0, 989),
+        ("aten::empty", "NPU:0", 2, 1573376, 1049088, 1, 1049088, 10000),
+    ]
+
+
+def collective(elapsed: float, transit: float, wait: float, size: float) -> dict[str, Any]:
+    return {
+        "Communication Time Info": {
+            "Start Timestamp(us)": 1704161511420289.0, "Elapse Time(ms)": elapsed, "Transit Time(ms)": transit,
+            "Wait Time(ms)": wait, "Synchronization Time(ms)": wait / 2, "Idle Time(ms)": 0.1,
+            "Wait Time Ratio": 0.5, "Synchronization Time Ratio": 0.25,
+        },
+        "Communication Bandwidth Info": {
+            "SDMA": {"Transit Size(MB)": size, "Transit Time(ms)": transit, "Bandwidth(GB/s)": size / transit,
+                     "Large Packet Ratio": 0, "Size Distribution": {}},
+            "RDMA": {"Transit Size(MB)": 0, "Transit Time(ms)": 0, "Bandwidth(GB/s)": 0, "Large Packet Ratio": 0,
+                     "Size Distribution": {}},
+        },
+    }  # fmt: skip
+
+
+CALLS = {
+    "hcom_allReduce__629_0_1@123": collective(1.25, 0.5, 0.125, 33.5),
+    "hcom_allReduce__629_1_1@123": collective(2.5, 1.0, 0.25, 67.25),
+    "hcom_send__629_2_1@123": collective(0.75, 0.5, 0.0625, 8.0),
+}
+
+
+def test_collectives_by_operation_and_link(tmp_path: Path) -> None:
+    """``communication.json`` of a rank: calls of one collective together, the file's own sum not counted again."""
+    content = {"step3": {"p2p": {"hcom_send__629_2_1@123": CALLS["hcom_send__629_2_1@123"]},
+                         "collective": {**{k: v for k, v in CALLS.items() if "allReduce" in k}, "Total Op Info": CALLS["hcom_send__629_2_1@123"]}}}  # fmt: skip
+    path = tmp_path / "communication.json"
+    path.write_text(json.dumps(content))
+    trace = read(str(path))
+    rows = table(trace, "collectives by operation")
+    assert [
+        (row["step"], row["kind"], row["operation"], row["calls"], row["elapsed"], row["transit"]) for row in rows
+    ] == [
+        ("step3", "p2p", "hcom_send", 1, 750_000, 500_000),
+        ("step3", "collective", "hcom_allReduce", 2, 3_750_000, 1_500_000),
+    ]
+    assert [tuple(row.values()) for row in table(trace, "collectives by link")] == [
+        ("step3", "p2p", "SDMA", 8_000_000, 500_000, "16"),
+        ("step3", "collective", "SDMA", 100_750_000, 1_500_000, "67.17"),
+    ]
+
+
+def test_the_clusters_collectives_keep_their_ranks(tmp_path: Path) -> None:
+    """``cluster_communication.json``: a rank stands below the operation, and in a column of its own."""
+    content = {"collective": {"step3": {"hcom_allReduce__629_0_1@123": {"0": CALLS["hcom_allReduce__629_0_1@123"], "1": CALLS["hcom_allReduce__629_1_1@123"]}}}}  # fmt: skip
+    path = tmp_path / "cluster_communication.json"
+    path.write_text(json.dumps(content))
+    rows = table(read(str(path)), "collectives by operation")
+    assert [(row["rank"], row["operation"], row["elapsed"]) for row in rows] == [
+        ("0", "hcom_allReduce", 1_250_000),
+        ("1", "hcom_allReduce", 2_500_000),
+    ]
+
+
+@pytest.mark.npu
+def test_sums_of_collectives_are_the_vendors(npu: Any, tmp_path: Path) -> None:
+    """torch_npu's own parser, given the same calls, writes totals that ours are equal to."""
+    code = """
+    from torch_npu.profiler.analysis.prof_view._communication_parser import CommunicationParser
+    parser = CommunicationParser.__new__(CommunicationParser)
+    calls = json.load(open(os.environ["CALLS"]))
+    json.dump({"step": parser.get_communication_ops_dict(calls)}, open(os.environ["WROTE"], "w"))
+    """
+    (tmp_path / "calls.json").write_text(json.dumps(CALLS))
+    wrote = tmp_path / "communication.json"
+    ran = npu(code, CALLS=str(tmp_path / "calls.json"), WROTE=str(wrote))
+    assert ran.status == 0, ran.err
+    theirs = json.loads(wrote.read_text())["step"]["collective"]["Total Op Info"]
+    [ours] = [row for row in table(read(str(wrote)), "collectives by operation") if row["kind"] == "collective"]
+    keys = {
+        "elapsed": "Elapse",
+        "transit": "Transit",
+        "wait": "Wait",
+        "synchronization": "Synchronization",
+        "idle": "Idle",
+    }
+    for name, key in keys.items():
+        assert ours[name] == round(theirs["Communication Time Info"][f"{key} Time(ms)"] * 1e6)
+    [link] = [row for row in table(read(str(wrote)), "collectives by link") if row["kind"] == "collective"]
+    assert link["size"] == round(theirs["Communication Bandwidth Info"]["SDMA"]["Transit Size(MB)"] * 1e6)
+
+
+def test_a_report_of_a_directory_has_the_vendors_sums(tmp_path: Path, shared: Path) -> None:
+    """``accelprof report x_ascend_pt cluster_step_trace_time.csv``: kernels, memory and the sums by step and rank, in report and page."""
+    import shutil
+
+    from accelprof.cli.main import cli
+
+    output = tmp_path / "node_1_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+    output.mkdir(parents=True)
+    for name in ("trace_view.json", "cluster_step_trace_time.csv"):
+        shutil.copyfile(shared / "samples" / "ascend" / name, (tmp_path if "cluster" in name else output) / name)
+    (output / "memory_record.csv").write_text(MEMORY_RECORD)
+    page = tmp_path / "page.html"
+    argv = ["report", str(output.parent), str(tmp_path / "cluster_step_trace_time.csv")]
+    done = CliRunner().invoke(cli, [*argv, "--json", "--html", str(page)])
+    assert done.exit_code == 0, done.output
+    files = {os.path.basename(row["path"]): row for row in json.loads(done.stdout)["devices"]}
+    assert files["node_1_ascend_pt"]["devices"][0]["kernels"] == 274
+    assert [table["title"] for table in files["node_1_ascend_pt"]["tables"]] == ["memory: peaks by component"]
+    [steps] = files["cluster_step_trace_time.csv"]["tables"]
+    names = [name for name, _ in steps["columns"]]
+    with open(shared / "samples" / "ascend" / "cluster_step_trace_time.csv", newline="") as file:
+        theirs = list(csv.DictReader(file))
+    for ours, given in ((name, f"{name[0].upper()}{name[1:]}") for name in ("computing", "free", "stage")):
+        mine = [row[names.index(ours)] for row in steps["rows"]]
+        assert mine == [round(Decimal(row[given]) * 1000) for row in theirs], ours
+    text = page.read_text()
+    assert "communication not overlapped" in text
+    assert "memory: peaks by component" in text

@@ -196,3 +196,21 @@ def test_npu_compare_shows_what_msprof_analyze_finds(npu: Callable[..., Any], tm
     books = list(out.iterdir())
     assert [book.suffix for book in books] == [".xlsx"]
     assert str(books[0]) in ran.out
+
+
+def test_a_windows_directory_stands_for_the_one_profile_in_it(tmp_path: Path) -> None:
+    """One ``*_ascend_pt`` below is meant; of several none is guessed; a file and another directory are left as they are."""
+    from accelprof_ascend.commands import _the_one
+
+    from accelprof.errors import UserError
+
+    window = tmp_path / "npu-s2-w0001"
+    inside = window / "ActorGroup-r0_1_20240101000000000_ascend_pt"
+    inside.mkdir(parents=True)
+    assert _the_one(str(window)) == _the_one(str(inside)) == str(inside)
+    trace = tmp_path / "gpu.json"
+    trace.write_text("[]")
+    assert _the_one(str(trace)) == str(trace)
+    (window / "ActorGroup-r1_1_20240101000000000_ascend_pt").mkdir()
+    with pytest.raises(UserError, match="holds 2 .*_ascend_pt directories .*name the one that is meant"):
+        _the_one(str(window))

@@ -28,5 +28,7 @@ def test_the_samples_as_mstx_ranges(npu: Callable[..., Any], group: str, phase: 
     labels = [call.split("msg=")[1].split(" stream")[0] for call in ran.named("mstxRangeStartA")]
     assert [label for label in labels if label.startswith("call ")] == [f"call {number}" for number in numbers]
     assert labels.count(phase) == len(list(numbers))
+    steps = [label for label in labels if label.startswith("ProfilerStep#")]
+    assert steps == [f"ProfilerStep#{number}" for number in numbers]
     assert len(ran.named("aclprofStart")) == len(ran.named("aclprofStop")) == 1
     assert len(ran.directories) == 1
