@@ -1,0 +1,275 @@
+"""The flight recorder's file: a ring of the last steps in shared memory of a file, which outlives the process.
+
+Layout, little endian, all sizes fixed when the file is made::
+
+    0     head     4 KiB: magic, sizes, the ring's two ends, the anchor between clocks, who it is (JSON)
+    4096  names    each phase once, JSON lines, in the order of their numbers
+          now      two slots for the running step, written by turns; the one with the higher turn and a right checksum counts
+          ring     records of finished steps: u32 length, u32 CRC-32, MessagePack; the oldest give way
+
+A record counts when its checksum is right, and an end of the ring moves only after the bytes it encloses are written, so that a
+process may be killed at any instruction. The reader takes nothing on trust: sizes are compared with the file's own.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from accelprof.errors import ReadError
+
+MAGIC = b"ACCPRING"
+VERSION = 1
+HEAD = 4096
+NAMES = 256 * 1024
+NOW = 128 * 1024
+#: bytes of records; a step of 20 phases takes about 700
+RING = 4 * 1024 * 1024
+SUFFIX = ".ring"
+#: magic, version, names, now, ring, first, end, names used, epoch ns, monotonic ns, length of the JSON
+_HEAD = struct.Struct("<8sIQQQQQQqqI")
+_ENDS = struct.Struct("<QQQ")
+_ENDS_AT = struct.calcsize("<8sIQQQ")
+_FRAME = struct.Struct("<II")
+_SLOT = struct.Struct("<QII")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass
+class StepRecord:
+    """One step: its rows are tuples with the fields of ``contracts.spans.TimelineRow``, times on the monotonic clock (ns).
+
+    ``end_ns`` is ``None`` for the step that was running when the file was last written; ``cut`` counts rows left out.
+    """
+
+    step: int | None
+    begin_ns: int
+    end_ns: int | None
+    rows: Sequence[Sequence[Any]]
+    cut: int = 0
+
+
+@dataclass
+class Contents:
+    """What a ring holds.
+
+    Attributes:
+        who: the process: group, roles, rank, world_size, replica, host, pid, key, run.
+        epoch_offset: to add to monotonic times for Unix-epoch nanoseconds.
+        phases: of each phase number ``(tag, domain, color, category)``.
+        steps: finished steps, oldest first.
+        running: the step that was running, as far as it was written; ``None`` where none was.
+        problems: what was left out and why.
+    """
+
+    who: Mapping[str, Any]
+    epoch_offset: int
+    phases: list[tuple[str, str, str, str]] = field(default_factory=list)
+    steps: list[StepRecord] = field(default_factory=list)
+    running: StepRecord | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+class Ring:
+    """The writer. One process, any thread, one call at a time (the recorder's lock sees to it).
+
+    Raises:
+        OSError: the file cannot be made, or the disk has no room for it: it is taken whole, so that a write never fails later.
+    """
+
+    def __init__(self, path: str, who: Mapping[str, Any], size: int = RING) -> None:
+        self.path, self._size = path, size
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        total = HEAD + NAMES + NOW + size
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, 0, total)
+            else:
+                os.ftruncate(descriptor, total)
+            self._map = mmap.mmap(descriptor, total)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(descriptor)
+        text = json.dumps(dict(who)).encode()[: HEAD - _HEAD.size]
+        epoch, monotonic = time.time_ns(), time.perf_counter_ns()
+        self._first = self._end = self._named = self._turn = 0
+        _HEAD.pack_into(self._map, 0, MAGIC, VERSION, NAMES, NOW, size, 0, 0, 0, epoch, monotonic, len(text))
+        self._map[_HEAD.size : _HEAD.size + len(text)] = text
+        self._base = HEAD + NAMES + NOW
+
+    def name(self, tag: str, domain: str, color: str, category: str) -> bool:
+        """Write the next phase's name down; ``False`` when there is no more room for names."""
+        line = json.dumps([tag[:1000], domain[:200], color[:50], category[:200]]).encode() + b"\n"
+        if self._named + len(line) > NAMES:
+            return False
+        self._map[HEAD + self._named : HEAD + self._named + len(line)] = line
+        self._named += len(line)
+        self._publish()
+        return True
+
+    def add(self, step: int | None, begin_ns: int, end_ns: int, rows: Sequence[Sequence[Any]]) -> None:
+        """A finished step; the oldest give way to it."""
+        payload, whole = _encode((step, begin_ns, end_ns, 0, rows)), len(rows)
+        while len(payload) > self._size // 4:
+            rows = rows[: len(rows) // 2]
+            payload = _encode((step, begin_ns, end_ns, whole - len(rows), rows))
+        frame = _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+        while self._end - self._first + len(frame) > self._size:
+            length, _ = _FRAME.unpack(self._read(self._first, _FRAME.size))
+            self._first += _FRAME.size + length
+        self._publish()  # what is about to be overwritten is given up first
+        self._write(self._end, frame)
+        self._end += len(frame)
+        self._publish()
+
+    def now(self, step: int | None, begin_ns: int, rows: Sequence[Sequence[Any]]) -> None:
+        """The running step so far, phases in progress included; in place of what was written of it before."""
+        cut = 0
+        payload = _encode((step, begin_ns, None, 0, rows))
+        room = NOW // 2 - _SLOT.size
+        while len(payload) > room:
+            cut += len(rows) - len(rows) // 2
+            rows = rows[len(rows) - len(rows) // 2 :]
+            payload = _encode((step, begin_ns, None, cut, rows))
+        self._turn += 1
+        at = HEAD + NAMES + (self._turn % 2) * (NOW // 2)
+        self._map[at + _SLOT.size : at + _SLOT.size + len(payload)] = payload
+        _SLOT.pack_into(self._map, at, self._turn, len(payload), zlib.crc32(payload))
+
+    def idle(self) -> None:
+        """No step is running."""
+        self._turn += 1
+        _SLOT.pack_into(self._map, HEAD + NAMES + (self._turn % 2) * (NOW // 2), self._turn, 0, 0)
+
+    def close(self) -> None:
+        """Let go of the mapping; the file stays."""
+        self._map.close()
+
+    def _publish(self) -> None:
+        _ENDS.pack_into(self._map, _ENDS_AT, self._first, self._end, self._named)
+
+    def _write(self, at: int, data: bytes) -> None:
+        place = at % self._size
+        front = data[: self._size - place]
+        self._map[self._base + place : self._base + place + len(front)] = front
+        if len(front) < len(data):
+            self._map[self._base : self._base + len(data) - len(front)] = data[len(front) :]
+
+    def _read(self, at: int, count: int) -> bytes:
+        return _around(self._map, self._base, self._size, at, count)
+
+
+def read_ring(path: str | os.PathLike[str]) -> Contents:
+    """What a ring holds, also while its process goes on writing or after it was killed.
+
+    Raises:
+        ReadError: not there, not a regular file, or no ring.
+    """
+    name = os.fspath(path)
+    if not os.path.isfile(name):
+        raise ReadError(name, f"not there, or not a regular file")
+    limit = HEAD + NAMES + NOW + 64 * RING
+    try:
+        with open(name, "rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise ReadError(name, f"{error}") from None
+    if len(data) < HEAD or data[:8] != MAGIC:
+        raise ReadError(name, f"no flight recorder's file (it begins with {data[:8]!r})")
+    _, version, names, now, size, first, end, named, epoch, monotonic, length = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise ReadError(name, f"format {version} of the flight recorder; this accelprof reads {VERSION}")
+    if len(data) > limit or HEAD + names + now + size != len(data) or not size or length > HEAD - _HEAD.size:
+        raise ReadError(name, f"the sizes in its head do not fit its {len(data)} bytes")
+    try:
+        who = json.loads(data[_HEAD.size : _HEAD.size + length])
+    except (ValueError, RecursionError):
+        who = {}
+    found = Contents(who if isinstance(who, dict) else {}, epoch - monotonic)
+    found.phases = _phases(data[HEAD : HEAD + min(named, names)], found.problems)
+    _records(data, HEAD + names + now, size, first, end, found)
+    _running(data, HEAD + names, now, found)
+    return found
+
+
+def rings_of(run_dir: str | os.PathLike[str]) -> list[Path]:
+    """The rings of a run."""
+    return sorted(
+        path for path in Path(run_dir, ".recorder").glob(f"*{SUFFIX}") if path.is_file() and not path.is_symlink()
+    )
+
+
+def _phases(data: bytes, problems: list[str]) -> list[tuple[str, str, str, str]]:
+    phases: list[tuple[str, str, str, str]] = []
+    for line in data.split(b"\n")[:-1]:
+        try:
+            row = json.loads(line)
+            tag, domain, color, category = map(str, row)
+        except (ValueError, TypeError):
+            problems.append(f"the name of phase {len(phases)} is damaged")
+            tag, domain, color, category = f"phase {len(phases)}", "", "", ""
+        phases.append((tag, domain, color, category))
+    return phases
+
+
+def _records(data: bytes, base: int, size: int, first: int, end: int, found: Contents) -> None:
+    if not 0 <= end - first <= size:
+        found.problems.append("the ends of the ring contradict each other; no finished step can be read")
+        return
+    at = first
+    while at + _FRAME.size <= end:
+        length, checksum = _FRAME.unpack(_around(data, base, size, at, _FRAME.size))
+        if at + _FRAME.size + length > end:
+            found.problems.append("the last record of the ring is cut")
+            return
+        record = _record(_around(data, base, size, at + _FRAME.size, length), checksum)
+        if record is None:
+            found.problems.append("a step's record is damaged, it is left out")
+        else:
+            found.steps.append(record)
+        at += _FRAME.size + length
+
+
+def _running(data: bytes, base: int, now: int, found: Contents) -> None:
+    best = (0, None)
+    for at in (base, base + now // 2):
+        turn, length, checksum = _SLOT.unpack_from(data, at)
+        if length == 0 and turn > best[0]:
+            best = (turn, None)
+        elif length <= now // 2 - _SLOT.size and turn > best[0]:
+            record = _record(data[at + _SLOT.size : at + _SLOT.size + length], checksum)
+            if record is not None:
+                best = (turn, record)  # type: ignore[assignment]
+    found.running = best[1]
+
+
+def _record(payload: bytes, checksum: int) -> StepRecord | None:
+    if zlib.crc32(payload) != checksum:
+        return None
+    try:
+        step, begin, end, cut, rows = msgspec.msgpack.decode(payload)
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError):
+        return None
+    whole = isinstance(begin, int) and (end is None or isinstance(end, int)) and isinstance(rows, list)
+    if not whole or not isinstance(cut, int):
+        return None
+    return StepRecord(step if isinstance(step, int) else None, begin, end, rows, cut)
+
+
+def _around(data: Any, base: int, size: int, at: int, count: int) -> bytes:
+    place = at % size
+    front = bytes(data[base + place : base + min(place + count, size)])
+    return front + bytes(data[base : base + count - len(front)])

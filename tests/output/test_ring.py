@@ -1,0 +1,159 @@
+"""The flight recorder's file: the last steps, readable whenever the process ends, and never trusted."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from accelprof.errors import ReadError
+from accelprof.output import ring as module
+from accelprof.output.ring import HEAD, Ring, read_ring
+
+WHO = {"group": "G", "rank": 3, "key": "G-r3"}
+
+
+def rows(step, count=3):
+    return [(n % 2, "phase", step * 1000 + n, step * 1000 + n + 1, 77) for n in range(count)]
+
+
+def test_what_was_written_is_read_back(tmp_path):
+    """Names, finished steps in order and the running step come back, with the offset to the epoch's clock."""
+    ring = Ring(str(tmp_path / "a.ring"), WHO)
+    assert ring.name("actor/update", "model", "red", "collective")
+    assert ring.name("naïve \n label", "", "", "")
+    for step in (5, 6):
+        ring.add(step, step * 1000, step * 1000 + 500, rows(step))
+    ring.now(7, 7000, rows(7, 1))
+    found = read_ring(ring.path)
+    assert found.who == WHO
+    assert found.phases == [("actor/update", "model", "red", "collective"), ("naïve \n label", "", "", "")]
+    assert [(s.step, s.begin_ns, s.end_ns, [tuple(r) for r in s.rows]) for s in found.steps] == [
+        (step, step * 1000, step * 1000 + 500, rows(step)) for step in (5, 6)
+    ]
+    assert found.running is not None
+    assert (found.running.step, found.running.end_ns, len(found.running.rows)) == (7, None, 1)
+    ring.idle()
+    assert read_ring(ring.path).running is None
+    assert found.problems == []
+    ring.close()
+
+
+def test_the_oldest_steps_give_way_and_the_file_does_not_grow(tmp_path):
+    """Against a list: whatever the sizes of steps, the ring holds the latest ones, unbroken, in a file of fixed size."""
+    draw = random.Random(7)
+    ring = Ring(str(tmp_path / "a.ring"), WHO, size=10_000)
+    size = os.path.getsize(ring.path)
+    written = []
+    for step in range(700):
+        part = rows(step, draw.randrange(60))
+        ring.add(step, step, step + 1, part)
+        written.append((step, part))
+        if step % 37 == 0:
+            found = [(s.step, [tuple(r) for r in s.rows]) for s in read_ring(ring.path).steps]
+            assert found == written[-len(found) :]
+            assert len(found) >= min(len(written), 5)
+    assert os.path.getsize(ring.path) == size
+    ring.close()
+
+
+def test_a_step_too_large_is_cut_and_says_how_much(tmp_path):
+    """A step that would push all others out keeps its first rows, and the number that was left out."""
+    ring = Ring(str(tmp_path / "a.ring"), WHO, size=10_000)
+    ring.add(1, 0, 1, rows(1, 5000))
+    (step,) = read_ring(ring.path).steps
+    assert 0 < len(step.rows) < 5000
+    assert len(step.rows) + step.cut == 5000
+    ring.now(2, 0, rows(2, 50_000))
+    running = read_ring(ring.path).running
+    assert running is not None
+    assert len(running.rows) + running.cut == 50_000
+    assert tuple(running.rows[-1]) == rows(2, 50_000)[-1]  # of a running step the latest matter
+    ring.close()
+
+
+def test_a_killed_process_leaves_a_readable_ring(tmp_path):
+    """SIGKILL at any moment: every record that is there is whole, and they are the latest, in order."""
+    code = """
+        import sys
+        from accelprof.output.ring import Ring
+        ring = Ring(sys.argv[1], {"pid": 1}, size=20_000)
+        ring.name("p", "", "", "")
+        print("going", flush=True)
+        step = 0
+        while True:
+            ring.add(step, step, step + 1, [(0, "phase", step, step + 1, 5)] * (step % 40))
+            ring.now(step + 1, step + 1, [(0, "phase", step, step + 1, 5)] * (step % 7))
+            step += 1
+    """
+    for number in range(6):
+        path = tmp_path / f"{number}.ring"
+        process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            process.wait(0.05 * (number + 1))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        found = read_ring(path)
+        steps = [s.step for s in found.steps]
+        assert found.problems == []
+        assert steps == list(range(steps[0], steps[-1] + 1))
+        assert all(len(s.rows) == s.step % 40 for s in found.steps)
+        assert found.running is not None
+        assert abs(found.running.step - steps[-1]) <= 1
+
+
+def test_no_damage_ends_the_reader(tmp_path):
+    """Any bytes changed, any cut: what is left is read, or refused as a ReadError; numbers of a damaged record do not count."""
+    ring = Ring(str(tmp_path / "a.ring"), WHO, size=10_000)
+    ring.name("p", "", "", "")
+    for step in range(50):
+        ring.add(step, step, step + 1, rows(step))
+    ring.now(50, 50, rows(50))
+    ring.close()
+    good = (tmp_path / "a.ring").read_bytes()
+    draw, whole = random.Random(11), {tuple(map(tuple, rows(step))) for step in range(51)}
+    for _ in range(400):
+        data = bytearray(good)
+        for _ in range(draw.choice((1, 3, 200))):
+            place = draw.choice((draw.randrange(HEAD // 40), draw.randrange(len(data))))
+            data[place] = draw.randrange(256)
+        if draw.random() < 0.2:
+            del data[draw.randrange(len(data)) :]
+        (tmp_path / "b.ring").write_bytes(bytes(data))
+        try:
+            found = read_ring(tmp_path / "b.ring")
+        except ReadError:
+            continue
+        assert all(tuple(map(tuple, s.rows)) in whole for s in found.steps)
+
+
+@pytest.mark.parametrize("what", ["absent", "directory", "empty", "text"])
+def test_what_is_no_ring_is_refused(tmp_path, what):
+    """A path that is no ring is refused with its name."""
+    path = tmp_path / "x.ring"
+    if what == "directory":
+        path.mkdir()
+    elif what != "absent":
+        path.write_text("" if what == "empty" else "hello" * 2000)
+    with pytest.raises(ReadError, match="x.ring"):
+        read_ring(path)
+
+
+def test_names_end_when_their_room_does(tmp_path, monkeypatch):
+    """No more room for names is answered, not written past."""
+    monkeypatch.setattr(module, "NAMES", 100)
+    ring = Ring(str(tmp_path / "a.ring"), WHO, size=10_000)
+    answers = [ring.name(f"phase {n}", "", "", "") for n in range(10)]
+    assert True in answers
+    assert answers[-1] is False
+    assert len(read_ring(ring.path).phases) == answers.count(True)
+    ring.close()
