@@ -180,7 +180,7 @@ def read_ring(path: str | os.PathLike[str]) -> Contents:
     """
     name = os.fspath(path)
     if not os.path.isfile(name):
-        raise ReadError(name, f"not there, or not a regular file")
+        raise ReadError(name, "not there, or not a regular file")
     limit = HEAD + NAMES + NOW + 64 * RING
     try:
         with open(name, "rb") as file:
