@@ -356,7 +356,12 @@ class Catalogue:
         return None
 
     def plan(self, config: Config, *, decided: bool = False) -> Plan:
-        """:func:`accelprof.planning.decide.decide` with these names."""
+        """:func:`accelprof.planning.decide.decide` with these names; exporters are checked too.
+
+        Raises:
+            ConfigError: as there, and as :meth:`make_exporters`.
+        """
+        self.make_exporters(config)
         return decide(config, self, decided=decided)
 
 

@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config, Rule
 from accelprof.contracts.targets import DRIVER_GROUP, Target
 from accelprof.errors import AccelprofError, CaptureError, IncompleteError
+from accelprof.exporters.host import figures_of, start_exporters
 from accelprof.output.delivery import RunFacts, deliver
 from accelprof.output.layout import claim_run
 from accelprof.output.records import Lack
@@ -88,6 +90,10 @@ class Controller:
         if names.records_anything(self.config) or self.config.controller is not None:
             self.run_dir = run_dir or self._claim()
         self.roster = Roster(self.config, self.plan, self.run_dir, self.report, self.said)
+        self._exporters = start_exporters(
+            self.registry.make_exporters(self.config), self.config, self.run_dir, self.report
+        )
+        self._step_began_ns = 0
         for note in loaded.notes:
             if note.kind != "info":
                 log.info("accelprof: %s", note)
@@ -191,6 +197,7 @@ class Controller:
             if self.session is not None:
                 self.session.begin_step(number)
             self.roster.begin(number)
+            self._step_began_ns = time.perf_counter_ns()
 
     def end_step(self, number: int | None = None) -> None:
         """The step ended; windows that hold no later step close. Harmless when none is running."""
@@ -199,6 +206,7 @@ class Controller:
             if self.manifest is not None or number is None or number != self.step_now:
                 return
             rows: dict[str, dict[str, Any]] = {}
+            wall_ns = time.perf_counter_ns() - self._step_began_ns
             try:
                 self.roster.end(number, rows)
             finally:
@@ -206,6 +214,8 @@ class Controller:
                 while len(self.history) > STEPS_KEPT:
                     del self.history[next(iter(self.history))]
                 self.step_now = None
+                if self._exporters is not None:
+                    self._exporters.step(figures_of(number, rows, wall_ns, self.roster.records(number)))
                 if self.session is not None:
                     self.session.end_step(number)
 
@@ -304,7 +314,10 @@ class Controller:
         if self._no_directory:
             run.lacks.append(Lack(code=NO_DIRECTORY, words=self._no_directory))
         gather(self.roster, run, end_workers, lambda: self.session.close("controller closed") if self.session else None)
-        return deliver(run, RayNodes(self.roster.members))
+        manifest = deliver(run, RayNodes(self.roster.members))
+        if self._exporters is not None:
+            self._exporters.finish(manifest, self.run_dir or "")
+        return manifest
 
     def report(self, message: str) -> None:
         """Say something once, in the log and in the manifest."""

@@ -217,6 +217,10 @@ class Roster:
             elif answer.value is not None:
                 rows[answer.member.label] = answer.value
 
+    def records(self, step: int) -> bool:
+        """Whether a planned window of any worker may hold the step."""
+        return any(records(member.assignment, step) for member in self.selected())
+
     def why_open(self) -> dict[str, str]:
         """Key of a worker -> why a window of it may never have been closed."""
         words = {DEAD: "its actor is dead", SILENT: "its actor did not answer (busy or hung)"}

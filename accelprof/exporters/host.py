@@ -8,9 +8,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.exporter import Exporter, PhaseFigures, RunFacts, StepFigures
+
+if TYPE_CHECKING:
+    from accelprof.config.model import Config
 
 log = logging.getLogger("accelprof")
 
@@ -76,6 +80,19 @@ class Exporters:
                         exporter.close()
                     except Exception as again:  # noqa: BLE001 - it has failed already; said in the log only
                         log.info("accelprof: export: %s could not be closed: %s", exporter.name, again)
+
+
+def start_exporters(
+    made: Sequence[Exporter], config: Config, run_dir: str | None, say: Callable[[str], None]
+) -> Exporters | None:
+    """The exporters of a run, begun; ``None`` where there are none. ``run_dir`` is ``None`` where nothing is recorded: files of
+    exporters then go to the output directory."""
+    if not made or not config.enabled:
+        return None
+    directory = os.path.abspath(run_dir or config.output_dir)
+    name = os.path.basename(directory) if run_dir else config.run
+    facts = RunFacts(name, directory, config.model_dump(mode="json"), {"accelprof": version("accelprof")})
+    return Exporters(made, facts, say)
 
 
 def figures_of(

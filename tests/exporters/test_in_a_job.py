@@ -1,0 +1,49 @@
+"""Exporters in the jobs that have them: each step once, with the slowest rank, and the run's end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import accelprof
+from accelprof.errors import ConfigError
+
+
+@pytest.mark.ray
+def test_a_controller_exports_each_step_over_all_ranks(ray_cluster, tmp_path):
+    """``export`` of a Ray job: a line a step with figures over the ranks, and window steps marked."""
+    from accelprof.cluster import Controller
+
+    @ray_cluster.remote(num_cpus=0)
+    class Actor(accelprof.Worker):
+        @accelprof.Worker.timer("actor/update")
+        def update(self, seconds):
+            import time
+
+            time.sleep(seconds)
+
+    controller = Controller(steps=[2], ranks="all", output_dir=str(tmp_path), export={"jsonl": {}})
+    actors = [Actor.options(**controller.options("G", rank=rank)).remote() for rank in range(2)]
+    controller.attach("G", actors)
+    for step in (1, 2, 3):
+        with controller.step(step):
+            ray_cluster.get([actor.update.remote(0.05 * (rank + 1)) for rank, actor in enumerate(actors)])
+    manifest = controller.close(end_workers=True)
+    with open(f"{controller.run_dir}/steps.jsonl", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    assert [(row["step"], row["window"]) for row in rows] == [(1, False), (2, True), (3, False)]
+    for row in rows:
+        update = row["phases"]["actor/update"]
+        assert update["slowest"] == "G/rank1"
+        assert update["ranks"] == 2
+        assert 0.05 <= update["min_s"] <= update["mean_s"] <= update["max_s"]
+        assert row["wall_ns"] >= update["max_s"] * 1e9
+    assert manifest["problems"] == []
+
+
+def test_a_wrong_exporter_is_refused_where_the_plan_is_made(tmp_path):
+    """Before anything starts, and with no directory left."""
+    with pytest.raises(ConfigError, match=r"export\.jsonls"):
+        accelprof.configure(steps=[1], output_dir=str(tmp_path / "o"), export={"jsonls": {}})
+    assert not (tmp_path / "o").exists()
