@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import operator
 from collections.abc import Callable, Mapping
 
@@ -39,3 +40,11 @@ def within(version: str, spec: str) -> bool:
         if word not in _HOLDS:
             raise ValueError(f"{clause!r} is not a version clause; allowed: {', '.join(_HOLDS)} and a version")
     return all(_HOLDS[word](have, wanted) for word, wanted, _ in clauses)
+
+
+def installed(distribution: str) -> str | None:
+    """Installed release of a distribution, or ``None``."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -27,7 +27,7 @@ from accelprof.cluster.options import PlannedLaunch, Preflight, sees_devices, wr
 from accelprof.cluster.roster import Roster, roles_of
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config, Rule
-from accelprof.contracts.targets import DRIVER_GROUP, Target
+from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Target
 from accelprof.errors import AccelprofError, CaptureError, IncompleteError
 from accelprof.exporters.host import figures_of, start_exporters
 from accelprof.output.delivery import RunFacts, deliver
@@ -35,7 +35,7 @@ from accelprof.output.layout import claim_run
 from accelprof.output.records import Lack
 from accelprof.output.verdict import NO_DIRECTORY
 from accelprof.planning import names
-from accelprof.session.configure import CONFIG_NAME, RUN_ENV, configure
+from accelprof.session.configure import configure
 from accelprof.session.identity import host_name
 from accelprof.session.session import Session
 

@@ -15,13 +15,14 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
+from accelprof.contracts.targets import RUN_ENV
 from accelprof.errors import AccelprofError
 from accelprof.output.delivery import RunFacts, deliver
 from accelprof.output.layout import claim_run, job_token
 from accelprof.output.manifest import NAME
 from accelprof.output.nodes import ThisHost
 from accelprof.output.records import MetricsRow
-from accelprof.session.configure import RUN_ENV, configure, current_session
+from accelprof.session.configure import configure, current_session
 from accelprof.session.identity import host_name
 from accelprof.session.session import Session
 from accelprof.timing.gate import gate

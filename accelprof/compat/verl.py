@@ -41,8 +41,9 @@ from accelprof.compat.verl_marks import (
 from accelprof.config.dialects.reading import Source
 from accelprof.config.dialects.verl_keys import HYBRID, HYBRID_GROUP, NOT_PROFILERS, TOOLS
 from accelprof.config.dialects.verl_tools import tool_options, update_schedule
+from accelprof.contracts.targets import RUN_ENV
 from accelprof.errors import ConfigError, Problem, nearest
-from accelprof.session.configure import RUN_ENV, current_session
+from accelprof.session.configure import current_session
 from accelprof.timing.gate import gate
 from accelprof.timing.timer import timer
 

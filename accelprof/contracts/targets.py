@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 
 from accelprof.numberset import NumberSet
 
+#: a run directory whose resolved configuration a process takes when it is given none (set by ``accelprof run``)
+RUN_ENV = "ACCELPROF_RUN"
+#: the resolved configuration in a run directory
+CONFIG_NAME = "config.json"
 #: set in every wrapped worker, so that a second wrap (or a child that inherits it) can be recognised
 WRAPPED_ENV = "ACCELPROF_WRAPPED"
 #: group of the process that has a controller

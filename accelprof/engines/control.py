@@ -10,10 +10,10 @@ from typing import Any
 
 from accelprof.config.model import Config
 from accelprof.contracts.targets import ArtifactFile
-from accelprof.engines.child import installed
 from accelprof.engines.options import EngineOptions, Settings, engines_of, rank_of_file, settings_for
 from accelprof.engines.tables import DISTRIBUTIONS
 from accelprof.errors import CaptureError, ConfigError, Problem
+from accelprof.versions import installed
 
 
 class EngineProfiler:

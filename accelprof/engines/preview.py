@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from accelprof.config.model import Config, Rule
-from accelprof.engines.child import installed
 from accelprof.engines.options import engines_of, ranks_of, settings_for
 from accelprof.engines.tables import DISTRIBUTIONS
 from accelprof.numberset import NumberSet
+from accelprof.versions import installed
 
 
 def preview(config: Config, run_dir: str = "<run>") -> list[dict[str, Any]]:

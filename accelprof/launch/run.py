@@ -17,7 +17,7 @@ from typing import Any
 
 from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
-from accelprof.contracts.targets import DRIVER_GROUP, Assignment, CaptureCount, Launch, Target
+from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Assignment, CaptureCount, Launch, Target
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, Problem, UnavailableError, UserError
 from accelprof.launch.command import assemble, program, to_shell, wrapped_by
@@ -30,7 +30,6 @@ from accelprof.output.nodes import ThisHost
 from accelprof.output.reports import Expected
 from accelprof.output.verdict import exit_status
 from accelprof.planning.plan import Plan
-from accelprof.session.configure import CONFIG_NAME, RUN_ENV
 
 NOBODY = (
     "no selected process of the command made a session (accelprof.configure, or a Controller), so nothing was recorded"

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from accelprof.catalogue import Catalogue, get_registry, unlock_after_fork
-from accelprof.contracts.targets import Assignment, Target
+from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, Assignment, Target
 from accelprof.contracts.tool import Tool, ToolContext, ToolUse
 from accelprof.environment import without
 from accelprof.errors import AccelprofError, ConfigError, Problem, UnavailableError, UserError
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("accelprof")
 
-#: a run directory whose resolved configuration this process takes when none is given (set by ``accelprof run``)
-RUN_ENV = "ACCELPROF_RUN"
-CONFIG_NAME = "config.json"
 DEFAULT_GROUP = "workers"
 
 _installed: list[Any] = []
@@ -146,9 +143,9 @@ def reset() -> None:
             except AccelprofError as error:  # on_error: raise; what is undone here is undone all the same
                 log.warning("accelprof: %s", error)
         gate.release()
-        child = sys.modules.get("accelprof.engines.child")
-        if child is not None:
-            child.forget()
+        children = sys.modules.get("accelprof.session.children")
+        if children is not None:
+            children.forget()
         _uninstall()
         metrics.forget_all()
         from accelprof.catalogue import reset_registry
@@ -296,14 +293,14 @@ def _instrument(session: Session) -> None:
     config = session.config
     if not session.assignment.selected or not (config.instrument or config.presets):
         return
-    from accelprof.engines import child
+    from accelprof.session import children
     from accelprof.session.instrument import Instruments
 
-    child.forget()
-    items = child.items_for(config, session.registry.presets(), session.target, session.say)
+    children.forget()
+    items = children.items_for(config, session.registry.presets(), session.target, session.say)
     session.instruments = Instruments(items, session.say)
     session.instruments.install()
-    child.export(session)
+    children.export(session)
 
 
 def _listen(session: Session) -> None:

@@ -80,7 +80,7 @@ class Instruments:
     def __init__(
         self,
         items: Sequence[Item],
-        report: Callable[[str], None],
+        report: Callable[[str], object],
         first_use: Callable[[Any, Item], None] | None = None,
     ) -> None:
         self.items = list(items)

@@ -85,7 +85,7 @@ class _Each:
         _finish(tag)
         self._accelprof_run = None
         item = next(self._accelprof_inner)
-        if gate.hot is not None:
+        if gate.entrance is not None:
             self._accelprof_run = _begin(tag, suspends=False)
         return item
 
@@ -98,14 +98,14 @@ class _Each:
 def _each(function: Callable[..., Any], tag: str) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         found = function(*args, **kwargs)
-        return found if gate.hot is None else _Each(found, tag)
+        return found if gate.entrance is None else _Each(found, tag)
 
     return wrapper
 
 
 def _loop(function: Callable[..., Any], tag: str) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if gate.hot is None:
+        if gate.entrance is None:
             return function(*args, **kwargs)
         depth = _turns.depth
         depth[tag] = depth.get(tag, 0) + 1
@@ -121,7 +121,7 @@ def _loop(function: Callable[..., Any], tag: str) -> Callable[..., Any]:
 
 def _first(function: Callable[..., Any], tag: str) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if gate.hot is not None and _turns.depth.get(tag) and tag not in _turns.open:
+        if gate.entrance is not None and _turns.depth.get(tag) and tag not in _turns.open:
             _begin(tag, suspends=True)
         return function(*args, **kwargs)
 

@@ -135,33 +135,35 @@ def test_the_other_sitecustomize_still_runs(tmp_path, monkeypatch):
 
 def test_install_without_a_run_does_nothing(monkeypatch):
     """Engines call the entry point in every process; without our environment it returns at once."""
-    from accelprof.engines import child
+    from accelprof.engines.child import install
+    from accelprof.session import children
 
     monkeypatch.delenv("ACCELPROF_RUN", raising=False)
-    child.install()
-    assert child._lazy is None
+    install()
+    assert children.watching is None
 
 
 def test_a_run_that_is_gone_is_said_once(monkeypatch, caplog, tmp_path):
     """An engine starts although the run's directory is not there; that is said, once."""
-    from accelprof.engines import child
+    from accelprof.engines.child import install
+    from accelprof.session import children
 
     monkeypatch.setenv("ACCELPROF_RUN", str(tmp_path / "gone"))
     monkeypatch.setenv("ACCELPROF_PARENT", json.dumps({"group": "G"}))
     try:
-        child.install()
-        child.install()
+        install()
+        install()
         texts = [record.getMessage() for record in caplog.records]
         assert len([text for text in texts if "cannot be put into this process" in text]) == 1
     finally:
-        child.forget()
+        children.forget()
 
 
 def test_engine_ranks_of_the_configuration():
     """``engines.<engine>.ranks`` chooses ranks within the engine, under its package or distribution name; else rank 0."""
     from accelprof.config.model import Config
-    from accelprof.engines.child import engine_ranks
     from accelprof.session.instrument import rank_fits
+    from accelprof.session.joining import engine_ranks
 
     config = Config(engines={"vllm": {"ranks": "0-1"}, "vllm-ascend": {"ranks": "all"}})
     assert [rank_fits(engine_ranks(config, "vllm.v1.worker"), rank) for rank in (0, 1, 2, None)] == [

@@ -1,4 +1,4 @@
-"""Runs in every Python process that inherits the environment of a worker with instruments; see accelprof.engines.child.
+"""Runs in every Python process that inherits the environment of a worker with instruments; see accelprof.session.joining.
 
 It only watches for the first import of an instrumented module, with the standard library alone, and then makes room for
 the sitecustomize module that it stands before.
@@ -24,11 +24,11 @@ class _Watch:
             return None
         sys.meta_path.remove(self)
         try:
-            from accelprof.engines import child
+            from accelprof.engines.child import install
         except ImportError as error:  # another environment than the worker's
             sys.stderr.write(f"accelprof: {name} is not instrumented in process {os.getpid()}: {error}\n")
             return None
-        child.install()
+        install()
         # the list that this search goes through has changed under it, so it is gone through anew
         for finder in list(sys.meta_path):
             spec = finder.find_spec(name, path, target)
