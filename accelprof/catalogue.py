@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from accelprof.config.beside import in_their_words
 from accelprof.config.dialect import Dialect
 from accelprof.config.load import Loaded, load_config, problems_of
 from accelprof.config.model import Config
@@ -362,7 +363,10 @@ class Catalogue:
             ConfigError: as there, and as :meth:`make_exporters`.
         """
         self.make_exporters(config)
-        return decide(config, self, decided=decided)
+        try:
+            return decide(config, self, decided=decided)
+        except ConfigError as error:
+            raise in_their_words(error, config) from None
 
 
 def _owner(host: Host, hook: str, cls: object) -> str:

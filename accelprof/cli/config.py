@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from accelprof.cli.convert import convert
+from accelprof.cli.convert import convert, for_release
 from accelprof.errors import UserError
 
 
@@ -16,11 +16,19 @@ def config() -> None:
     """Check, show and convert profiling configurations of any dialect."""
 
 
-def _load(file: str, overrides: tuple[str, ...]) -> tuple[Any, Any, Any]:
+VERL = click.option(
+    "--verl",
+    "release",
+    metavar="RELEASE",
+    help="verl: the release whose meaning is wanted, where a file does not tell (0.9.0).",
+)
+
+
+def _load(file: str, overrides: tuple[str, ...], release: str | None = None) -> tuple[Any, Any, Any]:
     from accelprof.catalogue import get_registry
 
     registry = get_registry()
-    loaded = registry.load(file, overrides)
+    loaded = registry.load(file, for_release(registry, file, overrides, release))
     if loaded.config.engines:
         from accelprof.engines.options import engines_of
 
@@ -41,9 +49,10 @@ def _worlds(values: tuple[str, ...]) -> dict[str, int]:
 @config.command()
 @click.argument("file", type=click.Path())
 @click.argument("overrides", nargs=-1)
-def check(file: str, overrides: tuple[str, ...]) -> None:
+@VERL
+def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
     """Validate FILE (any dialect) with Hydra-style overrides; status 2 and a list of what is wrong otherwise."""
-    _, loaded, plan = _load(file, overrides)
+    _, loaded, plan = _load(file, overrides, release)
     generation = f", generation {loaded.generation}" if loaded.generation else ""
     click.echo(f"{file}: right ({loaded.dialect} dialect{generation})")
     for note in loaded.notes:
@@ -60,11 +69,12 @@ def check(file: str, overrides: tuple[str, ...]) -> None:
     "--world", "worlds", multiple=True, metavar="GROUP=SIZE", help="Number of ranks of a group, to list them all."
 )
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json: bool) -> None:
+@VERL
+def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json: bool, release: str | None) -> None:
     """Show the plan: per group and rank the tool, its windows, the number of captures, and how the worker will start."""
     from accelprof.launch.preview import preview
 
-    registry, loaded, plan = _load(file, overrides)
+    registry, loaded, plan = _load(file, overrides, release)
     rows = preview(registry, plan, _worlds(worlds))
     engines = _engines(loaded.config)
     sizes = _sizes(loaded.config, plan, _worlds(worlds))

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from accelprof.errors import UserError
+
+
+def for_release(registry: Any, file: str, overrides: tuple[str, ...], release: str | None) -> tuple[str, ...]:
+    """``overrides`` with the release of verl that was asked for.
+
+    Raises:
+        UserError: FILE is not one of verl's, or of a generation that has no such key.
+    """
+    if release is None:
+        return overrides
+    loaded = registry.load(file, overrides)
+    if loaded.dialect != "verl" or loaded.generation in ("a", "b"):
+        what = f"generation {loaded.generation} of verl" if loaded.dialect == "verl" else f"{loaded.dialect} dialect"
+        raise UserError(f"--verl {release}: {file} is {what}; releases are told apart from verl 0.6 on")
+    from accelprof.config.dialects.verl_releases import SETTING
+
+    return (*overrides, f"++{SETTING}='{release}'")
 
 
 @click.command()
@@ -21,7 +39,10 @@ from accelprof.errors import UserError
     show_default=True,
     help="verl: how the ranks of an agent-loop rollout are meant.",
 )
-def convert(file: str, overrides: tuple[str, ...], output: str | None, force: bool, rollout_ranks: str) -> None:
+@click.option("--verl", "release", metavar="RELEASE", help="verl: the release whose meaning is wanted (0.9.0).")
+def convert(
+    file: str, overrides: tuple[str, ...], output: str | None, force: bool, rollout_ranks: str, release: str | None
+) -> None:
     """Write FILE (any dialect, with Hydra-style overrides) in accelprof's own, naming each source key; say what changed."""
     from accelprof.catalogue import get_registry
     from accelprof.config.convert import to_yaml
@@ -32,7 +53,7 @@ def convert(file: str, overrides: tuple[str, ...], output: str | None, force: bo
         VerlDialect(rollout_ranks) if isinstance(dialect, VerlDialect) else dialect
         for dialect in get_registry().dialects()
     ]
-    loaded = load_config(file, overrides, dialects=dialects)
+    loaded = load_config(file, for_release(get_registry(), file, overrides, release), dialects=dialects)
     text = to_yaml(loaded)
     if output is None:
         click.echo(text, nl=False)

@@ -40,6 +40,7 @@ from accelprof.compat.verl_marks import (
 )
 from accelprof.config.dialects.reading import Source
 from accelprof.config.dialects.verl_keys import HYBRID, HYBRID_GROUP, NOT_PROFILERS, TOOLS
+from accelprof.config.dialects.verl_releases import NEWEST, Release
 from accelprof.config.dialects.verl_tools import tool_options, update_schedule
 from accelprof.contracts.targets import RUN_ENV
 from accelprof.errors import ConfigError, Problem, nearest
@@ -74,6 +75,9 @@ __all__ = [
 
 #: labels that verl gives a worker which has no role of its own: label -> role
 MODEL_ROLES = {"value_model": "critic", "language_model": "sft"}
+
+#: the release whose meaning these names have
+AS_OURS = Release(NEWEST, NEWEST)
 
 process = ProcessSession()
 #: every profiler of this process that is alive
@@ -165,10 +169,10 @@ def session_settings(first: Any) -> Mapping[str, Any]:
     }
     if tool is not None:
         where = f"tool_config.{tool}"
-        options = tool_options(source, where, tool, late=True)
+        options = tool_options(source, where, tool, AS_OURS)
         if options:
             config["tools"] = {tool: options}
-        schedule = update_schedule(source, f"{where}.schedule", first._discrete) if tool == "torch" else None
+        schedule = update_schedule(source, f"{where}.schedule", first._discrete, AS_OURS) if tool == "torch" else None
         if schedule is not None:
             config["schedule"] = [schedule]
     if source.problems:

@@ -51,6 +51,14 @@ class Dialect:
         """Whether ``mapping`` is written in this dialect, by its keys alone."""
         raise NotImplementedError
 
+    def knows(self, path: str, mapping: Mapping[str, Any]) -> bool:
+        """Whether an override may set ``path`` (dots) in ``mapping``, which does not have it; by default it may."""
+        return True
+
+    def hint(self, mapping: Mapping[str, Any]) -> str:
+        """What ``mapping`` is when it is a part of this dialect's files and no file of its own; empty when it is none."""
+        return ""
+
     def translate(self, mapping: Mapping[str, Any]) -> Translation:
         """Translate.
 

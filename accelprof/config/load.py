@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from accelprof.config.dialect import Dialect, Note
+from accelprof.config.beside import divide, lay_over, source_of
+from accelprof.config.dialect import Dialect, Note, Translation
 from accelprof.config.model import Config, Rule
 from accelprof.errors import ConfigError, Problem, nearest
 
@@ -49,26 +50,52 @@ def load_config(
     """Validate ``source`` (path, mapping, ``DictConfig``, ``Config`` or ``None``), then ``a.b=c`` overrides, then ``values``.
 
     ``detect`` may name the dialect of a mapping; where it answers ``None``, each dialect is asked itself.
-    A key ``accelprof`` at the top holds our own dialect inside a larger file and wins over the dialects.
+    A key ``accelprof`` at the top holds our own dialect inside a larger file and wins over the dialects. Beside a foreign
+    file, overrides of its own paths change it before it is translated, and words of ours win over the translation.
 
     Raises:
         ConfigError: every refused key with its whole path, value, what is allowed and the nearest match.
     """
     if isinstance(source, Config) and not overrides and not values:
         return Loaded(source, source="Config")
-    mapping, name = _to_mapping(source)
-    mapping = apply_overrides(mapping, overrides)
-    if values:
-        mapping = {**mapping, **values}
-    if isinstance(mapping.get("accelprof"), Mapping) and "accelprof" not in Config.model_fields:
-        return Loaded(validate(mapping["accelprof"], prefix="accelprof."), source=name)
+    given, name = _to_mapping(source)
+    mapping = {**apply_overrides(given, overrides), **values}
+    if isinstance(mapping.get("accelprof"), Mapping):
+        return Loaded(validate(_own_section(given, overrides, values), prefix="accelprof."), source=name)
     named = None if detect is None else detect(mapping)
     for dialect in dialects:
         if dialect.detects(mapping) if named is None else dialect.name == named:
-            translation = dialect.translate(mapping)
-            config = validate(translation.config, sources=translation.sources)
-            return Loaded(config, dialect.name, translation.generation, translation.notes, translation.sources, name)
-    return Loaded(validate(mapping), source=name)
+            made = _translated(dialect, given, overrides, values)
+            config = validate(made.config, sources=made.sources)
+            config._sources.update(made.sources)
+            return Loaded(config, dialect.name, made.generation, made.notes, made.sources, name)
+    try:
+        return Loaded(validate(mapping), source=name)
+    except ConfigError as error:
+        hints = [Problem(name, hint) for dialect in dialects if (hint := dialect.hint(mapping))]
+        if not hints:
+            raise
+        raise ConfigError(*hints, *error.problems) from None
+
+
+def _own_section(given: Mapping[str, Any], overrides: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands under ``accelprof`` in a larger file, with the words of ours that were given beside the file."""
+    words = divide(given, overrides, values, Dialect())
+    section = apply_overrides(apply_overrides(given, words.overrides).get("accelprof", {}), words.our_overrides)
+    # what is no word of ours either is refused with the section
+    return {**section, **words.our_values, **{key: value for key, value in words.values.items() if key not in given}}
+
+
+def _translated(
+    dialect: Dialect, given: Mapping[str, Any], overrides: Sequence[str], values: Mapping[str, Any]
+) -> Translation:
+    """The file with its own words changed, translated, with our words laid over it."""
+    words = divide(given, overrides, values, dialect)
+    translation = dialect.translate({**apply_overrides(given, words.overrides), **words.values})
+    if not words.named():
+        return translation
+    changed = apply_overrides(translation.config, words.our_overrides)
+    return lay_over(translation, {**changed, **words.our_values}, words)
 
 
 def validate(mapping: Mapping[str, Any], *, prefix: str = "", sources: Mapping[str, str] | None = None) -> Config:
@@ -95,7 +122,7 @@ def problems_of(
     for item in error.errors():
         location = [part for part in item["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
         path = prefix + _dotted(_as_written(location, given_mapping))
-        path = (sources or {}).get(path, path)
+        path = source_of(path, sources or {})
         kind, given = item["type"], item["input"]
         if kind == "extra_forbidden":
             known = _fields_at(model, location[:-1])

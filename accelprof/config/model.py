@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from accelprof.numberset import NUMBERS_ALLOWED, NumberSet
 
@@ -91,6 +100,10 @@ class Schedule(_Model):
     ``process`` never, ``step`` at every announced step, or the name of an enclosing phase. ``start``/``stop`` (end
     exclusive) may be given in place of wait/active; ``token_start``/``token_end`` (end exclusive) count generated
     response tokens. ``repeat: 0`` = until the end.
+
+    ``keep_others``: what else the step runs is recorded too. Where the very first call is recorded, the window begins with
+    the step and ends with the stretch; with ``discrete`` and ``per`` the name of an enclosing phase, every phase outside
+    of that one has a window of its own.
     """
 
     phase: str = Field(min_length=1)
@@ -100,6 +113,7 @@ class Schedule(_Model):
     repeat: int = Field(1, ge=0)
     skip_first: int = Field(0, ge=0)
     per: str = "process"
+    keep_others: bool = False
     start: int | None = Field(None, ge=0)
     stop: int | None = Field(None, ge=1)
     token_start: int | None = Field(None, ge=0)
@@ -211,6 +225,9 @@ class ControllerRule(_Model):
 
 class Config(_Model):
     """accelprof's own dialect. Absent and empty mean the same everywhere: see the field comments in docs/configuration.md."""
+
+    #: path of ours -> path in the foreign file it was translated from, for messages; empty in a file of ours
+    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
     enabled: bool = True
     accelerator: str = "auto"

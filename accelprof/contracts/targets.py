@@ -86,6 +86,7 @@ class ScheduleSpec:
     per: str = "process"  # process | step | the name of an enclosing phase
     token_start: int | None = None
     token_end: int | None = None
+    keep_others: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from accelprof.config.beside import in_their_words
 from accelprof.config.model import Config, Rule
 from accelprof.contracts.targets import Assignment, CaptureCount, ScheduleSpec, Target
 from accelprof.contracts.tool import ToolUse
@@ -66,7 +67,10 @@ class Plan:
         """
         row = self._rows.get(target)
         if row is None:
-            row = self._rows[target] = self._assign(target)
+            try:
+                row = self._rows[target] = self._assign(target)
+            except ConfigError as error:
+                raise in_their_words(error, self.config) from None
         return row
 
     def uses_of(self, assignment: Assignment) -> tuple[ToolUse, ...]:

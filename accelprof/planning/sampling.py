@@ -35,6 +35,7 @@ def to_spec(schedule: Schedule) -> ScheduleSpec:
         schedule.per,
         schedule.token_start,
         schedule.token_end,
+        schedule.keep_others,
     )
 
 
@@ -117,10 +118,17 @@ def _recorded(spec: ScheduleSpec, limit: int) -> set[int]:
 
 
 def schedule_notes(schedules: Sequence[ScheduleSpec], mode: str, discrete: bool) -> Iterable[str]:
-    if schedules and discrete:
+    if schedules and discrete and not any(spec.keep_others for spec in schedules):
         yield "discrete has no effect here: the windows are those of the schedule"
     if schedules and mode == "process":
         yield "steps: process has no window of its own here: the windows are those of the schedule"
     for spec in schedules:
+        if spec.keep_others and discrete and spec.per in ("process", "step"):
+            yield (
+                f"schedule on {spec.phase}: keep_others with discrete needs per: the phase that {spec.phase!r} runs in; "
+                "the calls to record lie in the windows of whatever phase encloses them"
+            )
+        elif spec.keep_others and not discrete and spec.skip_first + spec.wait + spec.warmup:
+            yield f"schedule on {spec.phase}: keep_others keeps nothing here, because calls are left out before the first one"
         if not spec.repeat:
             yield f"schedule on {spec.phase}: repeat 0 opens windows without an end; files grow with the length of the run"

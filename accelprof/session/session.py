@@ -102,7 +102,12 @@ class Session:
         if assignment.schedules:
             from accelprof.session.triggers.schedules import Schedules
 
-            return [Schedules(assignment, self.captures, self.voice)]
+            schedules = Schedules(assignment, self.captures, self.voice)
+            if assignment.discrete and schedules.keeps_others():
+                return [schedules, Phases(assignment, self.captures, schedules.inside)]
+            if not assignment.discrete and schedules.leads():
+                return [schedules, Steps(assignment, self.captures, self.pending)]
+            return [schedules]
         if assignment.discrete:
             return [Phases(assignment, self.captures)]
         return [Steps(assignment, self.captures, self.pending)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def site():
-    found = list(ROOT.glob(".venv-frameworks/lib/python3.*/site-packages"))
-    if not found or not (found[0] / "verl").is_dir():
+    python = ROOT / ".venv-frameworks/bin/python"
+    code = "import importlib.util as u, os; print(os.path.dirname(u.find_spec('verl').submodule_search_locations[0]))"
+    asked = (
+        subprocess.run([python, "-c", code], capture_output=True, text=True, check=False) if python.exists() else None
+    )
+    if asked is None or asked.returncode:
         pytest.skip("verl and rlinf are not installed; .ci/install-frameworks does it")
-    return found[0]
+    return Path(asked.stdout.strip())
 
 
 @pytest.mark.parametrize("kind", ["", "_megatron", "_torchtitan", "_veomni"])

@@ -162,21 +162,40 @@ class Source:
         if note not in self.notes:
             self.notes.append(note)
 
-    def check_keys(self, path: str, known: Iterable[str], hints: Mapping[str, str] | None = None) -> None:
-        """Refuse keys of the mapping at ``path`` that are not ``known``; ``hints`` says of some where they belong."""
-        known = [*known, "_target_"]
-        for key in self.mapping_at(path):
-            if key in known:
+    def check_keys(
+        self, path: str, known: Iterable[str], hints: Mapping[str, str] | None = None, open_to_others: bool = False
+    ) -> None:
+        """Refuse keys of the mapping at ``path`` that are not ``known``; ``hints`` says of some where they belong.
+
+        ``open_to_others``: a key that is like none of the known ones is somebody else's and gets a note, unless the
+        section names the class that is made of it.
+        """
+        section = self.mapping_at(path)
+        shown = list(known)
+        for key in section:
+            if key in shown or key == "_target_":
                 continue
-            hint = (hints or {}).get(key, "")
-            shown = [word for word in known if word != "_target_"]
+            plain = re.sub(r"^profiler?_", "", str(key))  # guides and people write profile_level, profiler_contents
+            mend = (hints or {}).get(key, "") or nearest(key, shown) or nearest(plain, shown)
+            if open_to_others and not mend and "_target_" not in section:
+                self.note(f"{path}.{key}", "dropped", "no key of this section; whoever put it there reads it")
+                continue
             self.refuse(
                 f"{path}.{key}",
                 "unknown key",
-                value=self.mapping_at(path)[key],
+                value=section[key],
                 allowed=", ".join(shown),
-                mend=hint or nearest(key, shown) or "remove it",
+                mend=mend or "remove it",
             )
+
+    def check_spelling(self, path: str, known: Iterable[str], others: Iterable[str] = ()) -> None:
+        """Refuse keys at ``path``, where most belong to somebody else, that are all but one of the ``known``."""
+        words = list(known)
+        for key in self.section(path) if path else self.mapping:
+            near = near_miss(str(key), words)
+            if near and key not in words and key not in others:
+                where = f"{path}.{key}" if path else str(key)
+                self.refuse(where, "unknown key", mend=f"did you mean {near!r}?")
 
     def finish(self, draft: Draft, generation: str = "") -> Translation:
         """The translation.
@@ -238,6 +257,14 @@ class Source:
             return Resolver(self.mapping).node(tuple(path.split(".")))
         except InterpolationError as error:
             raise UnresolvedError(str(error)) from None
+
+
+def near_miss(word: str, known: Sequence[str]) -> str:
+    """The known word that ``word`` is all but a letter or two of; empty where there is none."""
+    import difflib
+
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.85)
+    return found[0] if found else ""
 
 
 class UnresolvedError(Exception):

@@ -53,10 +53,40 @@ class RLinfDialect(Dialect):
         cluster = mapping.get("cluster")
         return isinstance(cluster, Mapping) and bool({"profiling", "tracer", "component_placement"} & cluster.keys())
 
+    def knows(self, path: str, mapping: Mapping[str, Any]) -> bool:
+        inside = (PROFILING, TRACER, "runner.logger.log_path", "runner.logger.experiment_name")
+        return any(path == place or path.startswith(place + ".") for place in inside)
+
+    def hint(self, mapping: Mapping[str, Any]) -> str:
+        found = set(mapping)
+        if "backend" in found and found & {"worker_groups", "options", "args", "env", "flags", "steps", "enabled"}:
+            return (
+                "RLinf's profiling block alone (its preset profile/default.yaml is one): it stands under cluster.profiling; "
+                "give the composed file (python main.py --cfg job), or put it there"
+            )
+        if isinstance(mapping.get("profiling"), Mapping) and found <= {
+            "profiling",
+            "tracer",
+            "num_nodes",
+            "component_placement",
+        }:
+            return "RLinf's cluster section alone: put it under the key cluster"
+        if "worker_groups" in found:
+            return "worker_groups is RLinf's: the block stands under cluster.profiling, with a backend"
+        return ""
+
     def translate(self, mapping: Mapping[str, Any]) -> Translation:
         source, draft = Source(mapping), Draft()
+        source.check_spelling("cluster", ("profiling", "tracer"))
         if mapping.get("defaults"):
             source.note("defaults", "info", "this file is composed by Hydra; what its defaults add is not seen here")
+            if "profil" in str(mapping["defaults"]) and not source.has(PROFILING):
+                source.note(
+                    PROFILING,
+                    "doubtful",
+                    "it comes from a preset among the defaults, which Hydra has yet to put in; give the composed file "
+                    "(python main.py --cfg job --resolve)",
+                )
         section = source.mapping_at(PROFILING)
         profiling = bool(section) and source.flag(f"{PROFILING}.enabled", True)
         tracing = source.flag(f"{TRACER}.enable")

@@ -6,13 +6,14 @@ something else, a note says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from accelprof.config.dialect import Dialect, Translation
 from accelprof.config.dialects import verl_keys as keys
-from accelprof.config.dialects.reading import Draft, Source
+from accelprof.config.dialects.reading import Draft, Source, near_miss
 from accelprof.config.dialects.verl_early import translate_early
+from accelprof.config.dialects.verl_releases import Release, ask, release_of
 from accelprof.config.dialects.verl_roles import ROLES, Role, add_rules, agree, captures, nsys_tool
 from accelprof.config.dialects.verl_tools import token_window, tool_options, update_schedule
 
@@ -24,9 +25,11 @@ class VerlDialect(Dialect):
     """See the module.
 
     Args:
-        rollout_ranks: how ``ranks`` of an agent-loop rollout are meant: ``replica``, ``global``, or ``auto`` (replicas
-            in generation c, global ranks in d, as the code of each does). ``global_profiler.rollout_ranks`` in the file
+        rollout_ranks: how ``ranks`` of an agent-loop rollout are meant: ``replica``, ``global``, or ``auto`` (global
+            ranks from v0.9.1 on, replicas before, as the code of each does). ``global_profiler.rollout_ranks`` in the file
             says the same and wins.
+
+    Names of keys are checked by generation, meanings follow the release (:mod:`~accelprof.config.dialects.verl_releases`).
     """
 
     name: ClassVar[str] = "verl"
@@ -36,15 +39,49 @@ class VerlDialect(Dialect):
 
     def detects(self, mapping: Mapping[str, Any]) -> bool:
         trainer = mapping.get("trainer")
-        if isinstance(trainer, Mapping) and any(key in trainer for key in (*keys.TRAINER_AB, "profile_interval")):
+        words = (*keys.TRAINER_AB, "profile_interval")
+        if isinstance(trainer, Mapping) and any(near_miss(str(key), words) or key in words for key in trainer):
             return True
         return "global_profiler" in mapping or "actor_rollout_ref" in mapping
+
+    def knows(self, path: str, mapping: Mapping[str, Any]) -> bool:
+        own = (f"global_profiler.{keys.ROLLOUT_RANKS}", f"global_profiler.{keys.VERSION}")
+        if any("_target_" in section for section in _sections(mapping)):
+            return path in own  # a composed file has every key that its release knows
+        roles = [role for paths in keys.ROLE_PATHS.values() for role in paths]
+        inside = (
+            "global_profiler",
+            "profiler",
+            *(f"trainer.{key}" for key in (*keys.TRAINER_AB, "profile_interval")),
+            *(f"{role}.{key}" for role in roles for key in ("profiler", *keys.ROLE_A)),
+        )
+        return path in keys.READ or any(path == place or path.startswith(place + ".") for place in inside)
+
+    def hint(self, mapping: Mapping[str, Any]) -> str:
+        found = set(mapping)
+        if found & {"worker_nsight_options", "controller_nsight_options"}:
+            return "nsys options of verl: they stand under global_profiler.global_tool_config.nsys (v0.6 on) or trainer (before)"
+        if found and found <= {*keys.TOOLS, "_target_"} and all(isinstance(mapping[key], Mapping) for key in found):
+            return "the tools of a verl profiler: they stand under <role>.profiler.tool_config, for instance actor_rollout_ref.actor.profiler.tool_config"
+        if "profiler" in found and isinstance(mapping["profiler"], Mapping):
+            return (
+                "a profiler section of verl: a role has it (actor_rollout_ref.actor.profiler, critic.profiler), steps stand "
+                "under global_profiler.steps; give the trainer's whole file, or these keys at their places in it"
+            )
+        if found & {"enable", "all_ranks", "tool_config"} and found <= {*keys.ROLE_C, *keys.ROLE_D, "_target_"}:
+            return "a role's profiler section of verl: it stands under actor_rollout_ref.actor.profiler, critic.profiler and their like"
+        if found & {"profile_continuous_steps", "global_tool_config"}:
+            return "verl's global_profiler alone: put it under that key of the trainer's file"
+        if found and found <= {"actor", "rollout", "ref", "model", "hybrid_engine"}:
+            return "the roles of verl's hybrid worker: they stand under actor_rollout_ref"
+        return ""
 
     def translate(self, mapping: Mapping[str, Any]) -> Translation:
         source, draft = Source(mapping), Draft()
         generation, foreign = keys.generation_of(source)
         for sign in foreign:
             _refuse_foreign(source, sign, generation)
+        _check_spelling(source)
         if mapping.get("defaults"):
             source.note("defaults", "info", "this file is composed by Hydra; what its defaults add is not seen here")
         if source.has("ray_kwargs.timeline_json_file"):
@@ -52,8 +89,23 @@ class VerlDialect(Dialect):
         if generation in "ab":
             translate_early(source, draft, generation)
         else:
-            _translate_late(source, draft, generation, self.rollout_ranks)
+            _translate_late(source, draft, generation, release_of(source), self.rollout_ranks)
         return source.finish(draft, generation)
+
+
+def _sections(mapping: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    source = Source(mapping)
+    for path in ("global_profiler", "profiler", *(path for paths in keys.ROLE_PATHS.values() for path in paths)):
+        yield source.section(path if path.endswith("profiler") else f"{path}.profiler")
+
+
+def _check_spelling(source: Source) -> None:
+    source.check_spelling("", ("global_profiler", "actor_rollout_ref", "ray_kwargs"))
+    source.check_spelling("trainer", (*keys.TRAINER_AB, "profile_interval"))
+    for paths in keys.ROLE_PATHS.values():
+        for path in paths:
+            # Megatron's own block of v0.4 and v0.5
+            source.check_spelling(path, ("profiler", *keys.ROLE_A), others=("profile",))
 
 
 def _refuse_foreign(source: Source, sign: keys.Sign, generation: str) -> None:
@@ -82,12 +134,14 @@ def _refuse_foreign(source: Source, sign: keys.Sign, generation: str) -> None:
 # --- (c) and (d) ------------------------------------------------------------------------------------------------------
 
 
-def _translate_late(source: Source, draft: Draft, generation: str, rollout_ranks: str) -> None:
+def _translate_late(source: Source, draft: Draft, generation: str, release: Release, rollout_ranks: str) -> None:
     late = generation == "d"
+    source.note("global_profiler", "info", f"read as a file of verl {release} ({release.how})")
     source.check_keys(
         "global_profiler",
-        (*keys.GLOBAL_C, *(keys.GLOBAL_D if late else ()), keys.ROLLOUT_RANKS),
+        (*keys.GLOBAL_C, *(keys.GLOBAL_D if late else ()), keys.ROLLOUT_RANKS, keys.VERSION),
         keys.HINTS_GLOBAL,
+        open_to_others=True,
     )
     shared = source.mapping_at("global_profiler.global_tool_config")
     source.check_keys("global_profiler.global_tool_config", keys.TOOLS)
@@ -99,16 +153,21 @@ def _translate_late(source: Source, draft: Draft, generation: str, rollout_ranks
     if source.has("trainer.profile_interval"):
         steps, where = _interval(source), "trainer.profile_interval"
     merge = source.flag("global_profiler.profile_continuous_steps")
-    roles = [role for name in ROLES if (role := _late_role(source, name, tool, late)) is not None]
+    roles = [role for name in ROLES if (role := _late_role(source, name, tool, late, release)) is not None]
     if source.has("profiler"):
-        roles.append(_sft_role(source, tool, late))
+        roles.append(_profiler_section(source, "sft", "profiler", tool, late, release))
     if where == "trainer.profile_interval" and not any(role.enabled and role.discrete for role in roles):
         merge = True  # the trainer starts its profiler at the first step and stops it at the last
+        for role in roles:
+            if role.schedule is not None:
+                role.schedule["per"] = "process"
     _follow_actor(source, roles)
-    agent_loop = source.get("actor_rollout_ref.rollout.mode", "async" if late else "sync") == "async"
+    agent_loop = (
+        source.get("actor_rollout_ref.rollout.mode", "async" if release.since((0, 7, 0)) else "sync") == "async"
+    )
     rollout = next((role for role in roles if role.name == "rollout"), None)
     if rollout is not None and agent_loop:
-        _agent_loop(source, roles, rollout, late, rollout_ranks)
+        _agent_loop(source, roles, rollout, release, rollout_ranks)
     workers = [role for role in roles if role.enabled and role.name in keys.HYBRID and role.replicas is None]
     agree(source, workers, "they share one process")
     for role in roles:
@@ -119,6 +178,7 @@ def _translate_late(source: Source, draft: Draft, generation: str, rollout_ranks
                 value=True,
                 mend=f"{role.discrete_path}: false, or profile_continuous_steps: false",
             )
+    _say_shared(source, [role for role in roles if role.name in keys.HYBRID and role.replicas is None])
     if not steps:
         source.note(where, "info", "null and [] = off: nothing is wrapped and nothing opens")
     add_rules(draft, roles, steps, where, tool)
@@ -150,6 +210,19 @@ def _translate_late(source: Source, draft: Draft, generation: str, rollout_ranks
             source.note(f"global_profiler.{key}", "info" if key == "relocate_results" else "dropped", text)
 
 
+def _say_shared(source: Source, roles: list[Role]) -> None:
+    """A role that is off by a word of its own, in a process that is profiled for another one."""
+    on = [role.name for role in roles if role.enabled]
+    for role in roles:
+        if on and not role.enabled and source.has(role.enable_path) and not role.discrete:
+            source.note(
+                role.enable_path,
+                "info",
+                f"it is off, but shares its process with {' and '.join(on)}, whose windows hold what it does there too; "
+                "with discrete: true windows are made of phases, and phases says of which",
+            )
+
+
 def _interval(source: Source) -> list[int] | None:
     """``[first, last]`` of an SFT run; ``[-1, -1]`` is off."""
     value = source.get("trainer.profile_interval")
@@ -168,17 +241,15 @@ def _interval(source: Source) -> list[int] | None:
     return None
 
 
-def _late_role(source: Source, name: str, global_tool: str | None, late: bool) -> Role | None:
+def _late_role(source: Source, name: str, global_tool: str | None, late: bool, release: Release) -> Role | None:
     path = next((path for path in keys.ROLE_PATHS[name] if source.mapping_at(f"{path}.profiler")), None)
-    return None if path is None else _profiler_section(source, name, f"{path}.profiler", global_tool, late)
+    return None if path is None else _profiler_section(source, name, f"{path}.profiler", global_tool, late, release)
 
 
-def _sft_role(source: Source, global_tool: str | None, late: bool) -> Role:
-    return _profiler_section(source, "sft", "profiler", global_tool, late)
-
-
-def _profiler_section(source: Source, name: str, path: str, global_tool: str | None, late: bool) -> Role:
-    source.check_keys(path, (*keys.ROLE_C, *(keys.ROLE_D if late else ())), keys.HINTS_ROLE)
+def _profiler_section(
+    source: Source, name: str, path: str, global_tool: str | None, late: bool, release: Release
+) -> Role:
+    source.check_keys(path, (*keys.ROLE_C, *(keys.ROLE_D if late else ())), keys.HINTS_ROLE, open_to_others=True)
     inherited = source.get(f"{path}.tool") == source.get("global_profiler.tool")
     tool = global_tool if inherited else source.choice(f"{path}.tool", keys.TOOLS, global_tool)
     enabled = source.flag(f"{path}.enable")
@@ -208,9 +279,9 @@ def _profiler_section(source: Source, name: str, path: str, global_tool: str | N
             _leave_to_verl(source, f"{path}.tool", str(tool))
         role.enabled, role.tool = False, None
     elif tool is not None and enabled:
-        role.options = tool_options(source, f"{path}.tool_config.{tool}", tool, late)
+        role.options = tool_options(source, f"{path}.tool_config.{tool}", tool, release)
         if tool == "torch":
-            role.schedule = update_schedule(source, f"{path}.tool_config.torch.schedule", role.discrete)
+            role.schedule = update_schedule(source, f"{path}.tool_config.torch.schedule", role.discrete, release)
     if enabled and not everybody and not ranks:
         source.note(
             f"{path}.ranks",
@@ -252,7 +323,7 @@ def _follow_actor(source: Source, roles: list[Role]) -> None:
         )
 
 
-def _agent_loop(source: Source, roles: list[Role], rollout: Role, late: bool, rollout_ranks: str) -> None:
+def _agent_loop(source: Source, roles: list[Role], rollout: Role, release: Release, rollout_ranks: str) -> None:
     """The rollout runs in inference servers, processes of their own, whose number is a replica's."""
     path = "actor_rollout_ref.rollout.profiler"
     rollout.replicas = "all"
@@ -265,7 +336,7 @@ def _agent_loop(source: Source, roles: list[Role], rollout: Role, late: bool, ro
             f"verl's inference servers are profiled with {' or '.join(AGENT_LOOP_TOOLS)} only, not {rollout.tool}",
         )
         rollout.enabled = False
-    elif rollout.enabled and not rollout.discrete:
+    elif rollout.enabled and rollout.tool is not None and not rollout.discrete:
         key = f"{path}.tool_config.{rollout.tool}.discrete"
         if follows:
             source.note(key, "dropped", "an agent-loop rollout is profiled only with discrete: true, so it is not")
@@ -288,7 +359,15 @@ def _agent_loop(source: Source, roles: list[Role], rollout: Role, late: bool, ro
         return
     meaning = source.choice(f"global_profiler.{keys.ROLLOUT_RANKS}", ("global", "replica"), None)
     if meaning is None:
-        meaning = rollout_ranks if rollout_ranks != "auto" else "global" if late else "replica"
+        meaning = rollout_ranks if rollout_ranks != "auto" else "global" if release.since((0, 9, 1)) else "replica"
+        if rollout_ranks == "auto" and release.since((0, 9, 1)) is None and rollout.ranks != [0]:
+            ask(
+                source,
+                release,
+                rollout.ranks_path,
+                "read as numbers of replicas",
+                "from verl 0.9.1 on they are global ranks",
+            )
     size = _replica_size(source)
     replicas = sorted({rank // size for rank in rollout.ranks}) if meaning == "global" else list(rollout.ranks)
     count = _replica_count(source, size)

@@ -1,6 +1,6 @@
 """The keys of verl's four generations as data: what each is called, and which generation it belongs to.
 
-(a) mid-2025 draft · (b) v0.4.1-v0.5 · (c) v0.6-v0.7 · (d) 0.9 and later.
+(a) mid-2025 draft · (b) v0.4.1-v0.5 · (c) v0.6-v0.7 · (d) v0.8-v0.9.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from accelprof.config.dialects.reading import Source
 
-WHEN = {"a": "mid-2025 draft", "b": "v0.4.1-v0.5", "c": "v0.6-v0.7", "d": "0.9"}
+WHEN = {"a": "mid-2025 draft", "b": "v0.4.1-v0.5", "c": "v0.6-v0.7", "d": "v0.8-v0.9"}
 
 #: where the roles stand in the file, by role; the first path is the one to recommend
 ROLE_PATHS: dict[str, tuple[str, ...]] = {
@@ -45,13 +45,29 @@ ROLE_C = ("tool", "enable", "all_ranks", "ranks", "save_path", "tool_config", "g
 ROLE_D = ("relocate_results", "finish_hook_cmd", "finish_hook_all_ranks", "finish_hook_ranks")
 GLOBAL_C = ("tool", "steps", "profile_continuous_steps", "save_path", "global_tool_config")
 GLOBAL_D = ROLE_D
+#: keys outside of its sections that a translation reads
+READ = (
+    "actor_rollout_ref.rollout.mode",
+    "actor_rollout_ref.rollout.name",
+    "actor_rollout_ref.rollout.response_length",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size",
+    "actor_rollout_ref.rollout.data_parallel_size",
+    "actor_rollout_ref.rollout.pipeline_model_parallel_size",
+    "data.max_response_length",
+    "trainer.device",
+    "trainer.nnodes",
+    "trainer.n_gpus_per_node",
+    "ray_kwargs.timeline_json_file",
+)
 #: our own addition: how the ranks of an agent-loop rollout are meant
 ROLLOUT_RANKS = "rollout_ranks"
+#: our own addition: the release whose meaning is wanted
+VERSION = "verl_version"
 
 TOOL_KEYS_C: dict[str, tuple[str, ...]] = {
     "nsys": ("discrete", "name"),
     "npu": ("contents", "level", "analysis", "discrete", "name"),
-    "torch": ("contents", "discrete", "step_start", "step_end", "name"),
+    "torch": ("contents", "discrete", "step_start", "step_end", "manual_save", "name"),
     "torch_memory": ("trace_alloc_max_entries", "stack_depth", "name"),
 }
 TOOL_KEYS_D: dict[str, tuple[str, ...]] = {
@@ -108,7 +124,7 @@ def signs(source: Source) -> Iterator[Sign]:
     for key in TRAINER_AB:
         if trainer.get(key) is not None:
             yield Sign(f"trainer.{key}", "ab", trainer[key])
-    if shared:
+    if shared.keys() - {ROLLOUT_RANKS, VERSION}:
         yield Sign("global_profiler", "cd", shared)
         for key in GLOBAL_D:
             if shared.get(key) is not None:

@@ -6,19 +6,22 @@ from typing import Any
 
 from accelprof.config.dialects import verl_keys as keys
 from accelprof.config.dialects.reading import Source
+from accelprof.config.dialects.verl_releases import Release, ask
 
 #: verl's label of the phase that is one update mini-batch
 MINI_BATCH = "train_batch"
+#: and of the stage that runs them
+UPDATE = "actor_update"
 #: the phase whose calls are response tokens
 DECODE_STEP = "rollout/decode_step"
 
 
-def tool_options(source: Source, path: str, tool: str, late: bool) -> dict[str, Any]:
+def tool_options(source: Source, path: str, tool: str, release: Release) -> dict[str, Any]:
     """Options of ``tool`` from a role's ``tool_config.<tool>``; ``{}`` = the tool's defaults."""
     if tool == "npu":
-        return _npu(source, path, late)
+        return _npu(source, path, release)
     if tool == "torch":
-        return _torch(source, path)
+        return _torch(source, path, release)
     if tool == "torch_memory":
         return _memory(source, path)
     return {}
@@ -40,40 +43,50 @@ def _contents(source: Source, path: str, allowed: tuple[str, ...]) -> list[str]:
     return given
 
 
-def _npu(source: Source, path: str, late: bool) -> dict[str, Any]:
+def _npu(source: Source, path: str, release: Release) -> dict[str, Any]:
     contents = _contents(source, path, keys.NPU_CONTENTS)
     options: dict[str, Any] = {}
+    host_always = release.since((0, 9, 1))
     if contents:
-        options["contents"] = ["cpu", *(word for word in contents if word != "cpu")] if late else contents
-        if late and "cpu" not in contents:
-            source.note(
-                f"{path}.contents", "changed", "cpu is always recorded from 0.9 on, because phases are host marks"
-            )
-    elif late:
+        options["contents"] = _with_host(source, path, contents) if host_always else contents
+    elif host_always:
         options["contents"] = ["cpu"]
         source.note(
             f"{path}.contents",
             "doubtful",
-            "empty: host side only, as verl 0.9's code does; name npu to record the device",
+            "empty: host side only, as verl 0.9.1's code does; name npu to record the device",
         )
-    options["level"] = source.choice(f"{path}.level", keys.NPU_LEVELS, "level0")
+    elif host_always is None and release.since((0, 8, 0)):
+        ask(source, release, f"{path}.contents", "empty: host and device", "verl 0.9.1 records the host side only")
+    # its YAML says level1 in the first releases, and the dataclass too
+    default = "level1" if release.since((0, 7, 0)) is False else "level0"
+    options["level"] = source.choice(f"{path}.level", keys.NPU_LEVELS, default)
     if source.has(f"{path}.analysis"):
         options["analysis"] = source.flag(f"{path}.analysis")
-    if late:
-        options["export"] = "db"  # ExportType.Db in verl's code from 0.7.0 on; Text before
+    if release.since((0, 7, 0)):
+        options["export"] = "db"  # ExportType.Db in verl\'s code from 0.7.0 on; Text before
     return options
 
 
-def _torch(source: Source, path: str) -> dict[str, Any]:
-    contents = _contents(source, path, keys.TORCH_CONTENTS)
-    for key in ("step_start", "step_end"):
-        if source.has(f"{path}.{key}"):
-            source.note(f"{path}.{key}", "dropped", "verl never read it; global_profiler.steps says which steps")
-    if not contents:
-        return {}
+def _with_host(source: Source, path: str, contents: list[str]) -> list[str]:
     if "cpu" not in contents:
         source.note(f"{path}.contents", "changed", "cpu is always recorded, because phases are host marks")
-    return {"contents": ["cpu", *(word for word in contents if word != "cpu")]}
+    return ["cpu", *(word for word in contents if word != "cpu")]
+
+
+def _torch(source: Source, path: str, release: Release) -> dict[str, Any]:
+    contents = _contents(source, path, keys.TORCH_CONTENTS)
+    for key in ("step_start", "step_end", "manual_save"):
+        if source.has(f"{path}.{key}"):
+            source.note(f"{path}.{key}", "dropped", "global_profiler.steps says which steps, and each window is saved")
+    if release.since((0, 7, 1)) is False:
+        source.note(f"{path}.contents", "info", "verl 0.6 to 0.7.0 takes none: shapes and stacks are always recorded")
+        return {"contents": ["cpu", "cuda", "shapes", "stack"]}
+    if not contents:
+        return {}
+    if release.since((0, 9, 1)) is False:
+        return {"contents": contents}
+    return {"contents": _with_host(source, path, contents)}
 
 
 def _memory(source: Source, path: str) -> dict[str, Any]:
@@ -94,18 +107,26 @@ def _memory(source: Source, path: str) -> dict[str, Any]:
     return options
 
 
-def update_schedule(source: Source, path: str, discrete: bool) -> dict[str, Any] | None:
-    """The mini-batch schedule of generation d; ``active: 0`` is off."""
+def update_schedule(source: Source, path: str, discrete: bool, release: Release) -> dict[str, Any] | None:
+    """The mini-batch schedule of v0.9; ``active: 0`` is off.
+
+    Everything else of the step is kept, as verl does: in one capture up to the last mini-batch that is recorded where
+    nothing comes before the first one, or with ``discrete`` in windows of its own.
+    """
     source.check_keys(path, keys.SCHEDULE_KEYS)
     active = source.number(f"{path}.active", 0)
     if not active:
         return None
+    if discrete and release.since((0, 9, 1)) is False:
+        source.note(path, "dropped", "verl 0.9.0 has no schedule with discrete: every phase is recorded whole")
+        return None
     numbers = {key: source.number(f"{path}.{key}", 0) or 0 for key in ("skip_first", "wait", "warmup", "repeat")}
-    if not numbers["repeat"] and not discrete:
+    if not numbers["repeat"] and not discrete and release.since((0, 9, 1)) is not False:
         numbers["repeat"] = 1
-        source.note(f"{path}.repeat", "info", "0 without discrete: one stretch a step, as verl does")
+        source.note(f"{path}.repeat", "info", "0 without discrete: one stretch a step, as verl 0.9.1 does")
     source.note(path, "info", f"counts update mini-batches, which are calls of {MINI_BATCH!r}, anew in each step")
-    return {"phase": MINI_BATCH, "per": "step", "active": active, **numbers}
+    per = UPDATE if discrete else "step"
+    return {"phase": MINI_BATCH, "per": per, "active": active, "keep_others": True, **numbers}
 
 
 def token_window(source: Source, path: str) -> dict[str, Any] | None:

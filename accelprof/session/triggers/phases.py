@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
 
 
 class Phases(Quiet):
-    """Phases that match the plan's patterns, in planned steps."""
+    """Phases that match the plan's patterns, in planned steps.
 
-    def __init__(self, assignment: Assignment, captures: Captures) -> None:
-        self._assignment, self._captures = assignment, captures
+    ``left_out``: says whether what begins now belongs to a schedule, which has windows of its own there.
+    """
+
+    def __init__(
+        self, assignment: Assignment, captures: Captures, left_out: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._assignment, self._captures, self._left_out = assignment, captures, left_out
         self._step: int | None = None
 
     def step_begins(self, number: int, away: bool) -> None:
@@ -38,7 +44,7 @@ class Phases(Quiet):
             return
         with captures.lock:
             step = self._step
-            if step is not None and captures.window is None and captures.suits(entry):
+            if step is not None and captures.window is None and captures.suits(entry) and not self._left_out():
                 entry.owned = captures.open(Ask("phase", (step,), entry.spec.tag))
 
     def watching(self) -> bool:

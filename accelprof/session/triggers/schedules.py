@@ -103,7 +103,8 @@ class Schedules(Quiet):
         self._assignment, self._captures, self._voice = assignment, captures, voice
         self._step: int | None = None
         self._bounded = assignment.mode in ("steps", "all")
-        self._series = [_Series(spec) for spec in assignment.schedules]
+        self._specs = assignment.schedules
+        self._series = [_Series(spec) for spec in self._specs]
         self._by_tag: dict[str, tuple[list[_Series], list[_Series]]] = {}
         self._over: set[int] = set()  # selected steps that had their turn
         self._warming: _Stretch | None = None
@@ -173,6 +174,20 @@ class Schedules(Quiet):
         if self._bounded and not self._selected(self._step):
             return False
         return any(self._may_count(series) for series in self._series)
+
+    def leads(self) -> bool:
+        """Whether a window may begin with the step, before the first call, because the stretch begins with that one."""
+        return any(
+            spec.keep_others and spec.per in ("step", "process") and not first_active(spec) for spec in self._specs
+        )
+
+    def keeps_others(self) -> bool:
+        """Whether phases outside of what is counted have windows of their own."""
+        return any(spec.keep_others for spec in self._specs)
+
+    def inside(self) -> bool:
+        """Whether a phase runs in which calls are counted and everything else is left out."""
+        return any(series.spec.keep_others and series.by_phase and series.scopes for series in self._series)
 
     def finish(self) -> None:
         """The session closes: open stretches are cut, and schedules that recorded nothing are named."""
@@ -269,6 +284,8 @@ class Schedules(Quiet):
             if stretch.window is None:
                 stretch.cut = True  # no tool could start; the session has said why
                 return
+        elif stretch.series.spec.keep_others and window.info.kind == "step" and stretch.first == 0:
+            stretch.window = window  # it began with the step, and ends with this stretch
         elif window is not stretch.window:
             stretch.inside = window.info.phase or window.info.kind
             self._captures.holds(window, name)
@@ -335,7 +352,7 @@ class Schedules(Quiet):
 
     def _say_unreached(self, series: _Series) -> None:
         spec = series.spec
-        if series.homeless:
+        if series.homeless and not (spec.keep_others and self._assignment.discrete):
             self._voice.say(
                 f"schedule on {spec.phase}: {series.homeless} of {series.calls} calls were outside any {spec.per!r} that began while schedules were counted, so they were not counted"
             )
