@@ -23,6 +23,7 @@ TIERS = {
     "nsys": r"\bnsys\b",
     "npu": r"torch_npu|(?i:\bcann\b)",
     "roctx": r"roctx",
+    "chromium": r"\bchromium\b",
     "frameworks": r"\b(verl|rlinf)\b",
     "exporters": r"(?i)tensorboard|exporters",
 }
@@ -31,6 +32,7 @@ NO_SKIP = "ACCELPROF_CI_NO_SKIP"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "roctx: needs AMD's roctx library")
+    config.addinivalue_line("markers", "chromium: looks at a page in a headless browser")
     config.addinivalue_line("markers", "xdist_group(name): tests that one process of pytest-xdist runs")
 
 

@@ -1,50 +1,73 @@
-"""``report.html``: one file that loads nothing from elsewhere, for light and dark screens."""
+"""``report.html``: one file that loads nothing from elsewhere, for light and dark screens, paper and the keyboard.
+
+Its drawings are made by ``report.js`` on canvas: a plotting library that draws lanes with nested calls weighs 1 MB and more
+(ECharts, Plotly), the small ones (uPlot) draw lines only, and all of them would still need the lanes, the heat map and the
+keyboard written by hand. Tables stand in the page as HTML, so that it can be read without scripts.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from markupsafe import Markup
 
+from accelprof.analysis import escape, frames
 from accelprof.analysis.figures import shown
-from accelprof.analysis.html.plot import Plot, plot
+from accelprof.analysis.first import sentences
+from accelprof.analysis.html.data import COLORS, MAX_ROWS, page_data
 from accelprof.analysis.summary import Summary
-from accelprof.analysis.table import NONE, duration, percent, slowest_text
+from accelprof.analysis.table import NONE, change_cells, duration, percent, slowest_text
+
+if TYPE_CHECKING:
+    from accelprof.analysis.compare import Comparison
 
 HERE = Path(__file__).parent
-MAX_RANKS = 16
-MAX_STEPS = 12
-MAX_TAGS = 20
+#: of the table of every step: the newest steps, the longest phases
+MAX_STEPS, MAX_TAGS = 12, 20
+#: the longest waits; the others are summed
+MAX_WAITS = 24
+#: lines of problems and rows of tables that the page shows; ``accelprof report --json`` has all
+MAX_LINES = 100
 
 
-def render_html(summary: Summary) -> str:
-    """The report of a run as one HTML page."""
+def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
+    """The report of a run as one HTML page, with a comparison to an earlier one where there is one."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: escape.terminal(value) if type(value) is str else value,
     )
-    environment.filters.update(duration=duration, percent=percent)
-    environment.globals.update(slowest=slowest_text, shown=shown)
-    drawn = plot(summary)
+    environment.filters.update(duration=duration, percent=percent, bytes=_bytes)
+    environment.globals.update(slowest=slowest_text, changes=change_cells, shown=shown, NONE=NONE)
+    report = summary.to_json()
+    data = page_data(summary, report)
     return environment.get_template("report.html.j2").render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
+        js=Markup((HERE / "report.js").read_text(encoding="utf-8")),
+        data=Markup(_script_json(data)),
         summary=summary,
+        report=report,
         manifest=summary.run.manifest,
-        plot=drawn,
-        color=drawn.color,
-        matrices=[_matrix(summary, group) for group in dict.fromkeys(row.group for row in summary.phases)],
-        facts=_facts(summary, drawn),
+        first=sentences(report),
+        color=lambda phase: f"c{data['colors'][phase]}" if phase in data["colors"] else "other",
+        facts=_facts(summary),
+        tables=_tables(summary, report),
         steps=_steps(summary),
+        comparison=comparison,
+        limit=MAX_ROWS,
+        lines=MAX_LINES,
     )
 
 
-def write_report(summary: Summary, path: str) -> None:
+def write_report(summary: Summary, path: str, comparison: Comparison | None = None) -> None:
     """Write the page to ``path`` in one step.
 
     Raises:
@@ -52,22 +75,42 @@ def write_report(summary: Summary, path: str) -> None:
     """
     temporary = f"{path}.{os.getpid()}.part"
     try:
-        Path(temporary).write_text(render_html(summary), encoding="utf-8", errors="replace")
+        Path(temporary).write_text(render_html(summary, comparison), encoding="utf-8", errors="replace")
         os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
 
 
-def _facts(summary: Summary, drawn: Plot) -> list[tuple[str, str]]:
+def _script_json(data: Mapping[str, Any]) -> str:
+    """JSON that can stand in a script element: nothing in it ends the element or begins a comment."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _bytes(value: Any) -> str:
+    if not isinstance(value, (int, float)):
+        return NONE
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def _facts(summary: Summary) -> list[tuple[str, str]]:
     """``(name, value)`` tiles at the head of the page."""
     windows = sum(len(timeline.windows) for timeline in summary.timelines)
     steps = sorted({step for timeline in summary.timelines for window in timeline.windows for step in window[1]})
     measured = sum(timeline.window_ns for timeline in summary.timelines)
     facts = [
-        ("workers", f"{len(summary.timelines)} of {len(summary.run.workers)}"),
-        ("windows", str(windows)),
-        ("steps", ", ".join(map(str, steps[:8])) + (" …" if len(steps) > 8 else "") or NONE),
+        (
+            "workers",
+            f"{len(summary.timelines)} of {len(summary.run.workers)}"
+            if summary.run.workers
+            else str(len(summary.timelines)),
+        ),
+        ("windows", f"{windows:,}"),
+        ("steps in windows", ", ".join(map(str, steps[:8])) + (" …" if len(steps) > 8 else "") or NONE),
         ("time measured", duration(measured) if measured else NONE),
     ]
     busy = [row for file in summary.files for row in file.attribution.devices]
@@ -98,28 +141,24 @@ def _steps(summary: Summary) -> dict[str, Any]:
     return {"heads": heads, "rows": rows, "left_out": (len(steps) - len(shown), len(largest) - len(tags))}
 
 
-def _matrix(summary: Summary, group: str) -> dict[str, Any]:
-    """Time per window of each phase on each rank of a group, with the largest of each row."""
-    rows = [row for row in summary.phases if row.group == group]
-    labels = [timeline.worker.label for timeline in summary.timelines if timeline.worker.group == group]
-    shown = labels[:MAX_RANKS]
+def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows of the tables: over all windows and ranks, the longest first; ``…_rest`` sums what is not shown."""
+    stragglers = sorted(report.get("stragglers") or (), key=lambda row: -(row.get("waited_ns") or 0))
+    devices = sorted(frames.devices(summary), key=lambda row: (row["busy_share"] is None, row["busy_share"] or 0.0))
     return {
-        "group": group,
-        "ranks": [label.removeprefix(f"{group}/") for label in shown],
-        "left_out": len(labels) - len(shown),
-        "rows": [
-            {
-                "phase": row.phase,
-                "depth": row.depth,
-                "cells": [
-                    {
-                        "text": duration(row.ranks[label].per_window_ns) if label in row.ranks else NONE,
-                        "slowest": label == row.slowest,
-                    }
-                    for label in shown
-                ],
-                "spread": f"{row.spread:.2f}x" if row.spread is not None else NONE,
-            }
-            for row in rows
-        ],
+        "stragglers": stragglers[:MAX_WAITS],
+        "stragglers_rest": (
+            len(stragglers[MAX_WAITS:]),
+            sum(row.get("waited_ns") or 0 for row in stragglers[MAX_WAITS:]),
+        ),
+        "devices": devices[:MAX_ROWS],
+        "devices_rest": (len(devices[MAX_ROWS:]), sum(row["busy_ns"] for row in devices[MAX_ROWS:])),
+        "device_phases": list(frames.device_phases(summary))[:MAX_ROWS],
+        "kernels": list(frames.kernels(summary))[:60],
+        "operators": list(frames.TABLES["operators"](summary))[:MAX_ROWS],
+        "memory": [row for row in report.get("memory") or () if isinstance(row, dict)][:MAX_ROWS],
+        "files": summary.run.rows("artifacts"),
     }
+
+
+__all__ = ["COLORS", "render_html", "write_report"]

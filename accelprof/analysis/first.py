@@ -1,0 +1,113 @@
+"""What to look at first, in up to three sentences: the step, the rank others wait for, what profiling itself cost."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+from accelprof.analysis.table import duration, percent
+
+#: others' waiting below this share of the slowest step is not worth a sentence
+NOTABLE = 0.01
+#: parts of a second that are no idle time, and what the others mean
+IDLE = {
+    "idle_launching": "the host was busy launching and nothing was queued",
+    "idle_queued": "work was queued and had not started",
+    "idle_sync": "the host waited for the device",
+    "idle_collective": "a rank waited for another in a collective",
+    "idle_waiting": "a worker waited for another role or for data",
+    "outside": "no phase was running",
+    "communication_exposed": "communication ran with nothing to compute beside it",
+}
+
+
+def sentences(report: Mapping[str, Any]) -> list[str]:
+    """At most three sentences on a summary as ``Summary.to_json`` has it, the most telling first."""
+    found = [_step(report), _second(report), _cost(report)]
+    if not found[0]:
+        found[0] = _phase(report)
+    return [sentence for sentence in found if sentence]
+
+
+def _step(report: Mapping[str, Any]) -> str:
+    paths = [row for row in report.get("critical_path") or () if row.get("segments")]
+    if not paths:
+        return ""
+    path = max(paths, key=lambda row: row.get("wall_ns") or 0)
+    wall = path.get("wall_ns") or sum(segment["ns"] for segment in path["segments"])
+    parts: Counter[tuple[str, str]] = Counter()
+    for segment in path["segments"]:
+        parts[str(segment["phase"]), str(segment["worker"])] += segment["ns"]
+    (phase, worker), taken = parts.most_common(1)[0]
+    text = f"Step {path['step']} took {duration(wall)}"
+    late = _latest(report, path["step"])
+    if late is not None and late[1] > NOTABLE * wall:
+        who, waited, inside, collective = late
+        where = f" (late in {inside})" if inside else ""
+        at = f" in {collective}" if collective else ""
+        text += f": the other ranks waited {duration(waited)} for {who}{at}{where}"
+    return f"{text}; {taken / wall:.0%} of its critical path is {phase} on {worker}." if wall else ""
+
+
+def _latest(report: Mapping[str, Any], step: Any) -> tuple[str, float, str, str] | None:
+    """``(worker, ns waited for it, phase in which it was late, collective)`` of the rank others waited for longest."""
+    rows = [row for row in report.get("stragglers") or () if row.get("step") == step] or report.get("stragglers") or ()
+    waited: Counter[str] = Counter()
+    inside: dict[str, Counter[str]] = defaultdict(Counter)
+    at: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        who = str(row["worker"])
+        waited[who] += row.get("waited_ns") or 0
+        inside[who][str(row.get("late_in") or "")] += row.get("waited_ns") or 0
+        at[who][str(row.get("phase") or "")] += row.get("waited_ns") or 0
+    if not waited:
+        return None
+    who, taken = waited.most_common(1)[0]
+    return who, taken, inside[who].most_common(1)[0][0], at[who].most_common(1)[0][0]
+
+
+def _second(report: Mapping[str, Any]) -> str:
+    rows = report.get("seconds") or ()
+    total = sum(row.get("window_ns") or 0 for row in rows)
+    parts: Counter[str] = Counter()
+    for row in rows:
+        for part, ns in (row.get("parts") or {}).items():
+            parts[part] += ns
+    reasons = {part: parts[part] for part in IDLE if parts[part]}
+    if not total or not reasons:
+        return ""
+    largest = max(reasons, key=lambda part: reasons[part])
+    return f"{percent(parts['compute'] / total)} of the windows is compute; in {percent(reasons[largest] / total)} {IDLE[largest]}."
+
+
+def _phase(report: Mapping[str, Any]) -> str:
+    rows = [row for row in report.get("phases") or () if row.get("share")]
+    if not rows:
+        return ""
+    row = max(rows, key=lambda row: row["share"])
+    text = f"{percent(row['share'])} of the windows' time is {row['phase']} ({row['group']})"
+    if row.get("slowest") and (row.get("spread") or 1) > 1 + NOTABLE:
+        text += f", which takes {row['spread']:.2f} times as long on {row['slowest']} as on {row['fastest']}"
+    return text + "."
+
+
+def _cost(report: Mapping[str, Any]) -> str:
+    steps = [row for row in report.get("steps") or () if row.get("wall_ns")]
+    inside = [row["wall_ns"] for row in steps if row.get("window")]
+    outside = [row["wall_ns"] for row in steps if not row.get("window")]
+    ran = ", ".join(_ran(report))
+    if inside and len(outside) > 1 and (ratio := median(inside) / median(outside)) > 1 + NOTABLE:
+        return f"Steps with a window took {ratio:.1f} times the others{'; ' + ran if ran else ''}."
+    return f"{ran[0].upper()}{ran[1:]}." if ran else ""
+
+
+def _ran(report: Mapping[str, Any]) -> Iterator[str]:
+    """``torch ran on rank 0``, a tool each."""
+    workers: dict[str, dict[str, None]] = defaultdict(dict)
+    for file in report.get("devices") or ():
+        workers[str(file["tool"])][str(file["worker"])] = None
+    for tool, found in workers.items():
+        names = list(found)
+        yield f"{tool} ran on {names[0] if len(names) == 1 else f'{len(names)} workers'}"

@@ -1,0 +1,237 @@
+"""What the page draws, as plain data that stays small: the worst ranks by name, the rest in sum, a matrix as bytes."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from accelprof.analysis.phases import Call, WorkerTimeline
+from accelprof.analysis.summary import Summary
+
+#: parts of a second in the order in which they are drawn, and what they are called
+PARTS = {
+    "compute": "compute",
+    "communication_overlapped": "communication under compute",
+    "communication_exposed": "communication exposed",
+    "copy": "copy",
+    "idle_launching": "idle: host launching",
+    "idle_queued": "idle: queued",
+    "idle_sync": "idle: host waits",
+    "idle_collective": "idle: waits for a rank",
+    "idle_waiting": "idle: waits for a role or data",
+    "outside": "outside any phase",
+    "unknown": "unknown",
+}
+COLORS = 9
+MAX_BARS = 32
+MAX_ROWS = 200
+MAX_STEPS = 2000
+MAX_LANES, MAX_PANELS, MAX_CALLS, MAX_DEPTH = 24, 12, 6000, 5
+#: cells of all heat maps together, two bytes each
+MAX_CELLS = 1_300_000
+#: a worker, its clock minus the driver's, and its windows of some steps on the driver's clock
+Worked = tuple[WorkerTimeline, int, list[tuple[int, int]]]
+FULL = 65_535
+
+
+def page_data(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
+    """Data of the drawn parts; ``report`` is the summary as ``to_json`` has it. Times in ns."""
+    colors = _colors(summary)
+    order = list(dict.fromkeys([*colors, *(row.phase for row in summary.phases)]))
+    return {
+        "colors": colors,
+        "steps": _steps(summary, report),
+        "seconds": _seconds(report),
+        "heat": _heat(summary, order),
+        "lanes": _lanes(summary, report),
+    }
+
+
+def _colors(summary: Summary) -> dict[str, int]:
+    """The phases with the most self time get a colour each, by first appearance; the rest are grey."""
+    own: Counter[str] = Counter()
+    for row in summary.phases:
+        own[row.phase] += row.self_ns if row.depth else max(row.self_ns, row.total_ns // 3)
+    chosen = {phase for phase, taken in own.most_common(COLORS) if taken}
+    return {phase: number for number, phase in enumerate(phase for phase in own if phase in chosen)}
+
+
+def _steps(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
+    """Wall time of each step and time in its longest phases, the newest steps."""
+    walls = {row.get("step"): row for row in report.get("steps") or ()}
+    timed = {row.get("step"): row["seconds"] for row in summary.run.steps()}
+    profiled = {step for timeline in summary.timelines for window in timeline.windows for step in window[1]}
+    numbers = sorted({*walls, *timed} - {None})[-MAX_STEPS:]
+    largest: Counter[str] = Counter()
+    for number in numbers:
+        for phase, figures in timed.get(number, {}).items():
+            largest[phase] = max(largest[phase], figures.get("max") or 0)
+    phases = [phase for phase, _ in largest.most_common(12)]
+    return {
+        "step": numbers,
+        "wall": [walls.get(number, {}).get("wall_ns") for number in numbers],
+        "window": [int(bool(walls.get(number, {}).get("window")) or number in profiled) for number in numbers],
+        "phases": {
+            phase: [_ns(timed.get(number, {}).get(phase, {}).get("max")) for number in numbers] for phase in phases
+        },
+    }
+
+
+def _ns(seconds: Any) -> int | None:
+    return round(seconds * 1e9) if isinstance(seconds, (int, float)) else None
+
+
+def _seconds(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Parts by worker and device over windows, the least computing first; beyond ``MAX_BARS`` in one bar."""
+    found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    windows: Counter[tuple[str, str]] = Counter()
+    for row in report.get("seconds") or ():
+        device = row.get("device")
+        key = (str(row.get("worker")), "" if device is None else str(device))
+        found[key].update({part: int(ns) for part, ns in (row.get("parts") or {}).items()})
+        windows[key] += row.get("window_ns") or 0
+    keys = sorted(found, key=lambda key: (found[key]["compute"] / windows[key] if windows[key] else 1.0, key))
+    rows = [
+        _bar(f"{worker} device {device}".removesuffix(" device "), windows[worker, device], found[worker, device])
+        for worker, device in keys
+    ]
+    shown, rest = (rows, []) if len(rows) <= MAX_BARS else (rows[: MAX_BARS - 1], rows[MAX_BARS - 1 :])
+    if rest:
+        total = [sum(values) for values in zip(*(row["ns"] for row in rest), strict=True)]
+        shown.append({"name": f"{len(rest)} others", "window": sum(row["window"] for row in rest), "ns": total})
+    return {"parts": list(PARTS.values()), "rows": shown}
+
+
+def _bar(name: str, window: int, parts: Mapping[str, int]) -> dict[str, Any]:
+    return {"name": name, "window": window, "ns": [parts.get(part, 0) for part in PARTS]}
+
+
+# --- heat map ------------------------------------------------------------------------------------------------------------
+
+
+def _heat(summary: Summary, phases: Sequence[str]) -> dict[str, Any]:
+    """Time per worker and window of steps: all phases together, and each phase while there is room; the slowest rank first."""
+    columns = sorted({window[1] for timeline in summary.timelines for window in timeline.windows})
+    if not columns or not summary.timelines:
+        return {"ranks": [], "steps": [], "maps": []}
+    column = {steps: number for number, steps in enumerate(columns)}
+    size = (len(summary.timelines), len(columns))
+    room = max(MAX_CELLS // (size[0] * size[1]), 1)
+    kept = phases[: max(min(room - 1, 12), 0)]
+    total = np.zeros(size)
+    maps = {phase: np.zeros(size) for phase in kept}
+    for row, timeline in enumerate(summary.timelines):
+        _fill(timeline, column, total[row], {phase: values[row] for phase, values in maps.items()})
+    means = total.sum(axis=1) / np.maximum((total > 0).sum(axis=1), 1)
+    order = np.argsort(-means, kind="stable")
+    layers = [("all phases", total), *maps.items()]
+    return {
+        "ranks": [summary.timelines[index].worker.label for index in order.tolist()],
+        "steps": [_steps_text(steps) for steps in columns],
+        "maps": [{"phase": phase, **_packed(values[order])} for phase, values in layers],
+    }
+
+
+def _fill(
+    timeline: WorkerTimeline, column: Mapping[tuple[int, ...], int], total: Any, phases: Mapping[str, Any]
+) -> None:
+    windows = sorted((start, end, column[steps]) for _, steps, start, end in timeline.windows)
+    starts = np.array([row[0] for row in windows], dtype=np.int64)
+    calls = sorted(timeline.calls, key=lambda call: (call.start_ns, -call.end_ns))
+    at = np.searchsorted(starts, np.array([call.start_ns for call in calls], dtype=np.int64), side="right") - 1
+    ends = 0
+    for call, index in zip(calls, np.maximum(at, 0).tolist(), strict=True):
+        start, end, where = windows[index]
+        own = phases.get(call.phase)
+        if own is not None:
+            own[where] += call.taken_ns
+        if call.end_ns > ends:  # time in any phase: what lies under an earlier call counts once
+            total[where] += max(min(call.end_ns, end) - max(call.start_ns, ends, start), 0)
+            ends = call.end_ns
+    if not calls:
+        for start, end, where in windows:
+            total[where] += end - start
+
+
+def _packed(values: Any) -> dict[str, Any]:
+    largest = float(values.max()) or 1.0
+    cells = np.ceil(values / largest * FULL).astype("<u2")
+    return {"max": largest, "cells": base64.b64encode(cells.tobytes()).decode("ascii")}
+
+
+def _steps_text(steps: Iterable[int]) -> str:
+    numbers = list(steps)
+    if not numbers:
+        return "-"
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+
+
+# --- lanes ---------------------------------------------------------------------------------------------------------------
+
+
+def _lanes(summary: Summary, report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Calls of each window of steps on the driver's clock, and the critical path through them; of many the slowest are kept."""
+    paths = {row.get("step"): row for row in report.get("critical_path") or ()}
+    lengths: dict[tuple[int, ...], int] = {}
+    for timeline in summary.timelines:
+        for _, steps, start, end in timeline.windows:
+            lengths[steps] = max(lengths.get(steps, 0), end - start)
+    walls = {steps: max((paths.get(step, {}).get("wall_ns") or 0 for step in steps), default=0) for steps in lengths}
+    kept = sorted(sorted(lengths, key=lambda steps: (-walls[steps], -lengths[steps]))[:MAX_PANELS])
+    found: dict[tuple[int, ...], list[Worked]] = {steps: [] for steps in kept}
+    for timeline in summary.timelines:
+        mine: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
+        for _, steps, start, end in timeline.windows:
+            if steps in found:
+                mine[steps].append((start, end))
+        for steps, windows in mine.items():
+            shift = summary.run.offset_ns(timeline.worker, min(windows)[0])[0]
+            found[steps].append((timeline, shift, sorted((start - shift, end - shift) for start, end in windows)))
+    return [_panel(steps, found[steps], paths) for steps in kept]
+
+
+def _panel(steps: tuple[int, ...], found: list[Worked], paths: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
+    path = next((paths[step] for step in steps if step in paths), {})
+    segments = [row for row in path.get("segments") or () if row.get("ns")]
+    on_path: Counter[str] = Counter()
+    for row in segments:
+        on_path[str(row["worker"])] += row["ns"]
+    # those on the critical path, then those that take longest
+    found.sort(key=lambda item: (-on_path[item[0].worker.label], -sum(end - start for start, end in item[2])))
+    shown = sorted(found[:MAX_LANES], key=lambda item: item[0].worker.order)
+    begin = min(windows[0][0] for _, _, windows in shown)
+    room = max(MAX_CALLS // len(shown), 20)
+    lanes, cut = [], 0
+    for timeline, shift, windows in shown:
+        calls, left = _drawn(timeline, shift, windows, begin, room)
+        cut += left
+        moved = [[start - begin, end - begin] for start, end in windows]
+        lanes.append({"name": timeline.worker.label, "windows": moved, "calls": calls})
+    at, drawn = 0, []
+    for row in segments:
+        drawn.append([str(row["worker"]), str(row["phase"]), at, at + int(row["ns"])])
+        at += int(row["ns"])
+    hidden = len(found) - len(shown)
+    return {"steps": _steps_text(steps), "lanes": lanes, "path": drawn, "hidden": hidden, "cut": cut}
+
+
+def _drawn(
+    timeline: WorkerTimeline, shift: int, windows: Sequence[tuple[int, int]], begin: int, room: int
+) -> tuple[list[list[Any]], int]:
+    """``[phase, start, end, depth, cut]`` of the longest calls in the windows, and how many were left out."""
+    low, high = windows[0][0], max(end for _, end in windows)
+    calls: list[Call] = [call for call in timeline.calls if call.end_ns - shift > low and call.start_ns - shift < high]
+    kept = sorted(calls, key=lambda call: call.start_ns - call.end_ns)[:room]
+    kept.sort(key=lambda call: (call.start_ns, -call.end_ns))
+    free: list[int] = []  # when each depth has room again: nested and concurrent calls stand below each other
+    rows = []
+    for call in kept:
+        depth = next((number for number, end in enumerate(free) if end <= call.start_ns), len(free))
+        if depth < MAX_DEPTH:
+            free[depth : depth + 1] = [call.end_ns]
+            rows.append([call.phase, call.start_ns - shift - begin, call.end_ns - shift - begin, depth, int(call.cut)])
+    return rows, len(calls) - len(rows)

@@ -1,0 +1,301 @@
+"""The report's page in a real browser: what it shows is what the report says, it can be used, and it complains of nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelprof.analysis.first import sentences
+from accelprof.analysis.html import render_html
+from accelprof.analysis.html.data import PARTS, page_data
+from accelprof.analysis.phases import Call, PhaseTimes, WorkerTimeline, phase_rows
+from accelprof.analysis.run import Run, WorkerId
+from accelprof.analysis.summary import Summary
+from accelprof.contracts.spans import Kind
+from accelprof.output.records import Records
+
+from .browser import Browser, chromium, eventually
+
+pytestmark = pytest.mark.chromium
+IMAGES = Path(__file__).parents[2] / "docs/images"
+PHASES = {"rollout/generate": 3.0, "reward": 0.4, "reference/log_prob": 1.1, "actor/update": 2.6}
+ODD = "</script><script>document.title='taken'</script>\x1b[2J"
+
+
+class Made(Summary):
+    """A summary with the analysis of seconds, steps, stragglers and critical path as fixed names have it."""
+
+    more: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), **self.more}
+
+
+def made(ranks: int, steps: int, *, calls: bool = True, odd: str = ODD) -> Made:
+    """A run in which rank 1 is slow in ``actor/update``, the others waiting for it in ``all_reduce``."""
+    rng = random.Random(3)
+    timelines = []
+    for rank in range(ranks):
+        timeline = WorkerTimeline(WorkerId(f"k{rank}", f"Actor/rank{rank}", "Actor", rank))
+        for step in range(steps):
+            at = begin = step * 10_000_000_000
+            for name, seconds in PHASES.items() if calls else list(PHASES.items())[:1]:
+                slow = 1.25 if rank == 1 and name == "actor/update" else 1.0
+                taken = int(seconds * 1e9 * (1 + 0.03 * rng.random()) * slow)
+                timeline.calls.append(Call(name, at, at + taken, taken, False))
+                times = timeline.phases.setdefault(name, PhaseTimes(Kind.PHASE))
+                times.whole.append(taken)
+                times.self_ns += taken
+                times.shared_ns += taken
+                times.parents.add(None)
+                at += taken
+            if calls:
+                timeline.calls.append(Call("all_reduce", at - 300_000_000, at, 300_000_000, False))
+            timeline.windows.append((f"w{rank}-{step}", (step,), begin, at))
+        timelines.append(timeline)
+    manifest = {"run": f"grpo {odd}".strip(), "created": "2026-11-28T07:56:32+00:00", "accelprof": "0.1.0"}
+    summary = Made(Run("/tmp", manifest, Records()), timelines, phase_rows(timelines))
+    summary.problems.extend([odd] if odd else [])
+    seconds = []
+    for timeline in timelines:
+        window = timeline.window_ns
+        cuts = sorted(rng.randrange(window // 2) for _ in range(len(PARTS) - 1))
+        parts = dict(zip(PARTS, [end - start for start, end in zip([0, *cuts], [*cuts, window])]))
+        parts["compute"], parts["unknown"] = parts["unknown"], parts["compute"]
+        row = {"worker": timeline.worker.label, "window": "w", "device": 0, "window_ns": window, "parts": parts}
+        seconds.append(row)
+    segments = [
+        {"worker": f"Actor/rank{int(n > 1)}", "phase": name, "ns": int(taken * 1e9)}
+        for n, (name, taken) in enumerate(PHASES.items())
+    ]
+    late = {"phase": "all_reduce", "worker": "Actor/rank1", "waited_by": ["Actor/rank0"], "late_in": "actor/update"}
+    summary.more = {
+        "seconds": seconds,
+        "steps": [{"step": step, "wall_ns": int(7.2e9 + 1e6 * step), "window": step % 4 == 0} for step in range(steps)],
+        "stragglers": [{"step": step, "waited_ns": 450_000_000 + step, **late} for step in range(steps)],
+        "critical_path": [
+            {"step": step, "wall_ns": 7_100_000_000 + step, "segments": segments} for step in range(min(steps, 40))
+        ],
+    }
+    return summary
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    for program in ("chromium", "chromedriver"):
+        if shutil.which(program) is None:
+            pytest.skip(f"chromium cannot be driven: there is no {program} (.ci/install-chromium)")
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser, tmp_path: Path) -> Browser:
+    """The page of six ranks and eight steps, 1280 px wide and light."""
+    path = tmp_path / "report.html"
+    path.write_text(render_html(made(6, 8)), encoding="utf-8")
+    browser.size(1280, 900)
+    browser.media()
+    browser.open(path)
+    return browser
+
+
+def test_the_page_complains_of_nothing_and_loads_nothing(page: Browser) -> None:
+    """No error or warning in the console, no request but the file's own, and no label acts as markup or script."""
+    assert page.log() == []
+    assert page.run("return performance.getEntriesByType('resource').length") == 0
+    assert page.run("return document.title").startswith("grpo </script><script>")
+    assert page.run("return document.querySelectorAll('script').length") == 2
+    assert "\\x1b[2J" in page.run("return document.body.innerText")
+    assert page.run("return [...document.querySelectorAll('main>section')].filter(s => !s.hidden).map(s => s.id)") == [
+        "first", "steps", "seconds", "heat", "stragglers", "lanes", "phases", "", "files",
+    ]  # fmt: skip
+
+
+def test_figures_are_the_reports(page: Browser) -> None:
+    """Seconds, phases, stragglers and steps read back from the page are those of ``--json``."""
+    report = made(6, 8).to_json()
+    bars = page.run(
+        "return [...document.querySelectorAll('#bars .bar')].map(b => [b.dataset.rank, +b.lastChild.dataset.window,"
+        "Object.fromEntries([...b.querySelectorAll('i')].map(i => [i.dataset.part, +i.dataset.ns]))])"
+    )
+    expected = {
+        f"{row['worker']} device 0": (row["window_ns"], {PARTS[part]: ns for part, ns in row["parts"].items() if ns})
+        for row in report["seconds"]
+    }
+    assert {name: (window, parts) for name, window, parts in bars} == expected
+    assert all(sum(parts.values()) == window for _, window, parts in bars)
+    phases = page.run(
+        "return [...document.querySelectorAll('#phases tr[data-phase]')].map(r => [r.dataset.phase, +r.cells[1].textContent, +r.cells[2].dataset.ns, +r.cells[6].dataset.ns])"
+    )
+    assert phases == [[row["phase"], row["calls"], row["total_ns"], row["self_ns"]] for row in report["phases"]]
+    late = page.run(
+        "return [...document.querySelectorAll('#stragglers tr[data-rank]')].map(r => [r.dataset.rank, +r.dataset.step, +r.cells[3].dataset.ns, r.dataset.phase])"
+    )
+    assert sorted(late) == sorted(
+        [row["worker"], row["step"], row["waited_ns"], row["late_in"]] for row in report["stragglers"]
+    )
+    steps = page.run("return JSON.parse(document.getElementById('data').textContent).steps")
+    assert list(zip(steps["step"], steps["wall"])) == [(row["step"], row["wall_ns"]) for row in report["steps"]]
+
+
+def test_the_first_sentences(page: Browser) -> None:
+    """The slowest step, whom the others waited for and where it was late, and what profiling cost, in words."""
+    lines = page.run("return [...document.querySelectorAll('.first')].map(p => p.textContent)")
+    assert lines == sentences(made(6, 8).to_json())
+    assert lines[0].startswith(
+        "Step 7 took 7.1 s: the other ranks waited 450 ms for Actor/rank1 in all_reduce (late in actor/update);"
+    )
+    assert 2 <= len(lines) <= 3
+
+
+def test_the_heat_map_has_the_times(page: Browser) -> None:
+    """Each cell is the time of its rank in its step, to one part in 65535, the slowest rank at the top."""
+    summary = made(6, 8)
+    heat = page_data(summary, summary.to_json())["heat"]
+    assert heat["ranks"][0] == "Actor/rank1"
+    page.run("document.querySelector('#heat canvas').focus()")
+    page.keys("down", "right", "right")
+    text = page.run("return document.querySelector('#heat .read').textContent")
+    assert text.startswith("Actor/rank1, step 2: ")
+    calls = [
+        call
+        for call in summary.timelines[1].calls
+        if 20_000_000_000 <= call.start_ns < 30_000_000_000 and call.phase != "all_reduce"
+    ]
+    assert abs(float(text.split(": ")[1].split(" s")[0]) * 1e9 - sum(call.taken_ns for call in calls)) < 1e7
+
+
+def test_the_keyboard_zooms_moves_and_chooses(page: Browser) -> None:
+    """Every plot can be reached with the tab key; keys zoom, move, choose and go back, and what is chosen is read out."""
+    for plot in ("steps", "heat", "lanes"):
+        page.run("document.querySelector(`#${arguments[0]} canvas`).focus()", plot)
+        shot = "return document.querySelector(`#${arguments[0]} canvas`).toDataURL()"
+        whole = page.run(shot, plot)
+        page.keys("+", "+", "right")
+        near = page.run(shot, plot)
+        assert near != whole
+        page.keys("0")
+        assert page.run(shot, plot) == whole
+        page.keys("down")
+        first = page.run("return document.querySelector(`#${arguments[0]} .read`).textContent", plot)
+        page.keys("right")
+        second = page.run("return document.querySelector(`#${arguments[0]} .read`).textContent", plot)
+        assert first
+        assert second
+        assert first != second
+    reached = page.run(
+        "return [...document.querySelectorAll('canvas,.stack,input,select,button,th')].filter(e => e.tabIndex < 0 && !e.closest('#files')).length"
+    )
+    assert reached == 0
+    assert page.log() == []
+
+
+def test_filters_by_phase_rank_and_step(page: Browser) -> None:
+    """A filter leaves the rows and lanes it names, in every table and plot; one press shows all again."""
+    set_ = (
+        "const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('input'))"
+    )
+    shown = "return [...document.querySelectorAll(`#${arguments[0]} [data-rank],#${arguments[0]} tr[data-phase]`)].filter(r => r.checkVisibility()).length"
+    page.run(set_, "by-rank", "rank1")
+    assert page.run(shown, "bars") == 1
+    page.run(set_, "by-step", "2-4")
+    assert page.run(shown, "stragglers") == 3
+    page.run(set_, "by-phase", "reward")
+    assert page.run(shown, "phases") == 1
+    assert "reward" in page.run("return document.getElementById('heat-note').textContent")
+    assert page.run("return document.getElementById('heat-note').textContent").startswith("1 ranks")
+    page.run("document.querySelector('#filters button').click()")
+    eventually(page, "return document.getElementById('heat-note').textContent.startsWith('6 ranks')")
+    assert page.run(shown, "bars") == 6
+    assert page.log() == []
+
+
+def test_hover_tells_the_call(page: Browser) -> None:
+    """The pointer over a bar of a lane shows phase, rank and time; the wheel zooms once the plot has the focus."""
+    page.run(
+        "document.querySelector('#lanes canvas').scrollIntoView({block: 'center'}); document.querySelector('#lanes canvas').focus({preventScroll: true})"
+    )
+    box = page.run("const b = document.querySelector('#lanes canvas').getBoundingClientRect(); return [b.left, b.top]")
+    x, y = int(box[0]) + 260, int(box[1]) + 12
+    page.call(
+        "POST",
+        "/actions",
+        {"actions": [{"type": "pointer", "id": "mouse", "actions": [{"type": "pointerMove", "x": x, "y": y}]}]},
+    )
+    tip = eventually(
+        page, "return document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent"
+    )
+    assert tip.startswith("rollout/generate\nActor/rank0: ")
+    before = page.run("return document.querySelector('#lanes canvas').toDataURL()")
+    wheel = {"type": "scroll", "x": x, "y": y, "deltaX": 0, "deltaY": -300}
+    page.call("POST", "/actions", {"actions": [{"type": "wheel", "id": "wheel", "actions": [wheel]}]})
+    eventually(page, f"return document.querySelector('#lanes canvas').toDataURL() !== {before!r}")
+
+
+@pytest.mark.parametrize("width", [400, 640, 1280])
+def test_narrow_wide_dark_and_paper(page: Browser, width: int) -> None:
+    """At 400 px nothing is wider than the page; dark is dark; paper is light, without filters, everything unfolded."""
+    page.size(width, 900)
+    page.run("dispatchEvent(new Event('resize'))")
+    assert page.run("return document.documentElement.scrollWidth") <= width
+    assert page.run(
+        "return [...document.querySelectorAll('canvas')].every(c => c.getBoundingClientRect().right <= innerWidth)"
+    )
+    page.media(scheme="dark")
+    assert page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 21, 23)"
+    page.media("print", "dark")
+    assert page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.run("return getComputedStyle(document.getElementById('filters')).display") == "none"
+    assert page.log() == []
+
+
+def test_a_thousand_ranks_and_steps(browser: Browser, tmp_path: Path) -> None:
+    """At 1,000 ranks × 1,000 steps the page is under 5 MB, opens in seconds, and answers a key within a quarter of one."""
+    text = render_html(made(1000, 1000, calls=False))
+    assert len(text.encode()) < 5_000_000
+    path = tmp_path / "large.html"
+    path.write_text(text, encoding="utf-8")
+    browser.size(1280, 900)
+    browser.media()
+    began = time.monotonic()
+    browser.open(path)
+    assert time.monotonic() - began < 20
+    assert browser.run("return document.querySelectorAll('#bars .bar').length") == 32
+    assert browser.run("return document.querySelector('#bars .bar:last-child').dataset.rank") == "969 others"
+    assert "976 shorter waits" in browser.run("return document.getElementById('stragglers').textContent")
+    browser.run("document.querySelector('#heat canvas').focus()")
+    taken = browser.run(
+        "const c = document.querySelector('#heat canvas'), times = [];"
+        "for (const key of ['+', 'ArrowRight', '-', 'ArrowDown', '0']) { const t = performance.now();"
+        "c.dispatchEvent(new KeyboardEvent('keydown', {key})); times.push(performance.now() - t); } return times"
+    )
+    assert sorted(taken)[len(taken) // 2] < 250
+    assert browser.log() == []
+
+
+def test_pictures_for_the_documentation(browser: Browser, tmp_path: Path) -> None:
+    """The page's pictures are made here: light, dark and narrow. They are kept where ``ACCELPROF_WRITE_IMAGES`` is set."""
+    (tmp_path / "report.html").write_text(render_html(made(8, 24, odd="")), encoding="utf-8")
+    browser.open(tmp_path / "report.html")
+    folder = IMAGES if os.environ.get("ACCELPROF_WRITE_IMAGES") else tmp_path
+    sizes = []
+    for name, width, scheme in (
+        ("report", 1280, "light"),
+        ("report-dark", 1280, "dark"),
+        ("report-narrow", 400, "light"),
+    ):
+        browser.size(width, 900)
+        browser.media(scheme=scheme)
+        browser.run("dispatchEvent(new Event('resize'))")
+        picture = browser.picture(folder / f"{name}.png")
+        assert picture.startswith(b"\x89PNG")
+        sizes.append(int.from_bytes(picture[16:20], "big"))
+    assert sizes == [1280, 1280, 400]
