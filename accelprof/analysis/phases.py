@@ -29,7 +29,8 @@ class Call(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """One call as the timeline has it; ``own_ns``: time inside it where it was suspended."""
+    """One call as the timeline has it; ``own_ns``: time inside it where it was suspended. ``call``: number that the pieces of one
+    call have in common (of a generator each time it goes on is a piece), ``None`` for a call in one piece."""
 
     name: str
     kind: Kind
@@ -37,6 +38,7 @@ class Timed(NamedTuple):
     end_ns: int
     own_ns: int | None
     cut: bool
+    call: object = None
 
 
 @dataclass
@@ -72,6 +74,7 @@ class WorkerTimeline:
     calls_left_out: int = 0
     dropped: int = 0
     _rows: dict[object, list[Timed]] = field(default_factory=lambda: defaultdict(list))
+    _pieces: dict[tuple[str, object], list[int]] = field(default_factory=dict)
 
     @property
     def window_ns(self) -> int:
@@ -86,14 +89,16 @@ class WorkerTimeline:
             self.windows.append((identity, trace.origin.steps, span.start_ns, span.end_ns))
         timed = columns.rows(*TIMED)
         threads, tasks, names = columns.threads, columns.tasks, columns.names
-        for name, kind, thread, task, start, end, own, cut in zip(
-            columns.name[timed].tolist(), columns.kind[timed].tolist(), columns.thread[timed].tolist(),
+        for row, name, kind, thread, task, start, end, own, cut in zip(
+            timed.tolist(), columns.name[timed].tolist(), columns.kind[timed].tolist(), columns.thread[timed].tolist(),
             columns.task[timed].tolist(), columns.start[timed].tolist(), columns.end[timed].tolist(),
             columns.own[timed].tolist(), columns.cut[timed].tolist(), strict=True,
         ):  # fmt: skip
             process, tid = threads[thread]
             row_key = (columns.processes[process], tid, tasks[task])
-            self._rows[row_key].append(Timed(names[name], KINDS[kind], start, end, None if own < 0 else own, cut))
+            number = columns.args(row).get("call") if own >= 0 else None
+            call = None if number is None else (columns.processes[process], str(number))
+            self._rows[row_key].append(Timed(names[name], KINDS[kind], start, end, None if own < 0 else own, cut, call))
         dropped = (trace.metadata.get("accelprof") or {}).get("dropped")
         self.dropped += dropped if isinstance(dropped, int) else 0
 
@@ -106,11 +111,20 @@ class WorkerTimeline:
             bounds = [(span.start_ns, span.end_ns) for span in spans]
             for span, parent in zip(spans, parents(bounds), strict=True):
                 calls.append(self._take(span, None if parent is None else spans[parent].name))
-            for start, end, index in segments(bounds):
+            # of code that was suspended only the time inside it, which is put at its beginning
+            inner = [(s.start_ns, s.end_ns if s.own_ns is None or s.cut else s.start_ns + s.own_ns) for s in spans]
+            for start, end, index in segments(inner):
                 for low, high in clip(start, end, inside):
                     self.phases[spans[index].name].self_ns += high - low
                     stretches.append((low, high, spans[index].name))
         self._rows.clear()
+        for (name, _), (whole, cuts) in self._pieces.items():
+            times = self.phases[name]
+            if cuts:
+                times.cut, times.cut_ns = times.cut + 1, times.cut_ns + whole
+            else:
+                times.whole.append(whole)
+        self._pieces.clear()
         for label, taken in shares(stretches).items():
             self.phases[str(label)].shared_ns = taken
         self.calls = heapq.nlargest(MAX_CALLS, calls, key=lambda call: call.end_ns - call.start_ns)
@@ -123,7 +137,10 @@ class WorkerTimeline:
         times.parents.add(parent)
         cut = span.cut
         taken = span.own_ns if span.own_ns is not None and not cut else span.end_ns - span.start_ns
-        if cut:
+        if span.call is not None:  # all pieces are one call, cut if one of them is
+            pieces = self._pieces.setdefault((span.name, span.call), [0, 0])
+            pieces[0], pieces[1] = pieces[0] + taken, pieces[1] + cut
+        elif cut:
             times.cut += 1
             times.cut_ns += taken
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 FORMAT_VERSION = 1
 #: times from here on either way stand in no table (the year 2116): sums and differences of two stay within 64 bits
@@ -69,6 +69,35 @@ class Span:
     @property
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
+
+
+class TimelineRow(NamedTuple):
+    """A span of our own timeline as it is kept while its window is open: the one definition of its fields.
+
+    The text of the generated wrappers (``timing/timer.py``) is made from it, and the trace tool writes each field that differs
+    from its default as an argument of that name.
+
+    Attributes:
+        number: which phase, in the window's own list.
+        kind: value of a :class:`Kind`.
+        start_ns, end_ns: on the timers' clock.
+        thread: number that Python gives the thread; 0 where it is not known which.
+        task: label of the task, where it is not plain code on a thread.
+        own_ns: what counts of it, of a piece or of several pieces of a generator's call in one row.
+        in_progress: it began before the window or went on after it.
+        call: number that the pieces of one call have in common (a generator runs between two of its items, and each time is
+            a piece); 0 for a call in one piece.
+    """
+
+    number: int
+    kind: str
+    start_ns: int
+    end_ns: int
+    thread: int
+    task: str = ""
+    own_ns: int | None = None
+    in_progress: bool = False
+    call: int = 0
 
 
 @dataclass(slots=True)

@@ -18,10 +18,10 @@ from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal, relative
 from accelprof.output.records import ArtifactRow, Moment, WindowRow
 from accelprof.session.voice import Voice, nature
-from accelprof.session.window import Entry, Lane, Window
+from accelprof.session.window import Window
+from accelprof.timing.entry import Entry, PlainCalls
 from accelprof.timing.gate import now_ns
-from accelprof.timing.phase import PhaseSpec
-from accelprof.timing.running import Run, phases_on_stacks
+from accelprof.timing.running import running_phases
 
 if TYPE_CHECKING:
     from accelprof.session.budget import BudgetWatch
@@ -191,7 +191,7 @@ class Captures:
             )
             trace = self.trace if self.trace in opened else None
             window = Window(info, opened, trace, emitters, now_ns(), row, self._refuse)
-            window.lane = Lane(window, self.voice.trouble)
+            window.plain = PlainCalls(window, self.voice.trouble)
             self.rows.append(row)
             self.journal.add(row)
             self.window = window
@@ -324,7 +324,7 @@ class Captures:
             if window.trace is not None:
                 self.voice.guarded(
                     "looking for running phases",
-                    lambda trace: trace.in_progress(_running_phases(), before),
+                    lambda trace: trace.in_progress(running_phases(), before),
                     window.trace,
                 )
             if not os.path.isdir(self._place):  # somebody tidied up meanwhile; what was recorded is still written
@@ -402,12 +402,3 @@ class Captures:
         process = self.process
         for file in files:
             self.journal.add(ArtifactRow.of(file, process.target, process.host, process.pid))
-
-
-def _running_phases() -> list[tuple[PhaseSpec, int, int, str]]:
-    """Phases that run at this moment on any thread or task: ``(phase, start_ns, thread, task)``."""
-    running = [(spec, start, thread, "") for spec, start, thread in phases_on_stacks()]
-    for run in list(Run.live.values()):
-        if not run.done and run.start:
-            running.append((run.spec, run.start, run.thread, run.entry.task if run.entry is not None else ""))
-    return running

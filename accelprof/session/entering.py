@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.backend import Backend, RangeSpec
 from accelprof.contracts.spans import Kind
-from accelprof.session.window import Entry, Lane, Window, task_label
+from accelprof.session.window import Window
+from accelprof.timing.entry import Entry, PlainCalls, task_label
 from accelprof.timing.gate import now_ns
 from accelprof.timing.phase import PhaseSpec
 
@@ -36,8 +37,8 @@ class Entering:
         """The open window, or ``None``."""
         return self._captures.window
 
-    def attention(self) -> tuple[bool, Lane | None]:
-        """Whether anything is to be done besides timing, and the open window's lane where plain calls need nothing else."""
+    def attention(self) -> tuple[bool, PlainCalls | None]:
+        """Whether anything is to be done besides timing, and what plain calls need where they need nothing else."""
         window = self._captures.window
         watched = heard = False
         for trigger in self._triggers:
@@ -45,13 +46,13 @@ class Entering:
                 watched, heard = True, heard or trigger.counts_calls
         if window is None:
             return watched or self._pending.ask is not None, None
-        return True, None if heard or window.overdue else window.lane
+        return True, None if heard or window.overdue else window.plain
 
-    def enter(self, spec: PhaseSpec, suspends: bool) -> Entry | None:
+    def enter(self, spec: PhaseSpec, suspends: int) -> Entry | None:
         """A phase begins; may open a window. ``None`` when nothing has to be done at its end."""
         return self._enter(Entry(self, spec, Kind.PHASE, suspends))
 
-    def enter_range(self, spec: PhaseSpec, suspends: bool) -> Entry | None:
+    def enter_range(self, spec: PhaseSpec, suspends: int) -> Entry | None:
         """A ``profiling_range`` begins; it never opens a window."""
         return self._enter(Entry(self, spec, Kind.RANGE, suspends))
 
@@ -88,11 +89,12 @@ class Entering:
         except Exception as error:  # noqa: BLE001 - said once
             self.trouble("ending a phase", error)
 
-    def ended_inside(self, spec: PhaseSpec, start: int, end: int, own: int | None = None) -> None:
+    def ended_inside(self, spec: PhaseSpec, start: int, end: int, kind: str = Kind.PHASE.value) -> None:
         """A phase that began while nothing was to be done ended now; it goes to the timeline as one already in progress."""
         window = self._captures.window
         if window is not None and window.trace is not None and end > window.opened_at:
-            window.trace.add(spec, Kind.PHASE, start, end, threading.get_ident(), "", own, start < window.opened_at)
+            cut = start < window.opened_at
+            window.trace.add(spec, Kind(kind), start, end, threading.get_ident(), "", None, cut)
 
     def mark(self, spec: PhaseSpec) -> None:
         """An instant, in every tool of the open window and in the timeline."""

@@ -10,7 +10,7 @@ from accelprof.session.captures import Ask
 
 if TYPE_CHECKING:
     from accelprof.session.captures import Captures
-    from accelprof.session.window import Entry
+    from accelprof.timing.entry import Entry
 
 
 def _nothing() -> None:

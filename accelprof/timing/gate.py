@@ -17,14 +17,15 @@ from accelprof.timing.phase import PhaseSpec
 class Entrance(Protocol):
     """What timers see of a session."""
 
-    def enter(self, spec: PhaseSpec, suspends: bool) -> Any:
-        """A phase begins; what is returned has ``leave(start, end, own)`` for its end, or is ``None``."""
+    def enter(self, spec: PhaseSpec, suspends: int) -> Any:
+        """A phase begins, in one of the ways of ``timing.phase``; may open a window. What is returned is an
+        :class:`accelprof.timing.entry.Entry`, or ``None`` where nothing is to be done at its end."""
 
-    def enter_range(self, spec: PhaseSpec, suspends: bool) -> Any:
-        """The same of a ``profiling_range``."""
+    def enter_range(self, spec: PhaseSpec, suspends: int) -> Any:
+        """The same of a ``profiling_range``; it never opens a window."""
 
-    def ended_inside(self, spec: PhaseSpec, start: int, end: int, own: int | None = None) -> None:
-        """A phase ended that began while nothing was to be done."""
+    def ended_inside(self, spec: PhaseSpec, start: int, end: int, kind: str = "phase") -> None:
+        """A phase (or range, by ``kind``) ended that began while nothing was to be done, or in another window."""
 
     def mark(self, spec: PhaseSpec) -> None:
         """An instant."""

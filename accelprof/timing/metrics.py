@@ -3,6 +3,9 @@
 A :class:`State` is a list that holds one token, its buffer. A call takes the token (``list.pop`` is atomic), appends
 its duration to the buffer and puts the token back. No token means: the tag is running, on this thread (recursion,
 counted once) or on another (counted in ``others``). Buffers are folded into totals when read, or when they grow.
+
+A state knows its instance, weakly: a copy of an instance carries the original's states along, and makes its own at its
+first call.
 """
 
 from __future__ import annotations
@@ -11,31 +14,36 @@ import math
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from accelprof.errors import UserError, nearest
 from accelprof.timing.gate import gate
+from accelprof.timing.phase import PhaseSpec
 
 #: durations a buffer holds before it is folded, and durations kept for percentiles
 FOLD_AT = 4096
 KEPT = 4096
 
 _fold_lock = threading.RLock()
+_inside_lock = threading.RLock()
 _slot_ids: dict[str, str] = {}
-_slotted: weakref.WeakKeyDictionary[Any, dict[str, State]] = weakref.WeakKeyDictionary()
+#: states of instances that take no attribute, by the instance's id: with the reference whose callback forgets them
+_apart: dict[int, tuple[Any, dict[str, State]]] = {}
 
 
-class ProcessStates(dict[str, "State"]):
-    """States of plain functions by tag. Pickled as the one of the process that unpickles it."""
+class FreeStates(dict[str, "State"]):
+    """States of plain functions by tag, as far as nobody is inside them. Pickled as the one of the process that unpickles it."""
 
     __slots__ = ()
 
     def __reduce__(self) -> str:
-        return "process_states"
+        return "free_states"
 
 
-process_states = ProcessStates()
+#: all states of plain functions by tag
+process_states: dict[str, State] = {}
+free_states = FreeStates()
 
 
 class UnknownTagError(UserError, KeyError):
@@ -55,20 +63,39 @@ class State(list[list[int]]):
         "device_pending",
         "device_total",
         "held",
+        "inside",
         "kept",
         "last",
         "max",
         "min",
+        "number",
         "others",
+        "owner",
         "pending",
         "pending_count",
         "plain_calls",
+        "ref",
+        "since",
+        "spec",
         "tag",
+        "thread",
         "total",
     )
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, spec: PhaseSpec | None = None, owner: Any = None) -> None:
         self.tag = tag
+        #: the first timer that uses it
+        self.spec = spec or PhaseSpec(tag)
+        #: answers the instance it belongs to; of the process, or of an instance that cannot be referred to weakly, ``None``
+        self.ref: Callable[[], Any] = _nobody if owner is None else _weak(owner)
+        #: the same for wrappers, but nothing while somebody is inside
+        self.owner = self.ref
+        #: the id of an instance that cannot be referred to weakly
+        self.number = id(owner) if owner is not None and self.ref is _nobody else 0
+        #: while its token is taken by a plain call inside an open window: when that began, and on which thread; else 0
+        self.since = self.thread = 0
+        #: which tasks, greenlets or threads are inside a call that did not take the token by the wrapper's own path
+        self.inside: set[int] = set()
         self.buffer: list[int] = []
         self.others: list[int] = []
         self.held: list[list[int]] = []
@@ -84,13 +111,34 @@ class State(list[list[int]]):
         with _fold_lock:
             _alive.add(self)
 
+    def enter(self, me: int) -> None:
+        """``me`` (see :func:`accelprof.timing.loops.runner`) is inside a call that did not come by the wrapper's own way, so
+        nobody may take that way meanwhile: it could not be told from recursion."""
+        with _inside_lock:
+            self.inside.add(me)
+            self.owner = _nobody
+            if process_states.get(self.tag) is self:
+                free_states.pop(self.tag, None)
+
+    def leave(self, me: int) -> None:
+        """The call is over; the last one to leave puts back a token that was held for all of them."""
+        with _inside_lock:
+            self.inside.discard(me)
+            if self.inside:
+                return
+            self.owner = self.ref
+            if self.held:
+                self.append(self.held.pop())
+            if process_states.get(self.tag) is self:
+                free_states[self.tag] = self
+
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> bool:
         return self is other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (State, (self.tag,))  # a copy or a pickled worker starts counting anew
+        return (_state_elsewhere, (self.tag,))  # a copy or a pickled worker starts counting anew
 
     def __del__(self) -> None:
         """The instance is gone: what it did still counts for the process."""
@@ -114,9 +162,13 @@ class State(list[list[int]]):
                     continue
                 if buffer is self.buffer:
                     self.plain_calls += size
-                low, high = min(values), max(values)
-                self.min = low if not self.calls else min(self.min, low)
-                self.max = max(self.max, high)
+                low, high = self.min if self.calls else values[0], self.max
+                for value in values:  # a third of what min() and max() take, which compare in general
+                    if value > high:
+                        high = value
+                    if value < low:
+                        low = value
+                self.min, self.max = low, high
                 self.calls += size
                 self.pending_count += size
                 taken = sum(values)
@@ -143,6 +195,22 @@ class State(list[list[int]]):
                 self.device_count += 1
 
 
+def _nobody() -> None:
+    return None
+
+
+def _weak(owner: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(owner)
+    except TypeError:
+        return _nobody
+
+
+def _state_elsewhere(tag: str) -> None:
+    """What a state becomes in a deep copy or another process: nothing, so that the instance there makes its own."""
+    return None
+
+
 def slot_of(tag: str) -> str:
     """Name of the instance attribute that holds the state of ``tag``; the same in every process."""
     slot = _slot_ids.get(tag)
@@ -161,7 +229,12 @@ _alive: weakref.WeakSet[State] = weakref.WeakSet()
 _retired: dict[str, tuple[int, int]] = {}
 
 
-def state_of(instance: Any, tag: str) -> State:
+def belongs(state: Any, instance: Any) -> bool:
+    """Whether ``state`` is one of this very instance, rather than one that a copy carried along."""
+    return type(state) is State and (state.ref() is instance or (state.number != 0 and state.number == id(instance)))
+
+
+def state_of(instance: Any, tag: str, spec: PhaseSpec | None = None) -> State:
     """The state of ``tag`` on ``instance``, made at first use."""
     slot = slot_of(tag)
     with _fold_lock:
@@ -169,31 +242,33 @@ def state_of(instance: Any, tag: str) -> State:
             found = object.__getattribute__(instance, slot)  # a class's own __getattr__ may answer anything
         except AttributeError:
             found = None
-        if type(found) is State:
-            return found
-        try:
-            by_tag = _slotted.get(instance)
-        except TypeError:  # not hashable or no weak references: one state for all such instances
-            return process_state(tag)
+        if belongs(found, instance):
+            return found  # type: ignore[no-any-return]
+        _, by_tag = _apart.get(id(instance), (None, None))
         if by_tag is not None and tag in by_tag:
             return by_tag[tag]
-        state = State(tag)
+        state = State(tag, spec, instance)
         try:
             object.__setattr__(instance, slot, state)
         except (AttributeError, TypeError):
-            try:
-                _slotted.setdefault(instance, {})[tag] = state
-            except TypeError:
-                return process_state(tag)
+            if state.number:  # nothing would say when it is gone
+                return process_state(tag, spec)
+            if by_tag is None:
+                number = id(instance)
+                _, by_tag = _apart[number] = weakref.ref(instance, lambda _: _apart.pop(number, None)), {}
+            by_tag[tag] = state
         return state
 
 
-def process_state(tag: str) -> State:
+def process_state(tag: str, spec: PhaseSpec | None = None) -> State:
     """The process-wide state of ``tag``: plain functions, static and class methods."""
     state = process_states.get(tag)
     if state is None:
-        with _fold_lock:
-            state = process_states.setdefault(tag, State(tag))
+        made = State(tag, spec)  # before the lock: it takes another
+        with _inside_lock:
+            state = process_states.setdefault(tag, made)
+            if state is made:
+                free_states[tag] = made
     return state
 
 
@@ -201,11 +276,9 @@ def states_of(instance: Any) -> list[State]:
     """All states of an instance; of the process when ``instance`` is ``None``."""
     if instance is None:
         return list(process_states.values())
-    found = [value for value in list(getattr(instance, "__dict__", {}).values()) if type(value) is State]
-    try:
-        found.extend(_slotted.get(instance, {}).values())
-    except TypeError:
-        pass  # cannot be a key, so nothing is stored for it
+    found = [value for value in list(getattr(instance, "__dict__", {}).values()) if belongs(value, instance)]
+    if id(instance) in _apart:
+        found.extend(_apart[id(instance)][1].values())
     return found
 
 
@@ -307,14 +380,15 @@ def all_states() -> list[State]:
 
 def after_fork() -> None:
     """In a forked child: a lock that another thread of the parent held would never be released here."""
-    global _fold_lock
-    _fold_lock = threading.RLock()
+    global _fold_lock, _inside_lock
+    _fold_lock, _inside_lock = threading.RLock(), threading.RLock()
 
 
 def forget_all() -> None:
     """Drop process-wide states and seen tags (``accelprof.reset``); states on instances live with them."""
     with _fold_lock:
         process_states.clear()
+        free_states.clear()
         _tags.clear()
         _retired.clear()
-        _slotted.clear()
+        _apart.clear()

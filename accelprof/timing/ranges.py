@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 from accelprof.timing.compiled import hide, keep_out
-from accelprof.timing.gate import gate, now_ns
+from accelprof.timing.gate import gate, now_ns, wrapper_globals
 from accelprof.timing.phase import PhaseSpec
-from accelprof.timing.running import can_be_suspended
+from accelprof.timing.running import LOCALS, SUSPENDING, can_be_suspended
 
 
 class _Closed:
@@ -33,38 +33,112 @@ class _Closed:
 
 
 class ProfilingRange:
-    """An open range around a block. Its times go to the tool and the timeline, not into the timing metrics."""
+    """An open range around a block. Its times go to the tool and the timeline, not into the timing metrics.
 
-    __slots__ = ("_entry", "_spec", "_start")
+    May be entered again after it was left, and inside itself; leaving it more often than it was entered does nothing.
+    """
+
+    __slots__ = ("_entries", "_spec")
 
     def __init__(self, spec: PhaseSpec) -> None:
         self._spec = spec
-        self._entry: Any = None
-        self._start = 0
+        self._entries: list[tuple[Any, int]] = []
 
     def __enter__(self) -> None:
-        entrance = gate.entrance
-        if entrance is not None:
-            self._entry = entrance.enter_range(self._spec, can_be_suspended(sys._getframe(1)))
-            self._start = now_ns()
+        self._enter(can_be_suspended(sys._getframe(1)))
 
     def __exit__(self, *_: object) -> None:
-        if self._entry is not None:
-            self._entry.leave(self._start, now_ns())
+        if self._entries:
+            entry, start = self._entries.pop()
+            if entry is not None:
+                entry.leave(start, now_ns())
 
     async def __aenter__(self) -> None:
-        entrance = gate.entrance
-        if entrance is not None:
-            self._entry = entrance.enter_range(self._spec, True)
-            self._start = now_ns()
+        self._enter(True)
 
     async def __aexit__(self, *_: object) -> None:
-        self.__exit__()
+        ProfilingRange.__exit__(self)
+
+    def _enter(self, suspends: bool) -> None:
+        entrance = gate.entrance
+        self._entries.append((None if entrance is None else entrance.enter_range(self._spec, suspends), now_ns()))
 
     __call__ = _Closed.__call__
 
 
+#: the way of a range whose block cannot be suspended, in a window that wants nothing but ranges of it: as direct as that of
+#: a plain timed call. Made when the first one is opened, because a row of the timeline comes from its definition.
+_DIRECT = """
+class DirectRange(_accelprof_ProfilingRange):
+    __slots__ = ("bound", "plain", "pop", "start")
+
+    def __enter__(self):
+        $plain = self.plain
+        if (
+            self.start is not None
+            or self._entries
+            or _accelprof_gate.direct is not $plain
+            or _accelprof_frame(1).f_code.co_flags & $suspending
+            or $plain.overlaps() is not None
+        ):
+            self._enter(_accelprof_can_be_suspended(_accelprof_frame(1)))
+            return
+        $push, self.pop, $number, $spec = self.bound
+        try:
+            $push()
+        except _accelprof_Exception as $error:
+            $push, self.pop, $number = $plain.failed($error)
+        self.start = _accelprof_clock()
+
+    def __exit__(self, *$rest):
+        $start = self.start
+        if $start is None or self._entries:
+            _accelprof_ProfilingRange.__exit__(self)
+            return
+        $end = _accelprof_clock()
+        self.start = None
+        $plain = self.plain
+        try:
+            self.pop()
+        except _accelprof_Exception as $error:
+            $plain.failed($error)
+        if _accelprof_gate.direct is $plain and _accelprof_len($plain.rows) < $plain.room:
+            $thread = _accelprof_ident()
+            $push, $pop, $number, $spec = self.bound
+            $plain.rows.append($row)
+        elif _accelprof_gate.entrance is not None:
+            _accelprof_gate.entrance.ended_inside(self.bound[3], $start, $end, $kind)
+"""
+_made: Any = None
+
+
+def _direct() -> Any:
+    """The class of direct ranges."""
+    global _made
+    if _made is None:
+        from accelprof.contracts.spans import Kind
+        from accelprof.timing.timer import OWN, RESERVED, fill, row_text
+
+        words = {**LOCALS, **{name: RESERVED + name for name in (*OWN, "rest")}}
+        words.update(suspending=str(SUSPENDING), kind=repr(Kind.RANGE.value))
+        words.update(row=row_text(words, Kind.RANGE.value))
+        wrapper_globals.update(
+            _accelprof_ProfilingRange=ProfilingRange,
+            _accelprof_frame=sys._getframe,
+            _accelprof_can_be_suspended=can_be_suspended,
+        )
+        namespace: dict[str, Any] = {}
+        exec(
+            compile(fill(_DIRECT, words), "<accelprof range>", "exec"), wrapper_globals, namespace
+        )  # made of identifiers only
+        made = namespace["DirectRange"]
+        hide(made.__enter__.__code__, made.__exit__.__code__)
+        _made = made
+    return _made
+
+
 _CLOSED = _Closed()
+_new = object.__new__
 
 
 def profiling_range(label: str, color: str = "", domain: str = "", category: str = "") -> Any:
@@ -77,7 +151,17 @@ def profiling_range(label: str, color: str = "", domain: str = "", category: str
     """
     if gate.entrance is None:
         return _CLOSED
-    return ProfilingRange(PhaseSpec(str(label), domain, color, category))
+    plain = gate.direct
+    if plain is None:
+        return ProfilingRange(PhaseSpec(str(label), domain, color, category))
+    if type(label) is not str:
+        label = str(label)
+    key: Any = (label, color, domain, category) if color or domain or category else label
+    made = _new(_made or _direct())
+    made.bound = plain.ranges.get(key) or plain.bind_range(key, PhaseSpec(label, domain, color, category))
+    made._spec = made.bound[3]
+    made._entries, made.plain, made.start = [], plain, None
+    return made
 
 
 def mark(label: str, color: str = "", domain: str = "", category: str = "") -> None:
@@ -92,6 +176,7 @@ keep_out(mark, "mark")
 hide(
     ProfilingRange.__enter__.__code__,
     ProfilingRange.__exit__.__code__,
+    ProfilingRange._enter.__code__,
     _Closed.__enter__.__code__,
     _Closed.__exit__.__code__,
 )

@@ -1,24 +1,42 @@
 """Calls while they run: the paths of a timed call that are not the wrapper's own, and which phases run at this moment.
 
-Plain calls are found on the threads' stacks, so that they cost nothing to keep track of; what can be suspended
-(coroutines, generators, ``with`` blocks) is a :class:`Run` and registers itself.
+Plain calls cost nothing to keep track of while nothing is open: whether a tag runs already is read off the thread's *own*
+stack. Frames of other threads are never looked at (they may be freed meanwhile); what runs there when a window closes is
+told by what registers itself while a window is open (:class:`Run`, ``hot_call``, a state's ``since``), and by the token that
+is missing from its state: such a call began before the window.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
+import time
 from _thread import get_ident
 from types import FrameType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from accelprof.timing import metrics
 from accelprof.timing.compiled import hide
 from accelprof.timing.gate import gate, wrapper_globals
+from accelprof.timing.loops import greenlet, runner, running_loop
 from accelprof.timing.metrics import State, process_state
-from accelprof.timing.phase import PhaseSpec
+from accelprof.timing.phase import IN_PIECES, ON_STACK, SUSPENDS, PhaseSpec
+
+if TYPE_CHECKING:
+    from accelprof.timing.entry import Owner
 
 #: how the code of every wrapper says where it is from; one that came by pickle into another process says it too
 WRAPPER_FILE = "<accelprof timer "
+#: locals of a generated wrapper that others rely on: the template is made from this table, and the walk over a thread's own
+#: stack reads the frames by it
+LOCALS = {
+    "state": "_accelprof_state",
+    "spec": "_accelprof_spec",
+    "buffer": "_accelprof_buffer",
+    "start": "_accelprof_start",
+    "end": "_accelprof_end",
+}
 
 
 def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -28,29 +46,54 @@ def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: An
         buffer = _st.pop()
     except IndexError:
         buffer = None
-    nested = buffer is None and ((_task_or_thread(), id(_st)) in _running or _on_this_stack(_st))
-    entry = None if entrance is None or nested else entrance.enter(_spec, False)
+    me = runner()
+    if me in _st.inside or (buffer is None and _on_this_stack(_st)):
+        if buffer is not None:
+            _st.append(buffer)
+        return _fn(*args, **kwargs)  # inside itself: the outermost call counts
+    _st.enter(me)
+    number = next(_numbers)
+    entry = None if entrance is None else entrance.enter(_spec, ON_STACK if greenlet() is None else SUSPENDS)
     # after ``enter``: a window that this phase opens is not device time of the phase
-    events = begin_events() if _spec.device and not nested else None
+    events = begin_events() if _spec.device else None
     start = _clock()
+    row = Running(_spec, start, get_ident(), "" if entry is None else entry.task)
+    _calls[number] = row, _st if buffer is not None else None
     try:
         return _fn(*args, **kwargs)
     finally:
         end = _clock()
+        _calls.pop(number, None)
         if events is not None:
             finish_events(_st, events)
-        if not nested:
-            if buffer is None:
-                _st.others.append(end - start)
-            else:
-                buffer.append(end - start)
-                _st.append(buffer)
-            if entry is not None:
-                entry.leave(start, end)
-            elif gate.entrance is not None:
-                gate.entrance.ended_inside(_spec, start, end)
-            if len(_st.buffer) > metrics.FOLD_AT or len(_st.others) > metrics.FOLD_AT:
-                _st.fold()
+        if buffer is None:
+            _st.others.append(end - start)
+        else:
+            buffer.append(end - start)
+            _st.append(buffer)
+        _st.leave(me)
+        if entry is not None:
+            entry.leave(start, end)
+        elif gate.entrance is not None:
+            gate.entrance.ended_inside(_spec, start, end)
+        if len(_st.buffer) > metrics.FOLD_AT or len(_st.others) > metrics.FOLD_AT:
+            _st.fold()
+
+
+class Running(NamedTuple):
+    """A phase that runs at this moment: when it began (the timers' clock; 0 = before the window), on which thread (0 = it is
+    not known which) and in which task."""
+
+    spec: PhaseSpec
+    start: int
+    thread: int
+    task: str
+    call: int = 0
+
+
+_numbers = itertools.count()
+#: calls by this path that run now, each with its state where it holds the token
+_calls: dict[int, tuple[Running, State | None]] = {}
 
 
 def begin_events() -> Any:
@@ -104,62 +147,86 @@ def _on_this_stack(state: State) -> bool:
 
 
 def state_in(frame: FrameType) -> State | None:
-    """The state that a wrapper's frame is timing at this moment, or ``None`` for any other frame."""
-    code = frame.f_code
-    if code.co_filename.startswith(WRAPPER_FILE):
-        found = frame.f_locals
-        return (
-            found.get("_accelprof_st") if found.get("_accelprof_buf") is not None or "_accelprof_t0" in found else None
-        )
-    if code is _HOT_CODE:
-        found = frame.f_locals
-        return found.get("_st") if "start" in found and not found.get("nested") else None
-    return None
+    """The state that a wrapper's frame is timing at this moment, or ``None`` for any other frame. Of this thread's own frames."""
+    if not frame.f_code.co_filename.startswith(WRAPPER_FILE):
+        return None
+    found = frame.f_locals
+    if found.get(LOCALS["buffer"]) is None or LOCALS["end"] in found:
+        return None
+    state: State | None = found.get(LOCALS["state"])
+    return state
 
 
-def phases_on_stacks() -> list[tuple[PhaseSpec, int, int]]:
-    """``(phase, start_ns, thread id)`` of every timed call that is running on some thread now."""
-    running: list[tuple[PhaseSpec, int, int]] = []
-    for thread_id, frame in list(sys._current_frames().items()):
-        here: FrameType | None = frame
-        while here is not None:
-            code = here.f_code
-            if code.co_filename.startswith(WRAPPER_FILE) or code is _HOT_CODE:
-                found = here.f_locals
-                spec = found.get("_accelprof_spec") or found.get("_spec")
-                start = found.get("_accelprof_t0", found.get("start"))
-                if (
-                    spec is not None
-                    and start is not None
-                    and not found.get("nested")
-                    and "end" not in found
-                    and "_accelprof_t1" not in found
-                ):
-                    running.append((spec, start, thread_id))
-            here = here.f_back
-    running.reverse()
-    return running
+def running_phases() -> list[Running]:
+    """Every phase that runs now, on any thread and in any task, outer ones first."""
+    found = _on_own_stack()
+    calls = list(_calls.values())
+    known = {id(state) for _, state in [*found, *calls]}
+    elsewhere = [state for state in metrics.all_states() if not state and not state.held and id(state) not in known]
+    if any(not state.since for state in elsewhere):
+        time.sleep(0.001)  # one that has just taken its token says in a moment when it began
+    rows = [row for row, _ in [*found, *calls]]
+    for state in elsewhere:
+        since, thread = state.since, state.thread
+        if not state and not state.held:
+            rows.append(Running(state.spec, since, thread if since else 0, ""))
+    for run in list(Run.live.values()):
+        start = run.start if run.own is None else run.resumed  # a generator between two items does not run
+        if not run.done and start:
+            entry = run.entry
+            task, call = ("", 0) if entry is None else (entry.task, entry.call)
+            rows.append(Running(run.spec, start, run.thread, task, call))
+    return sorted(rows, key=lambda row: row.start)
 
 
-_HOT_CODE = hot_call.__code__
+def _on_own_stack() -> list[tuple[Running, State]]:
+    """Plain calls on this thread's own stack."""
+    found: list[tuple[Running, State]] = []
+    frame: FrameType | None = sys._getframe(1)
+    me = get_ident()
+    while frame is not None:
+        state = state_in(frame)
+        if state is not None:
+            local = frame.f_locals
+            start = local.get(LOCALS["start"])
+            if start is not None:
+                found.append((Running(local[LOCALS["spec"]], start, me, ""), state))
+        frame = frame.f_back
+    return found
 
 
 class Run:
     """One timed call that is not a plain call on the stack: a coroutine, a generator, a ``with`` block.
 
-    ``resume``/``suspend`` bracket own time where that is what counts (generators).
+    ``resume``/``suspend`` bracket own time where that is what counts (generators, of which each piece is emitted for itself).
     """
 
-    __slots__ = ("done", "entry", "events", "key", "nested", "own", "resumed", "spec", "start", "state", "thread")
+    __slots__ = (
+        "done",
+        "entry",
+        "events",
+        "me",
+        "nested",
+        "on_stack",
+        "own",
+        "resumed",
+        "spec",
+        "start",
+        "state",
+        "thread",
+    )
 
     #: runs that have begun and not finished, for windows that open in their middle
     live: ClassVar[dict[int, Run]] = {}
 
-    def __init__(self, state: State, spec: PhaseSpec, own_time: bool = False, suspends: bool = True) -> None:
+    def __init__(
+        self, state: State, spec: PhaseSpec, own_time: bool = False, suspends: bool = True, on_stack: bool = False
+    ) -> None:
         self.state, self.spec = state, spec
-        self.key: tuple[int, int] | None = (_task_or_thread(), id(state))
-        self.nested = self.key in _running or (not state and _on_this_stack(state))
+        self.me: int | None = runner()
+        self.nested = self.me in state.inside or (not state and _on_this_stack(state))
         self.own = 0 if own_time else None
+        self.on_stack = on_stack
         self.resumed = self.start = 0
         self.done = False
         self.entry: Any = None
@@ -168,45 +235,55 @@ class Run:
         if self.nested:
             return
         if own_time:
-            self.key = None  # a generator runs between resume and suspend only; others of its tag may run in between
+            self.me = None  # a generator runs between resume and suspend only; others of its tag may run in between
         else:
             self._occupy()
         Run.live[id(self)] = self
         entrance = gate.entrance
         if entrance is not None:
-            self.entry = entrance.enter(spec, suspends)
+            self.entry = entrance.enter(spec, IN_PIECES if own_time else SUSPENDS if suspends else ON_STACK)
         if spec.device:
             self.events = begin_events()
         self.start = _clock()
 
     def _occupy(self) -> None:
         """From now on calls of this tag in here are inside this one; plain ones notice because the token is gone."""
-        self.key = (_task_or_thread(), id(self.state))
-        _running.add(self.key)
+        self.me = runner()
+        self.state.enter(self.me)
         try:
             self.state.held.append(self.state.pop())
         except IndexError:
             pass  # somebody else holds the token
 
     def _vacate(self) -> None:
-        if self.key is None:
-            return
-        _running.discard(self.key)
-        self.key = None
-        state = self.state
-        if state.held and not any(key[1] == id(state) for key in tuple(_running)):
-            state.append(state.held.pop())
+        if self.me is not None:
+            me, self.me = self.me, None
+            self.state.leave(me)
 
     def resume(self) -> None:
         """A generator goes on."""
-        if not self.nested:
-            self._occupy()
-            self.resumed = _clock()
+        if self.nested:
+            return
+        self._occupy()
+        self.thread = get_ident()
+        entrance = gate.entrance
+        if entrance is not None and self.entry is None:  # something was opened since the call began
+            from accelprof.contracts.spans import Kind
+            from accelprof.timing.entry import Entry
+
+            self.entry = Entry(cast("Owner", entrance), self.spec, Kind.PHASE, IN_PIECES)
+        if self.entry is not None:
+            self.entry.resume(self.on_stack and greenlet() is None)
+        self.resumed = _clock()
 
     def suspend(self) -> None:
         """A generator yielded or ended."""
         if not self.nested and self.own is not None:
-            self.own += _clock() - self.resumed
+            start, end = self.resumed, _clock()
+            self.resumed = 0
+            self.own += end - start
+            if self.entry is not None:
+                self.entry.pause(start, end)
             self._vacate()
 
     def finish(self) -> None:
@@ -224,35 +301,27 @@ class Run:
         if self.events is not None:
             finish_events(state, self.events)
         if self.entry is not None:
-            self.entry.leave(self.start, end, self.own)
-        else:
-            entrance = gate.entrance
-            if entrance is not None:
-                entrance.ended_inside(self.spec, self.start, end, self.own)
-
-
-_running: set[tuple[int, int]] = set()
+            self.entry.leave(self.start, end)
+        elif self.own is None and gate.entrance is not None:
+            gate.entrance.ended_inside(self.spec, self.start, end)
 
 
 def forget_running() -> None:
-    """In a forked child: what ran in the parent does not run here."""
-    _running.clear()
+    """In a forked child: what ran on other threads of the parent does not run here, so their tokens are put back."""
     Run.live.clear()
-
-
-def _task_or_thread() -> int:
-    """Identity of what runs here: the asyncio task if there is one, else the thread."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
-        task = asyncio.current_task()
-        if task is not None:
-            return id(task)
-    return get_ident()
+    _calls.clear()
+    here = {id(state) for _, state in _on_own_stack()}
+    me = runner()
+    for state in metrics.all_states():
+        for other in state.inside - {me}:
+            state.leave(other)
+        if not state and not state.inside and id(state) not in here:
+            state.append(state.buffer)
 
 
 def drive(generator: Any, state: State, spec: PhaseSpec) -> Any:
     """Run a generator as its caller would, counting only the time inside it."""
-    run = Run(state, spec, own_time=True)
+    run = Run(state, spec, own_time=True, on_stack=True)
     value: Any = None
     error: BaseException | None = None
     try:
@@ -272,31 +341,37 @@ def drive(generator: Any, state: State, spec: PhaseSpec) -> Any:
             except BaseException as thrown:  # noqa: BLE001 - handed to the generator it was thrown into
                 error = thrown
     finally:
-        run.resume()
         try:
-            generator.close()
+            if generator.gi_frame is not None:  # left before its end
+                run.resume()
+                try:
+                    generator.close()
+                finally:
+                    run.suspend()
         finally:
-            run.suspend()
             run.finish()
 
 
 class WorkerTimer:
-    """``with worker.worker_timer("actor/opt_step"):`` times and emits as the decorator does; also ``async with``."""
+    """``with worker.worker_timer("actor/opt_step"):`` times and emits as the decorator does; also ``async with``.
 
-    __slots__ = ("_instance", "_run", "_spec")
+    May be entered again after it was left, and inside itself; leaving it more often than it was entered does nothing.
+    """
+
+    __slots__ = ("_instance", "_runs", "_spec")
 
     def __init__(
         self, instance: Any, tag: str, color: str = "", domain: str = "", category: str = "", device: bool = False
     ) -> None:
         self._instance, self._spec = instance, PhaseSpec(tag, domain, color, category, device)
-        self._run: Run | None = None
+        self._runs: list[Run] = []
 
     def __enter__(self) -> WorkerTimer:
         return self._begin(can_be_suspended(sys._getframe(1)))
 
     def __exit__(self, *_: object) -> None:
-        if self._run is not None:
-            self._run.finish()
+        if self._runs:
+            self._runs.pop().finish()
 
     async def __aenter__(self) -> WorkerTimer:
         return self._begin(True)
@@ -305,24 +380,25 @@ class WorkerTimer:
         self.__exit__()
 
     def _begin(self, suspends: bool) -> WorkerTimer:
-        tag = self._spec.tag
-        state = process_state(tag) if self._instance is None else metrics.state_of(self._instance, tag)
-        self._run = Run(state, self._spec, suspends=suspends)
+        spec = self._spec
+        state = (
+            process_state(spec.tag, spec)
+            if self._instance is None
+            else metrics.state_of(self._instance, spec.tag, spec)
+        )
+        self._runs.append(Run(state, spec, suspends=suspends))
         return self
 
 
 #: code flags CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR of the inspect module
-_SUSPENDS = 0x20 | 0x80 | 0x200
+SUSPENDING = 0x20 | 0x80 | 0x200
 
 
 def can_be_suspended(frame: FrameType) -> bool:
     """Whether the block's own frame may be suspended while the block is open; one inside ``ExitStack`` counts as such under a loop."""
-    if frame.f_code.co_flags & _SUSPENDS:
+    if frame.f_code.co_flags & SUSPENDING or greenlet() is not None:
         return True
-    if frame.f_globals.get("__name__") == "contextlib":
-        asyncio = sys.modules.get("asyncio")
-        return asyncio is not None and asyncio._get_running_loop() is not None
-    return False
+    return frame.f_globals.get("__name__") == "contextlib" and running_loop() is not None
 
 
 hide(
@@ -333,3 +409,11 @@ hide(
     WorkerTimer.__exit__.__code__,
     WorkerTimer._begin.__code__,
 )
+
+
+def _after_fork() -> None:
+    metrics.after_fork()
+    forget_running()
+
+
+os.register_at_fork(after_in_child=_after_fork)

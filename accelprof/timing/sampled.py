@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import functools
 import inspect
-import keyword
 from typing import Any
 
 from accelprof.timing.compiled import keep_out
 from accelprof.timing.gate import wrapper_globals
-from accelprof.timing.timer import parameters_of, timer
+from accelprof.timing.timer import RESERVED, def_name, fill, indented, parameters_of, timer
 
 _BODIES = {
     "": """
-        if _accelprof_gate.entrance is None:
-            return _accelprof_fn({call})
-        return _accelprof_timed({call})
+    if _accelprof_gate.entrance is None:
+        return $fn($call)
+    return $timed($call)
 """,
     "async ": """
-        if _accelprof_gate.entrance is None:
-            return await _accelprof_fn({call})
-        return await _accelprof_timed({call})
+    if _accelprof_gate.entrance is None:
+        return await $fn($call)
+    return await $timed($call)
 """,
     "generator": """
-        if _accelprof_gate.entrance is None:
-            return (yield from _accelprof_fn({call}))
-        return (yield from _accelprof_timed({call}))
+    if _accelprof_gate.entrance is None:
+        return (yield from $fn($call))
+    return (yield from $timed($call))
 """,
 }
 
@@ -53,14 +52,15 @@ def sampled(function: Any, tag: str) -> Any:
         else ""
     )
     parameters, call, defaults, _ = parameters_of(function)
-    name = getattr(function, "__name__", "sampled")
-    safe = name if name.isidentifier() and not keyword.iskeyword(name) else "sampled"
+    safe = def_name(function, "sampled")
     prefix = "async " if kind == "async " else ""
-    outer = ", ".join(["_accelprof_fn", "_accelprof_timed", *defaults])
-    body = _BODIES[kind].format(call=call)
-    source = f"def _accelprof_factory({outer}):\n    {prefix}def {safe}({parameters}):{body}    return {safe}\n"
+    words = {"fn": f"{RESERVED}fn", "timed": f"{RESERVED}timed", "call": call}
+    outer = ", ".join([words["fn"], words["timed"], *defaults])
+    inner = indented(f"{prefix}def {safe}({parameters}):{fill(_BODIES[kind], words)}")
+    source = f"def {RESERVED}factory({outer}):\n{inner}    return {safe}\n"
     namespace: dict[str, Any] = {}
-    exec(compile(source, f"<accelprof sampled {tag}>", "exec"), wrapper_globals, namespace)  # made of identifiers only
-    wrapper = namespace["_accelprof_factory"](function, timed, *defaults.values())
+    filename = f"<accelprof sampled {ascii(tag)[1:-1]}>"
+    exec(compile(source, filename, "exec"), wrapper_globals, namespace)  # made of identifiers only
+    wrapper = namespace[f"{RESERVED}factory"](function, timed, *defaults.values())
     functools.update_wrapper(wrapper, function)
     return keep_out(wrapper, f"instrument {tag!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from accelprof.timing import metrics
@@ -18,7 +18,7 @@ from accelprof.timing.compiled import hide, keep_out
 from accelprof.timing.gate import wrapper_globals
 from accelprof.timing.metrics import State, process_state
 from accelprof.timing.phase import PhaseSpec, key_of
-from accelprof.timing.running import WRAPPER_FILE, Run, drive, hot_call, late
+from accelprof.timing.running import LOCALS, WRAPPER_FILE, Run, drive, hot_call, late
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,134 +88,228 @@ def _decorate(function: Any, tag: str | None, domain: str, color: str, category:
 
 
 # --- code generation --------------------------------------------------------------------------------------------------
+#
+# ``$name`` is a local of the wrapper (running.LOCALS and OWN below), ``$call`` the arguments handed on, ``$row`` a row of the
+# timeline; everything else that is not the user's begins with ``_accelprof_`` and is a global of the wrapper (``gate.wrapper_globals``),
+# builtins too: the user's function and its parameters may be called ``len``.
 
 _SYNC = """
-    _accelprof_lane = None
-    if _accelprof_gate.entrance is not None:
-        _accelprof_lane = _accelprof_gate.direct
-        if _accelprof_lane is None or _accelprof_lane.running_loop() is not None:
-            return _accelprof_hot(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
-    try:
-        _accelprof_buf = _accelprof_st.pop()
-    except IndexError:
-        _accelprof_buf = None
-    if _accelprof_buf is None:
-        return _accelprof_hot(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
-    if _accelprof_lane is not None:
-        _accelprof_bound = _accelprof_lane.bounds.get(_accelprof_key) or _accelprof_lane.bind(_accelprof_spec)
+    if $state is None:
+        return $slow
+    if _accelprof_gate.entrance is None:
         try:
-            _accelprof_bound[0]()
-        except Exception as _accelprof_error:
-            _accelprof_bound = _accelprof_lane.failed(_accelprof_error)
-    _accelprof_t0 = _accelprof_clock()
-    try:
-        return _accelprof_fn({call})
-    finally:
-        _accelprof_t1 = _accelprof_clock()
-        _accelprof_buf.append(_accelprof_t1 - _accelprof_t0)
-        _accelprof_st.append(_accelprof_buf)
-        if _accelprof_lane is not None:
+            $buffer = $state.pop()
+        except _accelprof_IndexError:
+            $buffer = None
+        if $buffer is not None:
+            $start = _accelprof_clock()
             try:
-                _accelprof_bound[1]()
-            except Exception as _accelprof_error:
-                _accelprof_lane.failed(_accelprof_error)
-            if _accelprof_gate.direct is _accelprof_lane and len(_accelprof_lane.spans) < _accelprof_lane.room:
-                _accelprof_lane.spans.append((_accelprof_bound[2], "phase", _accelprof_t0, _accelprof_t1, _accelprof_ident(), "", None, False))
-            else:
-                _accelprof_late(_accelprof_st, _accelprof_spec, _accelprof_t0, _accelprof_t1)
-        elif _accelprof_gate.entrance is not None or len(_accelprof_buf) > {fold_at}:
-            _accelprof_late(_accelprof_st, _accelprof_spec, _accelprof_t0, _accelprof_t1)
+                return $fn($call)
+            finally:
+                $end = _accelprof_clock()
+                $buffer.append($end - $start)
+                $state.append($buffer)
+                if _accelprof_gate.entrance is not None or _accelprof_len($buffer) > $fold_at:
+                    _accelprof_late($state, $spec, $start, $end)
+    else:
+        $plain = _accelprof_gate.direct
+        if $plain is not None and $plain.overlaps() is None:
+            try:
+                $buffer = $state.pop()
+            except _accelprof_IndexError:
+                $buffer = None
+            if $buffer is not None:
+                $thread = $state.thread = _accelprof_ident()
+                $push, $pop, $number = $plain.phases.get($key) or $plain.bind($spec)
+                try:
+                    $push()
+                except _accelprof_Exception as $error:
+                    $push, $pop, $number = $plain.failed($error)
+                $start = $state.since = _accelprof_clock()
+                try:
+                    return $fn($call)
+                finally:
+                    $end = _accelprof_clock()
+                    $state.since = 0
+                    $buffer.append($end - $start)
+                    $state.append($buffer)
+                    try:
+                        $pop()
+                    except _accelprof_Exception as $error:
+                        $plain.failed($error)
+                    if _accelprof_gate.direct is $plain and _accelprof_len($plain.rows) < $plain.room:
+                        $plain.rows.append($row)
+                    else:
+                        _accelprof_late($state, $spec, $start, $end)
+    return _accelprof_hot($state, $spec, $fn, $call)
 """
 _DEVICE = """
-    return _accelprof_hot(_accelprof_st, _accelprof_spec, _accelprof_fn, {call})
+    return _accelprof_hot($state, $spec, $fn, $call)
 """
 _COROUTINE = """
-    _accelprof_run = _accelprof_begin(_accelprof_st, _accelprof_spec)
+    $run = _accelprof_begin($state, $spec)
     try:
-        return await _accelprof_fn({call})
+        return await $fn($call)
     finally:
-        _accelprof_run.finish()
+        $run.finish()
 """
 _GENERATOR = """
-    return (yield from _accelprof_drive(_accelprof_fn({call}), _accelprof_st, _accelprof_spec))
+    return (yield from _accelprof_drive($fn($call), $state, $spec))
 """
 _ASYNCGEN = """
-    _accelprof_gen = _accelprof_fn({call})
-    _accelprof_run = _accelprof_begin(_accelprof_st, _accelprof_spec, True)
-    _accelprof_value = _accelprof_error = None
+    $gen = $fn($call)
+    $run = _accelprof_begin($state, $spec, True)
+    $value = $thrown = None
     try:
         while True:
-            _accelprof_run.resume()
+            $run.resume()
             try:
-                if _accelprof_error is None:
-                    _accelprof_item = await _accelprof_gen.asend(_accelprof_value)
+                if $thrown is None:
+                    $item = await $gen.asend($value)
                 else:
-                    _accelprof_item = await _accelprof_gen.athrow(_accelprof_error)
-            except StopAsyncIteration:
+                    $item = await $gen.athrow($thrown)
+            except _accelprof_StopAsyncIteration:
                 return
             finally:
-                _accelprof_run.suspend()
-            _accelprof_value = _accelprof_error = None
+                $run.suspend()
+            $value = $thrown = None
             try:
-                _accelprof_value = yield _accelprof_item
-            except GeneratorExit:
+                $value = yield $item
+            except _accelprof_GeneratorExit:
                 raise
-            except BaseException as _accelprof_thrown:
-                _accelprof_error = _accelprof_thrown
+            except _accelprof_BaseException as $error:
+                $thrown = $error
     finally:
-        _accelprof_run.resume()
         try:
-            await _accelprof_gen.aclose()
+            if $gen.ag_frame is not None:
+                $run.resume()
+                try:
+                    await $gen.aclose()
+                finally:
+                    $run.suspend()
         finally:
-            _accelprof_run.suspend()
-            _accelprof_run.finish()
+            $run.finish()
 """
 _BODIES = {"sync": _SYNC, "device": _DEVICE, "coroutine": _COROUTINE, "generator": _GENERATOR, "asyncgen": _ASYNCGEN}
 
+#: the state, or ``None`` where it has to be made, or somebody is inside it who did not come this way (metrics.State.inside)
 _METHOD_STATE = """
     try:
-        _accelprof_st = {first}.{slot}
-    except Exception:
-        _accelprof_st = None
-    if _accelprof_type(_accelprof_st) is not _accelprof_State:
-        _accelprof_st = _accelprof_make({first}, _accelprof_spec, _accelprof_self)
+        $state = $first.$slot
+        if $state.owner() is not $first:
+            $state = None
+    except _accelprof_Exception:
+        $state = None
 """
+_METHOD_ELSE = "_accelprof_make($first, $spec, $self)"
 _FUNCTION_STATE = """
-    _accelprof_st = _accelprof_states.get(_accelprof_spec.tag) or _accelprof_process_state(_accelprof_spec.tag)
+    $state = _accelprof_states.get($tag)
 """
+_FUNCTION_ELSE = "_accelprof_process_state($tag, $spec)"
+#: kinds that do not care who is inside
+_ANY_STATE = """
+    if $state is None:
+        $state = $else
+"""
+#: further locals of a wrapper, and what its factory hands it
+OWN = (
+    "fn",
+    "key",
+    "plain",
+    "push",
+    "pop",
+    "number",
+    "error",
+    "thread",
+    "tag",
+    "run",
+    "gen",
+    "value",
+    "thrown",
+    "item",
+    "self",
+)
+RESERVED = "_accelprof_"
 
 
 def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
-    from keyword import iskeyword
-
     parameters, call, defaults, first = parameters_of(function)
     is_method = first is not None and "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
-    state = _METHOD_STATE.format(first=first, slot=metrics.slot_of(spec.tag)) if is_method else _FUNCTION_STATE
-    body = _BODIES[kind].format(call=call, fold_at=metrics.FOLD_AT)
-    name = getattr(function, "__name__", "timed")
-    safe = name if name.isidentifier() and not iskeyword(name) else "timed"
+    words = {**LOCALS, **{name: RESERVED + name for name in OWN}}
+    words.update(call=call, fold_at=str(metrics.FOLD_AT), first=str(first), slot=metrics.slot_of(spec.tag))
+    words.update(row=row_text(words, "phase"))
+    words.update({"else": fill(_METHOD_ELSE if is_method else _FUNCTION_ELSE, words)})
+    words.update(slow=fill("_accelprof_hot($else, $spec, $fn, $call)", words))
+    body = (_METHOD_STATE if is_method else _FUNCTION_STATE) + ("" if kind == "sync" else _ANY_STATE) + _BODIES[kind]
+    safe = def_name(function, "timed")
     prefix = "async " if kind in ("coroutine", "asyncgen") else ""
-    outer = ["_accelprof_fn", "_accelprof_spec", "_accelprof_key", *defaults]
-    inner = "".join(
-        f"    {line}\n" if line else "\n" for line in f"{prefix}def {safe}({parameters}):{state}{body}".split("\n")
-    )
+    outer = ", ".join([words["fn"], words["spec"], words["key"], words["tag"], *defaults])
+    inner = indented(f"{prefix}def {safe}({parameters}):{fill(body, words)}")
     # the wrapper refers to itself so that a state is only put on instances whose class really holds it
-    source = f"def _accelprof_factory({', '.join(outer)}):\n    _accelprof_self = None\n{inner}    _accelprof_self = {safe}\n    return {safe}\n"
-    filename = f"{WRAPPER_FILE}{spec.tag}>"
+    me = words["self"]
+    source = f"def {RESERVED}factory({outer}):\n    {me} = None\n{inner}    {me} = {safe}\n    return {safe}\n"
+    filename = f"{WRAPPER_FILE}{ascii(spec.tag)[1:-1]}>"
     namespace: dict[str, Any] = {}
     exec(compile(source, filename, "exec"), wrapper_globals, namespace)  # source is built from identifiers only
-    wrapper = namespace["_accelprof_factory"](function, spec, key_of(spec), *defaults.values())
-    return wrapper
+    return namespace[f"{RESERVED}factory"](function, spec, key_of(spec), spec.tag, *defaults.values())
+
+
+def row_text(words: Mapping[str, str], kind: str) -> str:
+    """A row of the timeline for plain code on a thread, as the expression of a tuple; ``kind`` is the value of a ``Kind``."""
+    from accelprof.contracts.spans import Kind, TimelineRow
+
+    values = {
+        "number": words["number"],
+        "kind": repr(Kind(kind).value),
+        "start_ns": words["start"],
+        "end_ns": words["end"],
+        "thread": words["thread"],
+    }
+    plain = TimelineRow._field_defaults
+    return "(" + ", ".join(values[name] if name in values else repr(plain[name]) for name in TimelineRow._fields) + ")"
+
+
+def fill(text: str, words: Mapping[str, str]) -> str:
+    """``text`` with each ``$name`` replaced; a name that is not in ``words`` is a ``KeyError``."""
+    import re
+
+    return re.sub(r"\$(\w+)", lambda hit: words[hit[1]], text)
+
+
+def indented(text: str) -> str:
+    """``text`` four blanks further in, with a line's end behind it."""
+    return "".join(f"    {line}\n" if line else "\n" for line in text.split("\n"))
+
+
+def def_name(function: Any, otherwise: str) -> str:
+    """The function's own name where it can stand behind ``def`` and hides nothing that a wrapper needs."""
+    from keyword import iskeyword
+
+    name = getattr(function, "__name__", otherwise)
+    if not isinstance(name, str) or not name.isidentifier() or iskeyword(name) or name == "__debug__":
+        return otherwise
+    return otherwise if name.startswith(RESERVED) else name
 
 
 def parameters_of(function: Any) -> tuple[str, str, dict[str, Any], str | None]:
-    """``(parameter list, call arguments, default objects by name, first positional parameter)``."""
-    import inspect
+    """``(parameter list, call arguments, default objects by name, first positional parameter)`` of the function as it is.
 
+    A function whose parameters look like names of ours, or that does not tell its parameters, takes any arguments.
+    """
+    import inspect
+    from types import FunctionType
+
+    anything = f"*{RESERVED}args, **{RESERVED}kwargs"
+    told = function
+    if isinstance(function, FunctionType) and hasattr(function, "__signature__"):  # what it says it takes, for readers
+        told = FunctionType(function.__code__, {}, "told", function.__defaults__, function.__closure__)
+        told.__kwdefaults__ = function.__kwdefaults__
     try:
-        signature = inspect.signature(function, follow_wrapped=False)
+        signature = inspect.signature(told, follow_wrapped=False)
     except (ValueError, TypeError):
-        return "*_accelprof_args, **_accelprof_kwargs", "*_accelprof_args, **_accelprof_kwargs", {}, None
+        return anything, anything, {}, None
+    if any(name.startswith(RESERVED) for name in signature.parameters):
+        return anything, anything, {}, None
     texts: list[str] = []
     calls: list[str] = []
     defaults: dict[str, Any] = {}
@@ -243,7 +337,7 @@ def parameters_of(function: Any) -> tuple[str, str, dict[str, Any], str | None]:
                 keyword_star = True
             calls.append(f"{name}={name}")
         if parameter.default is not parameter.empty:
-            key = f"_accelprof_d{len(defaults)}"
+            key = f"{RESERVED}d{len(defaults)}"
             defaults[key] = parameter.default
             texts.append(f"{name}={key}")
         else:
@@ -260,8 +354,8 @@ def _make_state(instance: Any, spec: PhaseSpec, wrapper: Any) -> State:
     for cls in type(instance).__mro__:
         held = vars(cls).get(name)
         if held is not None and not isinstance(held, (staticmethod, classmethod)):
-            return metrics.state_of(instance, spec.tag)
-    return process_state(spec.tag)
+            return metrics.state_of(instance, spec.tag, spec)
+    return process_state(spec.tag, spec)
 
 
 wrapper_globals.update(
@@ -269,10 +363,14 @@ wrapper_globals.update(
     _accelprof_ident=get_ident,
     _accelprof_late=late,
     _accelprof_make=_make_state,
-    _accelprof_State=State,
-    _accelprof_type=type,
-    _accelprof_states=metrics.process_states,
+    _accelprof_states=metrics.free_states,
     _accelprof_process_state=process_state,
     _accelprof_begin=Run,
     _accelprof_drive=drive,
+    _accelprof_len=len,
+    _accelprof_IndexError=IndexError,
+    _accelprof_Exception=Exception,
+    _accelprof_BaseException=BaseException,
+    _accelprof_GeneratorExit=GeneratorExit,
+    _accelprof_StopAsyncIteration=StopAsyncIteration,
 )

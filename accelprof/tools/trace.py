@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from accelprof.contracts.backend import Backend, Emitter
-from accelprof.contracts.spans import FORMAT_VERSION, Kind, Trace
+from accelprof.contracts.spans import FORMAT_VERSION, Kind, TimelineRow, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolOptions
 from accelprof.timing.gate import now_ns
@@ -26,6 +26,8 @@ from accelprof.timing.phase import PhaseSpec
 
 SUFFIX = ".trace.json.gz"
 LINES_AT_ONCE = 2000
+#: fields of a row from here on are the same for many rows: those before are the phase, its kind, and its two times
+ROW_TIMES = TimelineRow._fields.index("end_ns") + 1
 
 
 class TraceOptions(ToolOptions):
@@ -44,7 +46,8 @@ class TraceTool(Tool):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        self.spans: list[tuple[Any, ...]] = []
+        #: of the open window, each with the fields of a ``TimelineRow``
+        self.rows: list[tuple[Any, ...]] = []
         self._marks: list[tuple[Any, ...]] = []
         self._specs: list[PhaseSpec] = []
         self._numbers: dict[PhaseSpec, int] = {}
@@ -60,13 +63,13 @@ class TraceTool(Tool):
         return _NOWHERE
 
     def open(self, window: WindowInfo) -> None:
-        self.spans, self._marks, self._specs, self._numbers = [], [], [], {}
+        self.rows, self._marks, self._specs, self._numbers = [], [], [], {}
         self.dropped = 0
         self._epoch_offset = epoch_offset()
         self._opened = now_ns()
 
     def number(self, spec: PhaseSpec) -> int:
-        """The number under which rows of ``spans`` name a phase."""
+        """The number under which ``rows`` name a phase."""
         number = self._numbers.get(spec)
         if number is None:
             number = self._numbers.setdefault(spec, len(self._specs))
@@ -83,14 +86,13 @@ class TraceTool(Tool):
         task: str,
         own: int | None,
         in_progress: bool,
+        call: int = 0,
     ) -> None:
         """One span; times on the timers' clock."""
-        if len(self.spans) >= self.options.max_spans:
+        if len(self.rows) >= self.options.max_spans:
             self.dropped += 1
             return
-        self.spans.append(
-            (self.number(spec), kind.value, start, end, thread or threading.get_ident(), task, own, in_progress)
-        )
+        self.rows.append(TimelineRow(self.number(spec), kind.value, start, end, thread, task, own, in_progress, call))
 
     def add_mark(self, spec: PhaseSpec, at: int, thread: int) -> None:
         """One instant."""
@@ -99,15 +101,15 @@ class TraceTool(Tool):
             return
         self._marks.append((spec, at, thread))
 
-    def in_progress(self, running: Iterable[tuple[PhaseSpec, int, int, str]], now: int) -> None:
+    def in_progress(self, running: Iterable[tuple[PhaseSpec, int, int, str, int]], now: int) -> None:
         """Phases that are still running when the window closes: cut there, and marked so."""
-        for spec, start, thread, task in running:
-            self.add(spec, Kind.PHASE, start, now, thread, task, None, True)
+        for spec, start, thread, task, call in running:
+            self.add(spec, Kind.PHASE, start, now, thread, task, None, True, call)
 
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
         path = window.stem + SUFFIX
         closed = now_ns()
-        self.span_count = len(self.spans)
+        self.span_count = len(self.rows)
         temporary = path + ".part"
         try:
             lines = self._lines(window, closed)
@@ -120,14 +122,15 @@ class TraceTool(Tool):
                 os.unlink(temporary)
             raise
         finally:
-            self.spans, self._marks = [], []
+            self.rows, self._marks = [], []
         return [ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))]
 
     def _lines(self, window: WindowInfo, closed: int) -> Iterator[str]:
         context = self.context
         target = context.target if context is not None else Target("unknown")
         pid = os.getpid()
-        spans, marks = list(self.spans), list(self._marks)  # a call on another thread may end just now
+        spans = [TimelineRow._make(row) for row in list(self.rows)]  # a call on another thread may end just now
+        marks = list(self._marks)
         rows = _Rows(spans, marks)
         facts = {
             "format": FORMAT_VERSION,
@@ -152,14 +155,15 @@ class TraceTool(Tool):
         yield ",\n" + self._event(label, "window", self._opened, closed, pid, rows.window, note)
         heads: dict[tuple[Any, ...], str] = {}  # all of an event but its times; the same for each call of a phase
         offset, opened = self._epoch_offset, self._opened
-        for number, kind, start, end, thread, task, own, in_progress in spans:
-            key = (number, kind, thread, task, own, in_progress)
+        for row in spans:
+            start, end = row.start_ns, row.end_ns
+            key = (row.number, row.kind, *row[ROW_TIMES:])
             head = heads.get(key)
             if head is None:
-                head = self._head(self._specs[number], kind, pid, rows.tid(thread, task), task, own, in_progress)
-                if own is None:
+                head = self._head(self._specs[row.number], row, pid, rows.tid(row.thread, row.task))
+                if row.own_ns is None and not row.call:
                     heads[key] = head
-            if in_progress and start < opened:
+            if row.in_progress and start < opened:
                 start = opened
             duration = end - start if end > start else 0
             start += offset
@@ -183,15 +187,15 @@ class TraceTool(Tool):
         yield "\n]}\n"
 
     @staticmethod
-    def _head(spec: PhaseSpec, kind: str, pid: int, tid: int, task: str, own: int | None, in_progress: bool) -> str:
-        """A complete event up to the number of its ``ts``."""
-        args: dict[str, Any] = {"domain": spec.domain, "color": spec.color, "category": spec.category, "task": task}
+    def _head(spec: PhaseSpec, row: TimelineRow, pid: int, tid: int) -> str:
+        """A complete event up to the number of its ``ts``; fields of the row that say something are its arguments."""
+        args: dict[str, Any] = {"domain": spec.domain, "color": spec.color, "category": spec.category}
         args = {key: value for key, value in args.items() if value}
-        if own is not None:
-            args["own_ns"] = own
-        if in_progress:
-            args["in_progress"] = True
-        event = {"ph": "X", "cat": kind, "name": spec.tag, "pid": pid, "tid": tid, "args": args}
+        for name, plain in TimelineRow._field_defaults.items():
+            value = getattr(row, name)
+            if value != plain:
+                args[name] = value
+        event = {"ph": "X", "cat": row.kind, "name": spec.tag, "pid": pid, "tid": tid, "args": args}
         return ",\n" + _json(event)[:-1] + ',"ts":'
 
     def _event(self, name: str, cat: str, start: int, end: int, pid: int, tid: int, args: dict[str, Any]) -> str:
@@ -216,27 +220,33 @@ class TraceTool(Tool):
 class _Rows:
     """Row numbers of the timeline: threads keep their id, tasks that may overlap on a thread get rows of their own."""
 
-    def __init__(self, spans: Sequence[tuple[Any, ...]], marks: Sequence[tuple[Any, ...]]) -> None:
+    def __init__(self, spans: Sequence[TimelineRow], marks: Sequence[tuple[Any, ...]]) -> None:
         alive = {thread.ident: thread for thread in threading.enumerate()}
         self._native: dict[int, int] = {}
         self._names: dict[int, str] = {}
         used: set[int] = set()
-        for thread in dict.fromkeys([*(span[4] for span in spans), *(mark[2] for mark in marks)]):
+        for thread in dict.fromkeys([*(span.thread for span in spans), *(mark[2] for mark in marks)]):
             known = alive.get(thread)
             number = (known.native_id if known is not None else None) or (thread & 0x3FFFFFFF) or 1
             while number in used:
                 number += 1
             used.add(number)
             self._native[thread] = number
-            self._names[number] = known.name if known is not None else f"thread {number} (ended)"
+            self._names[number] = (
+                known.name
+                if known is not None
+                else f"thread {number} (ended)"
+                if thread
+                else "other threads (phases that began before the window and went on after it)"
+            )
         self._tasks: dict[tuple[int, str], int] = {}
         following = 2**31 - 1
         for span in spans:
-            key = (span[4], span[5])
-            if span[5] and key not in self._tasks:
+            key = (span.thread, span.task)
+            if span.task and key not in self._tasks:
                 following -= 1
                 self._tasks[key] = following
-                self._names[following] = f"{span[5]} (on {self._names[self._native[span[4]]]})"
+                self._names[following] = f"{span.task} (on {self._names[self._native[span.thread]]})"
         self.window = 2**31 - 1
         self._names[self.window] = "accelprof windows"
 

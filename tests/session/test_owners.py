@@ -63,7 +63,7 @@ def test_an_armed_window_keeps_the_direct_way():
         assert gate.entrance is not None
         assert gate.direct is None
         assert Job().outer(Job().inner)
-        assert gate.direct is run.session.window.lane
+        assert gate.direct is run.session.window.plain
         run.session.close_window("over")
         assert gate.entrance is None
         assert gate.direct is None

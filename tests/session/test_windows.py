@@ -132,7 +132,7 @@ def test_ranges_only_inside_windows_with_their_attributes():
 
 
 def test_suspendable_code_uses_start_and_end():
-    """B25: coroutines and generators emit start/end pairs, plain code push/pop, and no label is swapped."""
+    """B25: coroutines emit start/end pairs, plain code and each piece of a generator push/pop, and no label is swapped."""
 
     async def both(actor):
         await asyncio.gather(actor.generate(3), actor.generate(1))
@@ -145,7 +145,8 @@ def test_suspendable_code_uses_start_and_end():
             next(generator)
             generator.close()
             actor.update()
-        assert run.backend.names("push", "start") == ["start", "start", "start", "push", "push"]
+        assert run.backend.names("push", "start") == ["start", "start", *["push"] * 4]
+        assert run.backend.labels()[2:4] == ["actor/items"] * 2  # to its first item, and the closing
         assert run.backend.balanced()
 
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+import accelprof
 from accelprof import Worker, mark, profiling_range
 from accelprof.testing import FakeClock, ToolConformance, capture
 from accelprof.tools import trace as trace_module
@@ -134,16 +135,65 @@ def test_overlapping_tasks_have_rows_of_their_own():
         assert by_name["threaded"] != by_name["here"]
 
 
-def test_generators_say_their_own_time():
-    """A generator's span covers its life and says how much of it was its own."""
+def test_of_a_generator_only_the_time_inside_it_counts():
+    """Each time it goes on is a span of its own, and all of them say that they are one call."""
     with FakeClock() as clock, capture(steps=[1], tool=None) as run:
         with run.session.step(1):
             for _ in Actor().items(clock):
                 clock.advance(1.0)
         data, _ = load(files(run)[0])
-        span = next(event for event in data["traceEvents"] if event["name"] == "actor/items")
-        assert span["args"]["own_ns"] == 150_000_000
-        assert span["dur"] == pytest.approx(3.15e6)
+        spans = [event for event in data["traceEvents"] if event["name"] == "actor/items"]
+        assert sum(span["dur"] for span in spans) == pytest.approx(150e3)
+        assert len(spans) == 4  # to each of its three items, and to its end
+        assert len({span["args"]["call"] for span in spans}) == 1
+        assert len({span["tid"] for span in spans}) == 1
+
+
+def test_a_generator_with_very_many_items_keeps_the_others_rows():
+    """After a thousand pieces the rest of the call shares one span, which says how much of it counts."""
+    from accelprof.timing.entry import MAX_PIECES
+
+    with FakeClock() as clock, capture(steps=[1], tool=None, options={"trace": {"max_spans": 1500}}) as run:
+
+        @accelprof.timer("stream")
+        def stream():
+            for _ in range(5 * MAX_PIECES):
+                clock.advance(0.001)
+                yield
+
+        with run.session.step(1):
+            for _ in stream():
+                clock.advance(0.002)
+        data, _ = load(files(run)[0])
+        spans = [event for event in data["traceEvents"] if event["name"] == "stream"]
+        assert len(spans) == MAX_PIECES + 1
+        own = sum(span["args"].get("own_ns", span["dur"] * 1e3) for span in spans)
+        assert own == pytest.approx(5 * MAX_PIECES * 1e6)
+        assert data["otherData"]["accelprof"]["dropped"] == 0
+
+
+def test_the_rows_of_the_wrapper_are_those_of_the_definition():
+    """What generated wrappers, ranges and the slow path append has the fields of a row, each of its kind."""
+    from accelprof.contracts.spans import TimelineRow
+
+    class Done:
+        async def wait(self): ...
+
+    with FakeClock() as clock, capture(steps=[1], tool=None) as run:
+        clock.advance(1)
+        with run.session.step(1):
+            Actor().update(clock, 0.001)
+            with profiling_range("here"):
+                pass
+            asyncio.run(Actor().wait(Done()))
+            rows = [TimelineRow(*row) for row in run.session.window.trace.rows]
+        assert [row.kind for row in rows] == ["phase", "range", "phase"]
+        for row in rows:
+            assert 0 < row.start_ns <= row.end_ns
+            assert row.thread == threading.get_ident()
+            assert (row.own_ns, row.in_progress, row.call) == (None, False, 0)
+        assert rows[2].task
+        assert not any(row.task for row in rows[:2])
 
 
 def test_the_cap_is_visible():

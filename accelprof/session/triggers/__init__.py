@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from accelprof.session.window import Entry
+    from accelprof.timing.entry import Entry
 
 
 class Trigger(Protocol):

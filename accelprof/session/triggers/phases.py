@@ -12,7 +12,7 @@ from accelprof.session.triggers import Quiet
 if TYPE_CHECKING:
     from accelprof.contracts.targets import Assignment
     from accelprof.session.captures import Captures
-    from accelprof.session.window import Entry
+    from accelprof.timing.entry import Entry
 
 
 class Phases(Quiet):

@@ -1,0 +1,277 @@
+"""What timers and the open window say to each other: the entrance they call, a phase that began, and what plain calls need."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from accelprof.contracts.backend import BoundRange
+from accelprof.contracts.spans import Kind
+from accelprof.timing.loops import loaded, overlaps, running_loop, running_task
+from accelprof.timing.phase import IN_PIECES, ON_STACK, SUSPENDS, PhaseSpec, key_of
+
+#: a phase's callables in an open window: for push/pop, for start/end
+Bound = tuple[tuple[BoundRange, ...], tuple[BoundRange, ...]]
+#: a phase of plain calls: push, pop, its number in the timeline
+PlainBound = tuple[Callable[[], Any], Callable[[], Any], int]
+#: of an ad-hoc range: the same, and the phase that it is
+RangeBound = tuple[Callable[[], Any], Callable[[], Any], int, PhaseSpec]
+#: different ad-hoc ranges of one window that are kept resolved
+RANGES_KEPT = 10_000
+#: pieces of a generator's call that get a row of their own; those after them share one
+MAX_PIECES = 1000
+
+
+class Timeline(Protocol):
+    """Our own timeline beside the tools of a window."""
+
+    rows: list[tuple[Any, ...]]
+    options: Any
+
+    def number(self, spec: PhaseSpec) -> int: ...
+    def add(
+        self,
+        spec: PhaseSpec,
+        kind: Kind,
+        start: int,
+        end: int,
+        thread: int,
+        task: str,
+        own: int | None,
+        in_progress: bool,
+        call: int = 0,
+    ) -> None: ...
+
+
+class OpenWindow(Protocol):
+    """What is asked of the open window here."""
+
+    @property
+    def trace(self) -> Timeline | None: ...
+    @property
+    def opened_at(self) -> int: ...
+    @property
+    def bounds(self) -> Mapping[PhaseSpec, Bound]: ...
+
+    def bind(self, spec: PhaseSpec) -> Bound: ...
+    def mark_end(self, spec: PhaseSpec, which: str) -> None: ...
+
+
+class Owner(Protocol):
+    """The session's entrance, as an entry sees it."""
+
+    @property
+    def window(self) -> OpenWindow | None: ...
+
+    def trouble(self, doing: str, error: Exception) -> None: ...
+    def phase_ended(self, entry: Entry) -> None: ...
+
+
+class PlainCalls:
+    """What a plain timed call needs while a window is open, resolved beforehand; the wrapper in ``timer.py`` reads it.
+
+    Attributes:
+        phases: a phase's key -> ``(push, pop, its number in the timeline)``.
+        ranges: the same for ad-hoc ranges, by label or ``(label, color, domain, category)``, with the range's own phase.
+        rows: where the timeline's rows go; takes ``room`` of them. Without a timeline it keeps nothing.
+        overlaps: answers something else than ``None`` where this thread's calls are not plain (an event loop, greenlets).
+    """
+
+    __slots__ = ("_trouble", "_window", "overlaps", "phases", "ranges", "room", "rows")
+
+    def __init__(self, window: OpenWindow, trouble: Callable[[str, Exception], None]) -> None:
+        self._window, self._trouble = window, trouble
+        self.phases: dict[str, PlainBound] = {}
+        self.ranges: dict[Any, RangeBound] = {}
+        trace = window.trace
+        self.rows: Any = deque(maxlen=0) if trace is None else trace.rows
+        self.room = 1 if trace is None else trace.options.max_spans
+        asyncio = loaded("asyncio")
+        greenlets = loaded("gevent") is not None or loaded("eventlet") is not None
+        self.overlaps: Callable[[], Any] = overlaps if asyncio is None or greenlets else asyncio._get_running_loop
+
+    def bind(self, spec: PhaseSpec) -> PlainBound:
+        """Resolve a phase's first call in this window; a vendor that fails at it is reported and gets no range."""
+        bound = self.phases[key_of(spec)] = self._resolve(spec)
+        return bound
+
+    def bind_range(self, key: Any, spec: PhaseSpec) -> RangeBound:
+        """The same for an ad-hoc range. Labels without bound do not fill the memory: after ``RANGES_KEPT`` none is kept."""
+        bound = (*self._resolve(spec), spec)
+        if len(self.ranges) < RANGES_KEPT:
+            self.ranges[key] = bound
+        return bound
+
+    def _resolve(self, spec: PhaseSpec) -> PlainBound:
+        pushers: tuple[BoundRange, ...] = ()
+        try:
+            pushers, _ = self._window.bounds.get(spec) or self._window.bind(spec)
+        except Exception as error:  # noqa: BLE001 - reported once; the user's function runs all the same
+            self._trouble("resolving a range", error)
+        trace = self._window.trace
+        push, pop = _together(pushers)
+        return push, pop, 0 if trace is None else trace.number(spec)
+
+    def failed(self, error: Exception) -> PlainBound:
+        """A vendor's call raised: reported once; what was not pushed is not popped."""
+        self._trouble("emitting a range", error)
+        return _nothing, _nothing, 0
+
+
+def _nothing() -> None:
+    return None
+
+
+def _together(bounds: tuple[BoundRange, ...]) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """One push and one pop for any number of emitters."""
+    if not bounds:
+        return _nothing, _nothing
+    if len(bounds) == 1:
+        return bounds[0].push, bounds[0].pop
+
+    def push() -> None:
+        pushed: list[BoundRange] = []
+        try:
+            for bound in bounds:
+                bound.push()
+                pushed.append(bound)
+        except Exception:
+            for bound in reversed(pushed):
+                bound.pop()
+            raise
+
+    def pop() -> None:
+        failure: Exception | None = None
+        for bound in reversed(bounds):
+            try:
+                bound.pop()
+            except Exception as error:  # noqa: BLE001 - raised below, once the others are popped
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    return push, pop
+
+
+_call_numbers = itertools.count(1)
+
+
+class Entry:
+    """One phase or range that began while something was open; ``leave`` ends exactly what began.
+
+    A call in pieces (a generator) emits nothing when it begins: each piece does, between ``resume`` and ``pause``.
+    """
+
+    __slots__ = (
+        "call",
+        "ends",
+        "entrance",
+        "kind",
+        "owned",
+        "pieces",
+        "rest",
+        "scheduled",
+        "spec",
+        "suspends",
+        "task",
+        "thread",
+        "window",
+    )
+
+    def __init__(self, entrance: Owner, spec: PhaseSpec, kind: Kind, suspends: int) -> None:
+        self.entrance, self.spec, self.kind, self.suspends = entrance, spec, kind, suspends
+        self.window: OpenWindow | None = None
+        self.ends: list[Callable[[], Any]] = []
+        #: the window that this phase made, and that ends with it
+        self.owned: Any = None
+        self.scheduled: Any = None
+        self.task = ""
+        self.thread = threading.get_ident()
+        self.call = next(_call_numbers) if suspends == IN_PIECES else 0
+        self.pieces = 0
+        #: of pieces after ``MAX_PIECES``: where the first began and the last ended, and their sum
+        self.rest: tuple[int, int, int] | None = None
+
+    def emit(self, window: OpenWindow) -> None:
+        """Begin the range in every tool of ``window``; what began is what ``leave`` ends, also when a later one fails."""
+        self.window = window
+        self.thread = threading.get_ident()
+        if self.suspends != IN_PIECES:
+            self._begin(window, self.suspends == ON_STACK)
+
+    def _begin(self, window: OpenWindow, on_stack: bool) -> None:
+        pushers, starters = window.bounds.get(self.spec) or window.bind(self.spec)
+        if on_stack:
+            for bound in pushers:
+                bound.push()  # what it returns says nothing: some tools answer -1 although they took the range
+                self.ends.append(bound.pop)
+            return
+        for bound in starters:
+            self.ends.append(functools.partial(bound.end, bound.start()))
+        window.mark_end(self.spec, "begin")
+        self.ends.append(functools.partial(window.mark_end, self.spec, "end"))
+
+    def _end(self) -> None:
+        ends, self.ends = self.ends, []
+        for finish in reversed(ends):
+            try:
+                finish()
+            except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
+                self.entrance.trouble("ending a range", error)
+
+    def resume(self, on_stack: bool) -> None:
+        """A piece begins: the generator goes on, on this thread and in this task. Never raises an ``Exception``."""
+        window = self.window = self.entrance.window
+        self.thread, self.task = threading.get_ident(), task_name()
+        if window is None:
+            return
+        try:
+            self._begin(window, on_stack)
+        except Exception as error:  # noqa: BLE001 - reported once; the user's generator goes on all the same
+            self.entrance.trouble("beginning a range", error)
+
+    def pause(self, start: int, end: int) -> None:
+        """The piece is over: an item came, or the end."""
+        self._end()
+        self.pieces += 1
+        if self.pieces <= MAX_PIECES:
+            self._write(start, end, end - start)
+        else:
+            first, _, taken = self.rest or (start, end, 0)
+            self.rest = first, end, taken + end - start
+
+    def leave(self, start: int, end: int) -> None:
+        """End the range, write the span, let the session close a window that this phase owns. Never raises an ``Exception``."""
+        self._end()
+        if self.suspends != IN_PIECES:
+            self._write(start, end, None)
+        elif self.rest is not None:
+            self._write(*self.rest)
+        if self.owned is not None or self.scheduled is not None:
+            self.entrance.phase_ended(self)
+
+    def _write(self, start: int, end: int, own: int | None) -> None:
+        window = self.entrance.window
+        if window is not None and window.trace is not None:
+            cut = window is not self.window and start < window.opened_at
+            window.trace.add(self.spec, self.kind, start, end, self.thread, self.task, own, cut, self.call)
+
+
+def task_name() -> str:
+    """Name of the task that runs here; empty for plain code on a thread."""
+    task = running_task()
+    if task is None:
+        return ""
+    name = getattr(task, "get_name", None)  # trio's tasks have an attribute
+    return str(name() if name is not None else getattr(task, "name", task))
+
+
+def task_label(spec: PhaseSpec, suspends: int, counter: Callable[[], int]) -> str:
+    """Name of the task that runs here, a label of its own for other code that can be suspended, empty for plain code on a thread."""
+    if running_loop() is not None or suspends == SUSPENDS:
+        return task_name() or (f"{spec.tag} #{counter()}" if suspends == SUSPENDS else "")
+    return ""
