@@ -12,6 +12,7 @@ from accelprof.timing.timer import timer
 from accelprof.timing.worker import Worker
 
 if TYPE_CHECKING:
+    from accelprof.analysis.opened import open_run
     from accelprof.catalogue import register, unregister
     from accelprof.contracts.hookspecs import hookimpl
     from accelprof.session.configure import configure, current_session, reset
@@ -25,6 +26,7 @@ __all__ = [
     "current_session",
     "hookimpl",
     "mark",
+    "open_run",
     "pop_execution_times",
     "profiling_range",
     "register",
@@ -38,6 +40,7 @@ _LAZY = {
     "configure": "accelprof.session.configure",
     "current_session": "accelprof.session.configure",
     "hookimpl": "accelprof.contracts.hookspecs",
+    "open_run": "accelprof.analysis.opened",
     "register": "accelprof.catalogue",
     "reset": "accelprof.session.configure",
     "unregister": "accelprof.catalogue",
