@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from accelprof.errors import ReadError
 from accelprof.output import fields
 from accelprof.output import manifest as manifests
+from accelprof.output.presence import there
 from accelprof.output.records import MISSING, ArtifactRow, Lack, Records
 from accelprof.output.verdict import judge
 
@@ -72,12 +73,14 @@ class Run:
     Attributes:
         manifest: as it stands in the file.
         records: its rows.
+        running: keys of workers that are still at work.
         problems: the manifest's, and what was wrong with the manifest itself.
     """
 
     directory: str
     manifest: Mapping[str, Any]
     records: Records
+    running: Collection[str] = ()
     problems: list[str] = field(default_factory=list)
     workers: dict[str, WorkerId] = field(default_factory=dict)
     _by_process: dict[tuple[Any, ...], WorkerId] = field(default_factory=dict)
@@ -149,7 +152,7 @@ class Run:
     @functools.cached_property
     def lacks(self) -> list[Lack]:
         """What was asked for and is not there now."""
-        return judge(self.manifest, self.directory, self.records)
+        return judge(self.manifest, self.directory, self.records, self.running)
 
     def undelivered(self) -> list[str]:
         """The same in words."""
@@ -185,8 +188,15 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
     stated = manifest.get("problems")
     problems.extend(line for line in stated if line and isinstance(line, str)) if isinstance(stated, list) else None
     records = Records.of_manifest(manifest)
+    running: set[str] = set()
+    if manifest.get("running"):  # written while others were at work: what they wrote down since is in their journals
+        later = manifests.records_of(directory, manifests.read_journals(directory))
+        manifests.mark_open(later)
+        for name in ("targets", "windows", "artifacts"):
+            getattr(records, name).update(getattr(later, name))
+        running = there(directory, records.targets)
     problems.extend(f"manifest: {line}" for line in records.odd)
-    return Run(directory, manifest, records, problems)
+    return Run(directory, manifest, records, running, problems)
 
 
 def _figures(seconds: Mapping[str, Any]) -> bool:

@@ -6,24 +6,16 @@ share one session: the first start begins the step, the last stop ends it.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from accelprof.contracts.targets import RUN_ENV
 from accelprof.errors import AccelprofError
-from accelprof.output.delivery import RunFacts, deliver
-from accelprof.output.layout import claim_run, job_token
-from accelprof.output.manifest import NAME
-from accelprof.output.nodes import ThisHost
-from accelprof.output.records import MetricsRow
 from accelprof.session.configure import configure, current_session
-from accelprof.session.identity import host_name
 from accelprof.session.session import Session
 from accelprof.timing.gate import gate
 
@@ -71,7 +63,9 @@ class ProcessSession:
             number, self.step = self.step, None
             self._guard("ending a step", lambda: session.end_step(number))
             if session is self._owned:
-                self._guard("writing the manifest", lambda: self._write(session, number))
+                run = session.own_run
+                if run is not None:
+                    self._guard("writing the manifest", run.so_far)
 
     def session(self, settings: Callable[[], Mapping[str, Any]]) -> Session | None:
         """The session of this process, made when there is none; ``None`` when it cannot be had (said once)."""
@@ -82,8 +76,6 @@ class ProcessSession:
             arguments = dict(settings())
             if os.environ.get(RUN_ENV):
                 arguments = {key: arguments[key] for key in ("group", "role", "rank", "world_size") if key in arguments}
-            else:
-                arguments.setdefault("run_dir", _claim(arguments.get("config") or {}))
             self._owned = configure(**arguments)
             return self._owned
         except AccelprofError as error:
@@ -107,47 +99,11 @@ class ProcessSession:
             session, self._owned = self._owned, None
             if session is not None and not session.closed:
                 session.close("uninstalled")
-                self._guard("writing the manifest", lambda: self._write(session, None))
             if session is not None:
                 gate.release(session)
-
-    def _write(self, session: Session, number: int | None) -> None:
-        if not session.assignment.selected:
-            return
-        if number is not None:
-            rows = {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
-            session.journal.add(MetricsRow(session.target.label, number, rows))
-        write_manifest(session, last=number is None)
 
     def _guard(self, doing: str, call: Callable[[], Any]) -> None:
         try:
             call()
         except Exception as error:  # noqa: BLE001 - a profiler's failure is said once and never ends training
             self.say(f"{doing} failed: {type(error).__name__}: {error}")
-
-
-def _claim(config: Mapping[str, Any]) -> str:
-    """The run's directory, one for all processes of a Ray job on a node."""
-    token = job_token(os.environ)
-    ray = sys.modules.get("ray")
-    if ray is not None and ray.is_initialized():
-        context = ray.get_runtime_context()
-        token = f"ray={context.gcs_address}:{context.get_job_id()}"
-    return claim_run(
-        str(config.get("output_dir", "outputs/profile")), str(config.get("run", "auto")), token, host_name()
-    )
-
-
-def write_manifest(session: Session, *, last: bool = False) -> str:
-    """The end of the run as far as it has come, from the journals in its directory; returns the manifest's path. Processes of a
-    node take turns. ``last``: no more comes from this process, so that timeline and page are made.
-
-    Raises:
-        OSError: the directory cannot be written.
-    """
-    run_dir = session.layout.run_dir
-    with open(os.path.join(session.layout.workers_dir, "manifest.lock"), "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # who writes last must have read what the others had written
-        plan = session.registry.plan(session.config)
-        deliver(RunFacts(run_dir, session.registry, session.config, plan), ThisHost(), last=last)
-    return os.path.join(run_dir, NAME)

@@ -10,7 +10,7 @@ import importlib
 import logging
 import os
 import platform
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -51,6 +51,7 @@ class RunFacts:
         roles: roles of each group.
         nobody: why nothing came, in words, where no process took part and something was to be recorded.
         missing: what is missing beside, once all rows are known.
+        running: of these keys those whose process is still at work: what lacks of them may yet come.
         problems, notes: what was said on the way.
         earlier: take the manifest that stands in the directory and add to it; ``again``: of this tool all was looked for anew.
     """
@@ -70,6 +71,7 @@ class RunFacts:
     roles: Mapping[str, Collection[str]] = field(default_factory=dict)
     nobody: str = ""
     missing: Callable[[Records], list[Lack]] = lambda found: []
+    running: Callable[[Iterable[str]], set[str]] = lambda keys: set()
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     earlier: bool = False
@@ -90,7 +92,8 @@ def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]
     """
     if run.run_dir is None:
         manifest = _told(run, _document(run, "", Records()), Records())
-        run.catalogue.event("accelprof_run_end", manifest=manifest)
+        if last:
+            finish(run, manifest)
         return manifest
     earlier = _earlier(run) if run.earlier else None
     found = _gathered(run, nodes) if earlier is None else Records.of_manifest(earlier)
@@ -112,13 +115,19 @@ def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]
     if earlier is not None:
         manifest = {**earlier, **{name: manifest[name] for name in ("targets", "windows", "artifacts")}}
     _told(run, manifest, found)
-    _write(run, manifest, last)
-    if not last:
-        return manifest
-    for row in found.artifacts.values():
+    _write(run, manifest)
+    if last:
+        finish(run, manifest)
+    return manifest
+
+
+def finish(run: RunFacts, manifest: dict[str, Any]) -> None:
+    """Timeline and page of what was delivered, and the hooks are told."""
+    if run.run_dir is not None and not any(row.get("code") == verdicts.UNWRITTEN for row in manifest["lacks"]):
+        _make_page(run, manifest)
+    for row in Records.of_manifest(manifest).artifacts.values():
         run.catalogue.event("accelprof_artifact", artifact=row.as_file())
     run.catalogue.event("accelprof_run_end", manifest=manifest)
-    return manifest
 
 
 def _gathered(run: RunFacts, nodes: Nodes) -> Records:
@@ -183,7 +192,10 @@ def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
 def _told(run: RunFacts, manifest: dict[str, Any], found: Records) -> dict[str, Any]:
     """The verdict, and what was said on the way, into the manifest."""
     stated = [*run.lacks, *run.missing(found), *_of_names(run, found)]
-    lacks = verdicts.verdict(found, stated, run.causes)
+    running = run.running(found.targets)
+    lacks = verdicts.verdict(found, stated, run.causes, running)
+    if running:
+        manifest["running"] = sorted(running)
     manifest["problems"] = list(dict.fromkeys([*run.problems, *manifest["problems"]]))
     manifest["notes"] = list(dict.fromkeys(run.notes))
     verdicts.write_into(manifest, lacks)
@@ -208,8 +220,7 @@ def _of_names(run: RunFacts, found: Records) -> list[Lack]:
     return [Lack(code=verdicts.UNKNOWN_NAME, words=str(problem)) for problem in problems]
 
 
-def _write(run: RunFacts, manifest: dict[str, Any], page: bool) -> None:
-    """The manifest, then timeline and page of it."""
+def _write(run: RunFacts, manifest: dict[str, Any]) -> None:
     run_dir = str(run.run_dir)
     try:
         os.makedirs(run_dir, exist_ok=True)  # somebody may have tidied up meanwhile; what is missing is said in it
@@ -220,12 +231,12 @@ def _write(run: RunFacts, manifest: dict[str, Any], page: bool) -> None:
         manifest["problems"].append(text)
         lacks = [*Records.of_manifest(manifest).lacks, Lack(code=verdicts.UNWRITTEN, words=text)]
         verdicts.write_into(manifest, lacks)
-        return
-    if not page:
-        return
+
+
+def _make_page(run: RunFacts, manifest: dict[str, Any]) -> None:
     try:
         # a room above this one, which training does not load: looked up when a run has ended
-        importlib.import_module("accelprof.analysis").finish_run(run_dir)
+        importlib.import_module("accelprof.analysis").finish_run(run.run_dir)
     except Exception as error:  # noqa: BLE001 - timeline and report can be made again from the files; said here
         text = f"timeline and report could not be made: {text_of(error)}"
         run.say(text)

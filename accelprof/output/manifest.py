@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from accelprof.errors import ReadError
-from accelprof.output.records import OPEN, ProblemRow, Record, Records, TargetRow, WindowRow
+from accelprof.output.records import OPEN, MetricsRow, ProblemRow, Record, Records, TargetRow, WindowRow
 from accelprof.output.verdict import look_at, on_disk
 
 FORMAT = 1
@@ -44,9 +44,10 @@ class Journal:
         self._handle: int | None = None
 
     def add(self, record: Record) -> None:
-        """Append ``record`` as it is now."""
+        """Append ``record`` as it is now. Timings of a step are not held in memory too: there is one for every step."""
         entry = record.to_journal()
-        self.records.append(entry)
+        if self._failed or self.path is None or record.KIND != MetricsRow.KIND:
+            self.records.append(entry)
         if self.path is None or self._failed:
             return
         try:
@@ -180,8 +181,7 @@ def document(
             offset = offset_at(clock, moment.epoch_ns) if moment is not None and isinstance(clock, Mapping) else None
             if moment is not None and offset is not None:
                 moment.driver_ns = moment.epoch_ns - offset
-        if window.closed is None:
-            window.state = OPEN
+    mark_open(found)
     look_at(found, on_disk(run_dir))
     moment_made = (
         datetime.datetime.fromtimestamp(created, datetime.timezone.utc)
@@ -202,6 +202,13 @@ def document(
         "metrics": dict(metrics or {}),
         "problems": list(dict.fromkeys(said)),
     }
+
+
+def mark_open(found: Records) -> None:
+    """Windows that journals do not close are open."""
+    for window in found.windows.values():
+        if window.closed is None:
+            window.state = OPEN
 
 
 def _order_of_target(row: TargetRow) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ run could know (a worker that never answered, names that nobody had) they write 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +80,24 @@ def look_at(found: Records, look: Look) -> None:
         row.reason = reason or None
 
 
-def verdict(found: Records, stated: Iterable[Lack] = (), causes: Mapping[str, str] | None = None) -> list[Lack]:
+def verdict(
+    found: Records,
+    stated: Iterable[Lack] = (),
+    causes: Mapping[str, str] | None = None,
+    running: Collection[str] = (),
+) -> list[Lack]:
     """What is lacking, each once, with its code; files as their rows say (:func:`look_at` asks the disk).
 
     Args:
         stated: what whoever ended the run says; of those, only what cannot be derived counts.
         causes: key of a target -> why its windows may be open, where somebody knows.
+        running: keys of targets that are still at work; of them nothing lacks yet.
     """
     lacks = [lack for lack in stated if lack.code not in DERIVED]
     windows = found.of_target()
     for target in found.targets.values():
+        if target.key in running:
+            continue
         own = windows[target.key]
         if target.armed and not own:
             lacks.append(_never_opened(target, found))
@@ -102,7 +110,7 @@ def verdict(found: Records, stated: Iterable[Lack] = (), causes: Mapping[str, st
     return list({lack.words: lack for lack in lacks}.values())
 
 
-def judge(manifest: Mapping[str, Any], run_dir: str, found: Records) -> list[Lack]:
+def judge(manifest: Mapping[str, Any], run_dir: str, found: Records, running: Collection[str] = ()) -> list[Lack]:
     """The verdict on a manifest that was written earlier: its own word, its rows, and the disk as it is now."""
     stated = [lack for lack in found.lacks if lack.code not in DERIVED]
     known = {lack.words for lack in found.lacks}
@@ -111,7 +119,7 @@ def judge(manifest: Mapping[str, Any], run_dir: str, found: Records) -> list[Lac
         if isinstance(text, str) and text and text not in known:
             stated.append(Lack(code=STATED, words=text))
     look_at(found, on_disk(run_dir))
-    lacks = verdict(found, stated)
+    lacks = verdict(found, stated, running=running)
     if not lacks and manifest.get("status") == "incomplete" and not known:
         lacks.append(Lack(code=STATED, words="the manifest says that the run is incomplete, and not why"))
     return lacks

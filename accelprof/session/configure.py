@@ -225,9 +225,10 @@ def _make_session(
 ) -> Session:
     host = host_name()
     problem = ""
-    if assignment.selected and run_dir is None:
+    own = assignment.selected and run_dir is None
+    if own:
         try:
-            run_dir = claim_run(config.output_dir, config.run, job_token(os.environ), host)
+            run_dir = claim_run(config.output_dir, config.run, _job(), host)
         except OSError as error:
             problem = f"the output directory {config.output_dir!r} cannot be made: {error}"
             if config.on_error == "raise":
@@ -250,6 +251,10 @@ def _make_session(
     if problem:
         assignment = replace(assignment, selected=False)
     session = Session(config, assignment, backend, [], trace, layout, host, registry)
+    if own:
+        from accelprof.session.ownrun import OwnRun
+
+        session.own_run = OwnRun(session, run_dir, problem)
     for text in problems:
         session.say(text)
     context = ToolContext(
@@ -328,6 +333,15 @@ def _number(name: str, *values: Any) -> int | None:
             )
         )
     return number
+
+
+def _job() -> str:
+    """What the processes of this job share: Ray's job where there is one, else what their launcher gave them."""
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        context = ray.get_runtime_context()
+        return f"ray={context.gcs_address}:{context.get_job_id()}"
+    return job_token(os.environ)
 
 
 # --- the ways a process can end -----------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from accelprof.config.model import Config
     from accelprof.session.control import Control
     from accelprof.session.instrument import Instruments
+    from accelprof.session.ownrun import OwnRun
     from accelprof.tools.trace import TraceTool
 
 #: why a session is closed whose process goes on as a worker with more roles
@@ -75,6 +76,7 @@ class Session:
         self.process = Process(assignment.target, layout, host, os.getpid())
         self.closed = self.inherited = False
         self.step_now: int | None = None
+        self.own_run: OwnRun | None = None
         self.instruments: Instruments | None = None
         self.control: Control | None = None
         self.lock = SessionLock(lambda: gate.refresh(self))
@@ -248,6 +250,8 @@ class Session:
     def _finish_step(self) -> None:
         if self.step_now is not None:
             self._times.ends(self.step_now)
+            if self.own_run is not None:
+                self.voice.guarded("writing down a step", self.own_run.step_ended, self.step_now)
             self.voice.guarded("ending a step", self.backend.step_end, self.step_now)
 
     def _step_ends(self, number: int | None, following: int | None) -> None:
@@ -304,8 +308,12 @@ class Session:
     def close(self, reason: str = "closed") -> dict[str, Any]:
         """Close what is open, let tools finish, say what was armed and never opened. Idempotent.
 
+        Where nobody else ends the run (no controller, no ``accelprof run``), the run ends here: manifest, and from rank 0 and
+        the last process of the job timeline and page.
+
         Returns:
-            The report the controller merges: ``{"key", "journal", "problems"}``.
+            The run's manifest where it ends here; ``run_dir`` says where everything lies (``None``: nowhere). Also, and
+            alone where somebody else ends the run, what that one merges: ``{"key", "journal", "problems"}``.
 
         Raises:
             CaptureError: something failed and ``on_error`` is ``raise``; everything is closed all the same.
@@ -315,8 +323,14 @@ class Session:
         with self.lock:
             if not self.closed:
                 self._close(reason)
+        ended: dict[str, Any] = {}
+        if self.own_run is not None and reason == JOINED:
+            self.own_run.leave()
+        elif self.own_run is not None:
+            manifest = self.own_run.end(reason)
+            ended = {**manifest, "run_dir": self.own_run.run_dir}
         self.voice.raise_deferred()
-        return self.summary()
+        return {**self.summary(), **ended}
 
     def _close(self, reason: str) -> None:
         guarded = self.voice.guarded

@@ -153,7 +153,7 @@ def test_dead_and_hung_actors_are_named_and_stop_nobody(ray_cluster: Any, tmp_pa
     with pytest.raises(ray.exceptions.ActorDiedError):
         ray.get(actors[1].update.remote())
     actors[2].update.remote(60.0)
-    ctl.config = ctl.config.model_copy(update={"control_timeout": 2.0})
+    ctl.roster.config = ctl.config.model_copy(update={"control_timeout": 2.0})
     began = time.monotonic()
     with ctl.step(2):
         ray.get([actors[0].update.remote(), actors[3].update.remote()])

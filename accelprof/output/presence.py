@@ -1,0 +1,124 @@
+"""Who of several processes of a run is still there, and whose turn it is to write: locks on bytes of one file, no waiting on the dead.
+
+POSIX record locks go when their process ends, however it ends; a forked child does not inherit them; shared file systems carry
+them between hosts. Where a file system has none, nobody is seen to be there, and everyone finishes the run as the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+from accelprof.output.layout import MARKER
+
+#: bytes that are locked for a turn; those of processes lie behind them
+TURN, PAGE = 0, 1
+POLL_S = 0.02
+
+
+class Presence:
+    """One process in one run directory. Nothing here raises an ``OSError``: without locks a run ends all the same.
+
+    The file is the run's own marker, which nobody else keeps open: closing any other handle of it in this process would
+    give up its locks.
+    """
+
+    def __init__(self, run_dir: str, key: str) -> None:
+        self._key, self._pid = key, os.getpid()
+        self._mutex = threading.RLock()
+        self._handle: int | None = None
+        try:
+            self._handle = os.open(os.path.join(run_dir, MARKER), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock(_place(key), block=False)
+        except OSError:
+            self._give_up()
+
+    def leave(self) -> None:
+        """This process has nothing more to add."""
+        with self._mutex:
+            self._unlock(_place(self._key))
+
+    def close(self) -> None:
+        """Left, and no turn is taken any more."""
+        with self._mutex:
+            self._give_up()
+
+    def there(self, keys: Iterable[str]) -> set[str]:
+        """Those of ``keys``, other than this process, whose process is alive and has not left."""
+        with self._mutex:
+            return {key for key in keys if key != self._key and self._taken(_place(key))}
+
+    @contextlib.contextmanager
+    def turn(self, which: int, seconds: float) -> Iterator[bool]:
+        """Alone among the processes of the run; ``False`` where it was not one's turn within ``seconds``."""
+        with self._mutex:
+            mine = self._wait(which, seconds)
+            try:
+                yield mine
+            finally:
+                if mine:
+                    self._unlock(which)
+
+    def _wait(self, which: int, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self._handle is not None:
+            try:
+                self._lock(which, block=False)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._give_up()
+                return True
+            else:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def _taken(self, place: int) -> bool:
+        if self._handle is None:
+            return False
+        try:
+            self._lock(place, block=False)
+        except (BlockingIOError, PermissionError):
+            return True
+        except OSError:
+            return False
+        self._unlock(place)
+        return False
+
+    def _lock(self, place: int, *, block: bool) -> None:
+        if self._handle is not None:
+            fcntl.lockf(self._handle, fcntl.LOCK_EX | (0 if block else fcntl.LOCK_NB), 1, place)
+
+    def _unlock(self, place: int) -> None:
+        if self._handle is not None and self._pid == os.getpid():
+            with contextlib.suppress(OSError):
+                fcntl.lockf(self._handle, fcntl.LOCK_UN, 1, place)
+
+    def _give_up(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+
+def there(run_dir: str, keys: Iterable[str]) -> set[str]:
+    """Those of ``keys`` whose process is alive and has not left the run, as another process sees it."""
+    if not os.path.exists(os.path.join(run_dir, MARKER)):
+        return set()
+    watcher = Presence(run_dir, f"reader {os.getpid()}")
+    try:
+        return watcher.there(keys)
+    finally:
+        watcher.close()
+
+
+def _place(key: str) -> int:
+    """The byte that stands for a process."""
+    return 2 + int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:7], "big")

@@ -1,0 +1,86 @@
+"""The end of a run that nobody else ends: a plain process, or the processes that one launcher started.
+
+Each process that closes writes the manifest of all journals so far. Rank 0 and the last one make timeline and page too. Nobody
+waits for a process that is dead or still at work: who closes later adds itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from accelprof.output import verdict as verdicts
+from accelprof.output.delivery import RunFacts, deliver, finish
+from accelprof.output.nodes import ThisHost
+from accelprof.output.presence import PAGE, TURN, Presence
+from accelprof.output.records import Lack, MetricsRow
+
+if TYPE_CHECKING:
+    from accelprof.session.session import Session
+
+log = logging.getLogger("accelprof")
+#: seconds to wait while another process of the run writes; with a signal that ends the process, hardly any
+TURN_S, PAGE_S, HURRIED_S = 60.0, 120.0, 1.0
+#: why a session is closed that leaves nobody the time for timeline and page
+HURRIED = frozenset({"SIGTERM", "reset"})
+
+
+class OwnRun:
+    """Of one session. ``run_dir`` is ``None`` where no directory could be made, and ``problem`` says why."""
+
+    def __init__(self, session: Session, run_dir: str | None, problem: str = "") -> None:
+        self._session, self.run_dir, self._problem = session, run_dir, problem
+        self._presence = None if run_dir is None else Presence(run_dir, session.key)
+        self._manifest: dict[str, Any] | None = None
+        self._lock = threading.RLock()
+
+    def step_ended(self, number: int) -> None:
+        """Timings of a step go into the journal, window or not."""
+        rows = {tag: dict(row) for tag, row in self._session.metrics_of_step(number).items()}
+        self._session.journal.add(MetricsRow(self._session.target.label, number, rows))
+
+    def so_far(self) -> dict[str, Any]:
+        """The manifest as far as the run has come; more follows."""
+        return self._write(HURRIED_S, {self._session.key})[1]
+
+    def leave(self) -> None:
+        """The process goes on in another session of the same run."""
+        if self._presence is not None:
+            self._presence.close()
+
+    def end(self, reason: str) -> dict[str, Any]:
+        """The manifest of the run as it is now, written; with timeline and page where this is rank 0 or the last process."""
+        with self._lock:
+            if self._manifest is not None:
+                return self._manifest
+            session = self._session
+            if self._presence is not None:
+                self._presence.leave()
+            hurried = reason in HURRIED
+            facts, self._manifest = self._write(HURRIED_S if hurried else TURN_S, set())
+            alone = not self._manifest.get("running")
+            if self._presence is not None:
+                if not hurried and (alone or session.target.rank in (0, None)):
+                    with self._presence.turn(PAGE, PAGE_S):
+                        finish(facts, self._manifest)
+                self._presence.close()
+            lies = "nothing was written" if self.run_dir is None else f"it lies in {os.path.relpath(self.run_dir)}"
+            log.info("accelprof %s: the run is %s; %s", session.target.label, self._manifest["status"], lies)
+            return self._manifest
+
+    def _write(self, patience: float, running: set[str]) -> tuple[RunFacts, dict[str, Any]]:
+        session = self._session
+        plan = session.registry.plan(session.config, decided=True)
+        facts = RunFacts(self.run_dir, session.registry, session.config, plan, told=[session.journal.records])
+        if self._problem:
+            facts.lacks.append(Lack(code=verdicts.NO_DIRECTORY, words=self._problem))
+        if self._presence is None:
+            return facts, deliver(facts, ThisHost(), last=False)
+        with self._presence.turn(TURN, patience) as mine:
+            if not mine:
+                facts.say(f"another process of the run was writing its manifest for {patience:g} s")
+            there = self._presence.there
+            facts.running = lambda keys: there(keys) | running
+            return facts, deliver(facts, ThisHost(), last=False)
