@@ -92,7 +92,74 @@ _RLINF_STAGES = (
     Site(f"{_RLINF_MEGATRON}:MegatronWorker.run_training", "actor/run_training"),
 )
 
+# the few methods that a user of these wants to see, checked in the wheels of areal 1.0.4, openrlhf 0.11.2 and skyrl 0.3.0;
+# OpenRLHF's actors are classes of Ray from the start, so their parts are timed in the plain classes they use
+_AREAL = "areal.engine"
+_OPENRLHF = "openrlhf.trainer"
+_SKYRL = "skyrl.backends.skyrl_train.workers"
+_OTHERS: dict[str, Preset] = {
+    "areal": Preset(
+        "areal",
+        (
+            *(
+                Site(f"{_AREAL}.{module}:{cls}.{method}", phase, ">=1.0,<2")
+                for module, cls in (("fsdp_engine", "FSDP"), ("megatron_engine", "Megatron"))
+                for cls, method, phase in (
+                    (f"{cls}PPOActor", "ppo_update", "actor/ppo_update"),
+                    (f"{cls}PPOActor", "compute_logp", "actor/compute_logp"),
+                    (f"{cls}PPOActor", "compute_advantages", "actor/compute_advantages"),
+                    (f"{cls}Engine", "train_batch", "train/mini_batch"),
+                    (f"{cls}Engine", "forward_backward_batch", "train/forward_backward"),
+                    (f"{cls}Engine", "optimizer_step", "train/optimizer"),
+                    (f"{cls}Engine", "update_weights", "sync_weights"),
+                )
+            ),
+            Site("areal.infra.remote_inf_engine:RemoteInfEngine.rollout_batch", "rollout/batch", ">=1.0,<2"),
+            Site("areal.infra.remote_inf_engine:RemoteInfEngine.prepare_batch", "rollout/prepare_batch", ">=1.0,<2"),
+        ),
+    ),
+    "openrlhf": Preset(
+        "openrlhf",
+        (
+            Site(f"{_OPENRLHF}.ray.ppo_actor:ActorPPOTrainer.ppo_train", "actor/train", ">=0.11,<0.12"),
+            Site(f"{_OPENRLHF}.ray.ppo_actor:ActorPPOTrainer.training_step", "actor/micro_batch", ">=0.11,<0.12"),
+            Site(f"{_OPENRLHF}.ray.ppo_actor:ActorPPOTrainer.broadcast_to_vllm", "sync_weights", ">=0.11,<0.12"),
+            Site(f"{_OPENRLHF}.ray.ppo_critic:CriticPPOTrainer.ppo_train", "critic/train", ">=0.11,<0.12"),
+            Site(f"{_OPENRLHF}.ray.ppo_critic:CriticPPOTrainer.training_step", "critic/micro_batch", ">=0.11,<0.12"),
+            Site("openrlhf.utils.deepspeed.deepspeed:DeepspeedStrategy.backward", "train/backward", ">=0.11,<0.12"),
+            Site("openrlhf.utils.deepspeed.deepspeed:DeepspeedStrategy.optimizer_step", "train/optimizer", ">=0.11,<0.12"),
+            Site("openrlhf.models.actor:Actor.forward", "actor/forward", ">=0.11,<0.12"),
+            Site(f"{_OPENRLHF}.ppo_utils.samples_generator:SamplesGenerator.generate_samples", "rollout/generate", ">=0.11,<0.12"),
+            Site(f"{_OPENRLHF}.ppo_utils.experience_maker:RemoteExperienceMaker.make_experience_batch", "experience", ">=0.11,<0.12"),
+        ),
+    ),
+    "skyrl": Preset(
+        "skyrl",
+        (
+            *(
+                Site(f"{_SKYRL}.worker:{cls}WorkerBase.{method}", f"{role}/{phase}", ">=0.3,<0.4")
+                for cls, role in (("Policy", "policy"), ("Critic", "critic"))
+                for method, phase in (
+                    ("forward_backward", "forward_backward"),
+                    ("_forward_backward_micro", "micro_batch"),
+                    ("optim_step", "optimizer"),
+                    ("forward", "forward"),
+                )
+            ),
+            Site(f"{_SKYRL}.worker:RefWorkerBase.forward", "ref/forward", ">=0.3,<0.4"),
+            Site(f"{_SKYRL}.fsdp.fsdp_worker:FSDPPolicyWorkerBase.broadcast_to_inference_engines", "sync_weights", ">=0.3,<0.4"),
+            Site(f"{_SKYRL}.megatron.megatron_worker:MegatronPolicyWorkerBase.forward_backward", "policy/forward_backward", ">=0.3,<0.4"),
+            Site(f"{_SKYRL}.megatron.megatron_worker:MegatronPolicyWorkerBase.optim_step", "policy/optimizer", ">=0.3,<0.4"),
+            Site("skyrl.train.trainer:RayPPOTrainer.generate", "rollout/generate", ">=0.3,<0.4"),
+            Site("skyrl.train.trainer:RayPPOTrainer.fwd_logprobs_values_reward", "experience/forward", ">=0.3,<0.4"),
+            Site("skyrl.train.trainer:RayPPOTrainer.compute_advantages_and_returns", "experience/advantages", ">=0.3,<0.4"),
+            Site("skyrl.train.trainer:RayPPOTrainer.train_critic_and_policy", "train", ">=0.3,<0.4"),
+        ),
+    ),
+}  # fmt: skip
+
 BUILTIN: dict[str, Preset] = {
+    **_OTHERS,
     "verl.micro_batch": Preset(
         "verl",
         (

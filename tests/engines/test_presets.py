@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,31 @@ def methods_in_source(packages, module):
                 if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))
             }
     return found
+
+
+#: frameworks that are not installed beside the others; their wheels are read
+WHEELS = {"areal": "1.0.4", "openrlhf": "0.11.2", "skyrl": "0.3.0"}
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("name", WHEELS)
+def test_names_exist_in_the_wheel(name):
+    """Every method that the table gives for AReaL, OpenRLHF and SkyRL stands in the released wheel, in a class that is plain."""
+    place = Path(os.environ.get("ACCELPROF_VERL_WHEELS") or ROOT / ".venv-frameworks/releases")
+    wheels = sorted(place.glob(f"{name}-{WHEELS[name]}-*.whl"))
+    if not wheels:
+        pytest.skip(f"the wheel of {name} is not beside verl's in {place}; .ci/install-frameworks fetches it")
+    sites = BUILTIN[name].sites_for(WHEELS[name])
+    assert len(sites) >= 10
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        files = {path.rpartition("purelib/")[2]: path for path in wheel.namelist()}
+        for site in sites:
+            module, _, path = site.target.partition(":")
+            cls, _, method = path.partition(".")
+            tree = ast.parse(wheel.read(files[module.replace(".", "/") + ".py"]))
+            (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls)
+            assert method in [getattr(item, "name", "") for item in found.body], site.target
+            assert not found.decorator_list, f"{site.target}: a class of Ray's, whose methods cannot be replaced"
 
 
 @pytest.mark.frameworks

@@ -249,10 +249,11 @@ def _others(source: Source) -> None:
         source.note("rollout.vllm.torch_profiler_dir", "info", "vLLM's own profiler; left to RLinf")
 
 
-#: labels that RLinf's own workers give their phases (0.3.0 and the guide), for reports: label -> what it covers
+#: labels that RLinf's own workers give their phases (0.3.0, 0.4 and the guide), for reports: label -> what it covers
 PHASES: dict[str, str] = {
     "actor/compute_adv": "advantages and returns of a received batch",
     "actor/recv_traj": "receiving trajectories from the environment or rollout workers",
+    "actor/run_training": "the update of the policy",
     "actor/sync_model_to_rollout": "sending new weights to the rollout workers",
     "compute_bootstrap_rewards": "rewards with bootstrapped values",
     "compute_image_rewards": "rewards from images",
@@ -260,7 +261,12 @@ PHASES: dict[str, str] = {
     "construct_rollout_batch": "putting a training batch together",
     "drain_received_trajectories": "taking what has arrived from the channel",
     "env/bootstrap_step": "the first step of an episode",
+    "env/interact": "environment and policy taking turns over an episode",
+    "env/interact_once": "one round of interaction",
+    "env/recv_actions": "receiving actions from the rollout workers",
+    "env/send_obs": "sending observations to the rollout workers",
     "env/send_rollout_trajectories": "sending trajectories to the actor",
+    "env/step": "one step of the environments",
     "env_interact_step": "one step of the environments",
     "forward_actor": "forward pass of the policy (SAC)",
     "forward_alpha": "loss of the entropy coefficient (SAC)",
@@ -272,8 +278,13 @@ PHASES: dict[str, str] = {
     "prepare_micro_batches": "splitting a batch",
     "remove_below": "dropping what is too old from the replay buffer",
     "rollout/generate": "generating responses or trajectories",
+    "rollout/generate_epoch": "one epoch of generation in a rollout worker",
     "rollout/poll_weight_sync": "asking whether new weights are there",
+    "rollout/predict": "actions for a batch of observations",
+    "rollout/recv_obs": "receiving observations from the environments",
     "rollout/request_weight_sync": "asking for new weights",
+    "rollout/send_actions": "sending actions to the environments",
+    "rollout/send_traj": "sending trajectories to the actor",
     "run_eval": "evaluation",
     "run_interact_once": "one round of interaction",
     "run_training": "the update of a worker",

@@ -1,0 +1,71 @@
+"""Lightning: ``Trainer(callbacks=[AccelprofCallback(steps=[10])])``, of ``lightning`` or ``pytorch_lightning``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from accelprof.integrations.loop import Loop
+
+
+def _callback() -> Any:
+    """The base of the distribution that the program uses; both may be installed, and neither takes the other's."""
+    if "lightning" not in sys.modules and "pytorch_lightning" in sys.modules:
+        from pytorch_lightning import Callback
+    else:
+        from lightning.pytorch import Callback
+    return Callback
+
+
+class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chosen when this is imported
+    """Windows on steps of a Lightning trainer, with its parts as phases.
+
+    Step ``n`` is the ``n``-th update of the optimizer, from 1; it holds all micro-batches that are accumulated for it, the
+    wait for their data, and the validation and saving that follow. A session that the process has already is used.
+
+    Args and errors as :class:`accelprof.integrations.transformers.AccelprofCallback`.
+    """
+
+    def __init__(self, config: Any = None, group: str = "Trainer", **values: Any) -> None:
+        self._loop = Loop(config, group, values)
+        self._validating = False
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self._loop.begin(rank=trainer.global_rank, world_size=trainer.world_size)
+        self._loop.wrap(trainer, {"save_checkpoint": "save"})
+        self._loop.wrap(pl_module, {"training_step": "train/forward", "optimizer_step": "train/optimizer_step"})
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._loop.step(trainer.global_step + 1)
+        self._loop.enter("data")
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self._loop.leave("data")
+        self._loop.step(trainer.global_step + 1)
+        self._loop.enter("train/micro_batch")
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        self._loop.enter("train/backward")
+
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        self._loop.leave("train/backward")
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._loop.leave("train/micro_batch")
+        self._loop.enter("data")
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._loop.leave("data")
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self._loop.leave("data")
+        self._loop.enter("evaluate")
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self._loop.leave("evaluate")
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        self._loop.end()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._loop.end()

@@ -1,0 +1,143 @@
+"""A training loop that somebody else runs, as steps of a session: what every integration has in common."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from accelprof.catalogue import get_registry
+from accelprof.errors import AccelprofError
+from accelprof.session.configure import configure, current_session
+from accelprof.session.session import Session
+from accelprof.timing.metrics import process_state
+from accelprof.timing.phase import PhaseSpec
+from accelprof.timing.running import Run
+from accelprof.timing.timer import timer
+
+log = logging.getLogger("accelprof")
+
+
+class Loop:
+    """The session of one training, its steps, and the methods of somebody's object that are phases meanwhile.
+
+    A step lasts until the next one begins, so that what a framework does between its steps (fetching data, evaluating,
+    saving) lies in the step that caused it. Apart from a configuration that is wrong, nothing here ends training.
+
+    Args:
+        config, **values: what :func:`accelprof.configure` takes; checked at once.
+        group: the worker group.
+
+    Raises:
+        ConfigError, PluginError: the configuration is wrong.
+    """
+
+    def __init__(self, config: Any, group: str, values: dict[str, Any]) -> None:
+        self._config, self._group, self._values = config, group, values
+        self._session: Session | None = None
+        self._owned = False
+        self._step: int | None = None
+        self._wrapped: list[tuple[Any, str]] = []
+        self._open: dict[str, Run] = {}
+        self._said: set[str] = set()
+        if config is not None or values:
+            registry = get_registry()
+            registry.plan(registry.load(config, **values).config)
+
+    def begin(self, **identity: Any) -> None:
+        """Training begins: this process gets its session, or keeps the one it has. ``identity`` as for ``configure``."""
+        current = current_session()
+        if current is not None:
+            # a training that ended with an exception left ours open; it goes on
+            self._owned = self._owned and current is self._session
+            self._session = current
+            return
+        try:
+            self._session = configure(self._config, **{"group": self._group, **identity}, **self._values)
+            self._owned = True
+        except AccelprofError as error:
+            self.say(f"nothing is profiled: {error}")
+
+    def step(self, number: int) -> None:
+        """Step ``number`` runs now; the one before has ended."""
+        if self._session is not None and number != self._step:
+            self._step = number
+            with self.guarded("beginning a step"):
+                self._session.begin_step(number)
+
+    def end_step(self) -> None:
+        """No step runs any more."""
+        if self._session is not None and self._step is not None:
+            self._step = None
+            with self.guarded("ending a step"):
+                self._session.end_step()
+
+    def end(self) -> None:
+        """Training is over: phases end, wrapped methods are the object's own again, and a session of ours is closed."""
+        for tag in list(self._open):
+            self.leave(tag)
+        self.unwrap()
+        self.end_step()
+        session, self._session = self._session, None
+        if session is not None and self._owned:
+            with self.guarded("closing the session"):
+                session.close()
+
+    # --- phases -----------------------------------------------------------------------------------------------------
+
+    def enter(self, tag: str) -> None:
+        """Phase ``tag`` begins at this call and ends at :meth:`leave`; one that is running already goes on."""
+        if self._session is not None and tag not in self._open:
+            # others may begin inside and end outside: the framework's calls, not a block of code, are its ends
+            self._open[tag] = Run(process_state(tag), PhaseSpec(tag), suspends=True)
+
+    def leave(self, tag: str) -> None:
+        """Phase ``tag`` ends, if it is running."""
+        run = self._open.pop(tag, None)
+        if run is not None:
+            run.finish()
+
+    def wrap(self, owner: Any, methods: dict[str, str]) -> None:
+        """Methods of the object ``owner`` (not of its class) are phases until :meth:`end`: name -> phase. Absent ones are left out."""
+        for name, tag in methods.items():
+            method = getattr(owner, name, None)
+            if callable(method) and name not in vars(owner):
+                setattr(owner, name, timer(tag)(method))
+                self._wrapped.append((owner, name))
+
+    def before(self, owner: Any, name: str, call: Callable[[], None]) -> None:
+        """``call`` happens before each call of the object's method."""
+        method = getattr(owner, name, None)
+        if not callable(method):
+            return
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            call()
+            return method(*args, **kwargs)
+
+        if name not in vars(owner):
+            self._wrapped.append((owner, name))
+        setattr(owner, name, called)
+
+    def unwrap(self) -> None:
+        """Give the objects their own methods back."""
+        while self._wrapped:
+            owner, name = self._wrapped.pop()
+            vars(owner).pop(name, None)
+
+    # --- saying -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def guarded(self, doing: str) -> Iterator[None]:
+        """Whatever fails is said once; training goes on."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - profiling never ends training
+            self.say(f"{doing} failed: {type(error).__name__}: {error}")
+
+    def say(self, message: str) -> None:
+        """Log something once."""
+        if message not in self._said:
+            self._said.add(message)
+            log.warning("accelprof: %s", message)

@@ -1,0 +1,53 @@
+"""Ray Train: one line in the loop of each worker, ``for batch in ray_train.steps(loader, steps=[10]):``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import ray.train
+
+from accelprof.integrations.loop import Loop
+
+T = TypeVar("T")
+
+
+def steps(batches: Iterable[T], config: Any = None, group: str = "Trainer", **values: Any) -> Iterator[T]:
+    """The batches, each one a step, numbered from 1: fetching it is phase ``data``, what the loop does with it ``train/step``.
+
+    All workers of a training share one run directory; no controller is needed. Where there is one, or a session, it is
+    used. After the last batch, and when the loop is left in another way, the session is closed.
+
+    Args:
+        batches: what the loop goes over.
+        config: as for :func:`accelprof.configure`.
+        group: the worker group.
+        **values: configuration keys.
+
+    Raises:
+        ConfigError, PluginError: the configuration is wrong.
+    """
+    return _steps(Loop(config, group, values), batches)
+
+
+def _steps(loop: Loop, batches: Iterable[T]) -> Iterator[T]:
+    context = ray.train.get_context()
+    loop.begin(rank=context.get_world_rank(), world_size=context.get_world_size())
+    try:
+        source = iter(batches)
+        number = 0
+        while True:
+            number += 1
+            loop.step(number)
+            loop.enter("data")
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            finally:
+                loop.leave("data")
+            loop.enter("train/step")
+            yield batch
+            loop.leave("train/step")
+    finally:
+        loop.end()

@@ -1,0 +1,78 @@
+"""Transformers' ``Trainer``, and TRL's trainers over it: ``callbacks=[AccelprofCallback(steps=[10])]``."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+from transformers import Trainer, TrainerCallback
+
+from accelprof.integrations.loop import Loop
+
+#: what a trainer may have, and the phase it is; TRL's are those of its GRPO, RLOO, DPO and SFT trainers
+PHASES = {
+    "get_batch_samples": "data",
+    "training_step": "train/micro_batch",
+    "compute_loss": "train/loss",
+    "evaluate": "evaluate",
+    "prediction_step": "evaluate/micro_batch",
+    "_save_checkpoint": "save",
+    "_generate_and_score_completions": "rollout",
+    "_generate": "rollout/generate",
+    "_calculate_rewards": "rollout/reward",
+    "_get_per_token_logps_and_entropies": "log_probs",
+}
+OPTIMIZER = "train/optimizer"
+
+
+class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not typed for mypy here
+    """Windows on steps of a ``Trainer``, with its parts as phases.
+
+    Step ``n`` is the ``n``-th update, from 1 (``global_step`` once it is done); it begins with the fetching of its data and
+    lasts until that of the next, so evaluation and saving lie in the step they follow. Rank and number of processes are
+    the trainer's, which has them from ``accelerate``. A session that the process has already is used, and left open.
+
+    Args:
+        config: as for :func:`accelprof.configure`.
+        group: the worker group.
+        **values: configuration keys (``steps=[10], tool="torch"``).
+
+    Raises:
+        ConfigError, PluginError: the configuration is wrong.
+    """
+
+    def __init__(self, config: Any = None, group: str = "Trainer", **values: Any) -> None:
+        self._loop = Loop(config, group, values)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._loop.begin(rank=args.process_index, world_size=args.world_size)
+        trainer = _trainer(state)
+        if trainer is None:
+            self._loop.say("the trainer was not found from its callback; only steps and the optimizer are seen")
+            return
+        self._loop.wrap(trainer, PHASES)
+        self._loop.before(trainer, "get_batch_samples", lambda: self._loop.step(state.global_step + 1))
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._loop.step(state.global_step + 1)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._loop.enter(OPTIMIZER)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._loop.leave(OPTIMIZER)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._loop.end()
+
+
+def _trainer(state: Any) -> Any:
+    """The trainer whose callbacks are being called: no argument names it, but it stands on the stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, Trainer) and found.state is state:
+            return found
+        frame = frame.f_back
+    return None

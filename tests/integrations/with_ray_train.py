@@ -1,0 +1,71 @@
+"""Ray Train with two workers and gloo, really trained; one line in the loop. Run under the interpreter that has torch and Ray."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+import ray
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+
+@pytest.fixture
+def cluster():
+    handler = signal.getsignal(signal.SIGTERM)
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+    signal.signal(signal.SIGTERM, handler)
+
+
+def test_two_workers(cluster, tmp_path):
+    """Both ranks have a window on step 2, in one run with one manifest, and the report names the phases of both."""
+    directory = str(tmp_path / "p")
+
+    def loop(settings):
+        import torch
+
+        from accelprof.integrations import ray_train
+
+        torch.manual_seed(ray.train.get_context().get_world_rank())
+        model = ray.train.torch.prepare_model(torch.nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        batches = torch.utils.data.DataLoader(torch.ones(12, 4), batch_size=4)
+        for batch in ray_train.steps(batches, steps=[2], ranks="all", output_dir=settings["directory"]):
+            optimizer.zero_grad()
+            model(batch).pow(2).mean().backward()
+            optimizer.step()
+        ray.train.report({"loss": float(model(batch).pow(2).mean())})
+
+    result = TorchTrainer(
+        loop,
+        train_loop_config={"directory": directory},
+        scaling_config=ScalingConfig(num_workers=2, use_gpu=False, resources_per_worker={"CPU": 1}),
+        run_config=RunConfig(storage_path=str(tmp_path / "ray")),
+    ).fit()
+    assert result.error is None
+    (path,) = glob.glob(f"{directory}/*/manifest.json")
+    with open(path) as file:
+        manifest = json.load(file)
+    assert sorted((row["rank"], row["world_size"], row["group"]) for row in manifest["targets"]) == [
+        (0, 2, "Trainer"),
+        (1, 2, "Trainer"),
+    ]
+    assert [row["steps"] for row in manifest["windows"]] == [[2], [2]]
+    assert (manifest["status"], manifest["problems"]) == ("complete", [])
+    for trace in glob.glob(f"{directory}/*/Trainer/*.trace.json.gz"):
+        with gzip.open(trace) as file:
+            names = [event["name"] for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+        assert {"data", "train/step"} <= set(names)
+    done = subprocess.run(
+        [sys.executable, "-m", "accelprof", "report", path.removesuffix("/manifest.json"), "--json"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert '"train/step"' in done.stdout

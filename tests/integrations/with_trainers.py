@@ -1,0 +1,213 @@
+"""Transformers' Trainer, TRL's GRPO and Lightning, really trained on a tiny random model. Run under the interpreter that has them."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+
+import pytest
+import torch
+from tiny import model, tokenizer
+
+import accelprof
+from accelprof.errors import ConfigError
+from accelprof.integrations.transformers import AccelprofCallback
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    torch.manual_seed(0)
+    yield
+    accelprof.reset()
+
+
+def run_of(directory):
+    (path,) = glob.glob(f"{directory}/*/manifest.json")
+    with open(path) as file:
+        return path.removesuffix("/manifest.json"), json.load(file)
+
+
+def phases(run_dir, step):
+    """Labels of the timeline of one step's window."""
+    found = []
+    for path in glob.glob(f"{run_dir}/*/*-s{step}-*.trace.json.gz"):
+        if ".pt.trace." not in path:
+            with gzip.open(path) as file:
+                found += [event["name"] for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+    return [name for name in found if not name.startswith(("window ", "step "))]
+
+
+def reported(run_dir):
+    """Phases that ``accelprof report`` has of a run."""
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "accelprof", "report", run_dir, "--json"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    return {
+        word for word in ("train/micro_batch", "train/optimizer", "evaluate", "save", "data") if f'"{word}"' in text
+    }
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __init__(self, words):
+        self.rows = [
+            words(f"{a}+{b}={a + b}", return_tensors="pt")["input_ids"][0] for a in range(2, 5) for b in range(2, 10)
+        ]
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return {"input_ids": self.rows[index][:5], "labels": self.rows[index][:5]}
+
+
+def trainer(tmp_path, *callbacks, **more):
+    from transformers import Trainer, TrainingArguments
+
+    words = tokenizer()
+    options = {"max_steps": 4, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2, "use_cpu": True,
+               "report_to": [], "save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2,
+               "disable_tqdm": True, **more}  # fmt: skip
+    data = Numbers(words)
+    return Trainer(
+        model(words), TrainingArguments(str(tmp_path / "out"), **options), train_dataset=data,
+        eval_dataset=torch.utils.data.Subset(data, range(4)), callbacks=list(callbacks),
+    )  # fmt: skip
+
+
+def weights(made):
+    return [parameter.detach().clone() for parameter in made.model.parameters()]
+
+
+def test_trainer(tmp_path):
+    """A step holds its data, both micro-batches, the optimizer, and the evaluation and saving that follow; weights are what they are without us."""
+    made = trainer(tmp_path, AccelprofCallback(steps=[1, 2], tool="torch", output_dir=str(tmp_path / "p")))
+    made.train()
+    run_dir, manifest = run_of(tmp_path / "p")
+    assert [window["steps"] for window in manifest["windows"]] == [[1], [2]]
+    assert (manifest["status"], manifest["problems"]) == ("complete", [])
+    (target,) = manifest["targets"]
+    assert (target["group"], target["rank"], target["world_size"]) == ("Trainer", 0, 1)
+    first, second = phases(run_dir, 1), phases(run_dir, 2)
+    assert first.count("train/micro_batch") == second.count("train/micro_batch") == 2
+    assert {"data", "train/loss", "train/optimizer"} <= set(first)
+    assert not {"evaluate", "save"} & set(first)
+    assert {"evaluate", "evaluate/micro_batch", "save"} <= set(second)
+    assert {item["tool"] for item in manifest["artifacts"]} == {"torch", "trace"}
+    assert {"train/micro_batch", "train/optimizer", "evaluate"} <= reported(run_dir)
+    assert "training_step" not in vars(made)
+    assert accelprof.current_session() is None
+    torch.manual_seed(0)
+    plain = trainer(tmp_path / "again")
+    plain.train()
+    assert all(torch.equal(one, other) for one, other in zip(weights(made), weights(plain), strict=True))
+
+
+def test_a_second_training_and_an_exception(tmp_path):
+    """The same callback serves a second training; an exception of the training is the training's own."""
+    callback = AccelprofCallback(steps=[1], output_dir=str(tmp_path / "p"), run="one")
+    made = trainer(tmp_path, callback, max_steps=1, eval_strategy="no", save_strategy="no")
+    made.train()
+    made.train()
+    assert len(glob.glob(f"{tmp_path}/p/*/manifest.json")) == 2
+
+    def fails(*_, **__):
+        raise ZeroDivisionError("mine")
+
+    made.compute_loss = fails
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        made.train()
+    del made.compute_loss
+    made.train()
+    assert accelprof.current_session() is None
+
+
+def test_wrong_configuration_is_refused_at_once():
+    """A configuration that is wrong is refused where the callback is made, before anything is trained."""
+    with pytest.raises(ConfigError, match="stepz"):
+        AccelprofCallback(stepz=[1])
+
+
+def test_a_session_that_is_there_is_used(tmp_path):
+    """A session that the program made itself is used and stays open."""
+    session = accelprof.configure(steps=[1], output_dir=str(tmp_path / "p"), group="Mine", rank=0)
+    trainer(tmp_path, AccelprofCallback(), max_steps=1, eval_strategy="no", save_strategy="no").train()
+    assert not session.closed
+    assert [window.steps for window in session.windows] == [[1]]
+    session.close()
+
+
+def test_grpo(tmp_path):
+    """A GRPO training with generation: rollout, generation, rewards and the update are phases of its step."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    words = tokenizer()
+    options = GRPOConfig(
+        str(tmp_path / "out"), use_cpu=True, num_generations=4, per_device_train_batch_size=4, max_completion_length=8,
+        report_to=[], save_strategy="no", max_steps=3, disable_tqdm=True, bf16=False,
+    )  # fmt: skip
+    made = GRPOTrainer(
+        model(words),
+        lambda completions, **_: [float(text.count("1")) for text in completions],
+        args=options,
+        train_dataset=Dataset.from_dict({"prompt": [f"{n}+{n}=" for n in range(8)]}),
+        processing_class=words,
+        callbacks=[AccelprofCallback(steps=[2], output_dir=str(tmp_path / "p"))],
+    )
+    made.train()
+    run_dir, manifest = run_of(tmp_path / "p")
+    assert [window["steps"] for window in manifest["windows"]] == [[2]]
+    assert manifest["problems"] == []
+    found = set(phases(run_dir, 2))
+    assert {
+        "data",
+        "train/micro_batch",
+        "train/loss",
+        "train/optimizer",
+        "rollout",
+        "rollout/generate",
+        "rollout/reward",
+    } <= found
+
+
+def test_lightning(tmp_path):
+    """Lightning's trainer: two accumulated micro-batches a step, their backward, data, validation and saving."""
+    from lightning.pytorch import LightningModule, Trainer
+
+    from accelprof.integrations.lightning import AccelprofCallback as Callback
+
+    class Module(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, index):
+            return self.layer(batch).pow(2).mean()
+
+        def validation_step(self, batch, index):
+            self.log("loss", self.layer(batch).mean())
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    loader = torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=1)
+    made = Trainer(
+        max_epochs=1, accumulate_grad_batches=2, accelerator="cpu", logger=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=str(tmp_path), enable_checkpointing=False, val_check_interval=4,
+        callbacks=[Callback(steps=[2, 3], output_dir=str(tmp_path / "p"))],
+    )  # fmt: skip
+    module = Module()
+    made.fit(module, loader, loader)
+    run_dir, manifest = run_of(tmp_path / "p")
+    assert [window["steps"] for window in manifest["windows"]] == [[2], [3]]
+    assert manifest["problems"] == []
+    second = phases(run_dir, 2)
+    assert second.count("train/micro_batch") == second.count("train/backward") == second.count("train/forward") == 2
+    assert {"data", "evaluate", "train/optimizer_step"} <= set(second)
+    assert "training_step" not in vars(module)
