@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from accelprof.errors import ReadError
-from accelprof.output.records import OPEN, MetricsRow, ProblemRow, Record, Records, TargetRow, WindowRow
+from accelprof.output.records import OPEN, ArtifactRow, MetricsRow, ProblemRow, Record, Records, TargetRow, WindowRow
 from accelprof.output.verdict import look_at, on_disk
 
 FORMAT = 1
@@ -33,8 +33,10 @@ _encode = json.JSONEncoder(default=str).encode
 class Journal:
     """One worker's records, appended as they happen. A disk that cannot be written is reported once; records stay in memory.
 
+    On disk, paths inside the run directory are relative to it, so that it can be moved.
+
     Attributes:
-        records: all so far, as plain JSON.
+        records: all so far, as plain JSON, with paths as tools gave them.
     """
 
     def __init__(self, path: str | None, report: Callable[[str], None]) -> None:
@@ -54,6 +56,8 @@ class Journal:
             if self._handle is None:
                 os.makedirs(os.path.dirname(self.path), exist_ok=True)
                 self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            if isinstance(record, ArtifactRow):
+                entry = {**entry, "path": relative(record.path, os.path.dirname(os.path.dirname(self.path)))}
             line = (_encode(entry) + "\n").encode()
             if os.write(self._handle, line) != len(line):
                 raise OSError("only a part was written; is the disk full?")
@@ -157,7 +161,7 @@ def build(
 
 def records_of(run_dir: str, journals: Iterable[Sequence[Any]]) -> Records:
     """The rows of a run's journals, with paths relative to its directory."""
-    return Records.of_journals(journals, lambda path: relative(path, run_dir))
+    return Records.of_journals(journals, lambda path: _found_inside(path, run_dir))
 
 
 def document(
@@ -245,7 +249,19 @@ def relative(path: str, run_dir: str) -> str:
     if path.startswith(run_dir + os.sep) and os.pardir not in path:
         return path[len(run_dir) + 1 :]
     inside = os.path.relpath(path, run_dir) if os.path.isabs(path) else path
+    if inside.startswith("..") and os.path.isabs(path):  # a tool may have resolved links on the way
+        inside = os.path.relpath(os.path.realpath(path), os.path.realpath(run_dir))
     return path if inside.startswith("..") else inside
+
+
+def _found_inside(path: str, run_dir: str) -> str:
+    """:func:`relative`, also for journals that held whole paths and whose directory was moved since."""
+    inside = relative(path, run_dir)
+    if os.path.isabs(inside) and not os.path.exists(inside):
+        moved = os.path.join(*Path(inside).parts[-2:])
+        if os.path.exists(os.path.join(run_dir, moved)):
+            return moved
+    return inside
 
 
 def offset_at(clock: Mapping[str, Any], epoch_ns: int | None = None) -> int | None:

@@ -216,3 +216,28 @@ def test_without_locks_everyone_finishes_as_the_last(tmp_path: Path, monkeypatch
         assert got
     assert mine.there(["two"]) == set()
     mine.close()
+
+
+@pytest.mark.parametrize("ending", ["closed", "killed", "killed, by an older version"])
+def test_a_run_directory_can_be_moved_and_read_elsewhere(tmp_path: Path, ending: str) -> None:
+    """Finished or not: every file is found where the directory lies now, and no path leads back to where it lay."""
+    process = start(tmp_path, CLOSE, 0, **({} if ending == "closed" else {"STOP_IN": "2"}))
+    if ending != "closed":
+        until((tmp_path / "waits-0").exists)
+        process.kill()
+    process.communicate(timeout=60)
+    before, after = tmp_path / "o" / "r", tmp_path / "elsewhere" / "run"
+    [journal] = (before / ".workers").glob("*.jsonl")
+    if ending.endswith("older version"):
+        rows = [json.loads(line) for line in journal.read_text().splitlines()]
+        whole = [{**row, "path": str(before / row["path"])} if row["kind"] == "artifact" else row for row in rows]
+        journal.write_text("".join(json.dumps(row) + "\n" for row in whole))
+    else:
+        assert str(tmp_path) not in journal.read_text()
+    after.parent.mkdir()
+    before.rename(after)
+    run = open_run(after)
+    assert [lack.code for lack in run.lacks] == ([] if ending == "closed" else ["window_open"])
+    files = [file for file in run.files() if not file.skip]
+    assert len(files) == (2 if ending == "closed" else 1)
+    assert all(file.path.startswith(str(after)) for file in files)
