@@ -12,6 +12,8 @@ from accelprof.reading.chrome_file import BadTimeError, exact_ns
 
 #: longer texts than this are left to the slow way
 _WIDTH = 24
+#: up to so many texts the slow way is the quick one: a run of many workers has many small files
+_FEW = 100
 _ZERO, _NINE, _DOT = ord("0"), ord("9"), ord(".")
 
 
@@ -23,6 +25,8 @@ def exact_column(raws: Sequence[Any]) -> tuple[Any, dict[int, str]]:
     """
     texts = [bytes(raw) for raw in raws]
     count = len(texts)
+    if count <= _FEW:
+        return _one_by_one(texts)
     table = (
         np.array(texts, dtype=f"S{_WIDTH}").view(np.uint8).reshape(count, _WIDTH) if count else np.zeros((0, _WIDTH))
     )
@@ -48,10 +52,18 @@ def exact_column(raws: Sequence[Any]) -> tuple[Any, dict[int, str]]:
     total = total * np.array([1, 10, 100, 1000], dtype=np.uint64)[np.clip(missing, 0, 3)]
     odd |= total >= np.uint64(FURTHEST_NS)
     times = np.where(odd, np.uint64(0), total).astype(np.int64)
+    rows = np.flatnonzero(odd).tolist()
+    found, wrong = _one_by_one([texts[row] for row in rows])
+    times[rows] = found
+    return times, {rows[index]: why for index, why in wrong.items()}
+
+
+def _one_by_one(texts: Sequence[bytes]) -> tuple[Any, dict[int, str]]:
+    times: Any = np.zeros(len(texts), dtype=np.int64)
     bad: dict[int, str] = {}
-    for row in np.flatnonzero(odd).tolist():
+    for row, text in enumerate(texts):
         try:
-            found = exact_ns(texts[row])
+            found = exact_ns(text)
             if abs(found) >= FURTHEST_NS:
                 raise BadTimeError("endless")
             times[row] = found

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from accelprof.contracts.spans import FURTHEST_NS
 from accelprof.errors import ReadError
 from accelprof.reading import gzipped
+from accelprof.reading import times as times_module
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import BadTimeError, exact_ns, load
 from accelprof.reading.times import exact_column
@@ -80,7 +81,13 @@ numbers = st.one_of(
 @patient
 @given(st.lists(numbers, max_size=20))
 def test_times_of_a_column_are_those_of_one(texts: list[str]) -> None:
-    """Each time of a column is what reading it alone gives, or is left out for the same reason."""
+    """Each time of a column, short or long, is what reading it alone gives, or is left out for the same reason."""
+    long = texts * (times_module._FEW // max(len(texts), 1) + 1)
+    for column in (texts, long):
+        _is_read_as_one_by_one(column)
+
+
+def _is_read_as_one_by_one(texts: list[str]) -> None:
     times, bad = exact_column([msgspec.Raw(text.encode()) for text in texts])
     for row, text in enumerate(texts):
         try:
