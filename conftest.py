@@ -26,6 +26,8 @@ TIERS = {
     "chromium": r"\bchromium\b",
     "frameworks": r"\b(verl|rlinf)\b",
     "exporters": r"(?i)tensorboard|exporters",
+    "itt": r"ittapi",
+    "jax": r"\bjax\b",
 }
 NO_SKIP = "ACCELPROF_CI_NO_SKIP"
 
@@ -33,6 +35,8 @@ NO_SKIP = "ACCELPROF_CI_NO_SKIP"
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "roctx: needs AMD's roctx library")
     config.addinivalue_line("markers", "chromium: looks at a page in a headless browser")
+    config.addinivalue_line("markers", "itt: needs Intel's ittapi")
+    config.addinivalue_line("markers", "jax: needs JAX on the CPU")
     config.addinivalue_line("markers", "xdist_group(name): tests that one process of pytest-xdist runs")
 
 

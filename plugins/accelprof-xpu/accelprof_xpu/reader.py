@@ -1,0 +1,94 @@
+"""Reader of unitrace's Chrome trace: device work has the category ``gpu_op``, host calls and ITT tasks ``cpu_op``.
+
+A kernel and the call that submitted it are joined by a flow whose category ends in the kernel's number (``Flow_H2D_7_0``).
+Names and categories: tools/unitrace/src/chromelogger.h of intel/pti-gpu.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from accelprof.contracts.spans import Clock, Kind, Span, Trace
+from accelprof.reading.chrome_file import Event, exact_ns, load
+
+HEAD = 1 << 16
+_CALL = re.compile(r"^(?:ze[A-Z]|zet[A-Z]|zes[A-Z]|cl[A-Z]|ur[A-Z]|pi[A-Z])\w*")
+_WAIT = re.compile(
+    r"^(?:zeCommandQueueSynchronize|zeFenceHostSynchronize|zeEventHostSynchronize|clFinish|clWaitForEvents)"
+)
+_COPY = re.compile(r"^(?:zeCommandListAppend)?Memory(?:Copy|Fill)|^clEnqueue(?:Read|Write|Copy|Fill)", re.IGNORECASE)
+_COMMUNICATION = re.compile(r"(?i)^(?:oneccl|ccl_|.*(?:allreduce|allgather|reduce_scatter|alltoall))")
+_FLOW = re.compile(r"^(?:CL_)?Flow_(?:H2D|D2H)_(\d+)")
+_DEVICE = re.compile(r"(?i)\bdevice\b")
+
+
+def is_unitrace(path: str) -> bool:
+    """By the categories that nobody else writes, in the file's beginning."""
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    return (
+        b'"traceEvents"' in head and (b'"gpu_op"' in head or b'"cpu_op"' in head) and b'"user_annotation"' not in head
+    )
+
+
+def read_unitrace(path: str, tool: str = "unitrace") -> Trace:
+    """Spans of one file.
+
+    Raises:
+        ReadError: it is not there, or no trace.
+    """
+    file = load(path)
+    trace = Trace(path, tool, Clock.EPOCH, problems=list(file.problems))
+    named = [(event, str(_args(event).get("name", ""))) for event in file.events if event.ph == "M"]
+    names = {event.pid: name for event, name in named if event.name == "process_name"}
+    threads = {(event.pid, event.tid): name for event, name in named if event.name == "thread_name"}
+    bad: Counter[str] = Counter()
+    begins: dict[tuple[Any, Any, int], str] = {}
+    spans: list[Span] = []
+    for event in file.events:
+        try:
+            if event.ph == "X":
+                spans.append(_span(event, exact_ns(bytes(event.ts)), exact_ns(bytes(event.dur)), names, threads))
+            elif event.ph == "s" and (flow := _FLOW.match(str(event.cat or ""))):
+                begins[event.pid, event.tid, exact_ns(bytes(event.ts))] = flow[1]
+        except ValueError as error:
+            bad[f"time {error}"] += 1
+    for span in spans:
+        if span.duration_ns < 0:
+            bad["negative duration"] += 1
+            continue
+        number = begins.get((span.pid, span.tid, span.start_ns)) if span.kind is Kind.RUNTIME else None
+        if number is not None:
+            span.args = {**span.args, "correlation": number}
+        trace.spans.append(span)
+    for reason, count in bad.items():
+        trace.completeness.leave_out(reason, count)
+    trace.problems += trace.completeness.lacks()
+    return trace
+
+
+def _span(event: Event, start: int, length: int, names: dict[Any, str], threads: dict[tuple[Any, Any], str]) -> Span:
+    name, args = str(event.name), _args(event)
+    device: int | str | None = None
+    if event.cat == "gpu_op":
+        kind = Kind.COPY if _COPY.match(name) else Kind.COMMUNICATION if _COMMUNICATION.match(name) else Kind.KERNEL
+        device = names.get(event.pid, "") if _DEVICE.search(names.get(event.pid, "")) else "xpu"
+        args = {**args, "correlation": str(args["id"])} if "id" in args else args
+    elif _CALL.match(name):
+        kind = Kind.SYNC if _WAIT.match(name) else Kind.RUNTIME
+    else:
+        kind = Kind.RANGE  # an ITT task
+    stream = threads.get((event.pid, event.tid), event.tid) if device is not None else None
+    return Span(
+        name, kind, start, start + length, event.pid or 0, event.tid or 0, device=device, stream=stream, args=args
+    )
+
+
+def _args(event: Event) -> dict[str, Any]:
+    raw = bytes(event.args)
+    value = msgspec.json.decode(raw) if raw else {}
+    return value if isinstance(value, dict) else {}
