@@ -27,7 +27,7 @@ from accelprof.analysis.holders import Holders, holders
 from accelprof.analysis.holders import label as label
 from accelprof.analysis.intervals import lengths_by, merged, merged_by, overlap_length
 from accelprof.contracts.spans import Kind, Span, Trace
-from accelprof.reading.columns import NONE, Columns, Names, columns_of
+from accelprof.reading.columns import CODES, NONE, Columns, Names, columns_of
 
 Array = Any  # numpy.ndarray
 Device = int | str
@@ -175,26 +175,33 @@ def _phases(columns: Columns, found: Holders, work: Array, top: int, result: Att
     np.add.at(wall, wall_of // processes, wall_end - wall_start)
 
     # inclusive: each piece of work once for each name around its launch
-    pair = _unique_pairs(found.pair_work, by_name[columns.name[ranges[found.pair_range]]])
-    piece, name = pair
+    piece, name = _unique_pairs(found.pair_work, by_name[columns.name[ranges[found.pair_range]]])
     rows = work[piece]
-    kernel, talks = found.kernel[piece], columns.mask(Kind.COMMUNICATION)[rows]
-    device, start, end = columns.device[rows], columns.start[rows], columns.end[rows]
+    kernel = found.kernel[piece]
     devices = len(columns.devices)
     kernels = np.bincount(name[kernel], minlength=count)
+    busy = _by_device(columns, name, rows, devices)
+    talks = columns.kind[rows] == CODES[Kind.COMMUNICATION]
+    communication: Array = np.zeros(count, dtype=np.int64)
+    for code, taken in _by_device(columns, name[talks], rows[talks], devices).items():
+        communication[code] = sum(ns for _, ns in taken)
     owner = columns.process[found.launch[piece]]
-    busy = _by_device(name, device, start, end, devices)
-    talking = lengths_by(name[talks] * devices + device[talks], start[talks], end[talks], count * devices)
-    communication = talking.reshape(count, devices).sum(axis=1) if devices else np.zeros(count, dtype=np.int64)
+    idle = _idle(
+        columns,
+        work,
+        name.astype(np.int64) * processes + owner,
+        columns.device[rows],
+        (wall_of, wall_start, wall_end),
+        count,
+        processes,
+    )
 
     # exclusive: by the innermost range
     held = np.flatnonzero(found.innermost != NONE)
     own_name = by_name[columns.name[ranges[found.innermost[held]]]]
-    own_rows = work[held]
     own_kernels = np.bincount(own_name[found.kernel[held]], minlength=count)
-    own_busy = _by_device(own_name, columns.device[own_rows], columns.start[own_rows], columns.end[own_rows], devices)
+    own_busy = _by_device(columns, own_name, work[held], devices)
 
-    idle = _idle(columns, work, name * processes + owner, device, (wall_of, wall_start, wall_end), count, processes)
     longest = _longest_kernels(columns, name[kernel], rows[kernel], top)
     empty, outlasting = _doubts(columns, found, of_range, by_name, count)
     for code in np.flatnonzero(calls).tolist():
@@ -216,15 +223,19 @@ def _unique_pairs(one: Array, other: Array) -> tuple[Array, Array]:
         return one.astype(np.int64), other.astype(np.int64)
     width = int(other.max()) + 1
     both = np.unique(one.astype(np.int64) * width + other)
-    return both // width, both % width
+    first = (both // width).astype(np.int32)
+    return first, (both - first * np.int64(width)).astype(np.int32)
 
 
-def _by_device(name: Array, device: Array, start: Array, end: Array, devices: int) -> dict[int, list[tuple[int, int]]]:
+def _by_device(columns: Columns, name: Array, rows: Array, devices: int) -> dict[int, list[tuple[int, int]]]:
     """name -> ``(device, ns)`` of the union of its work on each of its devices."""
     found: dict[int, list[tuple[int, int]]] = {}
-    keys = np.unique(name.astype(np.int64) * max(devices, 1) + device)
-    group = np.searchsorted(keys, name.astype(np.int64) * max(devices, 1) + device)
-    for key, taken in zip(keys.tolist(), lengths_by(group, start, end, keys.size).tolist(), strict=True):
+    both = name.astype(np.int64) * max(devices, 1) + columns.device[rows]
+    keys = np.unique(both)
+    group: Array = np.searchsorted(keys, both).astype(np.int32)
+    del both
+    lengths = lengths_by(group, columns.start, columns.end, keys.size, rows)
+    for key, taken in zip(keys.tolist(), lengths.tolist(), strict=True):
         found.setdefault(key // max(devices, 1), []).append((key % max(devices, 1), taken))
     return found
 
@@ -261,7 +272,7 @@ def _longest_kernels(columns: Columns, name: Array, rows: Array, top: int) -> di
     if not rows.size:
         return {}
     width = len(columns.names)
-    keys, at = np.unique(name * width + columns.name[rows], return_inverse=True)
+    keys, at = np.unique(name.astype(np.int64) * width + columns.name[rows], return_inverse=True)
     total: Array = np.zeros(keys.size, dtype=np.int64)
     np.add.at(total, at, columns.end[rows] - columns.start[rows])
     counts = np.bincount(at, minlength=keys.size)

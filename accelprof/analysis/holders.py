@@ -23,6 +23,8 @@ Array = Any  # numpy.ndarray
 RANGES = frozenset({Kind.PHASE, Kind.RANGE})
 LAUNCHES = frozenset({Kind.RUNTIME, Kind.SYNC})
 KERNELS = frozenset({Kind.KERNEL, Kind.COMMUNICATION})
+#: launches that are looked up together
+PART = 1 << 16
 #: what is said of a kernel whose launch number several processes of the file used
 SEVERAL = "launches of several processes with one number"
 _NUMBERED = re.compile(r",? (?:seq|op_id|sizes|input_op_ids) = .*$")
@@ -68,7 +70,7 @@ def holders(columns: Columns, kinds: Iterable[Kind] = RANGES) -> Holders:
     work, ranges = columns.work(), columns.rows(*kinds)
     launch, foreign = launches_of(columns, work)
     kernel = columns.mask(*KERNELS)[work]
-    none: Array = np.full(work.size, NONE, dtype=np.int64)
+    none: Array = np.full(work.size, NONE, dtype=np.int32)
     empty: Array = np.zeros(0, dtype=np.int64)
     found = Holders(work, kernel, ranges, launch, foreign, none, none.copy(), empty, empty)
     several = int((foreign & kernel).sum())
@@ -77,29 +79,33 @@ def holders(columns: Columns, kinds: Iterable[Kind] = RANGES) -> Holders:
     calls, place = np.unique(launch[launch != NONE], return_inverse=True)
     asked = _Ranges(columns, ranges)
     kernels = np.bincount(place, weights=kernel[launch != NONE], minlength=calls.size)
-    of_call, of_range, by_other = asked.of(calls, kernels)
+    first: Array = np.zeros(calls.size + 1, dtype=np.int64)
+    held: list[Array] = []
+    outer: Array = np.full(calls.size, NONE, dtype=np.int32)
+    inner: Array = np.full(calls.size, NONE, dtype=np.int32)
+    by_other: Array = np.zeros(calls.size, dtype=np.bool_)
+    for begin in range(0, calls.size, PART):
+        part = slice(begin, begin + PART)
+        of_call, of_range, by_other[part] = asked.of(calls[part], kernels[part])
+        own = columns.thread[ranges[of_range]] == columns.thread[calls[part][of_call]]
+        # outermost first; ranges of the launching thread lie in those of another
+        order = np.lexsort((of_range, -columns.end[ranges[of_range]], columns.start[ranges[of_range]], own, of_call))
+        count = np.bincount(of_call, minlength=calls[part].size)
+        first[begin + 1 : begin + 1 + count.size] = count
+        of_range = of_range[order].astype(np.int32)
+        last = np.cumsum(count)
+        some = np.flatnonzero(count)
+        outer[begin + some], inner[begin + some] = of_range[(last - count)[some]], of_range[last[some] - 1]
+        held.append(of_range)
     found.undecided.update(asked.undecided)
     found.undecided_around = asked.undecided_around
     found.by_time = int(by_other[place].sum())
-    _give(columns, found, calls, of_call, of_range)
+    launched = np.flatnonzero(launch != NONE)
+    found.outermost[launched], found.innermost[launched] = outer[place], inner[place]
+    if held:
+        ends = np.cumsum(first)
+        found.pair_work, found.pair_range = _spread(launched, ends[place], ends[place + 1], np.concatenate(held))
     return found
-
-
-def _give(columns: Columns, found: Holders, calls: Array, of_call: Array, of_range: Array) -> None:
-    """Give every piece of work the ranges of its launch (``of_call``, ``of_range``: pairs); those of the launching thread
-    lie in those of another."""
-    ranges = found.ranges
-    own = columns.thread[ranges[of_range]] == columns.thread[calls[of_call]]
-    order = np.lexsort((of_range, -columns.end[ranges[of_range]], columns.start[ranges[of_range]], own, of_call))
-    of_call, of_range = of_call[order], of_range[order]
-    first: Array = np.searchsorted(of_call, np.arange(calls.size))
-    last: Array = np.searchsorted(of_call, np.arange(calls.size), side="right")
-    held = np.flatnonzero(found.launch != NONE)
-    call: Array = np.searchsorted(calls, found.launch[held])
-    some = np.flatnonzero(last[call] > first[call])
-    found.outermost[held[some]] = of_range[first[call[some]]]
-    found.innermost[held[some]] = of_range[last[call[some]] - 1]
-    found.pair_work, found.pair_range = _spread(held, first[call], last[call], of_range)
 
 
 def launches_of(columns: Columns, work: Array) -> tuple[Array, Array]:
@@ -276,7 +282,8 @@ def _spread(keys: Array, first: Array, last: Array, values: Array) -> tuple[Arra
     """Each key with every value of its stretch ``[first, last)``."""
     count = last - first
     begins: Array = np.repeat(first - (np.cumsum(count) - count), count)
-    return np.repeat(keys, count), values[begins + np.arange(begins.size)]
+    begins += np.arange(begins.size)
+    return np.repeat(keys.astype(np.int32), count), values[begins].astype(np.int32)
 
 
 class _Thread:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 Array = Any  # numpy.ndarray
+#: intervals that are looked at together
+PART = 1 << 17
 
 
 def merged_by(group: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:
@@ -19,21 +21,38 @@ def merged_by(group: Array, start: Array, end: Array) -> tuple[Array, Array, Arr
     Intervals that touch become one; empty ones cover nothing.
     """
     there = end > start
-    group, start, end = group[there], start[there], end[there]
+    if not there.all():
+        group, start, end = group[there], start[there], end[there]
     if not start.size:
         return group.astype(np.int64), start, end
-    order = np.lexsort((start, group))
-    group, start, end = group[order].astype(np.int64), start[order], end[order]
-    # the furthest end so far within the group: ends as ranks, lifted above all ranks of the groups before
-    values, ranks = np.unique(end, return_inverse=True)
-    _, lifted = np.unique(group, return_inverse=True)
-    furthest: Array = np.maximum.accumulate(ranks + lifted * values.size)
-    reach = values[furthest - lifted * values.size]
+    one = group[0] == group[-1] and bool((group == group[0]).all())
+    order = np.argsort(start, kind="stable") if one else np.lexsort((start, group))
+    group, start, end = group[order], start[order], end[order]
+    del order
     begins = np.ones(start.size, dtype=np.bool_)
-    begins[1:] = (group[1:] != group[:-1]) | (start[1:] > reach[:-1])
+    if one:
+        reach = np.maximum.accumulate(end)
+        begins[1:] = start[1:] > reach[:-1]
+    else:
+        changes = group[1:] != group[:-1]
+        reach = _reach(changes, start, end)
+        begins[1:] = changes | (start[1:] > reach[:-1])
     first = np.flatnonzero(begins)
     last: Array = np.append(first[1:], start.size) - 1
-    return group[first], start[first], reach[last]
+    return group[first].astype(np.int64), start[first], reach[last]
+
+
+def _reach(changes: Array, start: Array, end: Array) -> Array:
+    """The furthest end so far within each group: ends are lifted above all of the groups before."""
+    number = np.concatenate(([0], np.cumsum(changes)))
+    low = int(start.min())
+    width = int(end.max()) - low + 1
+    if width * (int(number[-1]) + 1) < 1 << 62:
+        lift = number * width
+        return np.maximum.accumulate(end - low + lift) - lift + low
+    values, ranks = np.unique(end, return_inverse=True)  # times too far apart to be lifted: their ranks are
+    found: Array = values[np.maximum.accumulate(ranks + number * values.size) - number * values.size]
+    return found
 
 
 def merged(start: Array, end: Array) -> tuple[Array, Array]:
@@ -42,11 +61,27 @@ def merged(start: Array, end: Array) -> tuple[Array, Array]:
     return begins, ends
 
 
-def lengths_by(group: Array, start: Array, end: Array, groups: int) -> Array:
-    """For each of ``groups`` groups, numbered from 0, the length in ns of the union of its intervals."""
-    which, begins, ends = merged_by(group, start, end)
+def lengths_by(group: Array, start: Array, end: Array, groups: int, rows: Array | None = None) -> Array:
+    """For each of ``groups`` groups, numbered from 0, the length in ns of the union of its intervals.
+
+    ``rows``: the intervals are those at these places of ``start`` and ``end``, ``group`` goes with them. Whole groups are
+    taken a part at a time, so that memory follows the largest group.
+    """
     total: Array = np.zeros(groups, dtype=np.int64)
-    np.add.at(total, which, ends - begins)
+    order: Array = np.argsort(group, kind="stable")
+    at = 0
+    while at < order.size:
+        until = order.size
+        if until - at > PART:
+            last = group[order[at + PART]]  # the group that does not fit any more; alone when it is larger than a part
+            until = int(np.searchsorted(group[order[at:]], last)) + at
+            if until == at:
+                until = int(np.searchsorted(group[order[at:]], last, side="right")) + at
+        part = order[at:until]
+        places = part if rows is None else rows[part]
+        which, begins, finishes = merged_by(group[part], start[places], end[places])
+        np.add.at(total, which, finishes - begins)
+        at = until
     return total
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,3 +90,64 @@ def write_torch(path: Path, size: int, rank: int = 0, seed: int = 0) -> int:
                 break
         file.write('\n  ],\n  "traceName": "x.pt.trace.json"\n}\n')
     return count
+
+
+def write_nsys(path: Path, size: int, seed: int = 0) -> int:
+    """An nsys export (SQLite) of about ``size`` bytes: ranges of distinct names, calls, kernels; returns its rows."""
+    rng = random.Random(seed)
+    database = sqlite3.connect(path)
+    database.executescript(
+        """
+        PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
+        CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
+        CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER,
+            category INTEGER, color INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER,
+            domainId INTEGER, uint64Value INTEGER, int64Value INTEGER, doubleValue REAL, uint32Value INTEGER,
+            int32Value INTEGER, floatValue REAL, jsonTextId INTEGER, jsonText TEXT, binaryData TEXT);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL,
+            globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL,
+            callchainId INTEGER);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+            contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER,
+            globalPid INTEGER, demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, mangledName INTEGER,
+            launchType INTEGER, cacheConfig INTEGER, registersPerThread INTEGER NOT NULL, gridX INTEGER NOT NULL,
+            gridY INTEGER NOT NULL, gridZ INTEGER NOT NULL, blockX INTEGER NOT NULL, blockY INTEGER NOT NULL,
+            blockZ INTEGER NOT NULL, staticSharedMemory INTEGER NOT NULL, dynamicSharedMemory INTEGER NOT NULL,
+            localMemoryPerThread INTEGER NOT NULL, localMemoryTotal INTEGER NOT NULL, gridId INTEGER NOT NULL,
+            sharedMemoryExecuted INTEGER, graphNodeId INTEGER, sharedMemoryLimitConfig INTEGER);
+        """
+    )
+    names = ["cudaLaunchKernel_v7000", *KERNELS]
+    database.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(names))
+    process = 4242 << 24
+    main, autograd = process | 4242, process | 4300
+    at, correlation, rows = 86_400_000_000_000, 1, 0
+    while path.stat().st_size < size:
+        ranges, calls, kernels = [], [], []
+        for _ in range(5_000):
+            begin = at
+            thread = autograd if rng.random() < 0.5 else main
+            for _ in range(3):
+                calls.append((at, at + 3_000, 0, thread, correlation, 0, 0, None))
+                name = rng.randrange(1, len(names))
+                sizes = (160, 1, 1, 128, 1, 1, 49_152, 16_384, 0, 140_000_000, correlation, 102_400, None, 0)
+                head = (at + 5_000, at + 5_000 + rng.randrange(1_000, 3_500), 0, 1, None, 7, correlation, process)
+                kernels.append((*head, name, name, None, 0, 0, 32, *sizes))
+                correlation += 1
+                at += 4_000
+            texts = (
+                f"aten::mm, seq = {correlation}, op_id = {correlation}",
+                f"model.layers.{correlation // 3 % 48}.mlp",
+            )
+            for text, start, end, where in zip(
+                texts, (begin, begin - 500), (at, at + 500), (thread, main), strict=True
+            ):
+                ranges.append((start, end, 59, None, None, None, text, where, None, None, 0, *[None] * 9))
+            at += 2_000
+        database.executemany(f"INSERT INTO NVTX_EVENTS VALUES ({', '.join('?' * 20)})", ranges)
+        database.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ({', '.join('?' * 8)})", calls)
+        database.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({', '.join('?' * 28)})", kernels)
+        database.commit()
+        rows += len(ranges) + len(calls) + len(kernels)
+    database.close()
+    return rows

@@ -270,6 +270,7 @@ def test_every_kernel_is_counted_once_on_whatever_thread(spans: list[Span]) -> N
     launches = {span.args["correlation"]: span for span in spans if span.kind is Kind.RUNTIME}
     inclusive: dict[str, int] = dict.fromkeys({span.name for span in spans if span.kind is Kind.PHASE}, 0)
     exclusive = dict(inclusive)
+    place = {id(span): at for at, span in enumerate(spans)}
     unlaunched = unattributed = undecided = undecided_around = 0
     kernels = [span for span in spans if span.kind is Kind.KERNEL]
     for span in kernels:
@@ -284,7 +285,7 @@ def test_every_kernel_is_counted_once_on_whatever_thread(spans: list[Span]) -> N
             inclusive[name] += 1
         own = [range_ for range_ in held if range_.tid == launches[span.args["correlation"]].tid] or held
         if own:
-            exclusive[max(own, key=lambda range_: (range_.start_ns, -range_.end_ns, spans.index(range_))).name] += 1
+            exclusive[max(own, key=lambda range_: (range_.start_ns, -range_.end_ns, place[id(range_)])).name] += 1
     assert {row.name: row.kernels for row in found.phases} == inclusive
     assert {row.name: row.own_kernels for row in found.phases} == exclusive
     assert (found.unlaunched, found.unattributed, found.undecided.total()) == (unlaunched, unattributed, undecided)

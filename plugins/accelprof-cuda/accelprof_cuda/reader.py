@@ -3,8 +3,8 @@
 The tables are those of ``nsys export --type sqlite`` (documented in each export's own schema). Any table may be
 missing, or carry a version suffix (``NVTX_EVENTS_V2``); columns come and go with the version of nsys.
 
-Launches and device work carry the same ``args["correlation"]``, unique in the file, so that device work can be given
-to the phase whose thread launched it.
+Rows are read a part at a time into columns. Launches and device work carry the same correlation, unique in the file, so
+that device work can be given to the phase that launched it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import os
 import re
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from accelprof.contracts.spans import Clock, Kind, Mark, Origin, Span, Trace
+from accelprof.contracts.spans import FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
 from accelprof_cuda import colors, installation
 from accelprof_cuda.backend import DOMAIN
 from accelprof_cuda.nsys_files import RAW, REPORT
+from accelprof_cuda.tables import CODES, MISSING, NONE, Stretches, Tables
 
 PUSH_POP, START_END, MARK, CATEGORY, DOMAIN_CREATE = 59, 60, 34, 33, 75
 WINDOW = "window"
@@ -38,8 +39,13 @@ COPY_KINDS = {
 }  # fmt: skip
 SYNC_KINDS = {1: "event", 2: "stream wait", 3: "stream", 4: "context"}
 _SUFFIX = re.compile(r"_v\d+(_ptsz)?$")
-_VERSIONED = re.compile(r"^(.*?)_V(\d+)$")
 OURS = frozenset({"StringIds"})
+DEVICE_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+#: tables whose rows become spans
+ROWS = (
+    "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+)  # fmt: skip
 SHOWN = ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME")
 
 
@@ -51,7 +57,7 @@ def can_read(path: str) -> bool:
         return False
     try:
         with closing(_open(path)) as database:
-            return Tables(database, []).names.keys() >= OURS
+            return Tables(database).names.keys() >= OURS
     except (ReadError, sqlite3.Error):
         return False
 
@@ -97,59 +103,45 @@ def _read_sqlite(path: str, source: str) -> Trace:
     trace = Trace(source=source, tool="nsys")
     try:
         with closing(_open(path)) as database:
-            _Reading(Tables(database, trace.problems), trace).all()
-    except (sqlite3.Error, UnicodeDecodeError) as error:
+            short = _cut_off(path)
+            if short:
+                trace.completeness.cut = short
+                trace.problems.append(short)
+            Reading(Tables(database), trace).all()
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
         raise ReadError(source, f"the database is damaged or cut off: {error}") from None
-    trace.spans.sort(key=lambda span: span.start_ns)
     return trace
 
 
-class Tables:
-    """Tables of an export by their plain name, whatever their version suffix; columns that are missing read as NULL."""
-
-    def __init__(self, database: sqlite3.Connection, problems: list[str]) -> None:
-        self._database, self._problems = database, problems
-        self.names: dict[str, str] = {}
-        found = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
-        for name in sorted(found, key=_table_version):
-            self.names[_plain_name(name)] = name
-
-    def __contains__(self, table: str) -> bool:
-        return table in self.names
-
-    def columns(self, table: str) -> list[str]:
-        return [row[1] for row in self._database.execute(f'PRAGMA table_info("{self.names[table]}")')]
-
-    def rows(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """``columns`` of every row; nothing when the table is not there."""
-        if table not in self.names:
-            return iter(())
-        there = set(self.columns(table))
-        wanted = ", ".join(f'"{column}"' if column in there else f'NULL AS "{column}"' for column in columns)
-        return iter(self._database.execute(f'SELECT {wanted} FROM "{self.names[table]}"'))
+def _cut_off(path: str) -> str:
+    """Why the file is shorter than it says; empty when it is not. Pages that nobody asks for raise nothing."""
+    with open(path, "rb") as file:
+        head = file.read(100)
+    page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    page = 65_536 if page == 1 else page
+    size = os.path.getsize(path)
+    if head[24:28] == head[92:96] and size < page * pages:
+        return f"the database is cut off: {size:,} of its {page * pages:,} bytes are there"
+    return ""
 
 
-def _plain_name(name: str) -> str:
-    versioned = _VERSIONED.match(name)
-    return versioned[1] if versioned else name
-
-
-def _table_version(name: str) -> int:
-    versioned = _VERSIONED.match(name)
-    return int(versioned[2]) if versioned else 0
-
-
-class _Reading:
-    """One pass over one export."""
+class Reading:
+    """One pass over one export, table by table; each becomes a stretch of rows."""
 
     def __init__(self, tables: Tables, trace: Trace) -> None:
+        import numpy as np  # only who reads a report loads it
+
+        self.np = np
         self.tables, self.trace = tables, trace
         if "StringIds" not in tables:
             raise ReadError(trace.source, "no table StringIds; this is not an export of nsys")
-        self.strings: dict[int, str] = dict(tables.rows("StringIds", "id", "value"))
+        self.strings = {
+            number: text for number, text in tables.rows("StringIds", "id", "value") if isinstance(text, str)
+        }
         self.base = 0
         self.bad: dict[str, int] = {}
-        self.devices: dict[tuple[int | None, int], int] = {}
+        self.devices: dict[tuple[int, int], int | str] = {}
+        self.stretch = Stretches(tables.count(*ROWS))
 
     def all(self) -> None:
         self._clock()
@@ -160,6 +152,7 @@ class _Reading:
         self._kernels()
         self._copies()
         self._graphs()
+        self.trace.columns = self.stretch.columns(self.devices)
         missing = [table for table in SHOWN if table not in self.tables]
         if missing:
             names, them = ", ".join(missing), "them" if len(missing) > 1 else "it"
@@ -173,10 +166,12 @@ class _Reading:
     def _clock(self) -> None:
         """Times of an export count from the capture's start; newer exports keep the system clock and say where it stood."""
         for epoch, system in self.tables.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "systemClockNs"):
-            if epoch:
-                self.base = int(epoch) - int(system or 0)
-                self.trace.clock = Clock.EPOCH
-                return
+            if isinstance(epoch, int) and epoch:
+                base = epoch - (system if isinstance(system, int) else 0)
+                if abs(base) < FURTHEST_NS:
+                    self.base = base
+                    self.trace.clock = Clock.EPOCH
+                    return
 
     def _facts(self) -> None:
         metadata = self.trace.metadata
@@ -184,19 +179,15 @@ class _Reading:
             for name, value in self.tables.rows(table, "name", "value"):
                 if name in ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION", "VERSION"):
                     metadata[str(name).lower()] = value
-        for (
-            gpu,
-            cuda,
-            pid,
-        ) in self.tables.rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
-            if gpu is not None and cuda is not None:
+        for gpu, cuda, pid in self.tables.rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
+            if isinstance(gpu, int) and isinstance(cuda, int) and isinstance(pid, int):
                 self.devices[(pid, cuda)] = gpu
         gpus = dict(self.tables.rows("TARGET_INFO_GPU", "id", "name"))
         if gpus:
             metadata["devices"] = gpus
         for name, value in self.tables.rows("TARGET_INFO_SYSTEM_ENV", "name", "value"):
             if name == "Hostname":
-                self.trace.origin = Origin(host=value)
+                self.trace.origin = Origin(host=str(value))
         duration = next(iter(self.tables.rows("ANALYSIS_DETAILS", "duration")), (None,))[0]
         if duration is not None:
             metadata["capture_ns"] = duration
@@ -204,175 +195,216 @@ class _Reading:
     # --- host -------------------------------------------------------------------------------------------------------
 
     def _nvtx(self) -> None:
-        columns = (
-            "start", "end", "eventType", "category", "color", "text", "textId", "globalTid", "domainId", "int64Value",
-            "uint64Value",
-        )  # fmt: skip
-        rows = list(self.tables.rows("NVTX_EVENTS", *columns))
-        strings, base = self.strings, self.base
+        np, strings = self.np, self.strings
+        kinds = ("eventType", "category", "textId", "globalTid", "domainId")
         domains: dict[tuple[int, int], str] = {}
         categories: dict[tuple[int, int, int], str] = {}
-        for _, _, kind, category, _, text, text_id, thread, domain, _, _ in rows:
-            if kind == DOMAIN_CREATE:
-                domains[(_process(thread), domain)] = text or strings.get(text_id, "")
-            elif kind == CATEGORY:
-                categories[(_process(thread), domain, category)] = text or strings.get(text_id, "")
-        for start, end, kind, category, color, text, text_id, thread, domain, payload, unsigned in rows:
-            if kind not in (PUSH_POP, START_END, MARK):
-                continue
-            name = text if text is not None else strings.get(text_id, "")
-            pid, tid = _process(thread), _thread(thread)
-            where = domains.get((pid, domain), "" if not domain else f"domain {domain}")
-            args = (
-                {}
-                if payload is None and unsigned is None
-                else {"payload": payload if payload is not None else unsigned}
-            )
-            of = categories.get((pid, domain, category), "") if category else ""
-            if kind == MARK:
-                self.trace.marks.append(Mark(name, start + base, pid, tid, where, of, colors.from_argb(color), args))
-                continue
-            if not self._sound(start, end, "NVTX ranges that never ended or ended before they began"):
-                continue
-            ours = Kind.WINDOW if name == WINDOW else Kind.PHASE
-            what = ours if where == DOMAIN else Kind.RANGE
-            self.trace.spans.append(
-                Span(name, what, start + base, end + base, pid, tid, "", where, of, colors.from_argb(color), args=args)
-            )
-
-    def _runtime(self, synced: set[int]) -> None:
-        columns = ("start", "end", "correlationId", "globalTid", "nameId")
-        names: dict[int, tuple[str, bool]] = {}
-        for start, end, correlation, thread, name_id in self.tables.rows("CUPTI_ACTIVITY_KIND_RUNTIME", *columns):
-            if not self._sound(start, end, "CUDA calls that never ended or ended before they began"):
-                continue
-            known = names.get(name_id)
-            if known is None:
-                name = _SUFFIX.sub("", self.strings.get(name_id, ""))
-                known = names[name_id] = (name, bool(WAITING.match(name)))
-            pid, key = _process(thread), _correlation(thread, correlation)
-            # a wait that CUPTI reports by itself is shown once, with its stream
-            kind = Kind.SYNC if known[1] and key not in synced else Kind.RUNTIME
-            args = {} if key is None else {"correlation": key}
-            self.trace.spans.append(
-                Span(known[0], kind, start + self.base, end + self.base, pid, _thread(thread), args=args)
-            )
-
-    def _synchronisations(self) -> set[int]:
-        seen: set[int] = set()
-        table = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-        threads: dict[int, int] = {}
-        if table in self.tables:
-            for correlation, thread in self.tables.rows("CUPTI_ACTIVITY_KIND_RUNTIME", "correlationId", "globalTid"):
-                key = _correlation(thread, correlation)
-                if key is not None:
-                    threads[key] = _thread(thread)
-        for start, end, stream, correlation, process, kind in self.tables.rows(
-            table, "start", "end", "streamId", "correlationId", "globalPid", "syncType"
+        named = f'"eventType" IN ({CATEGORY}, {DOMAIN_CREATE})'
+        for kind, category, text_id, thread, domain, text in self.tables.rows(
+            "NVTX_EVENTS", *kinds, "text", where=named
         ):
-            key = _correlation(process, correlation)
-            if kind == STREAM_WAIT:
-                continue  # the device waits, not the host
-            if not self._sound(start, end, "waits that never ended or ended before they began"):
-                continue
-            if key is not None:
-                seen.add(key)
-            name = f"{SYNC_KINDS.get(kind, 'device')} synchronize"
-            self.trace.spans.append(
-                Span(
-                    name,
-                    Kind.SYNC,
-                    start + self.base,
-                    end + self.base,
-                    _process(process),
-                    threads.get(key, 0) if key is not None else 0,
-                    args={"correlation": key, "stream": stream},
-                )
+            name = text or strings.get(text_id, "")
+            if kind == DOMAIN_CREATE:
+                domains[(_process(thread), domain)] = name
+            else:
+                categories[(_process(thread), domain, category)] = name
+        code, word = self.stretch.name, self.stretch.word
+        wanted = f'"eventType" IN ({PUSH_POP}, {START_END}, {MARK})'
+        numbers = (*kinds, "start", "end", "color", "int64Value", "uint64Value")
+        for part, texts in self.tables.parts("NVTX_EVENTS", numbers, "text", where=wanted):
+            mark = part["eventType"] == MARK
+            for at in np.flatnonzero(mark).tolist():
+                self._mark({name: int(values[at]) for name, values in part.items()}, texts[at], domains, categories)
+            keep = ~mark & self._sound(part, ~mark, "NVTX ranges that never ended or ended before they began")
+            rows = np.flatnonzero(keep)
+            part = {name: values[rows] for name, values in part.items()}
+            ids = part["textId"].tolist()
+            names = [
+                texts[row] if texts[row] is not None else strings.get(number, "")
+                for row, number in zip(rows.tolist(), ids, strict=True)
+            ]
+            pids = (part["globalTid"] >> 24) & 0xFFFFFF
+            where = _mapped(np, lambda pid, domain: word(_domain(domains, pid, domain)), pids, part["domainId"])
+            ours = where == word(DOMAIN)
+            name_codes = np.fromiter((code(str(name)) for name in names), dtype=np.int32, count=len(names))
+            kind = np.where(name_codes == code(WINDOW), CODES[Kind.WINDOW], CODES[Kind.PHASE])
+            of = _mapped(
+                np, lambda pid, domain, number: word(categories.get((pid, domain, number), "") if number > 0 else ""),
+                pids, part["domainId"], part["category"],
+            )  # fmt: skip
+            color = _mapped(
+                np, lambda number: word(colors.from_argb(number if number != MISSING else None)), part["color"]
             )
-        return seen
+            payload = np.where(part["int64Value"] != MISSING, part["int64Value"], part["uint64Value"])
+            self.stretch.add(
+                kind=np.where(ours, kind, CODES[Kind.RANGE]), name=name_codes, where=part["globalTid"],
+                start=part["start"] + self.base, end=part["end"] + self.base, domain=where, category=of, color=color,
+                extra={"payload": payload},
+            )  # fmt: skip
+
+    def _mark(
+        self,
+        row: dict[str, int],
+        text: Any,
+        domains: dict[tuple[int, int], str],
+        categories: dict[tuple[int, int, int], str],
+    ) -> None:
+        if row["start"] == MISSING:
+            self.bad["NVTX marks without a time"] = self.bad.get("NVTX marks without a time", 0) + 1
+            return
+        pid, category = _process(row["globalTid"]), row["category"]
+        payload = row["int64Value"] if row["int64Value"] != MISSING else row["uint64Value"]
+        self.trace.marks.append(
+            Mark(
+                str(text if text is not None else self.strings.get(row["textId"], "")), row["start"] + self.base, pid,
+                _thread(row["globalTid"]), _domain(domains, pid, row["domainId"]),
+                categories.get((pid, row["domainId"], category), "") if category > 0 else "",
+                colors.from_argb(row["color"] if row["color"] != MISSING else None),
+                {} if payload == MISSING else {"payload": payload},
+            )
+        )  # fmt: skip
+
+    def _runtime(self, synced: Any) -> None:
+        np = self.np
+        table = "CUPTI_ACTIVITY_KIND_RUNTIME"
+        known: dict[int, tuple[int, bool]] = {}
+        for part, _ in self.tables.parts(table, ("start", "end", "correlationId", "globalTid", "nameId")):
+            part = self._rows(part, "CUDA calls that never ended or ended before they began")
+            for number in np.unique(part["nameId"]).tolist():
+                if number not in known:
+                    name = _SUFFIX.sub("", self.strings.get(number, ""))
+                    known[number] = (self.stretch.name(name), bool(WAITING.match(name)))
+            names = _mapped(np, lambda number: known[number][0], part["nameId"])
+            key = _correlations(np, part["globalTid"], part["correlationId"])
+            # a wait that CUPTI reports by itself is shown once, with its stream
+            waits = (_mapped(np, lambda number: int(known[number][1]), part["nameId"]) > 0) & ~np.isin(key, synced)
+            self.stretch.add(
+                kind=np.where(waits, CODES[Kind.SYNC], CODES[Kind.RUNTIME]), name=names, where=part["globalTid"],
+                start=part["start"] + self.base, end=part["end"] + self.base, correlation=key,
+            )  # fmt: skip
+
+    def _synchronisations(self) -> Any:
+        """Waits that CUPTI reports by themselves; returns the numbers of their calls."""
+        np = self.np
+        table, calls = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_RUNTIME"
+        seen = [np.zeros(0, dtype=np.int64)]
+        if table not in self.tables:
+            return seen[0]
+        threads: dict[int, int] = {}
+        wanted = f'"correlationId" IN (SELECT "correlationId" FROM {self.tables.quoted(table)})'
+        for thread, correlation in self.tables.rows(calls, "globalTid", "correlationId", where=wanted):
+            if isinstance(thread, int) and isinstance(correlation, int):
+                threads[_process(thread) << 32 | correlation] = thread
+        columns = ("start", "end", "streamId", "correlationId", "globalPid", "syncType")
+        for part, _ in self.tables.parts(table, columns):
+            host = part["syncType"] != STREAM_WAIT  # otherwise the device waits, not the host
+            part = {name: values[host] for name, values in part.items()}
+            part = self._rows(part, "waits that never ended or ended before they began")
+            key = _correlations(np, part["globalPid"], part["correlationId"])
+            seen.append(key[key != NONE])
+            where = [
+                threads.get(number, process & ~0xFFFFFF)
+                for number, process in zip(key.tolist(), part["globalPid"].tolist(), strict=True)
+            ]
+            names = [
+                self.stretch.name(f"{SYNC_KINDS.get(kind, 'device')} synchronize") for kind in part["syncType"].tolist()
+            ]
+            self.stretch.add(
+                kind=np.full(len(names), CODES[Kind.SYNC]), name=np.array(names, dtype=np.int32),
+                where=np.array(where, dtype=np.int64), start=part["start"] + self.base, end=part["end"] + self.base,
+                correlation=key, extra={"stream": part["streamId"]},
+            )  # fmt: skip
+        return np.concatenate(seen)
 
     # --- device -----------------------------------------------------------------------------------------------------
 
     def _kernels(self) -> None:
-        columns = (
-            "start",
-            "end",
-            "deviceId",
-            "streamId",
-            "correlationId",
-            "globalPid",
-            "demangledName",
-            "shortName",
-            "graphNodeId",
-        )
-        kinds: dict[int, Kind] = {}
-        for start, end, device, stream, correlation, process, full, short, node in self.tables.rows(
-            "CUPTI_ACTIVITY_KIND_KERNEL", *columns
-        ):
-            if not self._sound(start, end, "kernels that never ended or ended before they began"):
-                continue
-            name_id = full if full is not None else short
-            name = self.strings.get(name_id) or self.strings.get(short, "unnamed kernel")
-            kind = kinds.get(name_id)
-            if kind is None:
-                kind = kinds[name_id] = Kind.COMMUNICATION if COMMUNICATION.match(name) else Kind.KERNEL
-            args: dict[str, Any] = {
-                "correlation": _correlation(process, correlation),
-                "short": self.strings.get(short, ""),
-            }
-            if node is not None:
-                args["graph_node"] = node
-            self._device_span(name, kind, start, end, process, device, stream, args)
+        np = self.np
+        columns = (*DEVICE_COLUMNS, "demangledName", "shortName", "graphNodeId")
+        known: dict[tuple[int, int], tuple[int, int]] = {}
+
+        def found(full: int, short: int) -> tuple[int, int]:
+            pair = known.get((full, short))
+            if pair is None:
+                name = self.strings.get(full) or self.strings.get(short, "unnamed kernel")
+                kind = Kind.COMMUNICATION if COMMUNICATION.match(name) else Kind.KERNEL
+                pair = known[full, short] = (self.stretch.name(name), CODES[kind])
+            return pair
+
+        for part in self._device_parts("CUPTI_ACTIVITY_KIND_KERNEL", columns, "kernels"):
+            called = (part["demangledName"], part["shortName"])
+            names = _mapped(np, lambda full, short: found(full, short)[0], *called)
+            kinds = _mapped(np, lambda full, short: found(full, short)[1], *called)
+            self._work(kinds, names, part, {"short": part["shortName"], "graph_node": part["graphNodeId"]})
 
     def _copies(self) -> None:
-        columns = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes", "copyKind")
-        for start, end, device, stream, correlation, process, size, how in self.tables.rows(
-            "CUPTI_ACTIVITY_KIND_MEMCPY", *columns
-        ):
-            if self._sound(start, end, "copies that never ended or ended before they began"):
-                args = {"correlation": _correlation(process, correlation), "bytes": size}
-                self._device_span(
-                    f"Memcpy {COPY_KINDS.get(how, '?')}", Kind.COPY, start, end, process, device, stream, args
-                )
-        for start, end, device, stream, correlation, process, size in self.tables.rows(
-            "CUPTI_ACTIVITY_KIND_MEMSET", *columns[:7]
-        ):
-            if self._sound(start, end, "memsets that never ended or ended before they began"):
-                args = {"correlation": _correlation(process, correlation), "bytes": size}
-                self._device_span("Memset", Kind.MEMSET, start, end, process, device, stream, args)
+        np = self.np
+        for part in self._device_parts("CUPTI_ACTIVITY_KIND_MEMCPY", (*DEVICE_COLUMNS, "bytes", "copyKind"), "copies"):
+            names = _mapped(np, lambda how: self.stretch.name(f"Memcpy {COPY_KINDS.get(how, '?')}"), part["copyKind"])
+            self._work(np.full(names.size, CODES[Kind.COPY]), names, part, {"bytes": part["bytes"]})
+        for part in self._device_parts("CUPTI_ACTIVITY_KIND_MEMSET", (*DEVICE_COLUMNS, "bytes"), "memsets"):
+            self._same(Kind.MEMSET, "Memset", part, {"bytes": part["bytes"]})
 
     def _graphs(self) -> None:
         """Whole CUDA graphs (``cuda-graph-trace: graph``): their kernels are not listed one by one."""
-        columns = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId")
-        for start, end, device, stream, correlation, process, graph in self.tables.rows(
-            "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", *columns
-        ):
-            if self._sound(start, end, "graphs that never ended or ended before they began"):
-                args = {"correlation": _correlation(process, correlation), "graph": graph}
-                self._device_span("CUDA graph", Kind.KERNEL, start, end, process, device, stream, args)
+        for part in self._device_parts("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*DEVICE_COLUMNS, "graphId"), "graphs"):
+            self._same(Kind.KERNEL, "CUDA graph", part, {"graph": part["graphId"]})
 
-    def _device_span(
-        self,
-        name: str,
-        kind: Kind,
-        start: int,
-        end: int,
-        process: int | None,
-        device: int,
-        stream: int,
-        args: dict[str, Any],
-    ) -> None:
-        pid = _process(process)
-        number = self.devices.get((pid, device), device)
-        self.trace.spans.append(
-            Span(name, kind, start + self.base, end + self.base, pid, device=number, stream=stream, args=args)
-        )
+    def _device_parts(self, table: str, columns: Sequence[str], what: str) -> Iterator[dict[str, Any]]:
+        if table in self.tables and "deviceId" not in self.tables.columns(table):
+            line = f"{table} has no column deviceId; its {what} stand on a device called unknown"
+            self.trace.problems.append(line)
+            self.trace.completeness.unread.append(line)
+        for part, _ in self.tables.parts(table, columns):
+            yield self._rows(part, f"{what} that never ended or ended before they began")
 
-    def _sound(self, start: Any, end: Any, what: str) -> bool:
-        if start is None or end is None or end < start:
-            self.bad[what] = self.bad.get(what, 0) + 1
-            return False
-        return True
+    def _same(self, kind: Kind, name: str, part: dict[str, Any], extra: dict[str, Any]) -> None:
+        count = part["start"].size
+        code = self.stretch.name(name)
+        self._work(self.np.full(count, CODES[kind]), self.np.full(count, code), part, extra)
+
+    def _work(self, kind: Any, name: Any, part: dict[str, Any], extra: dict[str, Any]) -> None:
+        process = part["globalPid"]
+        self.stretch.add(
+            kind=kind, name=name, where=process & ~0xFFFFFF, start=part["start"] + self.base, end=part["end"] + self.base,
+            correlation=_correlations(self.np, process, part["correlationId"]), device=part["deviceId"],
+            stream=part["streamId"], extra={key: (values, self.strings if key == "short" else None) for key, values in extra.items()},
+        )  # fmt: skip
+
+    def _rows(self, part: dict[str, Any], what: str) -> dict[str, Any]:
+        """The rows of a part whose times make sense; the others are counted."""
+        keep = self._sound(part, self.np.ones(part["start"].size, dtype=self.np.bool_), what)
+        return part if keep.all() else {name: values[keep] for name, values in part.items()}
+
+    def _sound(self, part: dict[str, Any], asked: Any, what: str) -> Any:
+        start, end = part["start"], part["end"]
+        limit = FURTHEST_NS - abs(self.base)
+        good = (start != MISSING) & (end != MISSING) & (end >= start) & (abs(start) < limit) & (abs(end) < limit)
+        bad = int((asked & ~good).sum())
+        if bad:
+            self.bad[what] = self.bad.get(what, 0) + bad
+        return good
+
+
+def _mapped(np: Any, code: Callable[..., int], *keys: Any) -> Any:
+    """``code(*key)`` for each row, asked once for each combination of keys."""
+    if not keys[0].size:
+        return np.zeros(0, dtype=np.int32)
+    if len(keys) == 1:
+        found, at = np.unique(keys[0], return_inverse=True)
+        return np.array([code(key) for key in found.tolist()], dtype=np.int32)[at]
+    # numbers of combinations from the numbers of the single keys
+    at = np.zeros(keys[0].size, dtype=np.int64)
+    for column in keys:
+        found, inverse = np.unique(column, return_inverse=True)
+        at = at * found.size + inverse
+    _, first, inverse = np.unique(at, return_index=True, return_inverse=True)
+    values = [code(*(int(column[row]) for column in keys)) for row in first.tolist()]
+    return np.array(values, dtype=np.int32)[inverse]
+
+
+def _domain(domains: dict[tuple[int, int], str], pid: int, domain: int) -> str:
+    return domains.get((pid, domain), "" if domain in (0, MISSING) else f"domain {domain}")
 
 
 def _process(number: int | None) -> int:
@@ -384,6 +416,7 @@ def _thread(number: int | None) -> int:
     return (number or 0) & 0xFFFFFF
 
 
-def _correlation(number: int | None, correlation: int | None) -> int | None:
+def _correlations(np: Any, where: Any, correlation: Any) -> Any:
     """CUPTI numbers launches per process; with the pid the number is unique in the file."""
-    return None if correlation is None else _process(number) << 32 | correlation
+    key = ((where >> 24) & 0xFFFFFF) << 32 | (correlation & 0xFFFFFFFF)
+    return np.where(correlation < 0, NONE, key)

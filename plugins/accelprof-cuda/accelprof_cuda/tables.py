@@ -1,0 +1,253 @@
+"""Tables of an nsys export as arrays, and rows of all tables as one table of columns.
+
+SQLite's rows come a part at a time: numbers become ``int64`` arrays, whatever else stands where a number should be reads
+as :data:`MISSING`, as do columns that are not there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from accelprof.contracts.spans import Kind
+
+if TYPE_CHECKING:
+    from accelprof.reading.columns import Columns
+
+#: stands for a number that is not there
+MISSING = -(1 << 63) + 1
+NONE = -1
+#: as ``accelprof.reading.columns.CODES``, without numpy
+CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(Kind)}
+PART = 20_000
+#: columns that rows of an export fill
+WRITTEN = ("kind", "name", "thread", "device", "stream", "start", "end", "correlation", "domain", "category", "color")
+_VERSIONED = re.compile(r"^(.*?)_V(\d+)$")
+
+
+class Tables:
+    """Tables of an export by their plain name, whatever their version suffix."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self.names: dict[str, str] = {}
+        found = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+        for name in sorted(found, key=_table_version):
+            self.names[_plain_name(name)] = name
+
+    def __contains__(self, table: str) -> bool:
+        return table in self.names
+
+    def quoted(self, table: str) -> str:
+        return '"' + self.names[table].replace('"', '""') + '"'
+
+    def columns(self, table: str) -> list[str]:
+        return [row[1] for row in self._database.execute(f"PRAGMA table_info({self.quoted(table)})")]
+
+    def rows(self, table: str, *columns: str, where: str = "") -> Iterator[tuple[Any, ...]]:
+        """``columns`` of every row, missing ones as ``None``; nothing when the table is not there."""
+        if table not in self.names:
+            return iter(())
+        there = set(self.columns(table))
+        wanted = ", ".join(f'"{column}"' if column in there else f'NULL AS "{column}"' for column in columns)
+        return iter(self._database.execute(f"SELECT {wanted} FROM {self.quoted(table)}{self._where(where, there)}"))
+
+    def parts(
+        self, table: str, numbers: Sequence[str], text: str = "", where: str = ""
+    ) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+        """``(column -> int64 array, texts)`` of at most :data:`PART` rows at a time; texts are empty without ``text``."""
+        import numpy as np
+
+        if table not in self.names:
+            return
+        there = set(self.columns(table))
+        fields = [f'ifnull("{name}", {MISSING})' if name in there else str(MISSING) for name in numbers]
+        if text:
+            fields.append(f'CAST("{text}" AS TEXT)' if text in there else "NULL")
+        query = f"SELECT {', '.join(fields)} FROM {self.quoted(table)}{self._where(where, there)}"
+        cursor = self._database.execute(query)
+        while rows := cursor.fetchmany(PART):
+            texts = [row[-1] for row in rows] if text else []
+            width = len(numbers)
+            flat = (
+                itertools.chain.from_iterable(row[:width] for row in rows)
+                if text
+                else itertools.chain.from_iterable(rows)
+            )
+            try:
+                table_of = np.fromiter(flat, dtype=np.int64, count=len(rows) * width)
+            except (TypeError, ValueError, OverflowError):  # something else than numbers in a column of numbers
+                table_of = np.array([_number(value) for row in rows for value in row[:width]], dtype=np.int64)
+            del rows
+            table_of = table_of.reshape(-1, width)
+            yield {name: np.ascontiguousarray(table_of[:, at]) for at, name in enumerate(numbers)}, texts
+
+    def count(self, *tables: str) -> int:
+        """Rows of these tables together."""
+        return sum(
+            self._database.execute(f"SELECT count(*) FROM {self.quoted(table)}").fetchone()[0]
+            for table in tables
+            if table in self.names
+        )
+
+    @staticmethod
+    def _where(where: str, there: set[str]) -> str:
+        """A condition on columns that are there; a table that lacks one has no such rows."""
+        if not where:
+            return ""
+        asked = re.findall(r'^"(\w+)"', where)
+        return f" WHERE {where}" if there.issuperset(asked) else " WHERE 0"
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, float) and abs(value) < 1 << 53:
+        return int(value)
+    return value if isinstance(value, int) and -(1 << 63) < value < 1 << 63 else MISSING
+
+
+def _plain_name(name: str) -> str:
+    versioned = _VERSIONED.match(name)
+    return versioned[1] if versioned else name
+
+
+def _table_version(name: str) -> int:
+    versioned = _VERSIONED.match(name)
+    return int(versioned[2]) if versioned else 0
+
+
+class Stretches:
+    """Rows of one table after another, in the end one table of columns sorted by start.
+
+    Places, devices and streams become codes as the rows come, so that a row takes 40 bytes.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        """``capacity``: rows of all tables together, at most."""
+        import numpy as np
+
+        from accelprof.reading.columns import FIELDS, Names
+
+        self._names, self._words = Names(), Names([""])
+        self._processes, self._threads, self._streams = Names(), Names(), Names()
+        #: (pid, number of the device in that process, MISSING for none)
+        self._pairs = Names()
+        # pages that nothing is written to take no memory
+        self._columns: dict[str, Any] = {
+            field: np.zeros(capacity, dtype=dtype) for field, (dtype, _) in FIELDS.items() if field in WRITTEN
+        }
+        self._count = 0
+        self._first: list[int] = []
+        self._extras: list[dict[str, Any]] = []
+        self.name, self.word = self._names.code, self._words.code
+
+    def add(
+        self,
+        *,
+        where: Any,
+        device: Any = None,
+        stream: Any = None,
+        extra: Mapping[str, Any] | None = None,
+        **columns: Any,
+    ) -> None:
+        """Rows of one kind of table. ``where``: globalTid or globalPid; ``extra``: other arguments, by name."""
+        import numpy as np
+
+        count = int(where.size)
+        if not count:
+            return
+        rows = slice(self._count, self._count + count)
+        for name, values in columns.items():
+            self._columns[name][rows] = values
+        if "correlation" not in columns:
+            self._columns["correlation"][rows] = NONE
+        places, at = np.unique(where & ((1 << 48) - 1), return_inverse=True)
+        threads = [(self._processes.code(place >> 24 & 0xFFFFFF), place & 0xFFFFFF) for place in places.tolist()]
+        self._columns["thread"][rows] = np.array([self._threads.code(thread) for thread in threads], dtype=np.int32)[at]
+        if device is None:
+            self._columns["device"][rows] = self._columns["stream"][rows] = NONE
+        else:
+            pids = np.array([place >> 24 & 0xFFFFFF for place in places.tolist()], dtype=np.int64)[at]
+            numbers, number = np.unique(device, return_inverse=True)
+            both, at = np.unique(pids * numbers.size + number, return_inverse=True)
+            pairs = [(pair // numbers.size, int(numbers[pair % numbers.size])) for pair in both.tolist()]
+            self._columns["device"][rows] = np.array([self._pairs.code(pair) for pair in pairs], dtype=np.int32)[at]
+            streams, at = np.unique(stream, return_inverse=True)
+            codes = np.array([self._streams.code(number) for number in streams.tolist()], dtype=np.int32)
+            self._columns["stream"][rows] = codes[at]
+        self._first.append(self._count)
+        self._extras.append({name: _narrow(held) for name, held in (extra or {}).items() if not _empty(held)})
+        self._count += count
+
+    def columns(self, known: Mapping[tuple[int, int], int | str]) -> Columns:
+        """All rows; ``known``: ``(pid, device of the process)`` -> device of the machine. The parts are let go."""
+        import numpy as np
+
+        from accelprof.reading.columns import Columns
+
+        count, extras = self._count, self._extras
+        first = np.array(self._first or [0], dtype=np.int64)
+        order = np.argsort(self._columns["start"][:count], kind="stable").astype(np.uint32)
+        joined: dict[str, Any] = {}
+        for field in list(self._columns):
+            joined[field] = self._columns.pop(field)[:count][order]
+        processes, threads = list(self._processes.values), list(self._threads.values)
+        if threads:
+            joined["process"] = np.array([process for process, _ in threads], dtype=np.int32)[joined["thread"]]
+        labels, codes = _devices(list(self._pairs.values), known)
+        if codes:
+            device = joined["device"]
+            joined["device"] = np.where(device == NONE, NONE, np.array(codes, dtype=np.int32)[device])
+
+        def args(row: int) -> Mapping[str, Any]:
+            at = int(order[row])
+            part = int(np.searchsorted(first, at, side="right")) - 1
+            found: dict[str, Any] = {}
+            for key, held in extras[part].items():
+                values, texts = held if isinstance(held, tuple) else (held, None)
+                value = int(values[at - int(first[part])])
+                if texts is not None:
+                    found[key] = texts.get(value, "")
+                elif value != MISSING:
+                    found[key] = value
+            return found
+
+        return Columns(
+            count, names=self._names.values or [""], processes=processes or [0], threads=threads or [(0, 0)],
+            devices=labels, streams=[number if number != MISSING else "unknown" for number in self._streams.values],
+            words=self._words.values, args=args, **joined,
+        )  # fmt: skip
+
+
+def _narrow(held: Any) -> Any:
+    """Numbers in half the bytes where they fit."""
+    import numpy as np
+
+    if isinstance(held, tuple):
+        return (_narrow(held[0]), held[1])
+    return held.astype(np.int32) if abs(held).max() < 1 << 31 else held
+
+
+def _empty(held: Any) -> bool:
+    values = held[0] if isinstance(held, tuple) else held
+    return not isinstance(held, tuple) and bool((values == MISSING).all())
+
+
+def _devices(
+    pairs: list[tuple[int, int]], known: Mapping[tuple[int, int], int | str]
+) -> tuple[list[int | str], list[int]]:
+    """``(names, code of each pair)``. The report says which GPU a process calls by which number; where it does not, two
+    processes that use one number are taken for two devices."""
+    from accelprof.reading.columns import Names
+
+    labels = Names()
+    unknown = [number for pid, number in pairs if (pid, number) not in known]
+    codes = []
+    for pid, number in pairs:
+        shown: int | str = "unknown" if number == MISSING else known.get((pid, number), number)
+        if (pid, number) not in known and unknown.count(number) > 1:
+            shown = f"{shown} of process {pid}"
+        codes.append(labels.code(shown))
+    return labels.values, codes
