@@ -7,6 +7,7 @@ Subclass :class:`Backend`, override what your hardware has, and check it with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -117,13 +118,14 @@ class BoundEmitter(Emitter):
 class DeviceTimer:
     """Times a phase on the device without synchronising: ``begin`` and ``finish`` record events, ``resolve`` reads them.
 
-    One object per phase call. ``resolve`` returns nanoseconds, or ``None`` while the device has not passed the end.
+    One object per phase call. ``resolve`` returns nanoseconds, or ``None`` while the device has not passed the end. ``finish``
+    may answer ``False``: this call has no device time (a graph is being captured), and nothing is to be resolved.
     """
 
     def begin(self) -> None:
         raise NotImplementedError
 
-    def finish(self) -> None:
+    def finish(self) -> bool | None:
         raise NotImplementedError
 
     def resolve(self, wait: bool = False) -> int | None:
@@ -134,31 +136,88 @@ class EventTimer(DeviceTimer):
     """Two events on the current stream; the host waits for neither.
 
     ``make`` gives a fresh event as torch's device modules have them: ``record``, ``query``, ``synchronize`` and
-    ``elapsed_time`` (milliseconds).
+    ``elapsed_time`` (milliseconds). With a ``pool`` the events come from it and go back to it.
     """
 
-    __slots__ = ("_begin", "_end", "_make")
+    __slots__ = ("_begin", "_end", "_make", "_place", "_pool", "_taken")
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Any], pool: EventPool | None = None, place: Any = None) -> None:
+        self._make, self._pool, self._place = make, pool, place
         self._begin: Any = None
         self._end: Any = None
+        self._taken: int | None = None
 
     def begin(self) -> None:
-        self._begin = self._make()
+        self._begin, self._end = self._pool.pair(self._place) if self._pool is not None else (self._make(), None)
         self._begin.record()
 
-    def finish(self) -> None:
-        self._end = self._make()
+    def finish(self) -> bool | None:
+        if self._pool is not None and self._pool.capturing():
+            return False  # what is recorded now would be part of the graph, and can never be read
+        if self._end is None:
+            self._end = self._make()
         self._end.record()
+        return None
 
     def resolve(self, wait: bool = False) -> int | None:
-        if wait:
-            self._end.synchronize()
-        elif not self._end.query():
-            return None
-        milliseconds: float = self._begin.elapsed_time(self._end)
-        return round(milliseconds * 1e6)
+        if self._taken is None:
+            with self._pool.reading() if self._pool is not None else nullcontext():
+                if wait:
+                    self._end.synchronize()
+                elif not self._end.query():
+                    return None
+                milliseconds: float = self._begin.elapsed_time(self._end)
+            self._taken = round(milliseconds * 1e6)
+            if self._pool is not None:
+                self._pool.give_back(self._place, self._begin, self._end)
+            self._begin = self._end = None
+        return self._taken
+
+
+def _never() -> bool:
+    return False
+
+
+class EventPool:
+    """Events of one process for :class:`EventTimer`, used again once they were read.
+
+    Args:
+        make: a fresh event.
+        capturing: whether this thread's current stream is being captured as a graph. Events recorded then belong to the
+            graph, so a phase that begins or ends there gets no device time.
+        reading: a context in which events may be read while another stream is being captured.
+        place: the device that is current; an event stays with the device it was first recorded on.
+    """
+
+    #: pairs kept for each device
+    KEPT = 1024
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        capturing: Callable[[], bool] = _never,
+        reading: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        place: Callable[[], Any] = _nothing,
+    ) -> None:
+        self._make, self.capturing, self.reading, self._place = make, capturing, reading, place
+        self._free: dict[Any, list[tuple[Any, Any]]] = {}
+
+    def timer(self) -> EventTimer | None:
+        """A timer for one call; ``None`` while this thread's stream is being captured."""
+        return None if self.capturing() else EventTimer(self._make, self, self._place())
+
+    def pair(self, place: Any) -> tuple[Any, Any]:
+        """Two events for ``place``."""
+        try:
+            return self._free[place].pop()
+        except (KeyError, IndexError):
+            return self._make(), self._make()
+
+    def give_back(self, place: Any, begin: Any, end: Any) -> None:
+        """Both were read."""
+        free = self._free.setdefault(place, [])
+        if len(free) < self.KEPT:
+            free.append((begin, end))
 
 
 def wait_for_devices(module: Any, in_use: Callable[[int], bool] | None = None) -> None:

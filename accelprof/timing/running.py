@@ -26,6 +26,8 @@ from accelprof.timing.phase import IN_PIECES, ON_STACK, SUSPENDS, PhaseSpec
 if TYPE_CHECKING:
     from accelprof.timing.entry import Owner
 
+#: device times that wait to be read before it is tried; events that were read are used again
+RESOLVED_AT = 256
 #: how the code of every wrapper says where it is from; one that came by pickle into another process says it too
 WRAPPER_FILE = "<accelprof timer "
 #: locals of a generated wrapper that others rely on: the template is made from this table, and the walk over a thread's own
@@ -113,13 +115,14 @@ def begin_events() -> Any:
 def finish_events(state: State, events: Any) -> None:
     """End device events; their time is resolved later."""
     try:
-        events.finish()
+        if events.finish() is False:
+            return  # a graph is being captured: this call has no device time
     except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
         if gate.devices is not None:
             gate.devices.device_timer_failed(error)
         return
     state.device_pending.append(events)
-    if len(state.device_pending) > metrics.FOLD_AT:
+    if not len(state.device_pending) % RESOLVED_AT:
         state.resolve_device()
 
 

@@ -5,6 +5,7 @@ A stopped or exhausted profiler object records nothing more and says nothing, so
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import shutil
@@ -21,6 +22,7 @@ from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError
 
 SUFFIX = ".pt.trace.json.gz"
+TAKEN = "another torch profiler was started inside the window and took this one's place"
 Content = Literal["cpu", "cuda", "memory", "shapes", "stack", "flops", "modules"]
 
 
@@ -59,6 +61,7 @@ class TorchTool(Tool):
         self._recording = False
         self._emitter: RecordFunctionEmitter | None = None
         self._all_threads = False
+        self._on_device = False
 
     def meaning(self) -> Mapping[str, Any]:
         """``contents`` that name no activity have both."""
@@ -124,7 +127,32 @@ class TorchTool(Tool):
     def abandon(self, window: WindowInfo) -> None:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
-            profiler.stop()
+            with contextlib.suppress(CaptureError):  # another one has taken its place: nothing was to be kept anyway
+                self._stop(profiler)
+
+    def _stop(self, profiler: Any) -> None:
+        """Stop a profiler that is still ours, and only that.
+
+        torch has one profiler a process, and whoever starts another takes the first one's place without a word: stopped then,
+        ours would end the other one's recording, and exporting what it gives ends the process.
+
+        Raises:
+            CaptureError: another profiler was started inside the window.
+        """
+        import torch
+
+        if self._all_threads and torch.autograd._profiler_enabled():  # ours, for all threads, is not seen there
+            raise CaptureError(f"{TAKEN}; it goes on recording, and this window has no trace")
+        profiler.stop()
+        results = getattr(profiler.profiler, "kineto_results", None)
+        started = getattr(results, "trace_start_ns", None)
+        if results is None or (started is not None and started() == 0):
+            raise CaptureError(f"{TAKEN}; this window has no trace")
+        if self._on_device and self.context is not None and torch.cuda.is_initialized() and not _on_a_device(results):
+            self.context.report(
+                "tool torch: a window has no device work although this process uses its device: nothing was launched in it, or "
+                "another profiler (nsys, ncu, DCGM) holds CUPTI"
+            )
 
     def _start(self, window: WindowInfo) -> Any:
         """A profiler of its own for ``window``; in a scheduled one each call is a ``ProfilerStep``."""
@@ -135,8 +163,10 @@ class TorchTool(Tool):
                 "another torch profiler is recording on this thread; end it before the window, or choose another tool"
             )
         contents = set(self.options.contents)
+        activities = self._activities(contents)
+        self._on_device = len(activities) > (torch.profiler.ProfilerActivity.CPU in activities)
         arguments: dict[str, Any] = {
-            "activities": self._activities(contents),
+            "activities": activities,
             "record_shapes": "shapes" in contents,
             "profile_memory": "memory" in contents,
             "with_stack": "stack" in contents,
@@ -158,7 +188,7 @@ class TorchTool(Tool):
         profiler, self._profiler = self._profiler, None
         if profiler is None:
             return []
-        profiler.stop()
+        self._stop(profiler)
         path = window.stem + SUFFIX
         plain = path.removesuffix(".gz") + ".part"
         try:
@@ -221,6 +251,12 @@ class TorchTool(Tool):
         from accelprof.reading.chrome import read_chrome
 
         return read_chrome(path, self.name)
+
+
+def _on_a_device(results: Any) -> bool:
+    """Whether anything in a profiler's results ran on a device; looks no further than the first that did."""
+    host = "CPU"
+    return any(getattr(event.device_type(), "name", host) != host for event in results.events())
 
 
 class RecordFunctionEmitter(Emitter):

@@ -1,6 +1,6 @@
 """Tool ``torch_memory``: snapshot of torch's caching allocator, its history on only inside the window.
 
-Written with pickle protocol 4, so that the public viewer and older Pythons read it; left behind on an out-of-memory
+A history that the program records itself is left as it is. Written with pickle protocol 4, so that the public viewer and older Pythons read it; left behind on an out-of-memory
 error inside a window too.
 """
 
@@ -43,6 +43,8 @@ class TorchMemoryTool(Tool):
         self._memory: Any = None
         self._window: WindowInfo | None = None
         self._observed = False
+        #: the user's own history was on when the window opened
+        self._theirs = False
         self._oom_files: list[ArtifactFile] = []
 
     def probe(self) -> Probe:
@@ -60,19 +62,28 @@ class TorchMemoryTool(Tool):
         self._memory = device_memory_module()
 
     def open(self, window: WindowInfo) -> None:
+        self._window = window
+        self._observe_out_of_memory()
+        self._theirs = history_is_on()
+        if self._theirs:
+            if self.context is not None:
+                self.context.report(
+                    "tool torch_memory: the program records its allocator history itself; that one goes on as it is, and a window's "
+                    "snapshot holds what it holds"
+                )
+            return
         context = None if self.options.context == "none" else self.options.context
         self._memory._record_memory_history(
             enabled="all", context=context, stacks=self.options.stacks, max_entries=self.options.max_entries
         )
-        self._window = window
-        self._observe_out_of_memory()
 
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
         self._window = None
         try:
             file = self._write(window.stem + SUFFIX, window)
         finally:
-            self._memory._record_memory_history(enabled=None)
+            if not self._theirs:
+                self._memory._record_memory_history(enabled=None)
         return [*self._take_oom_files(), file]
 
     def finalise(self, reason: str) -> list[ArtifactFile]:
@@ -136,6 +147,17 @@ class TorchMemoryTool(Tool):
     @classmethod
     def can_read(cls, path: str) -> bool:
         return path.endswith(SUFFIX)
+
+
+def history_is_on() -> bool:
+    """Whether this process records its allocator history at this moment; ``False`` where torch does not tell."""
+    import torch
+
+    for name in ("_cuda_isHistoryEnabled", "_xpu_isHistoryEnabled"):
+        told = getattr(torch._C, name, None)
+        if told is not None and told():
+            return True
+    return False
 
 
 def device_memory_module() -> Any:

@@ -56,6 +56,46 @@ def window(tmp_path):
     return make
 
 
+def test_the_users_own_history_goes_on(tool, window, told, monkeypatch):
+    """One that was on before the window is neither replaced nor ended, and it is said; the next window records again."""
+    monkeypatch.setattr("accelprof.tools.torch_memory.history_is_on", lambda: tool._memory.history is not None)
+    tool._memory._record_memory_history("theirs")
+    tool.open(window(1))
+    assert tool._memory.history == "theirs"
+    (file,) = tool.close(window(1))
+    assert tool._memory.history == "theirs"
+    assert (file.state, file.windows) == ("complete", ("w1",))
+    assert len(told) == 1
+    tool._memory._record_memory_history(None)
+    tool.open(window(2))
+    assert tool._memory.history == "all"
+    tool.close(window(2))
+    assert tool._memory.history is None
+
+
+def test_a_snapshot_that_raises_at_the_stop(tool, window, tmp_path):
+    """B80: history is off, no file of no bytes is left, and the next window is whole."""
+    right, tool._memory.answer = tool._memory.answer, ValueError("stoi")
+    tool.open(window(1))
+    with pytest.raises(ValueError, match="stoi"):
+        tool.close(window(1))
+    assert tool._memory.history is None
+    assert list(tmp_path.iterdir()) == []
+    tool._memory.answer = right
+    tool.open(window(2))
+    (file,) = tool.close(window(2))
+    with open(file.path, "rb") as written:
+        assert pickle.load(written) == right
+
+
+def test_whether_a_history_is_on_is_torchs_own_word():
+    """On a machine without a device torch answers, too."""
+    pytest.importorskip("torch")
+    from accelprof.tools.torch_memory import history_is_on
+
+    assert history_is_on() is False
+
+
 def test_an_observer_that_fails_does_not_replace_the_error(tool, window, told):
     """The observer runs inside torch's allocation: whatever the snapshot raises is reported and not raised there."""
     tool.open(window(1))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
+import textwrap
 import threading
 
 import pytest
@@ -142,6 +145,45 @@ def test_fullgraph_names_the_timer():
     actor = Actor()
     with pytest.raises(Exception, match="accelprof timer 'helper' is not part of a compiled graph"):
         torch.compile(lambda x: actor.helper(x), backend="eager", fullgraph=True)(torch.ones(2))
+
+
+@pytest.mark.parametrize("how", ["inside the window", "over its end", "over its end, for all threads"])
+def test_the_users_own_profiler_inside_a_window(how, tmp_path):
+    """It takes ours away: the process lives, theirs is whole, the window says what happened, and the next one is whole."""
+    code = f"""
+        import json, torch, accelprof
+        from torch._C._profiler import _ExperimentalConfig
+        s = accelprof.configure(steps=[1, 2], tool="torch", output_dir="o", run="r", group="G", rank=0)
+        def work(): torch.mul(torch.ones(4), 2)
+        config = _ExperimentalConfig(profile_all_threads=True) if {how.endswith("threads")} else None
+        theirs = torch.profiler.profile(experimental_config=config)
+        with s.step(1):
+            work()
+            theirs.start(); work()
+            if {how == "inside the window"}: theirs.stop()
+        if {how != "inside the window"}: work(); theirs.stop()
+        with s.step(2): work()
+        s.close()
+        counted = sum(event.name == "aten::mul" for event in theirs.events())
+        files = [row["path"] for row in s.journal.records if row["kind"] == "artifact" and row["tool"] == "torch"]
+        print(json.dumps([counted, files, s.problems]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    counted, files, problems = json.loads(done.stdout.splitlines()[-1])
+    if how.endswith("threads"):  # two of one kind cannot be told apart: ours ends, the process lives
+        return
+    assert counted == (1 if how == "inside the window" else 2)
+    assert len(files) == 1
+    assert "-s2-" in files[0]
+    assert any("another torch profiler was started inside the window" in text for text in problems)
 
 
 def test_torch_memory_needs_a_device():

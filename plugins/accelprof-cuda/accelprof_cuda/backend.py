@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec
+from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, EventPool, Probe, RangeSpec
 from accelprof_cuda import colors, domains, vendor
 
 #: the NVTX domain of ranges that name none
@@ -29,6 +29,7 @@ class CudaBackend(Backend):
         self._bound: dict[RangeSpec, BoundRange] = {}
         self._step: int | None = None
         self._capturing = False
+        self._events: EventPool | None = None
 
     def probe(self) -> Probe:
         reason = domains.reason_not_importable()
@@ -112,12 +113,17 @@ class CudaBackend(Backend):
         vendor.wait_for_devices()
 
     def device_timer(self) -> DeviceTimer | None:
-        cuda = vendor.torch_cuda()
-        return (
-            EventTimer(functools.partial(cuda.Event, enable_timing=True))
-            if cuda is not None and cuda.is_initialized()
-            else None
-        )
+        if self._events is None:
+            cuda = vendor.torch_cuda()
+            if cuda is None or not cuda.is_initialized():
+                return None
+            self._events = EventPool(
+                functools.partial(cuda.Event, enable_timing=True),
+                cuda.is_current_stream_capturing,
+                vendor.outside_captures,
+                cuda.current_device,
+            )
+        return self._events.timer()
 
     def devices(self) -> list[Mapping[str, Any]]:
         return vendor.visible_devices()

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from accelprof.errors import CaptureError
+from accelprof.timing.loops import loaded
 
 VISIBLE_ENV = "CUDA_VISIBLE_DEVICES"
 NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
 CAPTURE_IMPLICIT = (
     906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: asked of the legacy stream while one that blocks it is captured
 )
+RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 CAPTURE_ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 LEGACY_STREAM = 1  # CU_STREAM_LEGACY
 #: where the kernel driver says which devices there are; containers without NVML (libnvidia-ml) have it too
@@ -33,7 +35,7 @@ CUDART_GLOBS = (
 
 def torch_cuda() -> Any | None:
     """``torch.cuda`` when torch is imported already and was built for CUDA; never imports it."""
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is None or getattr(getattr(torch, "version", None), "cuda", None) is None:
         return None
     return torch.cuda
@@ -159,6 +161,29 @@ def _wait_for(driver: Any, number: int, current: int | None) -> int:
             driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
     finally:
         driver.cuDevicePrimaryCtxRelease_v2(device)
+
+
+class outside_captures:  # noqa: N801 - used as a function is
+    """A context in which this thread may read events while another captures a CUDA graph.
+
+    A capture in CUDA's default mode forbids that to every thread, and ends with ``cudaErrorStreamCaptureInvalidated``; torch's
+    allocator and NCCL's watchdog go out of its way by the same call.
+    """
+
+    __slots__ = ("_driver", "_mode")
+
+    def __enter__(self) -> None:
+        self._driver = loaded_driver()
+        self._mode = ctypes.c_int(RELAXED)
+        self._exchange()
+
+    def __exit__(self, *_: object) -> None:
+        self._exchange()
+
+    def _exchange(self) -> None:
+        """Take the mode that is kept here for the thread's, and keep that one."""
+        if self._driver is not None:
+            self._driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(self._mode))
 
 
 def graph_being_captured(driver: Any | None = None) -> bool:

@@ -94,6 +94,18 @@ def test_a_context_of_the_driver_interface_is_waited_for(tried: Tried) -> None:
     assert tried("put(active=0, current=0x1007)")["calls"] == ["wait 7"]
 
 
+def test_events_are_read_outside_of_captures(tried: Tried) -> None:
+    """Reading them exchanges the thread's mode for the relaxed one, and puts the thread's own back, also after an error."""
+    found = tried("""
+            from accelprof_cuda import vendor
+            with vendor.outside_captures(): pass
+            try:
+                with vendor.outside_captures(): raise KeyError
+            except KeyError: pass
+            put(initialized=0)""")
+    assert found["calls"] == ["mode 2", "mode 0", "mode 2", "mode 0"]
+
+
 CAPTURES = {
     "a stream that blocks the default one": "put(active=1, current=0x1000, capturing=1)",
     "torch's current stream": """
