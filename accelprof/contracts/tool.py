@@ -150,6 +150,14 @@ class Tool:
             self.context.backend.capture_stop()
         return []
 
+    def stop(self, window: WindowInfo) -> Callable[[], Sequence[ArtifactFile]] | None:
+        """Stop capturing, and leave the writing for later: the function that is returned writes the files and returns them.
+
+        The session calls it behind the training, on another thread, and waits for it when it closes; ``open`` for the next
+        window may come before. ``None`` (the default): nothing was done, and ``close`` is called, on this thread.
+        """
+        return None
+
     def step(self, step: int) -> None:
         """A further announced step begins inside an open window."""
 

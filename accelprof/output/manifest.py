@@ -12,6 +12,7 @@ import json
 import os
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,15 @@ class Journal:
         self.records: list[dict[str, Any]] = []
         self._failed = False
         self._handle: int | None = None
+        # files are written on another thread too, and what fails here is said, which is a record again
+        self._lock = threading.RLock()
 
     def add(self, record: Record) -> None:
         """Append ``record`` as it is now. Timings of a step are not held in memory too: there is one for every step."""
+        with self._lock:
+            self._add(record)
+
+    def _add(self, record: Record) -> None:
         entry = record.to_journal()
         if self._failed or self.path is None or record.KIND != MetricsRow.KIND:
             self.records.append(entry)
@@ -69,9 +76,10 @@ class Journal:
 
     def close(self) -> None:
         """Nothing more comes soon; a later record opens the file again."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        with self._lock:
+            if self._handle is not None:
+                os.close(self._handle)
+                self._handle = None
 
 
 def read_journals(run_dir: str) -> list[list[dict[str, Any]]]:

@@ -209,6 +209,7 @@ class WindowRow(Record):
         tools: those that recorded it.
         closed: ``None`` while it is open, and for ever where its process was killed.
         open_ms, close_ms, open_ns, close_ns, drain_ns: what opening, closing and waiting for the device took.
+        write_ns: what writing its files took behind the training, where a tool leaves them for later.
         drained: whether the device was waited for; ``None`` where only our own timeline ran.
         reason: why it closed.
         errors: what tools said when they failed in it.
@@ -235,6 +236,7 @@ class WindowRow(Record):
     drained: bool | None = _if_set(fields.flag)
     drain_ns: int | None = _if_set(fields.whole)
     close_ns: int | None = _if_set(fields.whole)
+    write_ns: int | None = _if_set(fields.whole)
     reason: str | None = _if_set(fields.text)
     errors: list[str] = _if_set(fields.texts, list)
     spans: int | None = _if_set(fields.whole)

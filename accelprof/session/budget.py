@@ -21,6 +21,7 @@ from accelprof.output.records import ArtifactRow, Records
 from accelprof.timing.gate import now_ns
 
 if TYPE_CHECKING:
+    from accelprof.contracts.tool import Tool
     from accelprof.session.captures import Captures
     from accelprof.session.window import Window
 
@@ -73,12 +74,15 @@ class BudgetWatch:
                 self._thread.start()
             # not woken: waking a thread costs as much as all else that opens a window, and it looks every interval
 
-    def closed(self, window: Window, files: Sequence[ArtifactFile], seconds: float) -> None:
-        """Learn from what the window left after it was open for ``seconds``."""
+    def closed(self) -> None:
+        """No window is open."""
         with self._wake:
             self._window = None
+
+    def learn(self, tools: Iterable[Tool], files: Sequence[ArtifactFile], seconds: float) -> None:
+        """Learn from what ``tools`` left of a window that was open for ``seconds``."""
         seconds = max(seconds, 1e-3)
-        for tool in window.tools:
+        for tool in tools:
             left = sum(size_of(file.path) for file in files if file.tool == tool.name)
             if left:
                 self.rates[tool.name] = left / seconds

@@ -19,6 +19,7 @@ from accelprof.output.manifest import Journal, relative
 from accelprof.output.records import ArtifactRow, Moment, WindowRow
 from accelprof.session.voice import Voice, nature
 from accelprof.session.window import Window
+from accelprof.session.writing import Writing, group_timeout
 from accelprof.timing.entry import Entry, PlainCalls
 from accelprof.timing.gate import now_ns
 from accelprof.timing.running import running_phases
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from accelprof.tools.trace import TraceTool
 
 FAILURES_BEFORE_OFF = 3
+#: a close that takes longer is said
+SLOW_NS = 1_000_000_000
+LONGER = "give it a longer timeout, make windows shorter, or record less in them"
+Files = Callable[[], Sequence[ArtifactFile]]
 
 
 @dataclass
@@ -105,6 +110,8 @@ class Captures:
         self.work_is_plain = False
         self.ended = False
         self._failures: dict[str, int] = {}
+        self._took: dict[str, float] = {}  # seconds of the last close, by tool
+        self._writing = Writing()
         #: whose answers could not be called
         self._no_ranges: list[Emitter] = []
         self._sequence = itertools.count(1)
@@ -170,6 +177,7 @@ class Captures:
                     self.abandon(info)
                 return None
             self.lock.hold_signals()
+            self._warn_of_timeout(info)
             before = now_ns()
             opened = [tool for tool in [*self.usable(), *self._timeline()] if self._start(tool, info)]
             if not opened:
@@ -330,7 +338,7 @@ class Captures:
             if not os.path.isdir(self._place):  # somebody tidied up meanwhile; what was recorded is still written
                 self._has_place = False
                 self._make_place()
-            files, interrupted = self._stop(window)
+            files, later, interrupted = self._stop(window)
             took = now_ns() - before
             row.closed, row.reason = Moment.now(), reason
             row.close_ms, row.close_ns = round(took / 1e6, 3), took
@@ -339,10 +347,15 @@ class Captures:
             self.journal.add(row)
             self._add_artifacts(files)
             if self.budget is not None:
-                self.budget.closed(window, files, (before - window.opened_at) / 1e9)
+                self.budget.closed()
+                self.budget.learn(window.tools, files, (before - window.opened_at) / 1e9)
+            self._say_if_slow(window, took)
+            if later:
+                self._writing.add(lambda: self._write(window, later, (before - window.opened_at) / 1e9))
             if interrupted is not None:
                 raise interrupted
-        self._tell("closed", window.info)
+        if not later:
+            self._tell("closed", window.info)
 
     def _wait_for_device(self, window: Window) -> None:
         """Wait until the device has done what was submitted: captures end with the window's last kernel in them.
@@ -360,25 +373,78 @@ class Captures:
                 self.voice.trouble("waiting for the device at the end of a window", error)
         window.row.drained, window.row.drain_ns = drained, now_ns() - before if self._drain else 0
 
-    def _stop(self, window: Window) -> tuple[list[ArtifactFile], BaseException | None]:
+    def _stop(self, window: Window) -> tuple[list[ArtifactFile], list[tuple[Tool, Files]], BaseException | None]:
+        """Files that are written, what is left to be written, and what interrupted a tool."""
         files: list[ArtifactFile] = []
+        later: list[tuple[Tool, Files]] = []
         interrupted: BaseException | None = None
         for tool in reversed(window.tools):
+            before = now_ns()
             try:
-                files.extend(tool.close(window.info))
+                write = tool.stop(window.info)
+                if write is None:
+                    files.extend(tool.close(window.info))
+                else:
+                    later.append((tool, write))
             except Exception as error:  # noqa: BLE001 - said once; later windows and the user's code go on
                 window.row.errors.append(f"{tool.name}: {text_of(error)}")
                 self._failed(tool, "closing a window", error)
             except BaseException as error:  # noqa: BLE001 - raised again by the caller, once everything is closed
                 window.row.errors.append(f"{tool.name}: {text_of(error)}")
                 interrupted = interrupted or error
-        return files, interrupted
+            self._took[tool.name] = (now_ns() - before) / 1e9
+        return files, later, interrupted
+
+    def _write(self, window: Window, later: Sequence[tuple[Tool, Files]], seconds: float) -> None:
+        """Write what tools left for later; on the writing thread, without the session's lock."""
+        before = now_ns()
+        for tool, write in later:
+            try:
+                files = list(write())
+                self._add_artifacts(files)
+                if self.budget is not None:
+                    self.budget.learn([tool], files, seconds)
+            except Exception as error:  # noqa: BLE001 - said once; the other files are written all the same
+                window.row.errors.append(f"{tool.name}: {text_of(error)}")
+                self._failed(tool, "writing the files of a window", error)
+        window.row.write_ns = now_ns() - before
+        self.journal.add(window.row)
+        self._tell("closed", window.info)
+
+    def wait_for_files(self) -> None:
+        """Wait until the files of every window that is closed are written."""
+        self._writing.finish()
+
+    def _say_if_slow(self, window: Window, took: int) -> None:
+        """A close that training felt: which rank, which tool, how long, and what it may come to."""
+        if took < SLOW_NS:
+            return
+        seconds = took / 1e9
+        tools = ", ".join(
+            f"{tool.name} {self._took[tool.name]:.1f} s" for tool in window.tools if tool.name in self._took
+        )
+        text = f"closing window {window.info.sequence} took {self.process.target.label} {seconds:.1f} s ({tools})"
+        timeout = group_timeout()
+        if timeout is not None and seconds > timeout / 2:
+            text += f"; the process group gives up on a rank after {timeout:g} s: {LONGER}"
+        self.voice.say(text)
+
+    def _warn_of_timeout(self, info: WindowInfo) -> None:
+        """Before a window opens: closes like the last ones may be longer than the other ranks wait."""
+        expected = sum(self._took.get(tool.name, 0.0) for tool in self.usable())
+        if expected < SLOW_NS / 1e9:
+            return
+        timeout = group_timeout()
+        if timeout is not None and expected > timeout / 2:
+            text = f"window {info.sequence} is about to open; closing the last one took {expected:.1f} s, and the process group gives up on a rank after {timeout:g} s: {LONGER}"
+            self.voice.say(text, about="a close that nears the process group's timeout")
 
     def finalise(self, reason: str) -> None:
         """The session closes: no window opens any more, and tools finish what they write at the end."""
         with self.lock:
             self.ended = True
             self.lock.hold_signals()
+            self.wait_for_files()
             for tool in self.tools:
                 try:
                     self._add_artifacts(tool.finalise(reason))
@@ -388,6 +454,7 @@ class Captures:
     def disown(self) -> None:
         """In a forked child: the window, its tools and files are the parent's."""
         self.window, self.ended, self.tools, self.trace, self.budget = None, True, [], None, None
+        self._writing = Writing()
 
     def _failed(self, tool: Tool, doing: str, error: Exception) -> None:
         failures = self._failures[tool.name] = self._failures.get(tool.name, 0) + 1

@@ -281,6 +281,10 @@ class Session:
         """Close the open window now, or where its own thread comes by next if a tool must stop on the thread it started on."""
         self.captures.request_close(reason)
 
+    def wait_for_files(self) -> None:
+        """Wait until the files of every window that is closed are written; ``close`` does that too."""
+        self.captures.wait_for_files()
+
     def arm(self, kind: str = "on_demand", steps: Sequence[int] = ()) -> bool:
         """Open a window where the next phase begins, on the thread that works; ``False`` when one waits already."""
         with self.lock:

@@ -6,11 +6,12 @@ A stopped or exhausted profiler object records nothing more and says nothing, so
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -184,11 +185,19 @@ class TorchTool(Tool):
         profiler.start()
         return profiler
 
-    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+    def stop(self, window: WindowInfo) -> Callable[[], list[ArtifactFile]] | None:
         profiler, self._profiler = self._profiler, None
         if profiler is None:
-            return []
+            return None
         self._stop(profiler)
+        return functools.partial(self._write, profiler, window)
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        write = self.stop(window)
+        return [] if write is None else write()
+
+    def _write(self, profiler: Any, window: WindowInfo) -> list[ArtifactFile]:
+        """Export and compress. torch holds the interpreter for the export itself; the compression, longer than it, lets others run."""
         path = window.stem + SUFFIX
         plain = path.removesuffix(".gz") + ".part"
         try:

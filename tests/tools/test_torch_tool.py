@@ -38,6 +38,7 @@ class Actor(Worker):
 
 
 def traces(run):
+    run.session.wait_for_files()
     found = []
     for record in run.session.journal.records:
         if record["kind"] == "artifact" and record["tool"] == "torch":
