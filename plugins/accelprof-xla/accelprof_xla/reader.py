@@ -1,0 +1,179 @@
+"""Reader of ``*.xplane.pb`` through ``jax.profiler.ProfileData``: planes hold lines, lines hold events.
+
+On TPU and GPU device work has planes of its own. On the CPU it runs on threads of the host's plane, where an operation of a
+compiled program carries ``hlo_op``, its program's name and the number of the run. No event of the launching thread has that
+number, but runs of one program are numbered in the order of their launches, and a launch lies inside the call of the jitted
+function that the program is named after: so the k-th run of a program is its k-th launch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from accelprof.contracts.spans import Clock, Kind, Mark, Span, Trace
+from accelprof.errors import ReadError
+from accelprof_xla.backend import KEY
+
+HOST, ENVIRONMENT = "/host:CPU", "Task Environment"
+_DEVICE = re.compile(r"^/device:(?:TPU|GPU|CUSTOM):(.+)$")
+#: lines of device planes whose events are work; the others show the same again by step, module or name scope
+_WORK = re.compile(r"^(?:Stream #|XLA Ops$|Async XLA Ops$)")
+_COLLECTIVE = re.compile(r"^(?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-|ncclDevKernel|send|recv)")
+_COPY = re.compile(r"^(?:Memcpy|copy-start|copy-done|infeed|outfeed)")
+_WAIT = re.compile(r"(?:BlockHostUntilReady|::Await$|BlockUntilReady|StreamExecutor::BlockHost)")
+_JIT = re.compile(r"^PjitFunction\((.*)\)$")
+_LAUNCH = re.compile(r"LoadedExecutable::ExecuteHelperOnSingleDevice$|LoadedExecutable::Execute$")
+PYTHON = "python"
+Event = tuple[str, int, int, dict[str, Any]]
+
+
+def read_xplane(path: str, files: Sequence[str], tool: str = "jax") -> Trace:
+    """Spans of the files of one window.
+
+    Raises:
+        ReadError: jax is not installed here, or a file is none of its own.
+    """
+    try:
+        from jax.profiler import ProfileData
+    except ImportError as error:
+        raise ReadError(path, f"reading it needs jax ({error}); pip install 'accelprof-xla[jax]'") from None
+    trace = Trace(path, tool, Clock.EPOCH)
+    for file in files:
+        try:
+            planes = list(ProfileData.from_file(file).planes)
+        except Exception as error:  # noqa: BLE001 - whatever JAX's parser raises for bytes that are none of its own
+            raise ReadError(file, f"no xplane file: {' '.join(str(error).split())[:200]}") from None
+        _Reading(trace, planes).read()
+    if not len(trace):
+        trace.problems.append("the file holds no device work and no range")
+    return trace
+
+
+class _Reading:
+    def __init__(self, trace: Trace, planes: list[Any]) -> None:
+        self.trace, self.planes = trace, planes
+        facts = next((dict(plane.stats) for plane in planes if plane.name == ENVIRONMENT), {})
+        start = facts.get("profile_start_time")
+        self.base = int(start) if start is not None else 0
+        if start is None:
+            trace.clock = Clock.RELATIVE
+            trace.problems.append("the file does not say when it began; its times count from there")
+        host = next((dict(plane.stats) for plane in planes if plane.name == "/host:metadata"), {})
+        self.pid = int(host.get("process_id", 0))
+        trace.metadata.update({name: host[name] for name in ("jax_version", "jaxlib_version") if name in host})
+
+    def read(self) -> None:
+        for plane in self.planes:
+            device = _DEVICE.match(plane.name)
+            if device:
+                number = int(device[1]) if device[1].isdigit() else device[1]
+                for line in plane.lines:
+                    self._device_line(line, number)
+            elif plane.name == HOST:
+                self._host(plane)
+
+    def _device_line(self, line: Any, device: int | str) -> None:
+        work = _WORK.match(line.name) is not None
+        for name, start, end, stats in self._events(line):
+            kind = _kind(name) if work else Kind.DEVICE_ANNOTATION
+            number = stats.get("correlation_id")
+            args = stats if number is None else {**stats, "correlation": str(number)}
+            self.trace.spans.append(Span(name, kind, start, end, self.pid, device=device, stream=line.name, args=args))
+
+    def _host(self, plane: Any) -> None:
+        lines = [(line.name, list(self._events(line))) for line in plane.lines]
+        launches = _Launches(lines)
+        for number, (thread, events) in enumerate(lines):
+            tid = f"{thread}/{number}" if thread == PYTHON else thread
+            for name, start, end, stats in events:
+                if KEY in stats and stats[KEY] == "mark":
+                    self.trace.marks.append(Mark(name, start, self.pid, tid))
+                elif "hlo_op" in stats:
+                    self._operation(name, start, end, stats, launches, tid)
+                elif (kind := _host_kind(name, stats)) is not None:
+                    label = f"{name}#{stats['step_num']}" if kind is Kind.STEP else name
+                    self.trace.spans.append(Span(label, kind, start, end, self.pid, tid, args=stats))
+        for at, end, line, name in launches.all:  # on the thread that made them
+            args = {"correlation": f"{line}:{at}"}
+            self.trace.spans.append(Span(name, Kind.RUNTIME, at, end, self.pid, f"{PYTHON}/{line}", args=args))
+
+    def _operation(self, name: str, start: int, end: int, stats: dict[str, Any], launches: _Launches, tid: str) -> None:
+        launched = launches.of(stats)
+        args = stats if launched is None else {**stats, "correlation": launched}
+        device = int(stats.get("device_ordinal", 0))
+        self.trace.spans.append(Span(name, _kind(name), start, end, self.pid, device=device, stream=tid, args=args))
+
+    def _events(self, line: Any) -> Iterator[Event]:
+        for event in line.events:
+            start = self.base + round(event.start_ns)
+            yield event.name, start, start + round(event.duration_ns), dict(event.stats)
+
+
+class _Launches:
+    """Launches of compiled programs, and which of them a run goes back to."""
+
+    def __init__(self, lines: list[tuple[str, list[Event]]]) -> None:
+        #: ``(start, end, line, name)`` in the order of time
+        self.all: list[tuple[int, int, int, str]] = []
+        by_program: dict[str, list[str]] = defaultdict(list)
+        runs: dict[str, set[int]] = defaultdict(set)
+        for number, (thread, events) in enumerate(lines):
+            if thread == PYTHON:
+                self.all += _launches(number, events)
+            for _, _, _, stats in events:
+                if "hlo_module" in stats and "run_id" in stats:
+                    runs[_plain(stats["hlo_module"])].add(stats["run_id"])
+        self.all.sort()
+        for at, _, line, name in self.all:
+            by_program[_plain("jit" + name)].append(f"{line}:{at}")
+        self._of: dict[tuple[str, int], str] = {}
+        for program, numbers in runs.items():
+            launched = by_program[program]
+            each = max(1, len(launched) // len(numbers))  # a program on several devices is launched once for each
+            launched = launched[::each]
+            # what was launched before the window has runs in front that no launch is seen of; fewer launches than that are not told apart
+            if len(launched) <= len(numbers):
+                ordered = sorted(numbers)[len(numbers) - len(launched) :]
+                self._of.update(((program, number), launch) for number, launch in zip(ordered, launched, strict=True))
+
+    def of(self, stats: dict[str, Any]) -> str | None:
+        """The correlation of the launch that an operation's run goes back to; ``None`` where it cannot be told."""
+        return self._of.get((_plain(stats.get("hlo_module", "")), stats.get("run_id", 0)))
+
+
+def _launches(number: int, events: list[Event]) -> Iterator[tuple[int, int, int, str]]:
+    """Launches of one Python thread, with the jitted function that each lies in (the innermost)."""
+    around: list[tuple[int, str]] = []
+    for name, start, end, _ in sorted(events, key=lambda event: (event[1], -event[2])):
+        while around and around[-1][0] <= start:
+            around.pop()
+        jitted = _JIT.match(name)
+        if jitted:
+            around.append((end, jitted[1]))
+        elif _LAUNCH.search(name) and around:
+            yield start, end, number, around[-1][1]
+
+
+def _plain(name: str) -> str:
+    """A function's and a program's name in one spelling: XLA replaces what is no letter (``<lambda>``)."""
+    return re.sub(r"[\W_]+", "", name)
+
+
+def _kind(name: str) -> Kind:
+    return Kind.COMMUNICATION if _COLLECTIVE.match(name) else Kind.COPY if _COPY.match(name) else Kind.KERNEL
+
+
+def _host_kind(name: str, stats: dict[str, Any]) -> Kind | None:
+    """Kind of an event of the host; ``None`` for what only the runtime's authors read (queues, reference counts)."""
+    if "step_num" in stats:
+        return Kind.STEP
+    if KEY in stats:
+        return Kind.RANGE
+    if _WAIT.search(name):
+        return Kind.SYNC
+    if name.startswith(("PjitFunction", "pjit", "$")):
+        return Kind.OPERATOR
+    return Kind.RUNTIME if "::Execute" in name else None

@@ -1,0 +1,256 @@
+"""JAX on the CPU, really run: annotations, steps, windows, device time against JAX's own trace, and what stays untouched."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from accelprof.contracts.backend import Probe
+from accelprof.contracts.spans import Clock, Kind, Trace, merge_intervals, union_ns
+from accelprof.errors import ReadError
+from accelprof.testing import BackendConformance, ToolConformance, capture
+
+pytest.importorskip("accelprof_xla", reason="accelprof-xla is not installed")
+jax = pytest.importorskip("jax", reason="jax is not installed (.ci/install-wings)")
+
+from accelprof_xla import backend, doctor  # noqa: E402
+from accelprof_xla.backend import XlaBackend  # noqa: E402
+from accelprof_xla.tool import JaxTool  # noqa: E402
+
+pytestmark = pytest.mark.jax
+
+
+class Available(XlaBackend):
+    """The backend, whatever this machine has."""
+
+    name = "xla-under-test"
+    aliases = ()
+
+    def probe(self) -> Probe:
+        return Probe(1, "under test")
+
+
+class TestBackend(BackendConformance):
+    """The kit."""
+
+    def make(self) -> XlaBackend:
+        return Available()
+
+
+class TestTool(ToolConformance):
+    """The kit, through the real profiler."""
+
+    def make(self) -> JaxTool:
+        return JaxTool()
+
+
+LOOP = """
+import json, os, sys, threading, time
+import accelprof
+import jax, jax.numpy as jnp
+
+@jax.jit
+def forward(weights, x):
+    for w in weights:
+        x = jnp.tanh(x @ w)
+    return x
+
+@jax.jit
+def train(weights, x):
+    grads = jax.grad(lambda w: (forward(w, x) ** 2).mean())(weights)
+    return [w - 0.01 * g for w, g in zip(weights, grads)]
+
+class Actor(accelprof.Worker):
+    def __init__(self):
+        self.weights = [jnp.eye(256) for _ in range(4)]
+        self.x = jnp.ones((512, 256))
+    @accelprof.Worker.timer("rollout/generate")
+    def generate(self):
+        self.out = forward(self.weights, self.x)          # not waited for: it runs into the next phase
+    @accelprof.Worker.timer("actor/update")
+    def update(self):
+        for _ in range(3):
+            self.weights = train(self.weights, self.x)
+        self.weights[0].block_until_ready()
+    @accelprof.Worker.timer("actor/sync")
+    def sync(self):
+        accelprof.mark("half way")
+        return float(sum(w.sum() for w in self.weights))
+
+actor = Actor()
+actor.generate(); actor.update(); actor.sync()            # compiled before the first window
+session = accelprof.configure(tool="jax", accelerator="xla", steps=[2, 4], output_dir=sys.argv[1], run="r", group="G", rank=0)
+for step in range(6):
+    with session.step(step):
+        actor.generate(); actor.update(); actor.sync()
+report = session.close()
+print(json.dumps({"problems": report["problems"], "windows": [w["steps"] for w in session.windows]}))
+"""
+PHASES = ("rollout/generate", "actor/update", "actor/sync")
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the loop above in a process of its own: a jitted training loop of three phases, windows on steps 2 and 4."""
+    place = tmp_path_factory.mktemp("jax")
+    (place / "loop.py").write_text(LOOP)
+    done = subprocess.run(
+        [sys.executable, str(place / "loop.py"), str(place)], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {"problems": [], "windows": [[2], [4]]}
+    return place / "r"
+
+
+def traces(run_dir: Path) -> list[tuple[Path, Trace]]:
+    return [(Path(path), JaxTool().read(path)) for path in sorted(glob.glob(f"{run_dir}/**/*.jax", recursive=True))]
+
+
+def test_windows_hold_their_step_and_phases(run_dir: Path) -> None:
+    """One directory a window; each phase once, in order, inside the step that JAX's own tools show, on the epoch's clock."""
+    found = traces(run_dir)
+    assert len(found) == 2
+    for number, (_, trace) in zip((2, 4), found, strict=True):
+        assert [span.name for span in trace.of_kind(Kind.STEP)] == [f"train#{number}"]
+        [step] = trace.of_kind(Kind.STEP)
+        phases = sorted(trace.of_kind(Kind.RANGE), key=lambda span: span.start_ns)
+        assert [span.name for span in phases] == list(PHASES)
+        assert all(step.start_ns <= span.start_ns <= span.end_ns <= step.end_ns for span in phases)
+        assert [mark.name for mark in trace.marks] == ["half way"]
+        assert trace.clock is Clock.EPOCH
+        assert 1.6e18 < step.start_ns < 4e18
+        assert list(trace.of_kind(Kind.KERNEL))
+        assert trace.problems == []
+
+
+def test_device_time_is_jaxs_own(run_dir: Path) -> None:
+    """Busy time of each window within 2 % of what the Chrome trace that JAX writes beside says; the number of operations is equal."""
+    for path, trace in traces(run_dir):
+        [chrome] = path.glob("plugins/profile/*/*.trace.json.gz")
+        with gzip.open(chrome) as file:
+            events = json.load(file)["traceEvents"]
+        theirs = [event for event in events if event.get("ph") == "X" and "hlo_op" in event.get("args", {})]
+        intervals = [(round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)) for event in theirs]
+        ours = [span for span in trace.spans if span.device is not None]
+        assert len(ours) == len(theirs)
+        busy = union_ns((span.start_ns, span.end_ns) for span in ours)
+        expected = union_ns(intervals)
+        assert expected > 100_000
+        assert abs(busy - expected) <= 0.02 * expected, (busy, expected)
+        assert len(merge_intervals(intervals)) >= 1
+
+
+def test_the_report_has_phases_and_their_device_time(run_dir: Path) -> None:
+    """Work that runs on while the next phase is on belongs to the phase that launched it; nothing of it is lost."""
+    from accelprof.analysis.attribution import attribute
+    from accelprof.analysis.summary import summarise
+
+    summary = summarise(run_dir)
+    assert {row.phase for row in summary.phases} == set(PHASES)
+    files = [file for file in summary.files if file.tool == "jax"]
+    assert len(files) == 2
+    for _, trace in traces(run_dir):
+        found = attribute(trace)
+        kernels = sum(1 for span in trace.spans if span.device is not None)
+        assert found.kernels == kernels
+        assert found.unattributed == 0, found.left_over()
+        by_phase = {row.name: row for row in found.phases}
+        counts = dict.fromkeys(PHASES, 0)
+        programs = {"jit_forward": "rollout/generate", "jit_train": "actor/update"}
+        for span in trace.spans:
+            if span.device is not None:
+                counts[programs.get(span.args["hlo_module"], "actor/sync")] += 1
+        assert {name: by_phase[name].kernels for name in PHASES} == counts
+
+
+def test_a_file_alone_and_a_broken_one(run_dir: Path, tmp_path: Path) -> None:
+    """``accelprof report x.xplane.pb`` works; what is none is said by name."""
+    [file, *_] = glob.glob(f"{run_dir}/**/*.xplane.pb", recursive=True)
+    assert JaxTool.can_read(file)
+    assert [span.name for span in JaxTool().read(file).of_kind(Kind.STEP)] == ["train#2"] or "train#4"
+    bad = tmp_path / "x.xplane.pb"
+    bad.write_bytes(b"\x0a\xff\xff\xff\xff\x0fnot a plane")
+    with pytest.raises(ReadError, match=r"x\.xplane\.pb"):
+        JaxTool().read(str(bad))
+    assert not JaxTool.can_read(str(tmp_path))
+
+
+def test_merged_steps_are_steps_of_one_window(tmp_path: Path) -> None:
+    """Adjacent steps in one trace: each is a step annotation with its number."""
+    with capture(
+        backend=Available, tools=(), tool="jax", steps=[1, 2], merge_steps=True, directory=str(tmp_path)
+    ) as run:
+        for step in range(4):
+            with run.session.step(step):
+                jax.numpy.ones(8).sum().block_until_ready()
+        assert run.session.close()["problems"] == []
+    [path] = glob.glob(f"{tmp_path}/**/*.jax", recursive=True)
+    assert sorted(span.name for span in JaxTool().read(path).of_kind(Kind.STEP)) == ["train#1", "train#2"]
+
+
+def test_another_trace_of_the_user_is_left_alone(tmp_path: Path) -> None:
+    """JAX takes one trace at a time: the window is refused with that reason, and the user's goes on."""
+    jax.profiler.start_trace(str(tmp_path / "mine"))
+    with capture(backend=Available, tools=(), tool="jax", steps=[1]) as run:
+        with run.session.step(1):
+            pass
+        report = run.session.close()
+    jax.profiler.stop_trace()
+    assert any("jax.profiler did not start" in line for line in report["problems"])
+    assert glob.glob(f"{tmp_path}/mine/**/*.xplane.pb", recursive=True)
+
+
+def python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_no_device_is_started() -> None:
+    """Probing, asking for devices and memory, and waiting import no jax, and start none that is imported."""
+    code = """
+    import sys
+    from accelprof_xla.backend import XlaBackend, in_use
+    made = XlaBackend()
+    print(made.probe().priority, made.devices(), made.memory(), made.synchronize(), "jax" in sys.modules)
+    import jax
+    made.probe(); made.devices(); made.memory(); made.synchronize()
+    print(in_use())
+    jax.numpy.ones(3).block_until_ready()
+    print(made.probe().priority, len(made.devices()), made.synchronize())
+    """
+    assert python(code).splitlines() == ["-1 [] {} None False", "None", "1 1 None"]
+
+
+def test_waiting_for_the_device() -> None:
+    """Every array that is being computed is waited for; one that was deleted meanwhile is no error."""
+    x = jax.numpy.ones((600, 600))
+    out = [x @ x for _ in range(5)]
+    gone = x + 1
+    gone.delete()
+    XlaBackend().synchronize()
+    assert all(array.is_ready() for array in out)
+
+
+def test_a_tpu_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Chips count by the kernel's files, with libtpu they are the accelerator; doctor says what is missing."""
+    for number in range(4):
+        (tmp_path / f"accel{number}").write_text("")
+    monkeypatch.setattr(backend, "TPU_FILES", str(tmp_path / "accel[0-9]*"))
+    rows = {row.name: row for row in doctor.checks()}
+    assert (rows["TPU"].status, rows["TPU"].mend) == ("warn", "pip install 'jax[tpu]'")
+    monkeypatch.setitem(sys.modules, "libtpu", type(sys)("libtpu"))
+    sys.modules["libtpu"].__spec__ = type("Spec", (), {"name": "libtpu"})()  # type: ignore[assignment]
+    assert (XlaBackend().probe().priority, XlaBackend().probe().reason[:14]) == (100, "4 TPU chip(s),")
