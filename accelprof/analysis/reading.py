@@ -44,6 +44,11 @@ class Loaded:
             self._chrome = _named(self.path, "events", lambda: load(self.path))
         return self._chrome
 
+    @property
+    def is_chrome(self) -> bool:
+        """Whether the file is a Chrome trace, whose events can be passed on as they are."""
+        return self._is_chrome
+
     def trace(self) -> Trace:
         """The spans; made once.
 

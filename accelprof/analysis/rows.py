@@ -20,24 +20,40 @@ def lanes(rows: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """
     order = np.lexsort((np.negative(ends), starts, rows))
     found: Ints = np.zeros(len(order), np.int32)
+    if not len(order):
+        return found, order
+    row_of, start_of, end_of = rows[order], starts[order], ends[order]
+    # where everything follows, as on most streams, there is nothing to find
+    overlap = (row_of[1:] == row_of[:-1]) & (start_of[1:] < end_of[:-1])
+    looked_at = np.flatnonzero(np.isin(row_of, np.unique(row_of[1:][overlap]))) if overlap.any() else order[:0]
     row: int | None = None
-    stacks: list[list[int]] = []
+    first: list[int] = []
+    beside: list[list[int]] = []
     for index, mine, start, end in zip(
-        order.tolist(), rows[order].tolist(), starts[order].tolist(), ends[order].tolist(), strict=True
+        order[looked_at].tolist(),
+        row_of[looked_at].tolist(),
+        start_of[looked_at].tolist(),
+        end_of[looked_at].tolist(),
+        strict=True,
     ):
         if mine != row:
-            row, stacks = mine, [[]]
-        for lane, stack in enumerate(stacks):  # noqa: B007 - used behind the loop
+            row, first, beside = mine, [], []
+        while first and first[-1] <= start:
+            first.pop()
+        if not first or end <= first[-1]:
+            first.append(end)
+            continue
+        for lane, stack in enumerate(beside, 1):  # noqa: B007 - used behind the loop
             while stack and stack[-1] <= start:
                 stack.pop()
             if not stack or end <= stack[-1]:
                 break
         else:
-            lane, stack = len(stacks), []
-            stacks.append(stack)
+            stack = []
+            beside.append(stack)
+            lane = len(beside)
         stack.append(end)
-        if lane:
-            found[index] = lane
+        found[index] = lane
     return found, order
 
 

@@ -8,26 +8,26 @@ One module, because reading, shifting, numbering and writing share one pass over
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+import queue
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any, cast
 
 import msgspec
 import numpy as np
 
+from accelprof.analysis.drawing import COMPLETE, ELSEWHERE, META, NEVER, Drawing, drawing_of, drawing_of_spans, plain
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
-from accelprof.analysis.rows import Drawn, Ints, lanes
 from accelprof.analysis.run import Run, RunFile, open_run
 from accelprof.analysis.tracks import Tracks, arguments
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import Mark, Span, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
-from accelprof.reading.chrome_file import ABSENT, ENDLESS_NS, GZIP, BadTimeError, ChromeFile, Event, exact_ns
+from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
 
 FORMAT = 1
 SECOND = 1_000_000_000
@@ -36,10 +36,11 @@ SECOND = 1_000_000_000
 MARGIN_NS = 86_400 * SECOND
 EPOCH_BEGINS_NS = 1_104_537_600 * SECOND
 BATCH = 2000
-#: letters of events that stand on a row of a thread
-ON_THREADS = frozenset("XBEiIPstf")
+#: more lanes than any row has
+LANES = 1 << 20
+#: below this a time in ns has at most 15 digits, which a float64 in µs keeps
+EXACT_NS = 10**15
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Event)
 
 
 @dataclass
@@ -89,20 +90,6 @@ class Merged:
     sources: list[Source] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Item:
-    """An event on its way: ``row`` is the file's process and thread, ``end`` is set for what lasts, ``begin`` for what ends it."""
-
-    event: Event
-    at: int
-    row: tuple[Any, Any]
-    end: int | None = None
-    begin: Item | None = None
-    flow: Any = None
-    lane: int = 0
-    number: int = 0
 
 
 def write_timeline(run_dir: str | os.PathLike[str], out: str, *, max_bytes: int | None = None) -> Merged:
@@ -184,8 +171,6 @@ class TimelineWriter:
         self._threads: dict[tuple[Any, Any], str] = {}
         self._sorted: dict[tuple[Any, Any], Any] = {}
         self._late: list[Event] = []
-        self._bad: Counter[str] = Counter()
-        self._lines: list[bytes] = []
         self._empty = True
         self._earliest = 0
         self._temporary = f"{out}.{os.getpid()}.part"
@@ -214,12 +199,12 @@ class TimelineWriter:
             self.problem(source, f"not in the timeline: {error.reason if isinstance(error, ReadError) else error}")
 
     def add(self, source: Source, loaded: Loaded) -> None:
-        """Add a loaded file; its events are changed by this."""
+        """Add a file; a Chrome trace is read twice, a block at a time, others are made of their spans."""
         number = len(self.merged.sources)
         source.tool = source.tool or loaded.tool
         before = self.merged.written
-        if loaded.chrome is not None:
-            self._chrome(number, source, loaded.chrome)
+        if loaded.is_chrome:
+            self._chrome(number, source)
         else:
             self._spans(source, loaded.trace())
         source.clock = source.clock or "none"
@@ -236,11 +221,9 @@ class TimelineWriter:
         for pid, name in self._seen.items():
             if pid not in self._named:
                 self._add_name("process_name", pid, 0, name)
-        for event in self._late:
-            self._write(event)
+        self._write(self._late)
         self.merged.added = len(self._late)
         merged, base = self.merged, self.base or 0
-        self._flush()
         merged.base_ns = base + min(self._earliest, 0)
         facts = {
             "format": FORMAT,
@@ -263,10 +246,12 @@ class TimelineWriter:
             _rebase(self._temporary, -self._earliest)
         os.replace(self._temporary, merged.path)
 
-    def _shift(self, source: Source, first: int | None, own_base: int) -> int:
+    def _shift(self, source: Source, drawing: Drawing, own_base: int) -> int:
         """What to add to the file's times to get ns after ``self.base``; kept in the source."""
-        if first is None:
+        used = drawing.kept & (drawing.code != META)
+        if not used.any():
             return 0
+        first = int(drawing.at[used].min())
         epoch = first + own_base >= EPOCH_BEGINS_NS
         source.clock = "epoch" if epoch else "relative"
         move = own_base - source.offset_ns
@@ -285,72 +270,76 @@ class TimelineWriter:
 
     # --- files that are Chrome traces: their events pass through --------------------------------------------------
 
-    def _chrome(self, number: int, source: Source, file: ChromeFile) -> None:
+    def _chrome(self, number: int, source: Source) -> None:
+        drawing, file = drawing_of(source.path)
         for problem in file.problems:
             self.problem(source, problem)
-        self.merged.read += len(file.events)
-        items: list[Item] = []
-        begun: dict[tuple[Any, Any], list[Item]] = {}
-        names: list[Event] = []
-        for event in file.events:
-            if event.ph == "M":
-                names.append(event)
-                continue
-            try:
-                item = Item(event, exact_ns(bytes(event.ts)), (event.pid, event.tid))
-            except BadTimeError as error:
-                self._leave_out(f"time {error}")
-                continue
-            if event.ph == "X":
-                try:
-                    item.end = item.at + _duration(event)
-                except BadTimeError as error:
-                    self._leave_out(f"duration {error}")
-                    continue
-            elif event.ph == "B":
-                begun.setdefault(item.row, []).append(item)
-            elif event.ph == "E":
-                stack = begun.get(item.row)
-                if not stack or stack[-1].at > item.at:
-                    self._leave_out("ends without a begin")
-                    continue
-                item.begin = stack.pop()
-                item.begin.end = item.at
-            items.append(item)
-        endless = {id(item) for stack in begun.values() for item in stack}
-        if endless:
-            self._leave_out("begins without an end", len(endless))
-            items = [item for item in items if id(item) not in endless]
-        shift = self._shift(source, min((item.at for item in items), default=None), file.base_ns)
-        self._names(source, names)
-        for item in items:
-            event = item.event
-            if event.id is not None or event.id2 is not None or event.bind_id is not None:
-                item.flow = event.id
-                self._renumber(number, event)
-        self._draw(source, items, shift)
+        self.merged.read += len(drawing.code)
+        shift = self._shift(source, drawing, file.base_ns)
+        places = self._places(source, drawing)
+        pids, tids = _numbers(drawing, places)
+        waiting = dict.fromkeys(drawing.deferred)
+        ordinary = drawing.kept & (drawing.code == COMPLETE)
+        ordinary[drawing.deferred] = False
+        first = 0
+        for block in Stream(source.path, Event).blocks():
+            now = slice(first, first + len(block))
+            lengths = np.where(drawing.end[now] == NEVER, 0, drawing.end[now] - drawing.at[now])
+            rows = zip(block, pids[now].tolist(), tids[now].tolist(), _times(drawing.at[now] + shift), _times(lengths), strict=True)  # fmt: skip
+            written: list[Event | None] = block
+            if ordinary[now].all():
+                for event, pid, tid, at, length in rows:
+                    event.pid, event.tid, event.ts, event.dur = pid, tid, at, length
+                    if event.id is not None or event.bind_id is not None or event.id2 is not None:
+                        self._renumber(number, event)
+            else:
+                codes = zip(drawing.code[now].tolist(), drawing.kept[now].tolist(), strict=True)
+                for index, ((event, pid, tid, at, length), (code, kept)) in enumerate(zip(rows, codes, strict=True)):
+                    if not kept:
+                        written[index] = None
+                        continue
+                    if code == META:
+                        self._meta(source, event)
+                        continue
+                    event.pid, event.tid, event.ts = pid, tid, at
+                    if code == COMPLETE:
+                        event.dur = length
+                    if event.id is not None or event.bind_id is not None or event.id2 is not None:
+                        self._renumber(number, event)
+                    if first + index in waiting:
+                        waiting[first + index], written[index] = event, None
+                written = [event for event in written if event is not None]
+            self._write(written)
+            first += len(block)
+        self._write([event for event in waiting.values() if event is not None])
+        self._name_rows(source, drawing, places)
 
-    def _leave_out(self, what: str, count: int = 1) -> None:
-        self._bad[what] += count
-        self.merged.left_out += count
+    def _places(self, source: Source, drawing: Drawing) -> dict[tuple[int, int], tuple[int, int]]:
+        """The numbers in the merged file of each row and lane, of rows with events alone."""
+        used = drawing.kept & (drawing.code != META)
+        # rows and lanes in the order in which they come first
+        keys = drawing.row[used].astype(np.int64) * LANES + drawing.lane[used]
+        found, first = np.unique(keys, return_index=True)
+        names = list(drawing.rows)
+        return {
+            (key // LANES, key % LANES): self._row(source, names[key // LANES][0], names[key // LANES][1], key % LANES)
+            for key in found[np.argsort(first)].tolist()
+        }
 
-    def _names(self, source: Source, events: Sequence[Event]) -> None:
-        """Pass the metadata of a file on, with the names of processes and threads made to say whose they are."""
-        for event in events:
-            args = _decoded(event.args)
-            name = args.get("name")
-            if event.name == "thread_name" and name is not None:
-                self._threads.setdefault((event.pid, event.tid), str(name))
-            elif event.name == "thread_sort_index" and "sort_index" in args:
-                self._sorted[event.pid, event.tid] = args["sort_index"]
-        for event in events:
-            pid, tid = self._row(source, event.pid, event.tid)
-            event.ts = ABSENT
-            self._rename(source, event, pid)
-            if event.name == "thread_name":
-                self._said.add((pid, tid))
-            event.pid, event.tid = pid, tid
-            self._write(event)
+    def _meta(self, source: Source, event: Event) -> None:
+        """Names of processes and threads are made to say whose they are; other metadata passes through."""
+        args = _decoded(event.args)
+        event.pid, event.tid = plain(event.pid), plain(event.tid)
+        if event.name == "thread_name" and args.get("name") is not None:
+            self._threads.setdefault((event.pid, event.tid), str(args["name"]))
+        elif event.name == "thread_sort_index" and "sort_index" in args:
+            self._sorted[event.pid, event.tid] = args["sort_index"]
+        pid, tid = self._row(source, event.pid, event.tid)
+        event.ts = ABSENT
+        self._rename(source, event, args, pid)
+        if event.name == "thread_name":
+            self._said.add((pid, tid))
+        event.pid, event.tid = pid, tid
 
     def _row(self, source: Source, pid: Any, tid: Any, lane: int = 0) -> tuple[int, int]:
         number = self.places.pid(f"{source.key}|{source.tool}", pid)
@@ -369,8 +358,7 @@ class TimelineWriter:
         if event.bind_id is not None:
             event.bind_id = hex(self.places.flow(number, "bind_id", event.bind_id))
 
-    def _rename(self, source: Source, event: Event, pid: int) -> None:
-        args = _decoded(event.args)
+    def _rename(self, source: Source, event: Event, args: dict[str, Any], pid: int) -> None:
         if event.name == "process_name":
             args["name"] = self._named[pid] = self._name(source, f"{args.get('name', '')} {event.pid}".strip())
         elif event.name == "thread_name":
@@ -393,87 +381,62 @@ class TimelineWriter:
     def _spans(self, source: Source, trace: Trace) -> None:
         for problem in trace.problems:
             self.problem(source, problem)
-        self.merged.read += len(trace.spans) + len(trace.marks)
-        moments = [span.start_ns for span in trace.spans] + [mark.at_ns for mark in trace.marks]
-        shift = self._shift(source, min(moments, default=None), 0)
         tracks = Tracks(trace)
-        items: list[Item] = []
-        for span in trace.spans:
-            if span.end_ns < span.start_ns:
-                self._leave_out("duration negative")
-                continue
-            event = Event(ph="X", name=span.name, cat=span.kind.value, args=arguments(span))
-            event.dur = msgspec.Raw(_us(span.duration_ns))
-            items.append(Item(event, span.start_ns, tracks.row(span), span.end_ns))
-        for mark in trace.marks:
-            event = Event(ph="i", name=mark.name, cat="mark", s="t", args=arguments(mark))
-            items.append(Item(event, mark.at_ns, tracks.row(mark)))
+        items: list[Span | Mark] = [*trace.spans, *trace.marks]
+        self.merged.read += len(items)
+        starts = np.array([i.start_ns if isinstance(i, Span) else i.at_ns for i in items], np.int64)
+        ends = np.array([i.end_ns if isinstance(i, Span) else NEVER for i in items], np.int64)
+        drawing = drawing_of_spans(map(tracks.row, items), starts, ends)
+        shift = self._shift(source, drawing, 0)
+        places = self._places(source, drawing)
         self._threads.update(tracks.threads)
         for pid, name in tracks.processes.items():
-            self._named[self._row(source, pid, None)[0]] = self._name(source, name)
-        for pid in tracks.processes:
             number = self._row(source, pid, None)[0]
+            self._named[number] = self._name(source, name)
             self._add_name("process_name", number, 0, self._named[number])
-        self._draw(source, items, shift)
+        order = [*np.setdiff1d(np.flatnonzero(drawing.kept), drawing.deferred).tolist(), *drawing.deferred]
+        times, lengths = _times(starts + shift), _times(np.where(ends == NEVER, 0, ends - starts))
+        for first in range(0, len(order), BATCH):
+            written = []
+            for index in order[first : first + BATCH]:
+                item = items[index]
+                if isinstance(item, Span):
+                    event = Event(ph="X", name=item.name, cat=item.kind.value, args=arguments(item))
+                    event.dur = lengths[index]
+                else:
+                    event = Event(ph="i", name=item.name, cat="mark", s="t", args=arguments(item))
+                event.ts = times[index]
+                event.pid, event.tid = places[int(drawing.row[index]), int(drawing.lane[index])]
+                written.append(event)
+            self._write(written)
+        self._name_rows(source, drawing, places)
 
-    # --- both: rows, lanes, arrows ----------------------------------------------------------------------------------
+    # --- both: what is left out and moved is counted, rows get names ---------------------------------------------------
 
-    def _draw(self, source: Source, items: list[Item], shift: int) -> None:
-        """Write events in the order of their times, each on a lane of its row where it nests; rows without a name get one."""
-        numbers: dict[Any, int] = {}
-        for item in items:
-            item.number = numbers.setdefault(item.row, len(numbers))
-        slices = [item for item in items if item.end is not None]
-        rows, starts, ends = (
-            np.array(values, np.int64)
-            for values in ([i.number for i in slices], [i.at for i in slices], [i.end for i in slices])
-        )
-        found, order = lanes(rows, starts, ends)
-        moved = np.flatnonzero(found)
-        for index, lane in zip(moved.tolist(), found[moved].tolist(), strict=True):
-            slices[index].lane = lane
-        several = {slices[index].number for index in moved.tolist()}
-        drawn = _drawn(several, slices, order) if several else {}
-        for item in items:
-            ph = item.event.ph
-            if item.begin is not None:
-                item.lane = item.begin.lane
-            elif item.number in drawn and ph in ("s", "t", "f"):
-                following = ph == "f" and item.event.bp != "e"
-                item.lane = drawn[item.number].lane(item.at, item.flow, following)
-        # what ends comes before what begins at the same moment, what is longer before what it holds, the rest behind
-        items.sort(key=_drawing)
-        places: dict[tuple[int, int], tuple[int, int]] = {}
-        for item in items:
-            event = item.event
-            place = places.get((item.number, item.lane))
-            if place is None:
-                place = places[item.number, item.lane] = self._row(source, *item.row, item.lane)
-            event.pid, event.tid = place
-            event.ts = msgspec.Raw(_us(item.at + shift))
-            if event.ph in ON_THREADS and place not in self._said:
-                self._name_row(source, item, place)
-            self._write(event)
-        if len(moved):
-            self.merged.moved += len(moved)
-            many = len({(slices[index].number) for index in moved.tolist()})
-            line = f"{len(moved)} event{'s' * (len(moved) != 1)} on {many} row{'s' * (many != 1)} overlapped without nesting; put on rows beside"
+    def _name_rows(self, source: Source, drawing: Drawing, places: Mapping[tuple[int, int], tuple[int, int]]) -> None:
+        """Name each row that has events: by the file's name of it, otherwise by its number; a second lane by ``(2)`` too."""
+        used = drawing.kept & (drawing.code != META) & (drawing.code != ELSEWHERE)
+        names = list(drawing.rows)
+        for key in np.unique(drawing.row[used].astype(np.int64) * LANES + drawing.lane[used]).tolist():
+            row, lane = divmod(key, LANES)
+            place, tid = places[row, lane], names[row][1]
+            if place in self._said:
+                continue
+            name = self._threads.get(names[row]) or (f"thread {tid}" if isinstance(tid, int) else str(tid or "process"))
+            self._add_name("thread_name", *place, f"{name}{f' ({lane + 1})' if lane else ''} [{source.worker}]")
+            if lane and names[row] in self._sorted:
+                self._add(Event(ph="M", name="thread_sort_index"), place, {"sort_index": self._sorted[names[row]]})
+            self._said.add(place)
+        moved, rows = drawing.moved.total(), len(drawing.moved)
+        if moved:
+            self.merged.moved += moved
+            line = f"{moved} event{'s' * (moved != 1)} on {rows} row{'s' * (rows != 1)} overlapped without nesting; put on rows beside"
             self.merged.notes.append(f"{source.worker}: {os.path.basename(source.path)}: {line}")
-        for what, count in self._bad.items():
+        for what, count in drawing.bad.items():
+            self.merged.left_out += count
             self.problem(source, f"{count} event{'s' * (count != 1)} left out: {what}")
-        self._bad.clear()
         self._threads.clear()
         self._sorted.clear()
-
-    def _name_row(self, source: Source, item: Item, place: tuple[int, int]) -> None:
-        """Name a row by the file's name of it, otherwise by its number; a second lane by its row's and ``(2)``."""
-        tid = item.row[1]
-        name = self._threads.get(item.row) or (f"thread {tid}" if isinstance(tid, int) else str(tid or "process"))
-        lane = f" ({item.lane + 1})" if item.lane else ""
-        self._add_name("thread_name", *place, f"{name}{lane} [{source.worker}]")
-        if item.lane and item.row in self._sorted:
-            self._add(Event(ph="M", name="thread_sort_index"), place, {"sort_index": self._sorted[item.row]})
-        self._said.add(place)
 
     def _add_name(self, what: str, pid: int, tid: int, name: str) -> None:
         self._add(Event(ph="M", name=what), (pid, tid), {"name": name})
@@ -483,43 +446,12 @@ class TimelineWriter:
         event.args = msgspec.Raw(_encoder.encode(args))
         self._late.append(event)
 
-    def _write(self, event: Event) -> None:
-        line = _encoder.encode(event)
-        # an event each line; in a string a line's end would be escaped, so these stand between values
-        self._lines.append(line.replace(b"\n", b" ") if b"\n" in line else line)
-        self.merged.written += 1
-        if len(self._lines) >= BATCH:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._lines:
-            self._file.write((b"\n" if self._empty else b",\n") + b",\n".join(self._lines))
+    def _write(self, events: Sequence[Event | None]) -> None:
+        if events:
+            self._file.write(b"\n" if self._empty else b",\n")
+            self._file.write(_encoder.encode(events)[1:-1])
             self._empty = False
-            self._lines.clear()
-
-
-def _duration(event: Event) -> int:
-    duration = exact_ns(bytes(event.dur))
-    if duration < 0:
-        raise BadTimeError("negative")
-    event.dur = msgspec.Raw(_us(duration))
-    return duration
-
-
-def _drawing(item: Item) -> tuple[int, int]:
-    if item.end is not None:
-        return item.at, item.at - item.end
-    return item.at, -ENDLESS_NS if item.begin is not None and item.begin.at < item.at else 1
-
-
-def _drawn(rows: Set[int], slices: Sequence[Item], order: Ints) -> dict[int, Drawn]:
-    found: dict[int, list[tuple[int, int, int, Any]]] = {row: [] for row in rows}
-    for index in order.tolist():
-        item = slices[index]
-        if item.number in found and item.end is not None:
-            key = _decoded(item.event.args).get("correlation")
-            found[item.number].append((item.at, item.end, item.lane, key))
-    return {row: Drawn(mine) for row, mine in found.items()}
+            self.merged.written += len(events)
 
 
 def _decoded(raw: msgspec.Raw) -> dict[str, Any]:
@@ -528,31 +460,87 @@ def _decoded(raw: msgspec.Raw) -> dict[str, Any]:
     return args if isinstance(args, dict) else {}
 
 
+def _numbers(drawing: Drawing, places: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[Any, Any]:
+    """Process and thread in the merged file of each event, as columns."""
+    keys = drawing.row.astype(np.int64) * LANES + drawing.lane
+    known = np.array(sorted(row * LANES + lane for row, lane in places), np.int64)
+    if not len(known):
+        return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+    table = np.array([places[divmod(key, LANES)] for key in known.tolist()], np.int64)
+    at = np.minimum(np.searchsorted(known, keys), len(known) - 1)  # metadata stand on rows without a place too
+    return table[at, 0], table[at, 1]
+
+
+def _times(ns: Any) -> list[Any]:
+    """Times in µs: exact as shortest decimals of floats up to eleven days, as text beyond."""
+    if len(ns) and max(abs(int(ns.min())), abs(int(ns.max()))) >= EXACT_NS:
+        return [msgspec.Raw(_us(value)) for value in ns.tolist()]
+    found: list[Any] = (ns / 1000.0).tolist()
+    return found
+
+
 def _rebase(path: str, by_ns: int) -> None:
     """Move every event of a finished file later; for the rare file with events long before the first window."""
     moved = path + ".moved"
-    with _opened(moved) as new, _reading(path) as old:
-        for line in old:  # an event each, but for the head and the end
-            if line.startswith(b'{"ph"'):
-                event = _decoder.decode(line.rstrip(b",\n"))
+    stream, separator = Stream(path, Event), b'{"displayTimeUnit":"ns","traceEvents":[\n'
+    with _opened(moved) as new:
+        for block in stream.blocks():
+            for event in block:
                 if event.ph != "M":
                     event.ts = msgspec.Raw(_us(exact_ns(bytes(event.ts)) + by_ns))
-                line = _encoder.encode(event) + line[len(line.rstrip(b",\n")) :]
-            new.write(line)
+            new.write(separator + _encoder.encode(block)[1:-1])
+            separator = b",\n"
+        base, rest = stream.file.top["baseTimeNanoseconds"], _encoder.encode(stream.file.top["otherData"])
+        new.write(b'\n],"baseTimeNanoseconds":%d,"otherData":%s}\n' % (base, rest))
     os.replace(moved, path)
 
 
-def _reading(path: str) -> IO[bytes]:
-    with open(path, "rb") as file:
-        zipped = file.read(2) == GZIP
-    return cast("IO[bytes]", gzip.open(path, "rb")) if zipped else open(path, "rb")
-
-
 def _opened(path: str) -> IO[bytes]:
-    if ".gz." not in os.path.basename(path):
-        return open(path, "wb")
-    # small writes are slow on a GzipFile
-    return io.BufferedWriter(cast(io.RawIOBase, gzip.GzipFile(path, "wb", compresslevel=3, mtime=0)), 1 << 16)
+    return cast("IO[bytes]", Zipped(path)) if ".gz." in os.path.basename(path) else open(path, "wb")
+
+
+class Zipped:
+    """A gzip file that is compressed on a thread of its own, while the next events are made.
+
+    Raises:
+        OSError: of the thread, at the next write or at the end.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = gzip.GzipFile(path, "wb", compresslevel=2, mtime=0)
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(8)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="accelprof-gzip", daemon=True)
+        self._thread.start()
+
+    def write(self, data: bytes) -> int:
+        if self._error is not None:
+            raise self._error
+        self._waiting.put(data)
+        return len(data)
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self._waiting.put(None)
+            self._thread.join()
+        self._file.close()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def __enter__(self) -> Zipped:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _work(self) -> None:
+        while (data := self._waiting.get()) is not None:
+            if self._error is None:
+                try:
+                    self._file.write(data)
+                except OSError as error:
+                    self._error = error
 
 
 def _floor(at_ns: int) -> int:
