@@ -2,6 +2,7 @@
 # make test    lint, then every test, then the torch-free tests on the other interpreters found
 # make bench   the benchmarks
 # make dist    wheels and source archives of all distributions, checked, and tried on each Python found
+# make compat-suites DIR=…   a framework's own profiler tests (a checkout of it), with accelprof and without
 # make lint    ruff, mypy, import-linter, news fragments
 #
 # PYTHON=…      the interpreter to make .venv with           PIP_ARGS=…   more arguments for every pip install
@@ -12,7 +13,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench dist lint pytest interpreters venv clean
+.PHONY: help demo test bench dist lint pytest interpreters venv clean compat-suites
 
 VENV := .venv
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
@@ -44,6 +45,9 @@ pytest: $(VENV)/.stamp-test
 
 interpreters: $(VENV)/.stamp-test
 	scripts/test-interpreters
+
+compat-suites: $(VENV)/.stamp-test
+	$(VENV)/bin/python scripts/compat-suites "$(DIR)"
 
 bench: $(VENV)/.stamp-bench
 	python=$(VENV)/bin/python; if [ -x .venv-frameworks/bin/python ]; then python=.venv-frameworks/bin/python; fi; \

@@ -1,8 +1,8 @@
-"""The names of verl and RLinf over accelprof's engine, and both frameworks themselves.
+"""The names of verl, RLinf and NeMo-RL over accelprof's engine, and these frameworks themselves.
 
 ``accelprof.compat.verl`` and ``accelprof.compat.rlinf`` are for code that is written against those names. ``install``
 sends an installed framework's own decorators and timers through accelprof, in this process, and ``uninstall`` takes that
-back; nothing is changed on disk. ``ACCELPROF_INSTALL=verl`` (or ``rlinf``, or both with a comma) does the same in every
+back; nothing is changed on disk. ``ACCELPROF_INSTALL=verl`` (``rlinf``, ``nemo_rl``, several with commas) does the same in every
 process of a job whose source nobody wants to touch. See docs/compat.md.
 """
 
@@ -15,7 +15,11 @@ from accelprof.compat.patching import Patches
 from accelprof.errors import UserError, nearest
 
 #: framework -> module with ``install(patches)``
-FRAMEWORKS = {"verl": "accelprof.compat.verl_install", "rlinf": "accelprof.compat.rlinf_install"}
+FRAMEWORKS = {
+    "verl": "accelprof.compat.verl_install",
+    "rlinf": "accelprof.compat.rlinf_install",
+    "nemo_rl": "accelprof.compat.nemo_rl_install",
+}
 
 _patches: dict[str, Patches] = {}
 
@@ -26,7 +30,7 @@ def install(name: str, *, any_version: bool = False) -> None:
     """Send the installed framework's decorators and timers through accelprof, in this process. Idempotent.
 
     Args:
-        name: ``verl`` or ``rlinf``.
+        name: ``verl``, ``rlinf`` or ``nemo_rl``.
         any_version: also take a release that this was not written for; without it such a release is refused.
 
     Raises:

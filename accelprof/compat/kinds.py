@@ -16,6 +16,30 @@ def _nothing(_: Any) -> Any:
     return _NOTHING
 
 
+def by_kind_of_function(function: F, block: Callable[[], Any]) -> F:
+    """A function of the same kind that runs inside ``with block()``, a new one for each call."""
+    wrapper: Any
+    if inspect.iscoroutinefunction(function):
+
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with block():
+                return await function(*args, **kwargs)
+
+    elif inspect.isgeneratorfunction(function):
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with block():
+                return (yield from function(*args, **kwargs))
+
+    else:
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with block():
+                return function(*args, **kwargs)
+
+    return functools.update_wrapper(wrapper, function)  # type: ignore[return-value]
+
+
 def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[Any], Any] = _nothing) -> F:
     """A method of the same kind as ``function`` that calls what ``choose(self)`` gives, inside ``with around(self)``."""
     wrapper: Any

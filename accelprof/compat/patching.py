@@ -141,11 +141,11 @@ def _another(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def check_version(distribution: str, known: str, any_version: bool) -> str:
+def check_version(distribution: str, known: str | tuple[str, ...], any_version: bool) -> str:
     """The installed release.
 
     Args:
-        known: releases this was written for and run with, by their first two numbers: ``0.9``.
+        known: releases this was written for, by their first two numbers: ``0.9``.
 
     Raises:
         UserError: it is not installed, or is another release and ``any_version`` is false.
@@ -155,9 +155,10 @@ def check_version(distribution: str, known: str, any_version: bool) -> str:
     except importlib.metadata.PackageNotFoundError:
         raise UserError(f"compat: {distribution} is not installed in this environment") from None
     match = re.match(r"\d+\.\d+", version)
-    if (match is None or match[0] != known) and not any_version:
+    releases = (known,) if isinstance(known, str) else known
+    if (match is None or match[0] not in releases) and not any_version:
         raise UserError(
-            f"compat: {distribution} {version} is installed; this was written for {known}.*. "
+            f"compat: {distribution} {version} is installed; this was written for {'.*, '.join(releases)}.*. "
             f"Mend: install that release, or accelprof.compat.install({distribution!r}, any_version=True)"
         )
     return version

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, TypeVar, overload
 
-from accelprof.compat.kinds import by_kind
+from accelprof.compat.kinds import by_kind, by_kind_of_function
 from accelprof.compat.process import ProcessSession
 from accelprof.errors import ConfigError, Problem
 from accelprof.session.configure import current_session
@@ -21,7 +22,7 @@ from accelprof.timing.timer import timer as engine_timer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["AcceleratorType", "AcceleratorUtil", "ProfileConfig", "TimerNotRecordedError", "Worker"]
+__all__ = ["AcceleratorType", "AcceleratorUtil", "ProfileConfig", "TimerNotRecordedError", "Tracer", "Worker"]
 
 process = ProcessSession()
 #: every worker of a process announces steps under this one name
@@ -37,6 +38,8 @@ class AcceleratorType(str, Enum):
     NPU = "NPU"
     NO_ACCEL = "NO_ACCEL"
     MUSA_GPU = "MUSA_GPU"
+    KUNLUN_XPU = "KUNLUN_XPU"
+    METAX_GPU = "METAX_GPU"
 
 
 class TimerNotRecordedError(UnknownTagError, ValueError):
@@ -170,9 +173,61 @@ def timer(tag: Any = None, trace: bool = True) -> Any:
     return decorator
 
 
-def worker_timer(self: Any, tag: str | None = None) -> WorkerTimer:
-    """A block as a phase, plain or async; the tag is the calling function's name where none is given."""
-    return WorkerTimer(self, tag or sys._getframe(1).f_code.co_name)
+def worker_timer(self: Any, tag: str | None = None, trace: bool = True) -> Any:
+    """A block as a phase, plain or async; the tag is the calling function's name where none is given.
+
+    Args:
+        trace: ``False`` = seconds only.
+    """
+    label = tag or sys._getframe(1).f_code.co_name
+    return WorkerTimer(self, label) if trace else _Untraced(self, label)
+
+
+class Tracer:
+    """RLinf 0.4's spans, in our timeline and in the tool's data while a window is open; no server is asked."""
+
+    _open: ClassVar[dict[tuple[int, str], list[Any]]] = {}
+
+    @classmethod
+    def trace_begin(cls, name: str, cat: str = "default", args: Any = None) -> None:
+        """A span of this thread or task begins; ``args`` are not kept."""
+        block = profiling_range(name, category=cat)
+        block.__enter__()
+        cls._open.setdefault((_here(), name), []).append(block)
+
+    @classmethod
+    def trace_end(cls, name: str, cat: str = "default") -> None:
+        """It ends; one that nobody began is none."""
+        blocks = cls._open.get((_here(), name))
+        if blocks:
+            blocks.pop().__exit__(None, None, None)
+            if not blocks:
+                del cls._open[_here(), name]
+
+    @classmethod
+    def trace_span(cls, name: str, cat: str = "default", args: Any = None) -> Any:
+        """A block as a span, plain or async."""
+        return profiling_range(name, category=cat)
+
+    @classmethod
+    def trace_func(cls, func_or_cat: Any = None, cat: str = "default") -> Any:
+        """Decorate a function with a span for each call; with and without arguments, as RLinf's."""
+        category = func_or_cat if isinstance(func_or_cat, str) else cat
+
+        def decorator(function: F) -> F:
+            return by_kind_of_function(function, lambda: profiling_range(function.__name__, category=category))
+
+        return decorator(func_or_cat) if callable(func_or_cat) else decorator
+
+
+def _here() -> int:
+    """Identity of the task that runs here, else of the thread."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        task = asyncio.current_task()
+        if task is not None:
+            return id(task)
+    return threading.get_ident()
 
 
 def pop_execution_times(self: Any) -> dict[str, float]:

@@ -22,6 +22,8 @@ WORKER = "rlinf.scheduler.worker.worker"
 GROUP = "rlinf.scheduler.worker.worker_group"
 CLUSTER = "rlinf.scheduler.cluster.cluster"
 ACCELERATOR = "rlinf.scheduler.hardware.accelerators.accelerator"
+#: where releases keep it
+TRACERS = (("rlinf.scheduler.tracing.tracer", "DistTracer"), ("rlinf.scheduler.manager.tracer", "Tracer"))
 RUNNER = "rlinf.runners.embodied_runner"
 
 
@@ -31,6 +33,7 @@ def install(patches: Patches, any_version: bool) -> None:
     importlib.import_module("rlinf.scheduler")
     _worker(patches, importlib.import_module(WORKER).Worker)
     _accelerator(patches, importlib.import_module(ACCELERATOR))
+    _tracer(patches)
     driver = _Driver()
     _driver(patches, driver)
     patches.then(driver.close)
@@ -61,8 +64,8 @@ def _worker(patches: Patches, cls: Any) -> None:
     patches.set(cls, "stop_profile", ours.Worker.stop_profile)
 
 
-def _worker_timer(self: Any, tag: str | None = None) -> Any:
-    return ours.worker_timer(self, tag or sys._getframe(1).f_code.co_name)
+def _worker_timer(self: Any, tag: str | None = None, trace: bool = True) -> Any:
+    return ours.worker_timer(self, tag or sys._getframe(1).f_code.co_name, trace)
 
 
 def _accelerator(patches: Patches, module: Any) -> None:
@@ -71,9 +74,39 @@ def _accelerator(patches: Patches, module: Any) -> None:
         patches.set(util, name, staticmethod(getattr(ours.AcceleratorUtil, name)))
     patches.set(util, "profiling_range", staticmethod(_profiling_range))
     patches.set(util, "is_profiling_active", staticmethod(ours.AcceleratorUtil.is_profiling_active))
+    # the managers as a whole, so that whoever asks one of them gets the answer of whoever told another
+    calls: dict[str, Any] = {
+        "start_profiling": _manager_starts,
+        "stop_profiling": _manager_stops,
+        "is_profiling_active": ours.AcceleratorUtil.is_profiling_active,
+        "profiling_range": _manager_range,
+    }
     for manager in {base, *base.manager_register.values()}:
-        if "is_profiling_active" in vars(manager):
-            patches.set(manager, "is_profiling_active", staticmethod(ours.AcceleratorUtil.is_profiling_active))
+        for name, call in calls.items():
+            if name in vars(manager):
+                patches.set(manager, name, staticmethod(call))
+
+
+def _manager_starts(step_idx: int | None = None) -> None:
+    ours.AcceleratorUtil.start_profiling(None, step_idx)
+
+
+def _manager_stops() -> None:
+    ours.AcceleratorUtil.stop_profiling(None)
+
+
+def _manager_range(label: str, color: str | None = None, domain: str | None = None) -> Any:
+    return ours.AcceleratorUtil.profiling_range(None, label, color, domain)
+
+
+def _tracer(patches: Patches) -> None:
+    """RLinf 0.4's tracer, where there is one: its spans go into our timeline, and nothing is sent to its server."""
+    for place, name in TRACERS:
+        module = sys.modules.get(place)
+        cls = getattr(module, name, None)
+        for method in ("trace_begin", "trace_end", "trace_span", "trace_func"):
+            if cls is not None and method in vars(cls):
+                patches.set(cls, method, vars(ours.Tracer)[method])
 
 
 def _profiling_range(accelerator_type: Any, label: str, color: str | None = None, domain: str | None = None) -> Any:

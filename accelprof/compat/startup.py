@@ -16,7 +16,7 @@ import wrapt
 
 ENV = "ACCELPROF_INSTALL"
 #: framework -> the module whose import means that everything we replace is there
-TRIGGERS = {"verl": "verl.utils.profiler", "rlinf": "rlinf.scheduler"}
+TRIGGERS = {"verl": "verl.utils.profiler", "rlinf": "rlinf.scheduler", "nemo_rl": "nemo_rl.utils.timer"}
 SITE = str(Path(__file__).with_name("site"))
 
 log = logging.getLogger("accelprof")

@@ -92,3 +92,59 @@ def test_bad_values(bad):
     """What RLinf asserts is refused with the key and its value."""
     with pytest.raises(ConfigError, match=next(iter(bad))):
         rlinf.ProfileConfig(**bad).check()
+
+
+def test_untraced_blocks():
+    """``worker_timer(tag, trace=False)`` is seconds and no range, as RLinf 0.4 has it."""
+    worker = Trainer()
+    with capture(steps=[1], ranks="all", timeline=False) as captured, captured.session.step(1):
+        with worker.worker_timer("seen"):
+            pass
+        with worker.worker_timer("unseen", trace=False):
+            pass
+        assert captured.backend.labels() == ["seen"]
+    assert set(worker.pop_execution_times()) == {"seen", "unseen"}
+
+
+def test_tracer():
+    """Spans of RLinf 0.4's tracer are ranges while a window is open: begin and end, blocks, functions of each kind."""
+
+    @rlinf.Tracer.trace_func
+    def plain():
+        return 1
+
+    @rlinf.Tracer.trace_func(cat="mine")
+    async def waits():
+        await asyncio.sleep(0)
+        return 2
+
+    @rlinf.Tracer.trace_func("words")
+    def fails():
+        raise KeyError("x")
+
+    async def both():
+        async def one(name):
+            rlinf.Tracer.trace_begin(name)
+            await asyncio.sleep(0)
+            rlinf.Tracer.trace_end(name)
+
+        await asyncio.gather(one("a"), one("a"))
+        return await waits()
+
+    rlinf.Tracer.trace_end("never begun")
+    with capture(steps=[1], ranks="all", timeline=False) as captured, captured.session.step(1):
+        rlinf.Tracer.trace_begin("outer", cat="c", args={"n": 1})
+        with rlinf.Tracer.trace_span("block"):
+            assert (plain(), asyncio.run(both())) == (1, 2)
+        with pytest.raises(KeyError):
+            fails()
+        rlinf.Tracer.trace_end("outer")
+        assert captured.backend.labels() == ["outer", "block", "plain", "a", "a", "waits", "fails"]
+        assert captured.backend.balanced()
+    assert rlinf.Tracer._open == {}
+    assert inspect.iscoroutinefunction(waits)
+
+
+def test_accelerator_types():
+    """Types of RLinf 0.4 are there, by name and value."""
+    assert AcceleratorType.KUNLUN_XPU == "KUNLUN_XPU"

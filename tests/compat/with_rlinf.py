@@ -270,3 +270,31 @@ def test_worker_groups_on_a_cluster(tmp_path, monkeypatch):
     assert rows[3]["run_training"]["ranks"] == 3
     reports = [item for item in manifest["artifacts"] if item["tool"] == "nsys" and item["state"] == "complete"]
     assert len(reports) == 6
+
+
+def test_managers_agree(rlinf):
+    """Whoever starts, stops or asks, through the utility or any vendor's manager, means the one window of the process."""
+    managers = {AcceleratorManager, *AcceleratorManager.manager_register.values()}
+    assert len(managers) > 2
+    for starter in managers:
+        starter.start_profiling(3)
+        for asked in managers:
+            assert asked.is_profiling_active()
+        with starter.profiling_range("mine"):
+            pass
+        for stopper in managers:
+            stopper.stop_profiling()
+        assert not any(asked.is_profiling_active() for asked in managers)
+        break
+    assert [window.steps for window in rlinf.windows] == [[3]]
+
+
+def test_untraced_worker_timer(rlinf, tmp_path):
+    """``trace=False``, which later releases have, is seconds without a range."""
+    worker = Plain()
+    window()
+    with worker.worker_timer("seen"), worker.worker_timer("unseen", trace=False):
+        pass
+    AcceleratorUtil.stop_profiling(AcceleratorType.NO_ACCEL)
+    assert set(worker.pop_execution_times()) == {"seen", "unseen"}
+    assert spans(tmp_path) == ["seen"]

@@ -219,6 +219,13 @@ def _tracer(source: Source, with_profiling: bool) -> None:
         source.note(
             f"{TRACER}.output_file", "changed", "each process and window has a file of its own, none is appended to"
         )
+    elif source.flag(f"{TRACER}.enable"):
+        source.note(
+            f"{TRACER}.output_file",
+            "changed",
+            f"absent: each process has a file of its own below {_trace_directory(source)} (RLinf appends to "
+            "trace_events.jsonl there)",
+        )
 
 
 def _tracer_alone(source: Source, draft: Draft) -> None:
@@ -227,15 +234,17 @@ def _tracer_alone(source: Source, draft: Draft) -> None:
     draft.set("timeline", True, f"{TRACER}.enable")
     draft.set("steps", "process", f"{TRACER}.enable")
     draft.set("ranks", "all", f"{TRACER}.enable")
+    draft.set("output_dir", _trace_directory(source), f"{TRACER}.output_file")
+
+
+def _trace_directory(source: Source) -> str:
     given = source.text(f"{TRACER}.output_file")
     log_path = source.text("runner.logger.log_path")
     if given:
-        directory = os.path.dirname(given) or "."
-    elif log_path is not None:
-        directory = os.path.join(log_path, source.text("runner.logger.experiment_name") or "", "trace")
-    else:
-        directory = "trace"
-    draft.set("output_dir", directory, f"{TRACER}.output_file")
+        return os.path.dirname(given) or "."
+    if log_path is not None:
+        return os.path.join(log_path, source.text("runner.logger.experiment_name") or "", "trace")
+    return "trace"
 
 
 def _others(source: Source) -> None:

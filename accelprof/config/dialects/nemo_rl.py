@@ -1,0 +1,108 @@
+"""NeMo-RL's profiling switches, which are environment variables, as a plan of ours.
+
+Written against its source (github.com/NVIDIA-NeMo/RL, ``nemo_rl/utils/nsys.py`` at 017d5c2 and its ``distributed``
+package); the package is not in the registry, so it was not run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from accelprof.config.dialect import Dialect, Translation
+from accelprof.config.dialects.reading import Draft, Source
+from accelprof.errors import nearest
+
+PATTERNS, RANGE, EXTRA = "NRL_NSYS_WORKER_PATTERNS", "NRL_NSYS_PROFILE_STEP_RANGE", "NRL_NSYS_EXTRA_OPTIONS"
+VARIABLES = (PATTERNS, RANGE, EXTRA)
+PREFIX = "NRL_NSYS_"
+#: others of its variables, which stay with it
+OTHERS = ("NRL_NSYS_VLLM_WORKER_INDICES",)
+#: what it gives nsys where nobody says otherwise
+DEFAULTS: dict[str, Any] = {"trace": "cuda,nvtx", "stop-on-exit": "true", "sample": "none", "cuda-graph-trace": "node"}
+SHORT = {"t": "trace", "o": "output", "s": "sample", "c": "capture-range"}
+
+
+class NemoRLDialect(Dialect):
+    """A mapping with ``NRL_NSYS_*``, as ``os.environ`` is one. Steps count from 1; the range's end is exclusive."""
+
+    name: ClassVar[str] = "nemo_rl"
+
+    def detects(self, mapping: Mapping[str, Any]) -> bool:
+        return any(str(key).startswith(PREFIX) for key in mapping)
+
+    def knows(self, path: str, mapping: Mapping[str, Any]) -> bool:
+        return path in VARIABLES
+
+    def translate(self, mapping: Mapping[str, Any]) -> Translation:
+        # a program's whole environment may be given; only what begins as theirs is looked at
+        own = {str(key): value for key, value in mapping.items() if str(key).startswith(PREFIX)}
+        source, draft = Source(own), Draft()
+        for key in own:
+            if key not in (*VARIABLES, *OTHERS):
+                source.refuse(key, "unknown variable", value=own[key], mend=nearest(key, VARIABLES) or "unset it")
+        patterns = [word.strip() for word in (source.text(PATTERNS) or "").split(",") if word.strip()]
+        text = (source.text(RANGE) or "").strip()
+        if bool(patterns) != bool(text):
+            missing, given = (RANGE, PATTERNS) if patterns else (PATTERNS, RANGE)
+            source.refuse(missing, f"must be given too, because {given} is", allowed="both of them, or neither")
+        if not patterns:
+            draft.set("enabled", False, PATTERNS)
+            source.note(PATTERNS, "info", "empty: nobody is profiled")
+            return source.finish(draft)
+        draft.set("groups", {pattern: {"ranks": "all"} for pattern in patterns}, PATTERNS)
+        for pattern in patterns:
+            draft.sources[f"groups.{pattern}"] = draft.sources[f"groups.{pattern}.ranks"] = PATTERNS
+        steps = _steps(source, text)
+        if steps:
+            draft.set("steps", f"{steps[0]}-{steps[-1]}" if len(steps) > 1 else [steps[0]], RANGE)
+            draft.set("merge_steps", True, RANGE)
+            source.note(RANGE, "info", f"steps {steps[0]} to {steps[-1]} in one capture; the end is exclusive")
+        draft.set("tool", "nsys")
+        draft.set("tools.nsys", {**DEFAULTS, **_extra(source)}, EXTRA)
+        return source.finish(draft)
+
+
+def _steps(source: Source, text: str) -> range | None:
+    if not text:
+        return None
+    match = re.fullmatch(r"\s*(\d+)\s*:\s*(\d+)\s*", text)
+    if match is None:
+        source.refuse(
+            RANGE, "not a range of steps", value=text, allowed="start:stop, the start at least 1, the stop exclusive"
+        )
+        return None
+    first, end = int(match[1]), int(match[2])
+    if first < 1 or end <= first:
+        what = "the first step is 1" if first < 1 else "the range is empty; its end is exclusive"
+        source.refuse(RANGE, what, value=text, mend=f"{max(first, 1)}:{max(first, 1) + 1}")
+        return None
+    return range(first, end)
+
+
+def _extra(source: Source) -> dict[str, Any]:
+    text = source.text(EXTRA)
+    if not text:
+        return {}
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        source.refuse(EXTRA, f"not JSON: {error}", value=text)
+        return {}
+    if not isinstance(given, dict):
+        source.refuse(EXTRA, f"a {type(given).__name__} where a JSON object is expected", value=text)
+        return {}
+    options: dict[str, Any] = {}
+    for key, value in given.items():
+        word = SHORT.get(str(key), str(key))
+        if word in ("capture-range", "capture-range-end"):
+            source.note(
+                f"{EXTRA}.{key}", "changed", "the plan says how a window opens, and how many captures there are"
+            )
+        elif word == "output":
+            source.note(f"{EXTRA}.{key}", "changed", "reports lie in the run's directory")
+        else:
+            options[word] = value
+    return options

@@ -1,0 +1,72 @@
+"""NeMo-RL's variables as a plan: both or neither, patterns of workers, a range whose end is exclusive, options that win."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelprof.catalogue import Registry
+from accelprof.config.dialects import BUILTIN
+from accelprof.config.load import load_config
+from accelprof.contracts.targets import Target
+from accelprof.errors import ConfigError
+
+BOTH = {"NRL_NSYS_WORKER_PATTERNS": "dtensor_policy_worker,vllm*", "NRL_NSYS_PROFILE_STEP_RANGE": "2:4"}
+
+
+def load(variables):
+    return load_config({"PATH": "/bin", "HOME": "${not ours}", **variables}, dialects=BUILTIN)
+
+
+def test_patterns_and_range():
+    """Workers whose name fits a pattern have one capture of the steps from start to before stop; nobody else is profiled."""
+    pytest.importorskip("accelprof_cuda", reason="accelprof-cuda is not installed")
+    loaded = load(BOTH)
+    assert loaded.dialect == "nemo_rl"
+    plan = Registry().plan(loaded.config)
+    for name in ("dtensor_policy_worker", "vllm_generation_worker"):
+        row = plan.assign(Target(name, (), 3, 8))
+        assert (row.tool, list(row.windows), row.count.exact) == ("nsys", [(2, 3)], 1)
+        assert row.options["trace"] == "cuda,nvtx"
+    assert not plan.assign(Target("megatron_policy_worker", (), 0)).selected
+
+
+def test_options_of_the_user_win():
+    """Extra options win over NeMo-RL's own, in short and long spelling; what the plan decides is left out with a note."""
+    loaded = load(
+        {
+            **BOTH,
+            "NRL_NSYS_EXTRA_OPTIONS": '{"t": "cuda", "cuda-graph-trace": "graph", "capture-range-end": "stop", "o": "x"}',
+        }
+    )
+    assert loaded.config.tools["nsys"] == {
+        "trace": "cuda", "stop-on-exit": "true", "sample": "none", "cuda-graph-trace": "graph",
+    }  # fmt: skip
+    assert {note.path.rpartition(".")[2] for note in loaded.notes if note.kind == "changed"} == {
+        "capture-range-end",
+        "o",
+    }
+
+
+def test_empty_is_off():
+    """Empty variables profile nobody, as NeMo-RL reads them."""
+    assert not load({"NRL_NSYS_WORKER_PATTERNS": "", "NRL_NSYS_PROFILE_STEP_RANGE": ""}).config.enabled
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "says"),
+    [
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": ""}, "NRL_NSYS_PROFILE_STEP_RANGE", "must be given too"),
+        ({"NRL_NSYS_WORKER_PATTERNS": " , "}, "NRL_NSYS_WORKER_PATTERNS", "must be given too"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": "3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "start:stop"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": "3:3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "Mend: 3:4"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": "0:3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "the first step is 1"),
+        ({"NRL_NSYS_EXTRA_OPTIONS": "{"}, "NRL_NSYS_EXTRA_OPTIONS", "not JSON"),
+        ({"NRL_NSYS_EXTRA_OPTIONS": "[1]"}, "NRL_NSYS_EXTRA_OPTIONS", "a list where a JSON object"),
+        ({"NRL_NSYS_WORKER_PATTERN": "x"}, "NRL_NSYS_WORKER_PATTERN", "did you mean 'NRL_NSYS_WORKER_PATTERNS'"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(change, path, says):
+    """One variable without the other, a range that is none or empty, options that are no JSON object, a misspelt name."""
+    with pytest.raises(ConfigError) as caught:
+        load({**BOTH, **change})
+    assert says in {problem.path: str(problem) for problem in caught.value.problems}[path]
