@@ -11,8 +11,8 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from accelprof.contracts.backend import Backend
 from accelprof.contracts.targets import Assignment, Target, WindowInfo
@@ -37,6 +37,7 @@ from accelprof.session.voice import Voice
 from accelprof.session.window import Window
 from accelprof.timing import metrics
 from accelprof.timing.gate import gate
+from accelprof.timing.timer import timer
 
 if TYPE_CHECKING:
     from accelprof.catalogue import Catalogue
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from accelprof.session.ownrun import OwnRun
     from accelprof.tools.trace import TraceTool
 
+T = TypeVar("T")
 #: why a session is closed whose process goes on as a worker with more roles
 JOINED = "a further role joined"
 HOOKS = ("accelprof_step_begin", "accelprof_step_end", "accelprof_window_opened", "accelprof_window_closed")
@@ -188,6 +190,26 @@ class Session:
             raise
         else:
             self.end_step(number)
+
+    def steps(self, items: Iterable[T], first: int = 1) -> Iterator[T]:
+        """Each of ``items`` in a step of its own, numbered from ``first``: ``for batch in session.steps(loader): …``
+
+        Waiting for the next item is the phase ``data`` at the end of the step before, so that a slow loader is seen; the
+        first item is waited for before the first step. A step ends when the loop asks for the next item or is left.
+        """
+        waiting = timer("data", category="data")(next)
+        iterator, none = iter(items), object()
+        number, item = first, waiting(iterator, none)
+        while item is not none:
+            self.begin_step(number)
+            try:
+                yield item  # type: ignore[misc]  # it is no longer the sentinel
+                item = waiting(iterator, none)
+            except BaseException:
+                self._leave_by_exception(number)
+                raise
+            self.end_step(number)
+            number += 1
 
     def _leave_by_exception(self, number: int) -> None:
         """The step's body raised: its window closes, also one that would have held later steps; that exception alone is raised."""

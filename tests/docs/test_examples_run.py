@@ -40,10 +40,12 @@ def test_configurations_are_accepted(page: str) -> None:
 
 
 def test_the_readme_example_runs(tmp_path: Path) -> None:
-    """The first example of the README prints a duration and leaves a timeline of step 2."""
-    output = run(blocks("README.md")[0][1], tmp_path)
-    assert 0 < float(output) < 1
+    """The first example of the README leaves what it says, and prints where, and a duration."""
+    where, duration = run(blocks("README.md")[0][1], tmp_path).splitlines()[-2:]
+    assert 0 < float(duration) < 1
     assert len(list((tmp_path / "outputs" / "profile").rglob("*-s2-*.trace.json.gz"))) == 1
+    for name in ("report.html", "timeline.json.gz", "manifest.json"):
+        assert (tmp_path / where / name).is_file(), name
 
 
 def test_the_examples_in_one_process_run(tmp_path: Path) -> None:
