@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof.analysis.attribution import Attribution, DeviceFigures, PhaseFigures, attribute
+from accelprof.analysis.differences import of_dump
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
@@ -94,6 +95,7 @@ class SummaryBuilder:
     def __init__(self, run: Run) -> None:
         self.summary = Summary(run, undelivered=list(run.undelivered()), problems=list(run.problems))
         self._timeline: WorkerTimeline | None = None
+        self._paths: dict[str, str] = {}
 
     def add(self, file: RunFile, loaded: Loaded) -> None:
         """One file that could be read."""
@@ -103,6 +105,7 @@ class SummaryBuilder:
         if file.tool != TIMELINE_TOOL:
             self.summary.files.append(_tool_file(file, trace))
             return
+        self._paths.setdefault(file.worker.label, file.path)
         self.add_phases(file.worker, trace)
 
     def add_phases(self, worker: WorkerId, trace: Trace) -> None:
@@ -136,6 +139,7 @@ class SummaryBuilder:
         summary = self.summary
         summary.files.sort(key=lambda file: (file.tool, file.worker.order, file.path))
         summary.phases = phase_rows(summary.timelines)
+        summary.notices.extend(of_dump(summary.run.directory, self._paths))
         summary.notices.extend(line for file in summary.files if (line := _not_in_a_phase(file)))
         if summary.empty and not summary.undelivered:
             summary.undelivered.append("no window was opened in this run; nothing was measured")

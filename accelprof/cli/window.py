@@ -1,8 +1,9 @@
-"""``accelprof window open | close | status``: a window on a live job that was not planned."""
+"""``accelprof window open | close | status | dump``: a window on a live job that was not planned, or its last steps."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -110,3 +111,28 @@ def _complete(answers: Sequence[Answer], wanted: set[str]) -> None:
     wrong = [answer for answer in answers if answer.state not in wanted]
     if wrong:
         raise IncompleteError("; ".join(f"{a.label} {a.state}: {a.text}" for a in wrong))
+
+
+@window.command("dump")
+@_run
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Last steps of workers that are gone."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=5.0, show_default=True, help="Seconds to wait for live workers."
+)
+def dump(run_dir: str, steps: int, timeout: float) -> None:
+    """Write out the flight recorder of every worker, also of those that are gone.
+
+    Prints the dump's directory, which report and timeline read. Status 1 when no worker of the run left anything.
+    """
+    from accelprof.output import dumps
+
+    name = dumps.ask(run_dir, timeout, steps)
+    directory = os.path.join(run_dir, dumps.PLACE, name)
+    workers = dumps.parts(run_dir, name)
+    click.echo(f"{directory}: {len(workers)} worker{'s' if len(workers) != 1 else ''}")
+    if not workers:
+        raise IncompleteError(
+            f"no worker of {run_dir} left a flight recorder's file (is recorder: {{}} in its configuration?)"
+        )

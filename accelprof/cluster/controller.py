@@ -87,7 +87,11 @@ class Controller:
         self._checked = False
         self._no_directory = ""
         self.run_dir: str | None = None
-        if names.records_anything(self.config) or self.config.controller is not None:
+        if (
+            names.records_anything(self.config)
+            or self.config.controller is not None
+            or (self.config.recorder is not None and self.config.enabled)
+        ):
             self.run_dir = run_dir or self._claim()
         self.roster = Roster(self.config, self.plan, self.run_dir, self.report, self.said)
         self._exporters = start_exporters(

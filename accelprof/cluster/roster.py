@@ -69,12 +69,14 @@ class Roster:
         return list(self._members.values())
 
     def selected(self) -> list[Member]:
-        """Those that hear steps."""
-        return [member for member in self._members.values() if member.assignment.selected and member.facts]
+        """Those that hear steps: whoever may open a window, and everybody while a flight recorder runs."""
+        everybody = self.config.recorder is not None
+        return [m for m in self._members.values() if (everybody or m.assignment.selected) and m.facts]
 
     def others(self) -> list[Member]:
         """Those with a session that hear no steps."""
-        return [member for member in self._members.values() if not member.assignment.selected and member.facts]
+        hearing = {member.key for member in self.selected()}
+        return [member for member in self._members.values() if member.facts and member.key not in hearing]
 
     def roles(self) -> dict[str, set[str]]:
         """Roles of each group, as its workers were attached with."""

@@ -212,6 +212,18 @@ class OnDemand(_Model):
     seconds: float = Field(30.0, gt=0)
 
 
+class Recorder(_Model):
+    """The flight recorder: the last steps at all times, written out when something is wrong.
+
+    ``steps``: how many a dump holds; ``slow``: times the running median; ``hang``: seconds without a step; ``dumps``: at most, a run.
+    """
+
+    steps: int = Field(20, ge=1)
+    slow: float | None = Field(2.0, gt=1)
+    hang: float | None = Field(30.0, gt=0)
+    dumps: int = Field(5, ge=1)
+
+
 def _on_demand(value: Any) -> Any:
     return {} if value is True else None if value is False else value
 
@@ -256,6 +268,7 @@ class Config(_Model):
     budget: Budget = Budget()
     on_demand: Annotated[OnDemand | None, BeforeValidator(_on_demand)] = None
     controller: ControllerRule | None = None
+    recorder: Annotated[Recorder | None, BeforeValidator(_on_demand)] = None
     export: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     @field_validator("groups", mode="before")

@@ -116,6 +116,7 @@ def configure(
         detected = _detect(registry, accelerator, resolved)
         assignment = _with_devices(assignment, detected.name, has_devices, detected)
         session = _make_session(registry, resolved, assignment, uses, detected, run_dir)
+        _record(session)
         gate.take(session)
         _install()
         _instrument(session)
@@ -225,7 +226,7 @@ def _make_session(
 ) -> Session:
     host = host_name()
     problem = ""
-    own = assignment.selected and run_dir is None
+    own = (assignment.selected or config.recorder is not None) and run_dir is None
     if own:
         try:
             run_dir = claim_run(config.output_dir, config.run, _job(), host)
@@ -306,6 +307,21 @@ def _instrument(session: Session) -> None:
     session.instruments = Instruments(items, session.say)
     session.instruments.install()
     children.export(session)
+
+
+def _record(session: Session) -> None:
+    """The flight recorder, in every process of a run whose configuration asks for one."""
+    wanted = session.config.recorder
+    if wanted is None or not session.config.enabled:
+        return
+    from accelprof.session.recorder import Recorder
+
+    try:
+        session.recorder = Recorder(session, wanted)
+    except OSError as error:
+        session.say(f"the flight recorder cannot be had: {error}")
+        return
+    session.entrance.background = session.recorder.background
 
 
 def _listen(session: Session) -> None:

@@ -31,11 +31,13 @@ class Entering:
         self._backend, self._voice = backend, voice
         self._labels = itertools.count(1)
         self._device_timers = True
+        #: where rows go while no window is open: the flight recorder's, if there is one
+        self.background: Window | None = None
 
     @property
     def window(self) -> Window | None:
-        """The open window, or ``None``."""
-        return self._captures.window
+        """The open window, or what stands in its place, or ``None``."""
+        return self._captures.window or self.background
 
     def attention(self) -> tuple[bool, PlainCalls | None]:
         """Whether anything is to be done besides timing, and what plain calls need where they need nothing else."""
@@ -45,7 +47,10 @@ class Entering:
             if trigger.watching():
                 watched, heard = True, heard or trigger.counts_calls
         if window is None:
-            return watched or self._pending.ask is not None, None
+            watched = watched or self._pending.ask is not None
+            if self.background is not None and not watched:
+                return True, self.background.plain
+            return watched or self.background is not None, None
         return True, None if heard or window.overdue else window.plain
 
     def enter(self, spec: PhaseSpec, suspends: int) -> Entry | None:
@@ -66,7 +71,7 @@ class Entering:
                     trigger.phase_begins(entry)
                 if captures.window is None and self._pending.ask is not None:
                     self._pending.phase_begins(entry)
-            window = captures.window
+            window = self.window
             if window is not None:
                 entry.task = task_label(entry.spec, entry.suspends, self._labels.__next__)
                 entry.emit(window)
@@ -91,14 +96,14 @@ class Entering:
 
     def ended_inside(self, spec: PhaseSpec, start: int, end: int, kind: str = Kind.PHASE.value) -> None:
         """A phase that began while nothing was to be done ended now; it goes to the timeline as one already in progress."""
-        window = self._captures.window
+        window = self.window
         if window is not None and window.trace is not None and end > window.opened_at:
             cut = start < window.opened_at
             window.trace.add(spec, Kind(kind), start, end, threading.get_ident(), "", None, cut)
 
     def mark(self, spec: PhaseSpec) -> None:
         """An instant, in every tool of the open window and in the timeline."""
-        window = self._captures.window
+        window = self.window
         if window is None:
             return
         try:

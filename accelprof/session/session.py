@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from accelprof.session.control import Control
     from accelprof.session.instrument import Instruments
     from accelprof.session.ownrun import OwnRun
+    from accelprof.session.recorder import Recorder
     from accelprof.tools.trace import TraceTool
 
 T = TypeVar("T")
@@ -81,6 +83,7 @@ class Session:
         self.own_run: OwnRun | None = None
         self.instruments: Instruments | None = None
         self.control: Control | None = None
+        self.recorder: Recorder | None = None
         self.lock = SessionLock(lambda: gate.refresh(self))
         self.voice = Voice(self.target.label, config.on_error == "raise", self._write_problem)
         path = f"{layout.workers_dir}/{self.key}.jsonl" if assignment.selected else None
@@ -220,6 +223,9 @@ class Session:
                 self.end_step(number)
             except CaptureError as error:
                 self.say(str(error))
+        raised = sys.exc_info()[1]
+        if self.recorder is not None and isinstance(raised, Exception):
+            self.recorder.failed(number, raised)
 
     def begin_step(self, number: int, *, control: bool = False) -> None:
         """A step begins. ``control``: announced from outside (a controller's call), maybe on another thread than the work.
@@ -252,6 +258,8 @@ class Session:
                     trigger.step_begins(number, away)
                 except Exception as error:  # noqa: BLE001 - said once; the others hear of the step all the same
                     self.voice.trouble(f"beginning a step for {type(trigger).__name__}", error)
+            if self.recorder is not None:
+                self.recorder.step_begins(number)
         self._tell("accelprof_step_begin", step=number)
         if self.voice.deferred:
             self.captures.close("a tool failed and on_error is raise")
@@ -272,6 +280,8 @@ class Session:
     def _finish_step(self) -> None:
         if self.step_now is not None:
             self._times.ends(self.step_now)
+            if self.recorder is not None:
+                self.voice.guarded("recording a step", self.recorder.step_ends, self.step_now)
             if self.own_run is not None:
                 self.voice.guarded("writing down a step", self.own_run.step_ended, self.step_now)
             self.voice.guarded("ending a step", self.backend.step_end, self.step_now)
@@ -360,6 +370,8 @@ class Session:
 
     def _close(self, reason: str) -> None:
         guarded = self.voice.guarded
+        if self.recorder is not None and reason == "SIGTERM":
+            guarded("writing out the recorder", self.recorder.now, "sigterm", "the process was told to end")
         self._finish_step()
         for trigger in self._triggers:
             guarded(f"ending {type(trigger).__name__}", trigger.finish)
@@ -369,6 +381,9 @@ class Session:
             guarded("ending the watch over the budget", self.captures.budget.end)
         if self.control is not None:
             guarded("ending the watch for requests", self.control.end)
+        if self.recorder is not None:
+            guarded("ending the recorder", self.recorder.end)
+            self.entrance.background = None
         self.captures.finalise(reason)
         if self.instruments is not None:
             guarded("reporting instruments", self.instruments.report)
@@ -384,6 +399,9 @@ class Session:
         self.closed = self.inherited = True
         self.lock.renew()
         self.captures.disown()
+        if self.recorder is not None:
+            self.recorder.disown()
+            self.entrance.background = None
         self.journal = Journal(None, self.say)
         if self.instruments is not None:
             self.instruments.uninstall()  # an engine's plug-in hook instruments anew, for the child itself
@@ -422,6 +440,9 @@ class Session:
         self.journal.add(ProblemRow(target=self.key, message=message, code=code))
 
     def _tell_of_window(self, what: str, info: WindowInfo) -> None:
+        window = self.captures.window
+        if self.recorder is not None and what == "opened" and window is not None:
+            self.recorder.window_opened(window)
         self._tell(f"accelprof_window_{what}", window=info)
 
     def _tell(self, hook: str, **facts: Any) -> None:

@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -49,7 +50,7 @@ class TraceTool(Tool):
         #: of the open window, each with the fields of a ``TimelineRow``
         self.rows: list[tuple[Any, ...]] = []
         self._marks: list[tuple[Any, ...]] = []
-        self._specs: list[PhaseSpec] = []
+        self.specs: list[PhaseSpec] = []
         self._numbers: dict[PhaseSpec, int] = {}
         self._opened = 0
         self.span_count = 0
@@ -63,7 +64,7 @@ class TraceTool(Tool):
         return _NOWHERE
 
     def open(self, window: WindowInfo) -> None:
-        self.rows, self._marks, self._specs, self._numbers = [], [], [], {}
+        self.rows, self._marks, self.specs, self._numbers = [], [], [], {}
         self.dropped = 0
         self._epoch_offset = epoch_offset()
         self._opened = now_ns()
@@ -72,8 +73,8 @@ class TraceTool(Tool):
         """The number under which ``rows`` name a phase."""
         number = self._numbers.get(spec)
         if number is None:
-            number = self._numbers.setdefault(spec, len(self._specs))
-            self._specs.append(spec)
+            number = self._numbers.setdefault(spec, len(self.specs))
+            self.specs.append(spec)
         return number
 
     def add(
@@ -108,11 +109,60 @@ class TraceTool(Tool):
 
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
         path = window.stem + SUFFIX
-        closed = now_ns()
         self.span_count = len(self.rows)
+        target = self.context.target if self.context is not None else Target("unknown")
+        file = TimelineFile(
+            window, target, os.uname().nodename, os.getpid(), self.specs, [*self.rows], [*self._marks],
+            self._opened, now_ns(), self._epoch_offset, self.dropped,
+        )  # fmt: skip
+        try:
+            file.write(path)
+        finally:
+            self.rows, self._marks = [], []
+        return [ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))]
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        return path.endswith(SUFFIX)
+
+    def read(self, path: str) -> Trace:
+        from accelprof.reading.chrome import read_chrome
+
+        return read_chrome(path, self.name)
+
+
+@dataclass
+class TimelineFile:
+    """The timeline of one window of one process, as it is written.
+
+    Attributes:
+        phases: what the numbers of ``rows`` mean.
+        rows: each with the fields of a ``TimelineRow``, times on the timers' clock; ``marks``: ``(phase, at, thread)``.
+        opened, closed: the window's, on the same clock; ``epoch_offset``: to be added for the epoch's.
+        dropped: rows that there was no room for.
+    """
+
+    window: WindowInfo
+    target: Target
+    host: str
+    pid: int
+    phases: Sequence[PhaseSpec]
+    rows: Sequence[Sequence[Any]]
+    marks: Sequence[tuple[Any, ...]]
+    opened: int
+    closed: int
+    epoch_offset: int
+    dropped: int = 0
+
+    def write(self, path: str) -> None:
+        """Write it whole, or leave nothing.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         temporary = path + ".part"
         try:
-            lines = self._lines(window, closed)
+            lines = self._lines()
             with gzip.open(temporary, "wb", compresslevel=1) as file:
                 while chunk := "".join(itertools.islice(lines, LINES_AT_ONCE)):
                     file.write(chunk.encode("ascii"))
@@ -121,24 +171,19 @@ class TraceTool(Tool):
             if os.path.exists(temporary):
                 os.unlink(temporary)
             raise
-        finally:
-            self.rows, self._marks = [], []
-        return [ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))]
 
-    def _lines(self, window: WindowInfo, closed: int) -> Iterator[str]:
-        context = self.context
-        target = context.target if context is not None else Target("unknown")
-        pid = os.getpid()
-        spans = [TimelineRow._make(row) for row in list(self.rows)]  # a call on another thread may end just now
-        marks = list(self._marks)
-        rows = _Rows(spans, marks)
+    def _lines(self) -> Iterator[str]:
+        window, target, pid = self.window, self.target, self.pid
+        spans = [TimelineRow._make(row) for row in self.rows]
+        marks = self.marks
+        rows = _Rows(spans, marks, pid == os.getpid())
         facts = {
             "format": FORMAT_VERSION,
             "group": target.group,
             "roles": list(target.roles),
             "rank": target.rank,
             "replica": target.replica,
-            "host": os.uname().nodename,
+            "host": self.host,
             "pid": pid,
             "window": window.id,
             "steps": list(window.steps),
@@ -152,15 +197,15 @@ class TraceTool(Tool):
             yield ",\n" + _json({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}})
         note = {"steps": list(window.steps), "phase": window.phase, "dropped": self.dropped}
         label = f"window {window.sequence}" + (f" (dropped {self.dropped})" if self.dropped else "")
-        yield ",\n" + self._event(label, "window", self._opened, closed, pid, rows.window, note)
+        yield ",\n" + self._event(label, "window", self.opened, self.closed, pid, rows.window, note)
         heads: dict[tuple[Any, ...], str] = {}  # all of an event but its times; the same for each call of a phase
-        offset, opened = self._epoch_offset, self._opened
+        offset, opened = self.epoch_offset, self.opened
         for row in spans:
             start, end = row.start_ns, row.end_ns
             key = (row.number, row.kind, *row[ROW_TIMES:])
             head = heads.get(key)
             if head is None:
-                head = self._head(self._specs[row.number], row, pid, rows.tid(row.thread, row.task))
+                head = self._head(self.phases[row.number], row, pid, rows.tid(row.thread, row.task))
                 if row.own_ns is None and not row.call:
                     heads[key] = head
             if row.in_progress and start < opened:
@@ -204,24 +249,15 @@ class TraceTool(Tool):
         return f'{head[:-1]},"ts":{self._us(start)},"dur":{duration // 1000}.{duration % 1000:03d}}}'
 
     def _us(self, at: int) -> str:
-        epoch = at + self._epoch_offset
+        epoch = at + self.epoch_offset
         return f"{epoch // 1000}.{epoch % 1000:03d}"
-
-    @classmethod
-    def can_read(cls, path: str) -> bool:
-        return path.endswith(SUFFIX)
-
-    def read(self, path: str) -> Trace:
-        from accelprof.reading.chrome import read_chrome
-
-        return read_chrome(path, self.name)
 
 
 class _Rows:
     """Row numbers of the timeline: threads keep their id, tasks that may overlap on a thread get rows of their own."""
 
-    def __init__(self, spans: Sequence[TimelineRow], marks: Sequence[tuple[Any, ...]]) -> None:
-        alive = {thread.ident: thread for thread in threading.enumerate()}
+    def __init__(self, spans: Sequence[TimelineRow], marks: Sequence[tuple[Any, ...]], own: bool) -> None:
+        alive = {thread.ident: thread for thread in threading.enumerate()} if own else {}
         self._native: dict[int, int] = {}
         self._names: dict[int, str] = {}
         used: set[int] = set()

@@ -1,0 +1,140 @@
+"""A dump of the flight recorder: what its last step did that the steps before did not, by which rank, and who waited for it.
+
+Times are self times: of nested phases each instant counts for the innermost. A phase waits when it is a collective or waits for data
+(``category="collective"`` or ``"data"``, or a name as those of :data:`WAITS`): more time there is somebody else's fault.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from accelprof.analysis.nesting import segments
+from accelprof.contracts.spans import Kind, Span
+from accelprof.errors import ReadError
+from accelprof.output.dumps import PLACE, request_of
+from accelprof.reading.chrome import read_chrome
+
+#: last parts of names of phases in which a worker waits for others
+WAITS = re.compile(
+    r"(^|[/_.])(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|recv\w*|send\w*|wait\w*|sync\w*|ray\.get|get|data)$",
+    re.I,
+)
+WAIT_CATEGORIES = frozenset({"collective", "communication", "data", "wait"})
+#: less than this share of the step is not worth a sentence
+WORTH_SAYING = 0.05
+
+
+@dataclass
+class WorkerSteps:
+    """One worker's steps: step -> phase -> self time in ns; ``walls``: step -> ns; ``running``: phases that had not ended."""
+
+    label: str
+    times: dict[int, dict[str, int]] = field(default_factory=dict)
+    walls: dict[int, int] = field(default_factory=dict)
+    running: list[str] = field(default_factory=list)
+    waits: set[str] = field(default_factory=set)
+
+
+def steps_of(label: str, spans: Sequence[Span]) -> WorkerSteps:
+    """Self times by step of one worker's spans (steps, phases and ranges)."""
+    found = WorkerSteps(label)
+    steps = sorted((s for s in spans if s.kind is Kind.STEP and s.name.startswith("step ")), key=lambda s: s.start_ns)
+    rows: dict[Any, list[Span]] = defaultdict(list)
+    for span in spans:
+        if span.kind in (Kind.PHASE, Kind.RANGE):
+            rows[(span.tid, span.task)].append(span)
+            if span.category in WAIT_CATEGORIES or WAITS.search(span.name):
+                found.waits.add(span.name)
+    pieces: list[tuple[int, int, str]] = []
+    for row in rows.values():
+        pieces.extend((a, b, row[index].name) for a, b, index in segments([(s.start_ns, s.end_ns) for s in row]))
+    for step in steps:
+        number = int(step.name.rpartition(" ")[2])
+        times: dict[str, int] = defaultdict(int)
+        for begin, end, name in pieces:
+            inside = min(end, step.end_ns) - max(begin, step.start_ns)
+            if inside > 0:
+                times[name] += inside
+        found.times[number], found.walls[number] = dict(times), step.end_ns - step.start_ns
+    last = max((s.end_ns for s in spans), default=0)
+    open_now = [s for row in rows.values() for s in row if s.args.get("in_progress") and s.end_ns >= last - 1_000_000]
+    found.running = list(dict.fromkeys(s.name for s in sorted(open_now, key=lambda s: s.start_ns)))
+    return found
+
+
+def differences(workers: Sequence[WorkerSteps], step: int | None, reason: str) -> list[str]:
+    """Sentences, the most telling first; none where there is nothing to compare with."""
+    numbers = sorted({number for worker in workers for number in worker.walls})
+    if step is None or step not in numbers:
+        step = numbers[-1] if numbers else None
+    if step is None:
+        return []
+    said: list[str] = []
+    walls = {worker.label: worker.walls[step] for worker in workers if step in worker.walls}
+    before = {w.label: [ns for n, ns in w.walls.items() if n < step] for w in workers}
+    usual = [ns for rows in before.values() for ns in rows]
+    wall = max(walls.values(), default=0)
+    if usual and wall:
+        typical = statistics.median(usual)
+        verb = "had taken" if reason == "hang" else "took"
+        said.append(
+            f"step {step} {verb} {_seconds(wall)}, {wall / typical:.1f} times the median of the {len(set(numbers) - {step})} steps before"
+            if typical
+            else f"step {step} {verb} {_seconds(wall)}"
+        )
+    guilty: list[tuple[float, str, str]] = []
+    waiting: list[tuple[float, str, str]] = []
+    for worker in workers:
+        for phase, ns in worker.times.get(step, {}).items():
+            earlier = [worker.times[n].get(phase, 0) for n in worker.times if n < step]
+            if not earlier:
+                continue  # nothing to be longer than
+            more = ns - statistics.median(earlier)
+            if wall and more > WORTH_SAYING * wall:
+                (waiting if phase in worker.waits else guilty).append((more, worker.label, phase))
+    guilty.sort(reverse=True)
+    waiting.sort(reverse=True)
+    for more, label, phase in guilty[:3]:
+        said.append(f"{label} was {_seconds(more)} longer in {phase} than in the steps before")
+    if waiting:
+        names = ", ".join(sorted({label for _, label, _ in waiting}))
+        phases = ", ".join(dict.fromkeys(phase for _, _, phase in waiting))
+        culprits = list(dict.fromkeys(label for _, label, _ in guilty))
+        whom = f" for {culprits[0]}" if culprits and {culprits[0]} != {label for _, label, _ in waiting} else ""
+        said.append(f"{names} waited{whom} in {phases}, up to {_seconds(waiting[0][0])} longer than usual")
+    if reason == "hang":
+        for worker in workers:
+            doing = worker.running[-1] if worker.running else "no phase"
+            said.append(f"{worker.label} was in {doing}")
+    return said
+
+
+def of_dump(directory: str, traces: Mapping[str, str]) -> list[str]:
+    """Sentences for a dump's directory; ``traces``: label of a worker -> path of its timeline. Empty where it is no dump."""
+    parent, name = os.path.split(os.path.normpath(directory))
+    if os.path.basename(parent) != PLACE:
+        return []
+    asked = request_of(os.path.dirname(parent), name)
+    if not asked:
+        return []
+    workers = []
+    for label, path in traces.items():
+        try:
+            spans = read_chrome(path, "trace").spans
+        except (ReadError, OSError):
+            continue  # the report names files that cannot be read
+        workers.append(steps_of(label, list(spans)))
+    step = asked.get("step")
+    reason = str(asked.get("reason"))
+    head = f"flight recorder: {asked.get('why') or reason}, asked by {asked.get('by')}"
+    return [head, *differences(workers, step if isinstance(step, int) else None, reason)]
+
+
+def _seconds(ns: float) -> str:
+    return f"{ns / 1e9:.2f} s" if ns >= 1e8 else f"{ns / 1e6:.1f} ms"

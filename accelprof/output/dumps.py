@@ -1,0 +1,244 @@
+"""Dumps of the flight recorder: run directories below a run's, that ``report`` and ``timeline`` read as any other.
+
+Whoever sees something wrong makes ``RUN/recorder/<reason>-<n>/`` with ``request.json`` in it; every other process of the run sees it
+within about a second, on the same file system, and puts its part there: its last steps as a timeline, and its journal. Parts of
+processes that are gone are made from the rings they left, by whoever asks for a dump.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelprof.contracts.spans import Kind, TimelineRow
+from accelprof.contracts.targets import Target, WindowInfo
+from accelprof.errors import ReadError, UserError
+from accelprof.output.layout import Layout
+from accelprof.output.manifest import Journal
+from accelprof.output.records import ArtifactRow, Moment, TargetRow, WindowRow
+from accelprof.output.ring import Contents, StepRecord, read_ring, rings_of
+from accelprof.timing.phase import PhaseSpec
+from accelprof.tools.trace import SUFFIX as TIMELINE
+from accelprof.tools.trace import TimelineFile
+
+RINGS = ".recorder"
+PLACE = "recorder"
+REQUEST = "request.json"
+#: the fixed words of a dump's name
+REASONS = ("slow", "hang", "exception", "sigterm", "request")
+_NAME = re.compile(rf"({'|'.join(REASONS)})-(\d{{1,6}})")
+#: a dump that another process began this long ago for the same reason is joined, not doubled
+JOIN_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """Why a dump is made: ``reason`` is one of ``REASONS``; ``stacks``: those of all threads are wanted too."""
+
+    reason: str
+    step: int | None
+    why: str
+    stacks: bool = False
+
+
+def names(run_dir: str) -> list[str]:
+    """The dumps of a run, by name."""
+    try:
+        found = os.listdir(os.path.join(run_dir, PLACE))
+    except OSError:
+        return []
+    return sorted(name for name in found if _NAME.fullmatch(name))
+
+
+def begin(run_dir: str, trigger: Trigger, by: str, at_most: int) -> str | None:
+    """The name of the dump for ``trigger``: a fresh one, or one that was just begun for the same reason; ``None``: there are enough.
+
+    Raises:
+        OSError: the directory cannot be made.
+    """
+    known = names(run_dir)
+    for name in known:
+        asked = request_of(run_dir, name)
+        if asked.get("reason") == trigger.reason and time.time() - float(asked.get("at") or 0) < JOIN_WITHIN_S:
+            _stacks(run_dir, name, by, trigger)
+            return name
+    if len(known) >= at_most:
+        return None
+    numbers = [int(match[2]) for name in known if (match := _NAME.fullmatch(name)) and match[1] == trigger.reason]
+    number = max(numbers, default=0) + 1
+    os.makedirs(os.path.join(run_dir, PLACE), exist_ok=True)
+    while True:
+        name = f"{trigger.reason}-{number}"
+        try:
+            os.mkdir(os.path.join(run_dir, PLACE, name))
+        except FileExistsError:  # another process was quicker
+            number += 1
+            continue
+        break
+    row = {"reason": trigger.reason, "step": trigger.step, "why": trigger.why, "by": by, "at": time.time()}
+    path = os.path.join(run_dir, PLACE, name, REQUEST)
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump(row, file)
+    os.replace(path + ".part", path)
+    _stacks(run_dir, name, by, trigger)
+    return name
+
+
+def request_of(run_dir: str, name: str) -> Mapping[str, Any]:
+    """What was asked for; empty where that cannot be read."""
+    try:
+        with open(os.path.join(run_dir, PLACE, name, REQUEST), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_part(run_dir: str, name: str, ring: str, steps: int) -> str | None:
+    """One process's part of a dump, from its ring: timeline and journal; the timeline's path, or ``None``: the ring is empty.
+
+    Raises:
+        OSError: the part cannot be written.
+        ReadError: there is no ring.
+    """
+    found = read_ring(ring)
+    records = [*found.steps, *([found.running] if found.running is not None else [])][-steps:]
+    if not records:
+        return None
+    who = found.who
+    target = Target(
+        str(who.get("group", "unknown")), tuple(map(str, who.get("roles") or ())), _number(who.get("rank")),
+        _number(who.get("world_size")), _number(who.get("replica")),
+    )  # fmt: skip
+    layout, host, pid = (
+        Layout(os.path.join(run_dir, PLACE, name)),
+        str(who.get("host", "")),
+        _number(who.get("pid")) or 0,
+    )
+    key = layout.key(target, host, pid)
+    phases = [PhaseSpec(*phase) for phase in found.phases]
+    rows, phases = _rows(records, phases)
+    opened = min([record.begin_ns for record in records] + [row.start_ns for row in rows])
+    closed = max([record.end_ns or record.begin_ns for record in records] + [row.end_ns for row in rows])
+    numbers = tuple(record.step for record in records if record.step is not None)
+    directory = layout.target_dir(target)
+    os.makedirs(directory, exist_ok=True)
+    window = WindowInfo(f"{key}-recorder", 1, numbers, None, "recorder", os.path.join(directory, f"{key}-recorder"))
+    path = window.stem + TIMELINE
+    cut = sum(record.cut for record in records)
+    TimelineFile(window, target, host, pid, phases, rows, (), opened, closed, found.epoch_offset, cut).write(path)
+    _journal(layout, key, target, host, pid, window, path, opened, closed, found)
+    return path
+
+
+def parts(run_dir: str, name: str) -> set[str]:
+    """Keys of the workers whose part is in a dump."""
+    return {path.stem for path in Path(run_dir, PLACE, name, ".workers").glob("*.jsonl")}
+
+
+def ask(run_dir: str, timeout: float, steps: int) -> str:
+    """A dump on request: live workers put their parts there within ``timeout`` seconds, those of others are made here. Its name.
+
+    Raises:
+        UserError: there is no run directory.
+        OSError: nothing can be written in it.
+    """
+    if not os.path.isdir(run_dir):
+        raise UserError(f"{run_dir}: no such directory; name the directory of a run")
+    name = begin(run_dir, Trigger("request", None, "asked for by accelprof window dump"), "the command line", 1_000_000)
+    wanted = {ring.stem for ring in rings_of(run_dir)}
+    until = time.monotonic() + timeout
+    while not wanted <= parts(run_dir, str(name)) and time.monotonic() < until:
+        time.sleep(0.1)
+    write_lost(run_dir, str(name), steps)
+    return str(name)
+
+
+def write_lost(run_dir: str, name: str, steps: int) -> list[str]:
+    """Parts of processes that have not put theirs there: they are dead, or on a file system of their own. Keys of those written."""
+    written = []
+    for ring in rings_of(run_dir):
+        if ring.stem not in parts(run_dir, name):
+            try:
+                if write_part(run_dir, name, str(ring), steps) is not None:
+                    written.append(ring.stem)
+            except ReadError:
+                continue  # no ring, whatever it is called
+    return written
+
+
+def _rows(records: list[StepRecord], phases: list[PhaseSpec]) -> tuple[list[TimelineRow], list[PhaseSpec]]:
+    """Rows of all steps, and a row a step; phases that the ring could not name have their number."""
+    rows: list[TimelineRow] = []
+    phases = list(phases)
+    for record in records:
+        for row in record.rows:
+            try:
+                made = TimelineRow(*row)
+            except TypeError:
+                continue
+            whole = all(isinstance(value, int) for value in (made.number, made.start_ns, made.end_ns, made.thread))
+            if not whole or not 0 <= made.number < 100_000 or not isinstance(made.kind, str):
+                continue
+            while made.number >= len(phases):
+                phases.append(PhaseSpec(f"phase {len(phases)}"))
+            rows.append(made)
+    for record in records:
+        phases.append(PhaseSpec(f"step {record.step}" if record.step is not None else "between steps"))
+        end = record.end_ns if record.end_ns is not None else max([row.end_ns for row in rows] + [record.begin_ns])
+        rows.append(TimelineRow(len(phases) - 1, Kind.STEP.value, record.begin_ns, end, 0, "steps"))
+    return rows, phases
+
+
+def _journal(
+    layout: Layout,
+    key: str,
+    target: Target,
+    host: str,
+    pid: int,
+    window: WindowInfo,
+    path: str,
+    opened: int,
+    closed: int,
+    found: Contents,
+) -> None:
+    """The part's journal, as a session writes one."""
+    os.makedirs(layout.workers_dir, exist_ok=True)
+    journal = Journal(f"{layout.workers_dir}/{key}.jsonl", lambda text: None)
+    tags = sorted({phase[0] for phase in found.phases})
+    journal.add(
+        TargetRow(
+            key=key, group=target.group, roles=list(target.roles), rank=target.rank, world_size=target.world_size,
+            replica=target.replica, host=host, pid=pid, tool="trace", armed=True, steps_seen=list(window.steps),
+            phases_seen=tags, windows_opened=1,
+        )
+    )  # fmt: skip
+    offset = found.epoch_offset
+    row = WindowRow(id=window.id, target=key, steps=list(window.steps), kind="recorder", tools=["trace"])
+    row.opened, row.closed = Moment(opened + offset, opened), Moment(closed + offset, closed)
+    journal.add(row)
+    journal.add(
+        ArtifactRow(
+            path=os.path.relpath(path, layout.run_dir), tool="trace", group=target.group, rank=target.rank, host=host, pid=pid,
+            windows=[window.id], bytes=os.path.getsize(path), state="complete",
+        )
+    )  # fmt: skip
+    journal.close()
+
+
+def _stacks(run_dir: str, name: str, by: str, trigger: Trigger) -> None:
+    """Stacks of all threads of this process; written without running any of their code."""
+    if trigger.stacks:
+        with open(os.path.join(run_dir, PLACE, name, f"stacks-{by}.txt"), "w", encoding="utf-8") as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

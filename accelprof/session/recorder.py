@@ -1,0 +1,249 @@
+"""The flight recorder: the last steps of all phases, in a file that outlives the process, written out when something is wrong.
+
+While no window is open, plain calls leave a row in a list, as they do for the timeline in a window; when a step ends its rows go to
+the ring (:mod:`accelprof.output.ring`). A thread looks about once a second: it writes down the running step, notices a hang, and
+joins dumps that other processes of the run have begun. What a dump is stands in :mod:`accelprof.output.dumps`.
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: F401 - once it is there, plain calls ask for a running loop by one quick call
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from accelprof.contracts.spans import Kind, TimelineRow
+from accelprof.contracts.targets import WindowInfo
+from accelprof.errors import text_of
+from accelprof.output import dumps
+from accelprof.output.records import WindowRow
+from accelprof.output.ring import SUFFIX, Ring
+from accelprof.session.window import Window
+from accelprof.timing.entry import PlainCalls
+from accelprof.timing.gate import now_ns
+from accelprof.timing.phase import PhaseSpec
+from accelprof.timing.running import running_phases
+from accelprof.tools.trace import TraceOptions, TraceTool
+
+if TYPE_CHECKING:
+    from accelprof.config.model import Recorder as RecorderConfig
+    from accelprof.session.session import Session
+
+#: seconds between two looks of the thread
+LOOK_S = 1.0
+#: rows of one step that are kept; more are counted
+ROWS_AT_MOST = 50_000
+#: steps that must have ended before one can be called slow
+STEPS_TO_COMPARE = 5
+NO_WINDOW = WindowInfo("recorder", 0, (), None, "recorder", "")
+
+
+class Recorder:
+    """One session's. The session tells of steps and of its end; everything else is done by the thread.
+
+    Attributes:
+        background: where rows go while no window is open; made like a window, without tools.
+    """
+
+    def __init__(self, session: Session, config: RecorderConfig) -> None:
+        self._session, self._config = session, config
+        self._run_dir = session.layout.run_dir
+        target = session.target
+        who = {
+            "key": session.key, "group": target.group, "roles": list(target.roles), "rank": target.rank,
+            "world_size": target.world_size, "replica": target.replica, "host": session.host, "pid": session.pid,
+        }  # fmt: skip
+        self._ring: Ring | None = Ring(os.path.join(self._run_dir, dumps.RINGS, session.key + SUFFIX), who)
+        self._rows = TraceTool(TraceOptions(max_spans=ROWS_AT_MOST))
+        self._rows.open(NO_WINDOW)
+        self.background = Window(
+            NO_WINDOW, [], self._rows, [], 0, WindowRow(id="recorder"), lambda emitter, error: None
+        )
+        self.background.plain = PlainCalls(self.background, session.voice.trouble)
+        self._named = 0
+        #: of windows that were open in the running step: rows, the phases they number, and how many are of earlier steps
+        self._of_windows: list[tuple[list[Any], list[PhaseSpec], int]] = []
+        self._lock = threading.Lock()
+        self._step: int | None = None
+        self._began = self._last_event = 0
+        self._walls: deque[int] = deque(maxlen=max(config.steps, STEPS_TO_COMPARE))
+        self._limit = 0.0
+        self._wanted: deque[dumps.Trigger] = deque(maxlen=4)
+        self._hung_in: int | None = None
+        self._seen: set[str] = set(dumps.names(self._run_dir))
+        self._wake = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._watch, name="accelprof recorder", daemon=True)
+        self._thread.start()
+
+    # --- what the session tells -------------------------------------------------------------------------------------
+
+    def step_begins(self, number: int) -> None:
+        window = self._session.window
+        if window is not None and window.trace is not None:
+            rows = window.trace.rows
+            if not any(known is rows for known, _, _ in self._of_windows):  # one that holds several steps
+                self._of_windows.append((rows, window.trace.specs, len(rows)))
+        self._step = number
+        self._began = self._last_event = now_ns()
+
+    def window_opened(self, window: Window) -> None:
+        """A window is open: its timeline has the rows until it closes."""
+        trace = window.trace
+        if trace is not None:
+            self._of_windows.append((trace.rows, trace.specs, 0))
+
+    def step_ends(self, number: int) -> None:
+        """The step's rows go to the ring; a step that took long is written out."""
+        ended = now_ns()
+        with self._lock:
+            ring = self._ring
+            if ring is None:
+                return
+            rows = self._take()
+            ring.add(number, self._began, ended, rows)
+        wall = ended - self._began
+        profiled = bool(self._of_windows)
+        self._of_windows.clear()
+        self._step, self._last_event = None, ended
+        if profiled:
+            return  # profiling's own cost is in it: neither slow nor a measure for others
+        if self._limit and wall > self._limit:
+            times = wall / (self._limit / float(self._config.slow or 1))
+            self.want(
+                dumps.Trigger("slow", number, f"step {number} took {wall / 1e9:.3f} s, {times:.1f} times the median")
+            )
+        self._walls.append(wall)
+        if self._config.slow is not None and len(self._walls) >= STEPS_TO_COMPARE:
+            self._limit = self._config.slow * sorted(self._walls)[len(self._walls) // 2]
+
+    def failed(self, number: int, error: Exception) -> None:
+        """The body of a step raised."""
+        self.want(dumps.Trigger("exception", number, f"step {number} raised {text_of(error)[:300]}"))
+
+    def want(self, trigger: dumps.Trigger) -> None:
+        """A dump, as soon as the thread comes round to it."""
+        self._wanted.append(trigger)
+        self._wake.set()
+
+    def now(self, reason: str, why: str) -> None:
+        """A dump before this returns: the process is about to end."""
+        self._running_step()
+        self._dump(dumps.Trigger(reason, self._step, why))
+
+    def end(self) -> None:
+        """The session closes in order: dumps that are wanted are made, and the ring, which nobody needs any more, is removed."""
+        self._ended = True
+        self._wake.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(10)
+        with self._lock:
+            ring, self._ring = self._ring, None
+        if ring is not None:
+            ring.close()
+            try:
+                os.unlink(ring.path)
+            except OSError:
+                pass  # somebody has tidied up already
+
+    def disown(self) -> None:
+        """In a forked child: ring and thread are the parent's."""
+        self._ring, self._ended, self._lock = None, True, threading.Lock()
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def _take(self) -> list[Any]:
+        """Rows since the last step ended, in order of their ends; the phases they number are in the ring then."""
+        own = self._rows.rows
+        rows = list(own)
+        del own[: len(rows)]
+        rows.extend(self._rows_of_windows())
+        self._name()
+        return rows
+
+    def _rows_of_windows(self) -> Iterator[Any]:
+        for theirs, specs, before in self._of_windows:
+            for row in theirs[before:]:
+                yield (self._rows.number(specs[row[0]]), *row[1:])
+
+    def _name(self) -> None:
+        specs = self._rows.specs
+        while self._named < len(specs) and self._ring is not None:
+            spec = specs[self._named]
+            if not self._ring.name(spec.tag, spec.domain, spec.color, spec.category):
+                return  # without a name left, a phase is shown by its number
+            self._named += 1
+
+    def _running_step(self) -> None:
+        """The running step so far, with the phases in progress, into the ring's own place for it."""
+        now = now_ns()
+        with self._lock:
+            ring, number = self._ring, self._step
+            if ring is None:
+                return
+            rows = list(self._rows.rows)
+            rows.extend(self._rows_of_windows())
+            for run in running_phases():
+                number_of = self._rows.number(run.spec)
+                rows.append(
+                    TimelineRow(number_of, Kind.PHASE.value, run.start, now, run.thread, run.task, None, True, run.call)
+                )
+            self._name()
+            if number is None and not rows:
+                ring.idle()
+            else:
+                ring.now(number, self._began, rows)
+
+    # --- the thread -------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._ended:
+            self._wake.wait(LOOK_S)
+            self._wake.clear()
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001 - said once; the recorder goes on
+                self._session.say(f"the flight recorder failed: {text_of(error)}", about=("recorder", type(error)))
+        try:
+            self._made_wanted()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._session.say(f"the flight recorder failed: {text_of(error)}", about=("recorder", type(error)))
+
+    def _look(self) -> None:
+        self._running_step()
+        self._made_wanted()
+        limit, last = self._config.hang, self._last_event
+        if limit is not None and last and now_ns() - last > limit * 1e9 and self._hung_in != last:
+            self._hung_in = last
+            where = f"in step {self._step}" if self._step is not None else "after a step had ended"
+            seconds = (now_ns() - last) / 1e9
+            self._dump(
+                dumps.Trigger("hang", self._step, f"no step began or ended for {seconds:.0f} s, {where}", stacks=True)
+            )
+        for name in dumps.names(self._run_dir):
+            if name not in self._seen:
+                self._join(name)
+
+    def _made_wanted(self) -> None:
+        while self._wanted:
+            self._dump(self._wanted.popleft())
+
+    def _dump(self, trigger: dumps.Trigger) -> None:
+        name = dumps.begin(self._run_dir, trigger, self._session.key, self._config.dumps)
+        if name is None:
+            self._session.say(
+                f"the flight recorder has written {self._config.dumps} dumps in this run; {trigger.reason} is not written out (recorder.dumps says how many)",
+                about="recorder dumps",
+            )
+        elif name not in self._seen:
+            self._join(name)
+            self._session.say(f"the flight recorder wrote {name}: {trigger.why}")
+
+    def _join(self, name: str) -> None:
+        self._seen.add(name)
+        ring = self._ring
+        if ring is not None:
+            self._running_step()
+            dumps.write_part(self._run_dir, name, ring.path, self._config.steps)

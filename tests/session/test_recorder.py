@@ -1,0 +1,298 @@
+"""The flight recorder in a session: what is kept, when it is written out, and that it costs next to nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import accelprof
+from accelprof.analysis.summary import summarise
+from accelprof.cli.window import window
+from accelprof.errors import IncompleteError
+from accelprof.output import dumps
+from accelprof.output.ring import read_ring, rings_of
+
+
+@pytest.fixture
+def session(tmp_path):
+    made = accelprof.configure(
+        recorder={"steps": 6, "slow": 3.0, "hang": None}, output_dir=str(tmp_path), run="r", group="G", rank=1
+    )
+    yield made
+    accelprof.reset()
+
+
+@accelprof.timer("inner", category="x")
+def inner(seconds):
+    time.sleep(seconds)
+
+
+@accelprof.timer("outer")
+def outer(seconds):
+    inner(seconds)
+
+
+def wait_for(condition, seconds=10.0):
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert condition()
+
+
+def test_every_step_is_kept_with_its_phases_and_ranges(session):
+    """Plain calls, ranges, coroutine-like blocks and phases of a window all stand in the ring, each step with its own."""
+    for step in (1, 2, 3):
+        with session.step(step):
+            outer(0.001)
+            with accelprof.profiling_range("r"):
+                pass
+            for _ in range(step):
+                inner(0)
+    (path,) = rings_of(session.layout.run_dir)
+    found = read_ring(path)
+    names = [phase[0] for phase in found.phases]
+    seen = {s.step: sorted(names[row[0]] for row in s.rows) for s in found.steps}
+    assert seen == {n: sorted(["inner", "outer", "r", *["inner"] * n]) for n in (1, 2, 3)}
+    assert found.phases[names.index("inner")][3] == "x"
+    for s in found.steps:
+        assert s.end_ns is not None
+        assert all(s.begin_ns <= row[2] <= row[3] <= s.end_ns for row in s.rows)
+
+
+@pytest.mark.parametrize(
+    "config", [{"steps": [2]}, {"steps": [2, 3], "merge_steps": True}, {"steps": [2], "discrete": True}]
+)
+def test_steps_with_windows_are_kept_too(tmp_path, config):
+    """Rows that a window's timeline takes are in the ring once, in their own step, and the window has them all the same."""
+    made = accelprof.configure(
+        recorder={"slow": None, "hang": None}, output_dir=str(tmp_path), run="r", group="G", rank=0, **config
+    )
+    for step in (1, 2, 3, 4):
+        with made.step(step):
+            for _ in range(step):
+                outer(0)
+    (path,) = rings_of(made.layout.run_dir)
+    found = read_ring(path)
+    names = [phase[0] for phase in found.phases]
+    assert {s.step: sum(names[row[0]] == "outer" for row in s.rows) for s in found.steps} == {1: 1, 2: 2, 3: 3, 4: 4}
+    spans = [row.spans for row in made.windows]
+    assert sum(spans) == 2 * (2 + 3 if "merge_steps" in config else 2)
+    accelprof.reset()
+
+
+def test_a_slow_step_is_written_out_and_named(session):
+    """A step far over the median leaves a dump that a report reads: which step, which phase, how much longer."""
+    for step in range(1, 9):
+        with session.step(step):
+            outer(0.002 if step != 8 else 0.1)
+    run = session.layout.run_dir
+    wait_for(lambda: dumps.parts(run, "slow-1"))
+    summary = summarise(f"{run}/recorder/slow-1")
+    text = "\n".join(summary.notices)
+    assert "step 8" in summary.notices[0]
+    assert "longer in inner than in the steps before" in text
+    assert "outer" not in text  # nested time is the innermost's
+    (kept,) = summary.run.records.windows.values()
+    assert kept.steps == [3, 4, 5, 6, 7, 8]
+
+
+def test_an_exception_in_a_step_is_written_out_and_reaches_the_caller(session):
+    """The failing step is the last one of the dump; the exception is the user's own."""
+    with session.step(1):
+        outer(0)
+
+    def fails():
+        with session.step(2):
+            inner(0)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fails()
+    run = session.layout.run_dir
+    wait_for(lambda: dumps.parts(run, "exception-1"))
+    assert "KeyError" in dumps.request_of(run, "exception-1")["why"]
+
+
+def test_dumps_are_limited_and_said(tmp_path):
+    """A job that is always slow does not fill the disk."""
+    made = accelprof.configure(
+        recorder={"dumps": 2, "slow": None, "hang": None}, output_dir=str(tmp_path), run="r", group="G", rank=0
+    )
+    with made.step(1):
+        outer(0)
+    for number, reason in enumerate(("slow", "hang", "exception", "sigterm")):
+        made.recorder.want(dumps.Trigger(reason, number, "test"))
+        wait_for(lambda: not made.recorder._wanted)
+    run = made.layout.run_dir
+    accelprof.reset()
+    assert len(dumps.names(run)) == 2
+    assert sum("has written 2 dumps" in text for text in made.problems) == 1
+
+
+def test_an_orderly_end_leaves_no_ring(session):
+    """Ring and thread are gone when the session is closed."""
+    with session.step(1):
+        outer(0)
+    run = session.layout.run_dir
+    accelprof.reset()
+    assert rings_of(run) == []
+    assert session.recorder is not None
+    assert not session.recorder._thread.is_alive()
+
+
+def child(code, *args, wait=True):
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), *map(str, args)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return process
+
+
+JOB = """
+    import sys, time, accelprof
+    p = accelprof.timer("p")(time.sleep)
+    s = accelprof.configure(recorder={"hang": None, "slow": None}, run_dir=sys.argv[1] + "/r", group="G", rank=int(sys.argv[2]))
+    for n in range(1, 10**6):
+        with s.step(n):
+            p(.002)
+            if n == 20: print("going", flush=True)
+            if n == 25 and sys.argv[3] == "hang": p(100)
+"""
+
+
+def test_a_killed_process_is_written_out_from_outside(tmp_path):
+    """SIGKILL in a phase: the command makes a dump of the dead worker and of a live one, with the phase that was running."""
+    dead, live = child(JOB, tmp_path, 0, "hang"), child(JOB, tmp_path, 1, "go")
+    try:
+        assert dead.stdout.readline() == live.stdout.readline() == "going\n"
+        time.sleep(2.5)  # the running step is written down once a second
+        dead.send_signal(signal.SIGKILL)
+        dead.wait()
+        done = CliRunner().invoke(window, ["dump", "--run", str(tmp_path / "r")])
+        assert done.exit_code == 0, done.output
+        assert done.output == f"{tmp_path}/r/recorder/request-1: 2 workers\n"
+    finally:
+        for process in (dead, live):
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    ring = next(ring for ring in rings_of(tmp_path / "r") if "-r0-" in ring.name)
+    running = read_ring(ring).running
+    assert running is not None
+    assert running.step == 25
+    assert running.rows[-1][7] is True  # in progress
+    workers = {row.rank: row for row in summarise(tmp_path / "r/recorder/request-1").run.records.targets.values()}
+    assert set(workers) == {0, 1}
+    assert 25 in workers[0].steps_seen
+
+
+def test_a_run_without_recorder_is_said(tmp_path):
+    """Nothing to write out: status 1, and what is missing."""
+    (tmp_path / "r").mkdir()
+    done = CliRunner().invoke(window, ["dump", "--run", str(tmp_path / "r"), "--timeout", "0"])
+    assert isinstance(done.exception, IncompleteError)
+    assert "recorder" in str(done.exception)
+
+
+def test_sigterm_is_written_out_before_the_end(tmp_path):
+    """A process that is told to end leaves its last steps, and ends as it would have."""
+    process = child(JOB, tmp_path, 0, "go")
+    assert process.stdout.readline() == "going\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == -signal.SIGTERM
+    process.stdout.close()
+    assert dumps.parts(str(tmp_path / "r"), "sigterm-1")
+
+
+def test_a_forked_child_writes_nothing_into_its_parents_ring(session):
+    """After fork the ring is the parent's alone."""
+    with session.step(1):
+        outer(0)
+        pid = os.fork()
+        if pid == 0:
+            outer(0)
+            os._exit(0)
+        os.waitpid(pid, 0)
+    (path,) = rings_of(session.layout.run_dir)
+    (step,) = read_ring(path).steps
+    assert len(step.rows) == 2
+
+
+def test_memory_and_file_stay_flat(session):
+    """20,000 steps of 20 phases: the file has its size, and memory does not grow with steps."""
+    import tracemalloc
+
+    (path,) = rings_of(session.layout.run_dir)
+    size = path.stat().st_size
+
+    def steps(count):
+        for step in range(count):
+            with session.step(step):
+                for _ in range(20):
+                    inner(0)
+
+    noop = accelprof.timer("inner", category="x")(lambda seconds: None)
+    globals_before = inner
+    try:
+        globals()["inner"] = noop
+        steps(2000)
+        tracemalloc.start()
+        steps(500)
+        first = tracemalloc.get_traced_memory()[0]
+        steps(4000)
+        second = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+        globals()["inner"] = globals_before
+    assert path.stat().st_size == size
+    assert second - first < 400_000
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(200)
+def test_a_hang_of_one_of_four_ranks_names_rank_phase_and_stack(tmp_path):
+    """Four gloo ranks, one sleeps before the collective: the dump has all four, says who was where, and the sleeper's stack."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    code = """
+        import os, sys, time, datetime, torch, torch.distributed as dist, accelprof
+        rank, store = int(sys.argv[2]), dist.FileStore(sys.argv[3], 4)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=4, timeout=datetime.timedelta(seconds=60))
+        s = accelprof.configure(recorder={"hang": 3, "slow": None}, run_dir=sys.argv[1] + "/r", group="G", rank=rank, world_size=4)
+        reduce = accelprof.timer("actor/all_reduce", category="collective")(lambda: dist.all_reduce(torch.ones(4)))
+        def oversleep(seconds): time.sleep(seconds)
+        forward = accelprof.timer("actor/forward")(lambda seconds: oversleep(seconds))
+        for n in range(1, 100):
+            with s.step(n):
+                forward(60 if n == 8 and rank == 2 else .005)
+                reduce()
+    """
+    ranks = [child(code, tmp_path, rank, tmp_path / "store") for rank in range(4)]
+    run = str(tmp_path / "r")
+    try:
+        wait_for(lambda: len(dumps.parts(run, "hang-1")) == 4, 150)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    notices = summarise(f"{run}/recorder/hang-1").notices
+    text = "\n".join(notices)
+    assert "G/rank2 was in actor/forward" in notices
+    for rank in (0, 1, 3):
+        assert f"G/rank{rank} was in actor/all_reduce" in notices
+    assert "waited for G/rank2 in actor/all_reduce" in text
+    stacks = {path.name: path.read_text() for path in Path(run, "recorder/hang-1").glob("stacks-*.txt")}
+    (sleeper,) = [stack for name, stack in stacks.items() if "-r2-" in name]
+    assert "oversleep" in sleeper
+    assert json.loads(Path(run, "recorder/hang-1/request.json").read_text())["step"] == 8
