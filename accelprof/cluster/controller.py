@@ -97,7 +97,8 @@ class Controller:
         self._exporters = start_exporters(
             self.registry.make_exporters(self.config), self.config, self.run_dir, self.report
         )
-        self._step_began_ns = 0
+        self._step_began = (0, 0)
+        self._spans: dict[int, dict[str, tuple[int, int]]] = {}
         for note in loaded.notes:
             if note.kind != "info":
                 log.info("accelprof: %s", note)
@@ -201,7 +202,7 @@ class Controller:
             if self.session is not None:
                 self.session.begin_step(number)
             self.roster.begin(number)
-            self._step_began_ns = time.perf_counter_ns()
+            self._step_began = time.time_ns(), time.perf_counter_ns()
 
     def end_step(self, number: int | None = None) -> None:
         """The step ended; windows that hold no later step close. Harmless when none is running."""
@@ -210,13 +211,16 @@ class Controller:
             if self.manifest is not None or number is None or number != self.step_now:
                 return
             rows: dict[str, dict[str, Any]] = {}
-            wall_ns = time.perf_counter_ns() - self._step_began_ns
+            wall_ns = time.perf_counter_ns() - self._step_began[1]
+            self._spans[number] = {"controller": (self._step_began[0], wall_ns)}
             try:
                 self.roster.end(number, rows)
             finally:
                 self.history.setdefault(number, {}).update(rows)
                 while len(self.history) > STEPS_KEPT:
-                    del self.history[next(iter(self.history))]
+                    gone = next(iter(self.history))
+                    del self.history[gone]
+                    self._spans.pop(gone, None)
                 self.step_now = None
                 if self._exporters is not None:
                     self._exporters.step(figures_of(number, rows, wall_ns, self.roster.records(number)))
@@ -312,6 +316,7 @@ class Controller:
             self.config,
             self.plan,
             steps=self.history,
+            spans=self._spans,
             problems=self.problems,
             notes=self.notes,
         )

@@ -47,6 +47,7 @@ class RunFacts:
         causes: key of a target -> why a window of it may be open still.
         clocks: rows of ``clock_offsets`` by target.
         steps: step -> label -> tag -> ``{"seconds", "count"}``; empty = as the journals have it.
+        spans: step -> who announced it -> when it began (Unix epoch, ns) and how long it took (ns); with ``steps``.
         groups: groups that took part; ``None`` where nobody can know of others, so that names are not checked.
         roles: roles of each group.
         nobody: why nothing came, in words, where no process took part and something was to be recorded.
@@ -67,6 +68,7 @@ class RunFacts:
     causes: Mapping[str, str] = field(default_factory=dict)
     clocks: Mapping[str, Any] = field(default_factory=dict)
     steps: Mapping[int, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    spans: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
     groups: Collection[str] | None = None
     roles: Mapping[str, Collection[str]] = field(default_factory=dict)
     nobody: str = ""
@@ -170,10 +172,14 @@ def _look_anew(run: RunFacts, earlier: Mapping[str, Any], found: Records) -> Non
 
 def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
     steps = dict(run.steps)
+    spans = {step: dict(rows) for step, rows in run.spans.items()}
     if not steps:
         for row in found.metrics:
             steps.setdefault(row.step, {})
             steps[row.step] = {**steps[row.step], row.label: row.timings()}
+            if row.began_ns is not None and row.wall_ns is not None:
+                spans.setdefault(row.step, {})[row.label] = row.began_ns, row.wall_ns
+    profiled = {step for window in found.windows.values() for step in window.steps}
     from accelprof import __version__
 
     manifest = manifests.document(
@@ -183,7 +189,12 @@ def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
         config=run.config.model_dump(mode="json"),
         plan=run.plan.to_dict(),
         clock_offsets=run.clocks,
-        metrics={"steps": [manifests.step_row(step, steps[step]) for step in sorted(steps)[-STEPS_KEPT:]]},
+        metrics={
+            "steps": [
+                manifests.step_row(step, steps[step], spans.get(step), step in profiled)
+                for step in sorted(steps)[-STEPS_KEPT:]
+            ]
+        },
     )
     manifest["versions"] = versions(run.catalogue)
     return manifest

@@ -231,14 +231,33 @@ def _order_of_window(row: WindowRow) -> tuple[Any, ...]:
     return row.opened.epoch_ns if row.opened is not None else 0, row.id
 
 
-def step_row(step: int, rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
-    """One step for the manifest: per tag max, mean, min over the ranks that have it, their number, and the slowest."""
+def step_row(
+    step: int,
+    rows: Mapping[str, Mapping[str, Mapping[str, float]]],
+    spans: Mapping[str, tuple[int, int]] | None = None,
+    window: bool = False,
+) -> dict[str, Any]:
+    """One step for the manifest: per tag max, mean, min over the ranks that have it, their number, and the slowest.
+
+    Args:
+        spans: label of whoever announced the step -> when it began there (Unix epoch, ns) and how long it took (ns); the
+            row has the earliest beginning and the longest time.
+        window: whether a window holds the step, so that profiling's own cost is in it.
+    """
     by_tag: dict[str, dict[str, float]] = {}
     for label, tags in rows.items():
         for tag, row in tags.items():
             by_tag.setdefault(tag, {})[label] = row["seconds"]
+    times: dict[str, Any] = {}
+    if spans:
+        times = {
+            "began_ns": min(began for began, _ in spans.values()),
+            "wall_ns": max(wall for _, wall in spans.values()),
+        }
     return {
         "step": step,
+        **times,
+        "window": window,
         "seconds": {
             tag: {
                 "max": max(found.values()),

@@ -367,13 +367,16 @@ class ProblemRow(Record):
 
 @dataclass(eq=False)
 class MetricsRow(Record):
-    """Timings of one step in one process: ``rows`` is ``{tag: {"seconds", "count"}}``."""
+    """Timings of one step in one process: ``rows`` is ``{tag: {"seconds", "count"}}``, ``began_ns`` (Unix epoch) and ``wall_ns``
+    the step itself."""
 
     KIND: ClassVar[str] = "metrics"
 
     label: str = _identity()
     step: int = _identity(fields.whole)
     rows: dict[str, Any] = _always(fields.an_object, dict)
+    began_ns: int | None = _if_set(fields.whole)
+    wall_ns: int | None = _if_set(fields.whole)
 
     def timings(self) -> dict[str, dict[str, float]]:
         """The rows that are whole."""

@@ -11,6 +11,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from accelprof.exporters.host import Exporters, figures_of, start_exporters
 from accelprof.output import verdict as verdicts
 from accelprof.output.delivery import RunFacts, deliver, finish
 from accelprof.output.nodes import ThisHost
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("accelprof")
 #: seconds to wait while another process of the run writes; with a signal that ends the process, hardly any
-TURN_S, PAGE_S, HURRIED_S = 60.0, 120.0, 1.0
+TURN_S, PAGE_S, EXPORT_S, HURRIED_S = 60.0, 120.0, 30.0, 1.0
 #: why a session is closed that leaves nobody the time for timeline and page
 HURRIED = frozenset({"SIGTERM", "reset"})
 
@@ -35,11 +36,21 @@ class OwnRun:
         self._presence = None if run_dir is None else Presence(run_dir, session.key)
         self._manifest: dict[str, Any] | None = None
         self._lock = threading.RLock()
+        self._exporters: Exporters | None = None
+        if session.target.rank in (0, None) and session.config.export:
+            made = session.registry.make_exporters(session.config)
+            self._exporters = start_exporters(made, session.config, run_dir, session.say)
 
     def step_ended(self, number: int) -> None:
         """Timings of a step go into the journal, window or not."""
-        rows = {tag: dict(row) for tag, row in self._session.metrics_of_step(number).items()}
-        self._session.journal.add(MetricsRow(self._session.target.label, number, rows))
+        session = self._session
+        rows = {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
+        began, wall = session.span_of_last_step()
+        label = session.target.label
+        session.journal.add(MetricsRow(label, number, rows, began, wall))
+        if self._exporters is not None:
+            held = any(number in window.steps for window in session.windows[-2:])
+            self._exporters.step(figures_of(number, {label: rows}, wall, held))
 
     def so_far(self) -> dict[str, Any]:
         """The manifest as far as the run has come; more follows."""
@@ -66,6 +77,8 @@ class OwnRun:
                     with self._presence.turn(PAGE, PAGE_S):
                         finish(facts, self._manifest)
                 self._presence.close()
+            if self._exporters is not None:
+                self._exporters.finish(self._manifest, self.run_dir or "", HURRIED_S if hurried else EXPORT_S)
             lies = "nothing was written" if self.run_dir is None else f"it lies in {os.path.relpath(self.run_dir)}"
             log.info("accelprof %s: the run is %s; %s", session.target.label, self._manifest["status"], lies)
             return self._manifest

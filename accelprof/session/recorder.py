@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: seconds between two looks of the thread
 LOOK_S = 1.0
+#: seconds to wait for the ring; longer only has it who was interrupted by a signal in the middle of a write
+PATIENCE_S = 1.0
 #: rows of one step that are kept; more are counted
 ROWS_AT_MOST = 50_000
 #: steps that must have ended before one can be called slow
@@ -129,8 +131,8 @@ class Recorder:
         self._wake.set()
 
     def now(self, reason: str, why: str) -> None:
-        """A dump before this returns: the process is about to end."""
-        self._running_step()
+        """A dump before this returns: the process is about to end. Called in a signal's handler too, maybe of the very thread that
+        is just writing to the ring: then what is being written is left out."""
         self._dump(dumps.Trigger(reason, self._step, why))
 
     def end(self) -> None:
@@ -139,8 +141,10 @@ class Recorder:
         self._wake.set()
         if self._thread is not threading.current_thread():
             self._thread.join(10)
-        with self._lock:
-            ring, self._ring = self._ring, None
+        if not self._lock.acquire(timeout=PATIENCE_S):
+            return  # the frame that a signal interrupted is writing to it
+        ring, self._ring = self._ring, None
+        self._lock.release()
         if ring is not None:
             ring.close()
             try:
@@ -179,7 +183,9 @@ class Recorder:
     def _running_step(self) -> None:
         """The running step so far, with the phases in progress, into the ring's own place for it."""
         now = now_ns()
-        with self._lock:
+        if not self._lock.acquire(timeout=PATIENCE_S):
+            return
+        try:
             ring, number = self._ring, self._step
             if ring is None:
                 return
@@ -188,13 +194,25 @@ class Recorder:
             for run in running_phases():
                 number_of = self._rows.number(run.spec)
                 rows.append(
-                    TimelineRow(number_of, Kind.PHASE.value, run.start, now, run.thread, run.task, None, True, run.call)
+                    TimelineRow(
+                        number_of,
+                        Kind.PHASE.value,
+                        run.start or self._began,
+                        now,
+                        run.thread,
+                        run.task,
+                        None,
+                        True,
+                        run.call,
+                    )
                 )
             self._name()
             if number is None and not rows:
                 ring.idle()
             else:
                 ring.now(number, self._began, rows)
+        finally:
+            self._lock.release()
 
     # --- the thread -------------------------------------------------------------------------------------------------
 

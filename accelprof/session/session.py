@@ -86,7 +86,8 @@ class Session:
         self.recorder: Recorder | None = None
         self.lock = SessionLock(lambda: gate.refresh(self))
         self.voice = Voice(self.target.label, config.on_error == "raise", self._write_problem)
-        path = f"{layout.workers_dir}/{self.key}.jsonl" if assignment.selected else None
+        keeps = assignment.selected or config.recorder is not None
+        path = f"{layout.workers_dir}/{self.key}.jsonl" if keeps else None
         self.journal = Journal(path, self.say)
         self.captures = Captures(
             self.process, backend, tools, trace, self.voice, self.journal, self.lock,
@@ -179,6 +180,10 @@ class Session:
     def metrics_of_step(self, number: int | None = None) -> Timings:
         """``{tag: {"seconds", "count"}}`` of one finished step; the last one when ``number`` is ``None``."""
         return self._times.of(number)
+
+    def span_of_last_step(self) -> tuple[int, int]:
+        """Of the step that ended last: when it began (Unix epoch, ns) and how long it took (ns)."""
+        return self._times.last()
 
     # --- steps ------------------------------------------------------------------------------------------------------
 

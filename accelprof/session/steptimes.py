@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from accelprof.timing import metrics
+from accelprof.timing.gate import now_ns
 
 STEPS_REMEMBERED = 10_000
 STEPS_KEPT = 16
@@ -23,13 +25,17 @@ class StepTimes:
         self.seen: dict[int, None] = {}
         self._before: dict[str, tuple[int, int]] = {}
         self._of_step: dict[int, Timings] = {}
+        self._began = (0, 0)
+        self._last = (0, 0)
 
     def begins(self, number: int) -> None:
         if len(self.seen) < STEPS_REMEMBERED:
             self.seen[number] = None
         self._before = metrics.process_totals()
+        self._began = time.time_ns(), now_ns()
 
     def ends(self, number: int) -> None:
+        self._last = self._began[0], max(0, now_ns() - self._began[1])
         rows = {}
         for tag, (total, count) in metrics.process_totals().items():
             was_total, was_count = self._before.get(tag, (0, 0))
@@ -38,6 +44,10 @@ class StepTimes:
         self._of_step[number] = rows
         while len(self._of_step) > STEPS_KEPT:
             del self._of_step[next(iter(self._of_step))]
+
+    def last(self) -> tuple[int, int]:
+        """Of the step that ended last: when it began (Unix epoch, ns) and how long it took (ns)."""
+        return self._last
 
     def of(self, number: int | None = None) -> Timings:
         """``{tag: {"seconds", "count"}}`` of one finished step; of the last one when ``number`` is ``None``."""

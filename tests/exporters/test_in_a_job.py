@@ -42,6 +42,28 @@ def test_a_controller_exports_each_step_over_all_ranks(ray_cluster, tmp_path):
     assert manifest["problems"] == []
 
 
+def test_a_plain_process_exports_its_steps(tmp_path):
+    """Without a controller rank 0 does it: a line a step, there while the run goes on."""
+    session = accelprof.configure(steps=[2], output_dir=str(tmp_path), run="r", group="G", rank=0, export={"jsonl": {}})
+    work = accelprof.timer("work")(lambda: None)
+    for step in (1, 2, 3):
+        with session.step(step):
+            work()
+    manifest = session.close()
+    accelprof.reset()
+    with open(tmp_path / "r" / "steps.jsonl", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    assert [(row["step"], row["window"], row["phases"]["work"]["ranks"]) for row in rows] == [
+        (1, False, 1),
+        (2, True, 1),
+        (3, False, 1),
+    ]
+    kept = manifest["metrics"]["steps"]
+    assert [(row["step"], row["window"]) for row in kept] == [(1, False), (2, True), (3, False)]
+    assert [row["wall_ns"] for row in kept] == [row["wall_ns"] for row in rows]
+    assert all(row["began_ns"] > 1.7e18 for row in kept)
+
+
 def test_a_wrong_exporter_is_refused_where_the_plan_is_made(tmp_path):
     """Before anything starts, and with no directory left."""
     with pytest.raises(ConfigError, match=r"export\.jsonls"):

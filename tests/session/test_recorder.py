@@ -228,34 +228,33 @@ def test_a_forked_child_writes_nothing_into_its_parents_ring(session):
     assert len(step.rows) == 2
 
 
-def test_memory_and_file_stay_flat(session):
-    """20,000 steps of 20 phases: the file has its size, and memory does not grow with steps."""
+def test_memory_and_file_stay_flat(tmp_path):
+    """Thousands of steps of 20 phases: the file keeps its size, and memory grows no more than in a session without recorder."""
     import tracemalloc
 
-    (path,) = rings_of(session.layout.run_dir)
-    size = path.stat().st_size
+    work = accelprof.timer("work")(lambda: None)
 
-    def steps(count):
-        for step in range(count):
-            with session.step(step):
-                for _ in range(20):
-                    inner(0)
+    def growth(**config):
+        session = accelprof.configure(output_dir=str(tmp_path), group="G", rank=0, **config)
 
-    noop = accelprof.timer("inner", category="x")(lambda seconds: None)
-    globals_before = inner
-    try:
-        globals()["inner"] = noop
-        steps(2000)
+        def steps(count):
+            for step in range(count):
+                with session.step(step):
+                    for _ in range(20):
+                        work()
+
+        steps(1000)
+        sizes = [path.stat().st_size for path in rings_of(session.layout.run_dir)]
         tracemalloc.start()
-        steps(500)
-        first = tracemalloc.get_traced_memory()[0]
-        steps(4000)
-        second = tracemalloc.get_traced_memory()[0]
-    finally:
+        before = tracemalloc.get_traced_memory()[0]
+        steps(2000)
+        grown = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
-        globals()["inner"] = globals_before
-    assert path.stat().st_size == size
-    assert second - first < 400_000
+        assert [path.stat().st_size for path in rings_of(session.layout.run_dir)] == sizes
+        accelprof.reset()
+        return grown
+
+    assert growth(recorder={"slow": None, "hang": None}) < growth() + 100_000
 
 
 @pytest.mark.torch
