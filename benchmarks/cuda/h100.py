@@ -26,6 +26,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import truth
 from accelprof_cuda import installation, reader, vendor
 
 from accelprof.catalogue import get_registry
@@ -36,7 +39,7 @@ from accelprof.output.layout import Layout
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 170
-ALL = "step by step,merged,discrete,range gate,whole process,fewer,shared,without torch,torch windows,overhead"
+ALL = "step by step,merged,discrete,range gate,whole process,fewer,shared,without torch,torch windows,overhead,truth"
 
 
 @dataclass
@@ -279,6 +282,9 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
     for name, scenario in scenarios.items():
         if name in chosen:
             attempt(result, name, scenario, scratch / name.replace(" ", "-"))
+    if "truth" in chosen:
+        for name, checks in truth.SCENARIOS.items():
+            attempt(result, f"truth, {name}", lambda at, call=checks: call(result, at, nsys), scratch / f"truth-{name}")
 
 
 def attempt(result: Result, name: str, scenario: Callable[[Path], None], place: Path) -> None:
