@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError, Problem, UserError
 from accelprof.numberset import NumberSet
 from accelprof.planning.sampling import facts_fit
@@ -31,6 +32,8 @@ DIRECTORY = ".control"
 REQUEST = "request.json"
 INTERVAL_S = 0.5
 DEFAULT_SECONDS = 30.0
+#: more than any request or answer has, and longer than any window is wanted
+MAX_BYTES, MAX_SECONDS, MAX_WORD = 64 << 10, 7 * 24 * 3600.0, 200
 SIGNAL = signal.SIGUSR2
 
 
@@ -63,8 +66,9 @@ class Control:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.directory, 0o700)
             trusted(self.directory, directory=True)
-            request = self._read()
-            self._handled = None if request is None else str(request.get("id"))  # asked before this worker was there
+            with contextlib.suppress(UserError):  # said when the next look finds it still there
+                request = self._read()
+                self._handled = None if request is None else request["id"]  # asked before this worker was there
             self._say("listening")
         except (OSError, UserError) as error:
             session.say(f"windows on demand cannot be had: {error}", level=20)
@@ -81,7 +85,7 @@ class Control:
             signal.signal(SIGNAL, self._previous)
             self._previous = None
         if os.path.exists(self._answer_path):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, UserError):
                 self._say("ended", self._last, "its session is closed")
 
     def poll(self) -> None:
@@ -92,18 +96,23 @@ class Control:
             self._say("refused", self._last, displaced)
         try:
             request = self._read()
-        except (OSError, ValueError, UserError) as error:
+        except (OSError, UserError) as error:
             session.say(f"a request for a window is not followed: {error}")
             return
-        if request is None or request.get("id") == self._handled:
+        if request is None or request["id"] == self._handled:
             return
-        self._handled, self._last = str(request.get("id")), request
-        if not self._meant(request):
+        self._handled, self._last = request["id"], request
+        wrong = _wrong_with(request)
+        if wrong:
+            session.say(f"a request for a window is not followed: {wrong}")
+            self._say("refused", request, wrong)
+        elif not self._meant(request):
             self._say("listening", request, "not asked for")
-        elif request.get("action") == "open":
-            state, text = self._demand.open(float(request.get("seconds") or DEFAULT_SECONDS))
+        elif request["action"] == "open":
+            seconds = request.get("seconds")
+            state, text = self._demand.open(DEFAULT_SECONDS if seconds is None else float(seconds))
             self._say(state, request, text)
-        elif request.get("action") == "close":
+        else:
             state, text = self._asked_to_close()
             self._say(state, request, text)
 
@@ -125,20 +134,27 @@ class Control:
         except Exception as error:  # noqa: BLE001 - reported once; the worker goes on
             text = f"serving a request for a window failed: {type(error).__name__}: {error}"
             self._session.say(text)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, UserError):
                 self._say("refused", self._last, text)
 
     def _read(self) -> dict[str, Any] | None:
+        """The request that lies there, whoever it is for; its ``id`` is a text.
+
+        Raises:
+            UserError: it is not to be trusted, or is no request.
+            OSError: it cannot be looked at.
+        """
+        try:
+            trusted(self.directory, directory=True)  # its mode may have been changed since
+        except FileNotFoundError:
+            raise UserError(f"{self.directory} is gone, so nobody can ask for windows") from None
         path = os.path.join(self.directory, REQUEST)
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            data = _load(path)
         except FileNotFoundError:
             return None
-        with os.fdopen(handle, encoding="utf-8") as file:
-            _trusted(path, os.fstat(file.fileno()), directory=False)
-            data = json.load(file)
-        if not isinstance(data, dict):
-            raise ValueError(f"{path} holds no request")
+        if not isinstance(data, dict) or not _is_word(data.get("id")):
+            raise UserError(f"{path} holds no request")
         return data
 
     def _meant(self, request: Mapping[str, Any]) -> bool:
@@ -187,7 +203,56 @@ class Control:
             "request": None if request is None else request.get("id"),
             "text": text,
         }
+        trusted(self.directory, directory=True)
         _write(self._answer_path, answer)
+
+
+# --- what is read ---------------------------------------------------------------------------------------------------------
+
+
+def _load(path: str) -> Any:
+    """JSON of a small plain file of this user's; nothing else is opened, and never more is read than such a file has.
+
+    Raises:
+        UserError: it is something else; the message does not depend on what is in it.
+        OSError: it cannot be opened or read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would be waited for
+    with os.fdopen(handle, "rb") as file:
+        _trusted(path, os.fstat(handle), directory=False)
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise UserError(f"{path} has more than {MAX_BYTES} bytes")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise UserError(f"{path} is no JSON") from None
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_WORD
+
+
+def _wrong_with(request: Mapping[str, Any]) -> str:
+    """Why a request cannot be followed; empty when it can. Says nothing of the value, so that it is said once."""
+    if request.get("action") not in ("open", "close"):
+        return "action is neither open nor close"
+    seconds = request.get("seconds")
+    if seconds is not None:
+        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if not number or not 0 < seconds <= MAX_SECONDS:
+            return f"seconds is no number above 0 and up to {MAX_SECONDS:.0f}"
+    for key in ("group", "role"):
+        values = request.get(key)
+        if values is not None and not all(
+            _is_word(value) for value in (values if isinstance(values, list) else [values])
+        ):
+            return f"{key} is no name"
+    try:
+        facts_fit({"rank": request["rank"]} if request.get("rank") is not None else {}, Target("", rank=0), None)
+    except (ValueError, RecursionError):
+        return "rank is no set of ranks"
+    return ""
 
 
 # --- whom to trust --------------------------------------------------------------------------------------------------------
@@ -218,12 +283,21 @@ def _trusted(path: str, facts: os.stat_result, *, directory: bool) -> None:
 def _write(path: str, data: Mapping[str, Any]) -> None:
     temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(data, file)
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(data, file)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # a full disk leaves nothing of ours
+        raise
 
 
 # --- on the command line --------------------------------------------------------------------------------------------------
+
+
+#: what every worker's file has
+ANSWERED = frozenset({"key", "label", "host", "pid", "state", "text", "cannot", "window", "request"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,12 +355,16 @@ def ask(
         "rank": rank,
         "seconds": seconds,
     }
-    _write(os.path.join(directory, REQUEST), request)
+    place = os.path.join(directory, REQUEST)
+    _write(place, request)
+    displaced = False
     end = time.monotonic() + timeout
     while True:
         rows = {row["key"]: row for row in _workers(run_dir)}
         answered = [key for key in live if rows.get(key, {}).get("request") == request["id"]]
-        if len(answered) == len(live) or time.monotonic() >= end:
+        with contextlib.suppress(OSError, UserError):
+            displaced = _load(place)["id"] != request["id"]
+        if len(answered) == len(live) or displaced or time.monotonic() >= end:
             break
         time.sleep(0.05)
     answers = []
@@ -295,6 +373,9 @@ def ask(
         if key in answered:
             if row["text"] != "not asked for":
                 answers.append(_answer(row))
+        elif displaced:
+            text = "another request took this one's place before it was seen; ask again"
+            answers.append(Answer(row["label"], row["host"], row["pid"], "refused", text))
         else:
             answers.append(Answer(row["label"], row["host"], row["pid"], "silent", f"no answer in {timeout:g} s"))
     return answers
@@ -310,10 +391,11 @@ def _workers(run_dir: str) -> list[dict[str, Any]]:
     rows = []
     for path in sorted(directory.glob("worker-*.json")):
         try:
-            trusted(str(path), directory=False)
-            rows.append(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
+            row = _load(str(path))
+        except OSError:
             continue  # it was being replaced; the next look finds it
+        if isinstance(row, dict) and row.keys() >= ANSWERED:
+            rows.append(row)
     if not rows:
         raise UserError(f"nobody in {run_dir} listens for windows")
     return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -330,3 +331,173 @@ def test_status_of_a_command(tmp_path):
     wrong = CliRunner().invoke(window_command, ["status", "--run", str(tmp_path)])
     assert isinstance(wrong.exception, UserError)
     assert "has no worker that listens" in str(wrong.exception)
+
+
+# --- a directory that somebody else plays with ------------------------------------------------------------------------------
+
+
+def put(run, data, name=REQUEST):
+    """Put a request there as ``ask`` does, in one step."""
+    path = Path(run.run_dir, DIRECTORY, name)
+    part = path.with_suffix(".test")
+    part.write_bytes(data if isinstance(data, bytes) else json.dumps(data).encode())
+    part.chmod(0o600)
+    part.replace(path)
+
+
+def a_pipe(path):
+    os.mkfifo(path, 0o600)
+
+
+def a_socket(path):
+    here = os.getcwd()
+    os.chdir(path.parent)  # the name of a socket may be no longer than 107 bytes
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def endless(path):
+    path.touch(0o600)
+    os.truncate(path, 1 << 40)
+
+
+ODD = {
+    "a pipe": a_pipe,
+    "a socket": a_socket,
+    "a directory": lambda path: path.mkdir(0o700),
+    "a terabyte": endless,
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "nothing": lambda path: path.touch(0o600),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_no_request_is_said_and_the_listener_lives(kind):
+    """Whatever lies in the request's place is neither waited for nor read to its end; the next request is followed."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        path = Path(run.run_dir, DIRECTORY, REQUEST)
+        ODD[kind](path)
+        until(lambda: any("is not followed" in text for text in session.problems))
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        assert ask(run.run_dir, "open")[0].state == "open"
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        ({"action": "open", "seconds": float("nan")}, "seconds is no number"),
+        ({"action": "open", "seconds": float("inf")}, "seconds is no number"),
+        ({"action": "open", "seconds": 1e308}, "seconds is no number"),
+        ({"action": "open", "seconds": -1}, "seconds is no number"),
+        ({"action": "open", "seconds": 0}, "seconds is no number"),
+        ({"action": "open", "seconds": True}, "seconds is no number"),
+        ({"action": "open", "seconds": "5"}, "seconds is no number"),
+        ({"action": "open", "seconds": 10**400}, "seconds is no number"),
+        ({"action": "explode"}, "action is neither"),
+        ({}, "action is neither"),
+        ({"action": "open", "group": {"a": 1}}, "group is no name"),
+        ({"action": "open", "role": [1]}, "role is no name"),
+        ({"action": "open", "group": "x" * 1000}, "group is no name"),
+        ({"action": "open", "rank": "one"}, "rank is no set"),
+        ({"action": "open", "rank": {"a": 1}}, "rank is no set"),
+    ],
+)
+def test_a_request_that_cannot_be_followed_is_refused(request_, why):
+    """Who asked hears what is wrong, it is said once, and nothing opens."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        for number in range(3):
+            put(run, {"id": f"r{number}", **request_})
+            until(
+                lambda number=number: (
+                    json.loads(Path(session.control._answer_path).read_text())["request"] == f"r{number}"
+                )
+            )
+            [answer] = status(run.run_dir)
+            assert answer.state == "refused"
+            assert why in answer.text
+        assert len([text for text in session.problems if why in text]) == 1
+        assert session.windows == []
+        assert ask(run.run_dir, "open")[0].state == "open"
+
+
+@pytest.mark.parametrize(
+    "data", [b"[" * 60_000, b"null", b"[]", b'{"id": 5}', b'{"id": ""}', b"\xff\xfe", b"{" * 70_000]
+)
+def test_a_request_without_a_name_is_said_once(data):
+    """What has no id, no end or no sense is said, once however often it is seen, and the memory of the listener is flat."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        put(run, data)
+        until(lambda: any("is not followed" in text for text in session.problems))
+        for _ in range(20):
+            put(run, data + b" ")
+            session.control.poll()
+        assert len(session.problems) == 1
+        assert ask(run.run_dir, "open")[0].state == "open"
+
+
+def test_a_directory_that_is_opened_to_others_is_left_alone():
+    """Its mode changed after the start: no request in it is followed, no answer is written there; when it is mended all is well."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+        directory = Path(run.run_dir, DIRECTORY)
+        before = Path(session.control._answer_path).read_text()
+        directory.chmod(0o777)
+        put(run, {"id": "x", "action": "open"})
+        until(lambda: any("can be written by others" in text for text in session.problems))
+        assert session.windows == []
+        assert Path(session.control._answer_path).read_text() == before
+        directory.chmod(0o700)
+        until(lambda: session.window is not None)
+
+
+def test_many_at_once():
+    """Of many requests at the same moment every one is answered: followed, refused, or told that another took its place."""
+    with capture(on_demand=True) as run:
+        quick(run)
+        answers = []
+        askers = [threading.Thread(target=lambda: answers.extend(ask(run.run_dir, "open"))) for _ in range(12)]
+        for thread in askers:
+            thread.start()
+        for thread in askers:
+            thread.join(30)
+        assert len(answers) == 12
+        assert {answer.state for answer in answers} <= {"open", "refused"}
+        assert sum(answer.state == "open" for answer in answers) == 1
+        assert len(run.session.windows) == 1
+
+
+def test_a_full_disk_leaves_no_parts(monkeypatch):
+    """An answer that cannot be written leaves nothing half-written behind."""
+    with capture(on_demand=True) as run:
+        session = quick(run)
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="No space"):
+            session.control._say("listening")
+        monkeypatch.undo()
+        assert [path.name for path in Path(run.run_dir, DIRECTORY).iterdir() if ".part" in path.name] == []
+
+
+def test_a_window_ends_by_a_clock_that_tests_can_turn():
+    """The clock of windows on demand is a port: no test of it has to wait."""
+    now = [100.0]
+    with capture(on_demand=True) as run:
+        demand = run.session.demand
+        demand._clock = lambda: now[0]
+        assert demand.open(3600) == ("open", "window 1, for 3600 s at most")
+        now[0] += 3599.9
+        assert demand.look() == ""
+        assert run.session.window is not None
+        now[0] += 0.1
+        demand.look()
+        assert run.session.window is None
+        assert run.session.windows[0].reason == "on demand: its time is over"
