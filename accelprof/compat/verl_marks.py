@@ -50,9 +50,9 @@ def mark_start_range(
     return Mark(entrance.enter_range(spec, True) if entrance is not None else None, now_ns())
 
 
-def mark_end_range(range_id: Mark | None) -> None:
-    """End it; a second time, or without a range, does nothing."""
-    if range_id is not None and range_id.entry is not None:
+def mark_end_range(range_id: Any) -> None:
+    """End it. A second time, without a range, or with something that is none (another library's number), does nothing."""
+    if isinstance(range_id, Mark) and range_id.entry is not None:
         entry, range_id.entry = range_id.entry, None
         entry.leave(range_id.start, now_ns())
 

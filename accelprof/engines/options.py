@@ -17,7 +17,9 @@ from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.numberset import NumberSet
 from accelprof.versions import within
 
-Content = Literal["cpu", "cuda", "memory", "shapes", "stack", "flops"]
+Content = Literal["cpu", "cuda", "npu", "memory", "shapes", "stack", "flops"]
+#: the words for the device; an engine has one name for whichever it runs on
+DEVICE = frozenset({"cuda", "npu"})
 
 
 def _words(value: Any) -> Any:
@@ -31,7 +33,8 @@ class EngineOptions(BaseModel):
         profiler: the engine's own profiler: ``torch``, ``cuda`` (it opens the CUDA profiler's gate, for nsys), or null:
             it is left off, and only instruments reach into the engine.
         version: release to derive for; absent = the installed one.
-        contents: as for tool ``torch``; empty = host and device activity, nothing that makes files large.
+        contents: as for tool ``torch``; empty = host and device activity, nothing that makes files large. ``npu`` is the
+            device where the engine runs on Ascend, as verl's files say it.
         skip, iterations: engine iterations (scheduled batches, not tokens) left out first, and recorded; no number of
             iterations = until the window closes.
         tensor_parallel, pipeline_parallel, data_parallel: sizes inside one replica, to name its ranks.
@@ -208,8 +211,8 @@ class _Build:
             "prefix": prefix,
             "activities": [
                 name
-                for name, word in (("CPU", "cpu"), ("GPU", "cuda"))
-                if not contents & {"cpu", "cuda"} or word in contents
+                for name, words in (("CPU", {"cpu"}), ("GPU", DEVICE))
+                if not contents & {"cpu", *DEVICE} or words & contents
             ],
         }
         if options.profiler == "cuda":

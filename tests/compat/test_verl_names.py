@@ -81,7 +81,8 @@ def test_marks_and_timers_reach_the_tool():
             assert work() == 5
             with pytest.raises(KeyError), verl.marked_timer("timed", raw, color="blue", domain="d"):
                 raise KeyError
-        verl.mark_end_range(None)
+        for anything in (None, 0, 7, "range", object(), [], float("nan")):
+            verl.mark_end_range(anything)
         calls = [call for call in captured.backend.calls if call[0] in ("push", "pop", "start", "end")]
     labels = [str(call) for call in calls if call[0] in ("push", "start")]
     assert all(any(name in label for label in labels) for name in ("one", "two", "labelled", "timed"))

@@ -408,3 +408,28 @@ def test_omegaconf_with_resolvers_of_its_framework():
     keys = {**BASE, "data.files": "${only_theirs:x}", f"{ARR}.actor.profiler.tool": "${oc.select:global_profiler.tool}"}
     loaded = load_config(OmegaConf.create(dotted(keys)), dialects=BUILTIN)
     assert make_plan(loaded.config).assign(Target(ARR, ("actor",), 0)).tool == "torch"
+
+
+@pytest.mark.parametrize(
+    ("name", "tool", "engine"), [("vllm", "torch", "vllm"), ("sglang", "npu", "sglang"), ("vllm", "npu", "vllm-ascend")]
+)
+def test_the_engine_of_an_agent_loop_is_named(name, tool, engine):
+    """What an agent-loop rollout needs of its engine is said, as a section that accelprof takes."""
+    import re
+
+    import yaml
+
+    from accelprof.engines.options import engines_of
+
+    section = {
+        "enable": True,
+        "all_ranks": True,
+        "tool_config": {tool: {"discrete": True, "contents": ["stack", *(["npu"] if tool == "npu" else [])]}},
+    }
+    keys = {**E16, "global_profiler.tool": tool, f"{ARR}.rollout.name": name, f"{ARR}.rollout.profiler": section}
+    (text,) = [note.text for note in load(keys).notes if note.path == f"{ARR}.rollout.name"]
+    written = yaml.safe_load(re.search(r"engines: (\{.*\}), from", text)[1])
+    assert list(written) == [engine]
+    options = engines_of(load_config({"steps": [1], "discrete": True, "engines": written}).config)[engine]
+    assert (options.profiler, options.agent_loop, options.tensor_parallel) == ("torch", True, 8)
+    assert "stack" in options.contents

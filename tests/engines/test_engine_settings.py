@@ -158,6 +158,21 @@ def test_sglang_by_release(version, start, steps):
         assert settings.start_arguments["record_shapes"] is False
 
 
+@pytest.mark.parametrize(
+    ("contents", "activities"),
+    [
+        ([], ["CPU", "GPU"]),
+        (["npu"], ["GPU"]),
+        (["cpu"], ["CPU"]),
+        (["npu", "cpu", "stack"], ["CPU", "GPU"]),
+        (["stack"], ["CPU", "GPU"]),
+    ],
+)
+def test_sglang_on_ascend(contents, activities):
+    """``npu`` is the device, which SGLang calls GPU on Ascend too; words that are no activity leave both on."""
+    assert derive("sglang", "0.5.10", contents=contents).start_arguments["activities"] == activities
+
+
 def test_sglang_cannot_skip():
     """Its start step is an absolute counter, so leaving out iterations is said to be ignored."""
     assert any(text.startswith("skip: sglang 0.5.23") for text in derive("sglang", "0.5.23", skip=3).ignored)

@@ -6,6 +6,7 @@ something else, a note says so.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -355,6 +356,7 @@ def _agent_loop(source: Source, roles: list[Role], rollout: Role, release: Relea
         window = token_window(source, f"{path}.tool_config.{rollout.tool}")
         if window is not None:
             rollout.schedule = window
+    _say_engine(source, rollout)
     if rollout.ranks == "all":
         return
     meaning = source.choice(f"global_profiler.{keys.ROLLOUT_RANKS}", ("global", "replica"), None)
@@ -383,6 +385,35 @@ def _agent_loop(source: Source, roles: list[Role], rollout: Role, release: Relea
         "info",
         f"of an agent-loop rollout, read as {meaning} ranks: replicas {rollout.replicas} "
         f"(global_profiler.{keys.ROLLOUT_RANKS}: {'replica' if meaning == 'global' else 'global'} reads them the other way)",
+    )
+
+
+def _say_engine(source: Source, rollout: Role) -> None:
+    """The windows of an inference server are recorded by the engine's own profiler, which is set up when it starts."""
+    path = "actor_rollout_ref.rollout"
+    name = source.get(f"{path}.name")
+    engine = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}.get(str(name))
+    if engine is None:
+        source.note(
+            f"{path}.name", "info", "the engine's own profiler records the rollout; say of which engine: engines.<name>"
+        )
+        return
+    if engine == "vllm" and rollout.tool == "npu":
+        engine = "vllm-ascend"
+    words = {"profiler": "torch", "agent_loop": True}
+    contents = [word for word in rollout.options.get("contents", ()) if word != "module"]
+    if contents:
+        words["contents"] = contents
+    for key, ours in (("tensor_model_parallel_size", "tensor_parallel"), ("pipeline_model_parallel_size", "pipeline_parallel"),
+                      ("data_parallel_size", "data_parallel")):  # fmt: skip
+        if (source.number(f"{path}.{key}", 1, 1) or 1) > 1:
+            words[ours] = source.number(f"{path}.{key}", 1, 1)
+    shown = ", ".join(f"{key}: {json.dumps(value)}" for key, value in words.items())
+    source.note(
+        f"{path}.name",
+        "info",
+        f"verl sets up the engine's own profiler; without verl's trainer that is engines: {{{engine}: {{{shown}}}}}, from "
+        "which accelprof derives variables or arguments by release",
     )
 
 
