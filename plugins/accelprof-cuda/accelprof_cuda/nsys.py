@@ -178,16 +178,20 @@ class NsysTool(Tool):
             raise CaptureError(
                 "this process was not started under nsys; start it through accelprof (accelprof run, or the controller's options)"
             )
-        self._ranges = context.backend if isinstance(context.backend, CudaBackend) else CudaBackend()
         # what nsys waits for was settled at launch, when it may not have been known whether there is a device
         self._gate = os.environ.get(GATE_ENV) or self.gate_of(context.assignment)
         self._output = os.environ.get(OUTPUT_ENV) or self.output(context.target, context.directory)
         told = os.environ.get(CAPTURES_ENV)
         self._exact = (int(told) if told.isdecimal() else None) if told else context.assignment.count.exact
         self._settle_gate(context)
-        silent = self._silent()
-        if silent and self._gate == "range":
+        if self._gate == "range" and (silent := self._silent()):
             raise CaptureError(f"the window is an NVTX range, and {silent}; no window would open")
+        self._use_ranges(context)
+
+    def _use_ranges(self, context: ToolContext) -> None:
+        """Ranges go to NVTX, and this process's children are left alone unless they are to be followed."""
+        self._ranges = context.backend if isinstance(context.backend, CudaBackend) else CudaBackend()
+        silent = self._silent()
         if silent and "nvtx" in self.options.traces():
             context.report(f"nsys: no ranges in the reports: {silent}")
         self._hides = self.options.children != "follow"

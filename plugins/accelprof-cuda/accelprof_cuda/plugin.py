@@ -21,8 +21,9 @@ def accelprof_backends() -> list[type[Backend]]:
 @hookimpl
 def accelprof_tools() -> list[type[Tool]]:
     from accelprof_cuda.nsys import NsysTool
+    from accelprof_cuda.nsys_sessions import NsysSessionTool
 
-    return [NsysTool]
+    return [NsysTool, NsysSessionTool]
 
 
 @hookimpl
