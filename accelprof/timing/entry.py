@@ -20,8 +20,6 @@ Bound = tuple[tuple[BoundRange, ...], tuple[BoundRange, ...]]
 PlainBound = tuple[Callable[[], Any], Callable[[], Any], int]
 #: of an ad-hoc range: the same, and the phase that it is
 RangeBound = tuple[Callable[[], Any], Callable[[], Any], int, PhaseSpec]
-#: different ad-hoc ranges of one window that are kept resolved
-RANGES_KEPT = 10_000
 #: pieces of a generator's call that get a row of their own; those after them share one
 MAX_PIECES = 1000
 
@@ -100,10 +98,8 @@ class PlainCalls:
         return bound
 
     def bind_range(self, key: Any, spec: PhaseSpec) -> RangeBound:
-        """The same for an ad-hoc range. Labels without bound do not fill the memory: after ``RANGES_KEPT`` none is kept."""
-        bound = (*self._resolve(spec), spec)
-        if len(self.ranges) < RANGES_KEPT:
-            self.ranges[key] = bound
+        """The same for an ad-hoc range."""
+        bound = self.ranges[key] = (*self._resolve(spec), spec)
         return bound
 
     def _resolve(self, spec: PhaseSpec) -> PlainBound:

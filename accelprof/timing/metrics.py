@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from accelprof.errors import UserError, nearest
+from accelprof.timing import labels
 from accelprof.timing.gate import gate
 from accelprof.timing.phase import PhaseSpec
 
@@ -387,6 +388,7 @@ def after_fork() -> None:
 def forget_all() -> None:
     """Drop process-wide states and seen tags (``accelprof.reset``); states on instances live with them."""
     with _fold_lock:
+        labels.forget()
         process_states.clear()
         free_states.clear()
         _tags.clear()

@@ -7,6 +7,7 @@ from typing import Any
 
 from accelprof.timing.compiled import hide, keep_out
 from accelprof.timing.gate import gate, now_ns, wrapper_globals
+from accelprof.timing.labels import bounded
 from accelprof.timing.phase import PhaseSpec
 from accelprof.timing.running import LOCALS, SUSPENDING, can_be_suspended
 
@@ -153,12 +154,20 @@ def profiling_range(label: str, color: str = "", domain: str = "", category: str
         return _CLOSED
     plain = gate.direct
     if plain is None:
-        return ProfilingRange(PhaseSpec(str(label), domain, color, category))
+        return ProfilingRange(PhaseSpec(bounded(str(label)), domain, color, category))
     if type(label) is not str:
         label = str(label)
     key: Any = (label, color, domain, category) if color or domain or category else label
     made = _new(_made or _direct())
-    made.bound = plain.ranges.get(key) or plain.bind_range(key, PhaseSpec(label, domain, color, category))
+    bound = plain.ranges.get(key)
+    if bound is None:
+        name = bounded(label)
+        if name is not label:
+            key = (name, color, domain, category)
+            bound = plain.ranges.get(key)
+        if bound is None:
+            bound = plain.bind_range(key, PhaseSpec(name, domain, color, category))
+    made.bound = bound
     made._spec = made.bound[3]
     made._entries, made.plain, made.start = [], plain, None
     return made
@@ -168,7 +177,7 @@ def mark(label: str, color: str = "", domain: str = "", category: str = "") -> N
     """Leave an instant in the tool's data and the timeline while a window is open; otherwise nothing."""
     entrance = gate.entrance
     if entrance is not None:
-        entrance.mark(PhaseSpec(str(label), domain, color, category))
+        entrance.mark(PhaseSpec(bounded(str(label)), domain, color, category))
 
 
 keep_out(profiling_range, "profiling_range")

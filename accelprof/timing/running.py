@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 from accelprof.timing import metrics
 from accelprof.timing.compiled import hide
 from accelprof.timing.gate import gate, wrapper_globals
+from accelprof.timing.labels import bounded
 from accelprof.timing.loops import greenlet, runner, running_loop
 from accelprof.timing.metrics import State, process_state
 from accelprof.timing.phase import IN_PIECES, ON_STACK, SUSPENDS, PhaseSpec
@@ -366,7 +367,7 @@ class WorkerTimer:
     def __init__(
         self, instance: Any, tag: str, color: str = "", domain: str = "", category: str = "", device: bool = False
     ) -> None:
-        self._instance, self._spec = instance, PhaseSpec(tag, domain, color, category, device)
+        self._instance, self._spec = instance, PhaseSpec(bounded(tag), domain, color, category, device)
         self._runs: list[Run] = []
 
     def __enter__(self) -> WorkerTimer:

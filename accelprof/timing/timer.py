@@ -16,6 +16,7 @@ from typing import Any, TypeVar, overload
 from accelprof.timing import metrics
 from accelprof.timing.compiled import hide, keep_out
 from accelprof.timing.gate import wrapper_globals
+from accelprof.timing.labels import bounded
 from accelprof.timing.metrics import State, process_state
 from accelprof.timing.phase import PhaseSpec, key_of
 from accelprof.timing.running import LOCALS, WRAPPER_FILE, Run, drive, hot_call, late
@@ -71,7 +72,7 @@ def _decorate(function: Any, tag: str | None, domain: str, color: str, category:
         return property(fget, fset, fdel, function.__doc__)
     if not callable(function):
         raise TypeError(f"timer decorates functions, not {type(function).__name__}: {function!r}")
-    label = tag or getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
+    label = bounded(tag or getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2])
     spec = PhaseSpec(label, domain, color, category, device)
     if inspect.isasyncgenfunction(function):
         kind = "asyncgen"

@@ -27,8 +27,9 @@ from accelprof.timing.phase import PhaseSpec
 
 SUFFIX = ".trace.json.gz"
 LINES_AT_ONCE = 2000
-#: fields of a row from here on are the same for many rows: those before are the phase, its kind, and its two times
-ROW_TIMES = TimelineRow._fields.index("end_ns") + 1
+#: fields of a row whose numbers differ from row to row, and what stands behind the arguments in an event's head
+ROW_NUMBERS = ("own_ns", "call")
+ARGS_END = '},"ts":'
 
 
 class TraceOptions(ToolOptions):
@@ -198,16 +199,20 @@ class TimelineFile:
         note = {"steps": list(window.steps), "phase": window.phase, "dropped": self.dropped}
         label = f"window {window.sequence}" + (f" (dropped {self.dropped})" if self.dropped else "")
         yield ",\n" + self._event(label, "window", self.opened, self.closed, pid, rows.window, note)
-        heads: dict[tuple[Any, ...], str] = {}  # all of an event but its times; the same for each call of a phase
+        heads: dict[tuple[Any, ...], str] = {}  # all of an event but its numbers; the same for each call of a phase
         offset, opened = self.epoch_offset, self.opened
         for row in spans:
             start, end = row.start_ns, row.end_ns
-            key = (row.number, row.kind, *row[ROW_TIMES:])
+            key = (row.number, row.kind, row.thread, row.task, row.in_progress)
             head = heads.get(key)
             if head is None:
-                head = self._head(self.phases[row.number], row, pid, rows.tid(row.thread, row.task))
-                if row.own_ns is None and not row.call:
-                    heads[key] = head
+                head = heads[key] = self._head(self.phases[row.number], row, pid, rows.tid(row.thread, row.task))
+            if row.own_ns is not None or row.call:
+                plain = TimelineRow._field_defaults
+                more = [f'"{name}":{getattr(row, name)}' for name in ROW_NUMBERS if getattr(row, name) != plain[name]]
+                head = (
+                    f"{head[: -len(ARGS_END)]}{'' if head.endswith('{' + ARGS_END) else ','}{','.join(more)}{ARGS_END}"
+                )
             if row.in_progress and start < opened:
                 start = opened
             duration = end - start if end > start else 0
@@ -233,15 +238,16 @@ class TimelineFile:
 
     @staticmethod
     def _head(spec: PhaseSpec, row: TimelineRow, pid: int, tid: int) -> str:
-        """A complete event up to the number of its ``ts``; fields of the row that say something are its arguments."""
+        """A complete event up to the number of its ``ts``; fields of the row that say something are its arguments, but the
+        numbers that differ from row to row."""
         args: dict[str, Any] = {"domain": spec.domain, "color": spec.color, "category": spec.category}
         args = {key: value for key, value in args.items() if value}
         for name, plain in TimelineRow._field_defaults.items():
             value = getattr(row, name)
-            if value != plain:
+            if value != plain and name not in ROW_NUMBERS:
                 args[name] = value
         event = {"ph": "X", "cat": row.kind, "name": spec.tag, "pid": pid, "tid": tid, "args": args}
-        return ",\n" + _json(event)[:-1] + ',"ts":'
+        return ",\n" + _json(event)[:-2] + ARGS_END
 
     def _event(self, name: str, cat: str, start: int, end: int, pid: int, tid: int, args: dict[str, Any]) -> str:
         duration = max(end - start, 0)

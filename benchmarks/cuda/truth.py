@@ -151,20 +151,26 @@ select n.start, n.end, n.globalTid >> 24 from NVTX_EVENTS n left join StringIds 
 where coalesce(n.text, s.value) = ? and n.end is not null
 """
 LAUNCHES = """
-select r.start, r.globalTid >> 24, k.end - k.start from CUPTI_ACTIVITY_KIND_KERNEL k join CUPTI_ACTIVITY_KIND_RUNTIME r
+select r.start, r.globalTid >> 24, k.end - k.start from {table} k join CUPTI_ACTIVITY_KIND_RUNTIME r
 on r.correlationId = k.correlationId and (r.globalTid >> 24) = (k.globalPid >> 24)
 """
+WORK = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 
 def launched_in(connection: sqlite3.Connection, phase: str, pids: list[int]) -> tuple[int, int]:
-    """``(kernels, their ns)`` that these processes launched, on whichever thread, while they were inside ``phase``."""
+    """``(kernels, ns of them and of copies)`` that these processes launched, on whichever thread, while they were in ``phase``."""
     around = [row for row in connection.execute(RANGES, (phase,)) if row[2] & 0xFFFFFF in pids]
-    found = [
-        taken
-        for at, process, taken in connection.execute(LAUNCHES)
-        if any(low <= at <= high and process == of for low, high, of in around)
-    ]
-    return len(found), sum(found)
+    present = {row[0] for row in connection.execute("select name from sqlite_master")}
+    found = {
+        table: [
+            taken
+            for at, process, taken in connection.execute(LAUNCHES.format(table=table))
+            if any(low <= at <= high and process == of for low, high, of in around)
+        ]
+        for table in WORK
+        if table in present
+    }
+    return len(found.get(WORK[0], ())), sum(sum(taken) for taken in found.values())
 
 
 def truth_of(report: Path, phase: str, pids: list[int]) -> tuple[int, int]:
@@ -192,8 +198,9 @@ def truth_of_torch(path: Path, phase: str) -> tuple[int, int]:
         for e in events
         if e.get("cat") in ("cuda_runtime", "cuda_driver") and any(low <= e["ts"] <= high for low, high in around)
     }
-    work = [e for e in events if e.get("cat") == "kernel" and e["args"].get("correlation") in launched]
-    return len(work), round(sum(e["dur"] for e in work) * 1000)
+    kinds = ("kernel", "gpu_memcpy", "gpu_memset")
+    work = [e for e in events if e.get("cat") in kinds and e["args"].get("correlation") in launched]
+    return sum(e["cat"] == "kernel" for e in work), round(sum(e["dur"] for e in work) * 1000)
 
 
 def figures(report: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
