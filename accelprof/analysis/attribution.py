@@ -94,6 +94,7 @@ class Attribution:
             because several threads are inside one.
         unlaunched: kernels whose launch is not in the file: launched before the window, or by what was not recorded.
         by_time: pieces of work given to a range of another thread.
+        steps: kernels that were launched between begin and end of each of the file's steps, by their names.
     """
 
     devices: list[DeviceFigures] = field(default_factory=list)
@@ -103,6 +104,7 @@ class Attribution:
     undecided_around: int = 0
     unlaunched: int = 0
     by_time: int = 0
+    steps: dict[str, int] = field(default_factory=dict)
 
     @property
     def kernels(self) -> int:
@@ -132,7 +134,21 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES) -> Att
     result.undecided_around = found.undecided_around
     result.by_time = found.by_time
     _phases(columns, found, work, top, result)
+    result.steps = _steps(columns, found)
     return result
+
+
+def _steps(columns: Columns, found: Holders) -> dict[str, int]:
+    """Kernels launched in each step, on whatever thread of its process."""
+    counts: dict[str, int] = {}
+    launched = found.launch[found.kernel & (found.launch != NONE)]
+    for row in columns.rows(Kind.STEP).tolist():
+        mine = launched[columns.process[launched] == columns.process[row]]
+        at = columns.start[mine]
+        inside = int(((at >= columns.start[row]) & (at <= columns.end[row])).sum())
+        name = columns.names[columns.name[row]]
+        counts[name] = counts.get(name, 0) + inside
+    return counts
 
 
 def device_figures(spans: Columns | Iterable[Span]) -> list[DeviceFigures]:

@@ -16,6 +16,8 @@ from accelprof.reading.columns import KINDS, columns_of
 
 TIMED = frozenset({Kind.PHASE, Kind.RANGE})
 MAX_CALLS = 10_000
+#: with more stretches than this a worker's are not kept: who waited for whom is not asked of it
+MAX_STRETCHES = 200_000
 
 
 class Call(NamedTuple):
@@ -39,6 +41,19 @@ class Timed(NamedTuple):
     own_ns: int | None
     cut: bool
     call: object = None
+    category: str = ""
+
+
+class Stretch(NamedTuple):
+    """A stretch of a window in which ``phase`` is the innermost of its row, on the worker's own clock; ``around``: the
+    phases around it, the innermost first."""
+
+    phase: str
+    category: str
+    start_ns: int
+    end_ns: int
+    row: int
+    around: tuple[str, ...]
 
 
 @dataclass
@@ -73,6 +88,8 @@ class WorkerTimeline:
     calls: list[Call] = field(default_factory=list)
     calls_left_out: int = 0
     dropped: int = 0
+    stretches: list[Stretch] = field(default_factory=list)
+    stretches_left_out: bool = False
     _rows: dict[object, list[Timed]] = field(default_factory=lambda: defaultdict(list))
     _pieces: dict[tuple[str, object], list[int]] = field(default_factory=dict)
 
@@ -88,17 +105,19 @@ class WorkerTimeline:
             span = columns.span(row)
             self.windows.append((identity, trace.origin.steps, span.start_ns, span.end_ns))
         timed = columns.rows(*TIMED)
-        threads, tasks, names = columns.threads, columns.tasks, columns.names
-        for row, name, kind, thread, task, start, end, own, cut in zip(
+        threads, tasks, names, words = columns.threads, columns.tasks, columns.names, columns.words
+        for row, name, kind, thread, task, start, end, own, cut, category in zip(
             timed.tolist(), columns.name[timed].tolist(), columns.kind[timed].tolist(), columns.thread[timed].tolist(),
             columns.task[timed].tolist(), columns.start[timed].tolist(), columns.end[timed].tolist(),
-            columns.own[timed].tolist(), columns.cut[timed].tolist(), strict=True,
+            columns.own[timed].tolist(), columns.cut[timed].tolist(), columns.category[timed].tolist(), strict=True,
         ):  # fmt: skip
             process, tid = threads[thread]
             row_key = (columns.processes[process], tid, tasks[task])
             number = columns.args(row).get("call") if own >= 0 else None
             call = None if number is None else (columns.processes[process], str(number))
-            self._rows[row_key].append(Timed(names[name], KINDS[kind], start, end, None if own < 0 else own, cut, call))
+            self._rows[row_key].append(
+                Timed(names[name], KINDS[kind], start, end, None if own < 0 else own, cut, call, words[category])
+            )
         dropped = (trace.metadata.get("accelprof") or {}).get("dropped")
         self.dropped += dropped if isinstance(dropped, int) else 0
 
@@ -107,16 +126,25 @@ class WorkerTimeline:
         inside = merge_intervals((row[2], row[3]) for row in self.windows)
         stretches: list[tuple[int, int, str]] = []
         calls: list[Call] = []
-        for spans in self._rows.values():
+        for row, spans in enumerate(self._rows.values()):
             bounds = [(span.start_ns, span.end_ns) for span in spans]
-            for span, parent in zip(spans, parents(bounds), strict=True):
+            above = parents(bounds)
+            for span, parent in zip(spans, above, strict=True):
                 calls.append(self._take(span, None if parent is None else spans[parent].name))
+            around: dict[int, tuple[str, ...]] = {}
             # of code that was suspended only the time inside it, which is put at its beginning
             inner = [(s.start_ns, s.end_ns if s.own_ns is None or s.cut else s.start_ns + s.own_ns) for s in spans]
             for start, end, index in segments(inner):
                 for low, high in clip(start, end, inside):
                     self.phases[spans[index].name].self_ns += high - low
                     stretches.append((low, high, spans[index].name))
+                    if len(self.stretches) < MAX_STRETCHES:
+                        span = spans[index]
+                        names = _around(index, above, spans, around)
+                        self.stretches.append(Stretch(span.name, span.category, low, high, row, names))
+        if len(stretches) > len(self.stretches):
+            self.stretches_left_out = True
+            self.stretches.clear()
         self._rows.clear()
         for (name, _), (whole, cuts) in self._pieces.items():
             times = self.phases[name]
@@ -146,6 +174,20 @@ class WorkerTimeline:
         else:
             times.whole.append(taken)
         return Call(span.name, span.start_ns, span.end_ns, taken, cut)
+
+
+def _around(
+    index: int, above: Sequence[int | None], spans: Sequence[Timed], known: dict[int, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Names of the spans around one, the innermost first."""
+    found = known.get(index)
+    if found is None:
+        names, at, seen = [], above[index], 0
+        while at is not None and seen <= len(spans):
+            names.append(spans[at].name)
+            at, seen = above[at], seen + 1
+        found = known[index] = tuple(names)
+    return found
 
 
 @dataclass

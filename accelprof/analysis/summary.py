@@ -9,14 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_in
 from accelprof.analysis.attribution import Attribution, DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.differences import of_dump
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
+from accelprof.analysis.seconds import Second, device_seconds, host_seconds
+from accelprof.analysis.waits import Waits, waits_of
 from accelprof.contracts.spans import Table, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import PARTIAL
+from accelprof.reading.columns import columns_of
 from accelprof.reading.snapshot import read_snapshot
 
 TIMELINE_TOOL = "trace"
@@ -54,6 +58,8 @@ class Summary:
         problems: what went wrong without that: files that could not be read, events left out, the manifest's own.
         lacks: what is not in the figures although a file should have it: files that were cut, damaged or not read, events
             left out, spans dropped. A comparison asks this.
+        seconds: the division of each window, by worker and device.
+        waits: who waited for whom, and the critical path of each step.
     """
 
     run: Run
@@ -64,6 +70,8 @@ class Summary:
     notices: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     lacks: list[str] = field(default_factory=list)
+    seconds: list[Second] = field(default_factory=list)
+    waits: Waits = field(default_factory=Waits)
 
     @property
     def empty(self) -> bool:
@@ -85,6 +93,11 @@ class Summary:
             "workers": [_worker_json(timeline) for timeline in self.timelines],
             "phases": [_phase_json(row) for row in self.phases],
             "devices": [_file_json(file) for file in self.files],
+            "seconds": [row.to_json() for row in self.seconds],
+            "stragglers": self.waits.stragglers,
+            "critical_path": self.waits.critical_path,
+            "steps": self.waits.steps,
+            "cost": cost_rows(self.run),
             "metrics": _mapping(manifest.get("metrics")),
         }
 
@@ -103,7 +116,11 @@ class SummaryBuilder:
         self.summary.problems.extend(f"{file.where}: {problem}" for problem in trace.problems)
         self.summary.lacks.extend(f"{file.where}: {lack}" for lack in trace.completeness.lacks())
         if file.tool != TIMELINE_TOOL:
-            self.summary.files.append(_tool_file(file, trace))
+            for mine, part in shared_out(self.summary.run, file, trace, self.summary.notices):
+                self.summary.files.append(_tool_file(mine, part))
+                self.summary.seconds.extend(
+                    device_seconds(columns_of(part), mine.worker.label, windows_in(columns_of(part), mine.windows))
+                )
             return
         self._paths.setdefault(file.worker.label, file.path)
         self.add_phases(file.worker, trace)
@@ -141,6 +158,12 @@ class SummaryBuilder:
         summary.phases = phase_rows(summary.timelines)
         summary.notices.extend(of_dump(summary.run.directory, self._paths))
         summary.notices.extend(line for file in summary.files if (line := _not_in_a_phase(file)))
+        summary.notices.extend(doubts(summary.run, summary.files, summary.timelines))
+        with_device = {row.worker for row in summary.seconds}
+        for timeline in summary.timelines:
+            if timeline.worker.label not in with_device:
+                summary.seconds.extend(_host_seconds(timeline))
+        summary.waits = waits_of(summary.run, summary.timelines)
         if summary.empty and not summary.undelivered:
             summary.undelivered.append("no window was opened in this run; nothing was measured")
         return summary
@@ -240,6 +263,15 @@ def _not_in_a_phase(file: ToolFile) -> str:
 def reason_of(error: AccelprofError) -> str:
     """The message without the path that the caller names anyway."""
     return error.reason if isinstance(error, ReadError) else str(error)
+
+
+def _host_seconds(timeline: WorkerTimeline) -> Iterator[Second]:
+    """The division of each window of a worker without device work, over its phases."""
+    if timeline.stretches_left_out:
+        return
+    for identity, _, start, end in timeline.windows:
+        mine = [(row.phase, row.category, row.start_ns, row.end_ns) for row in timeline.stretches]
+        yield host_seconds(timeline.worker.label, identity, start, end, mine)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

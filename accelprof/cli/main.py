@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "report": "accelprof.cli.report:report",
     "run": "accelprof.cli.run:run",
     "timeline": "accelprof.cli.timeline:timeline",
+    "whatif": "accelprof.cli.whatif:whatif",
     "window": "accelprof.cli.window:window",
 }
 

@@ -308,6 +308,8 @@ class _Reading:
                 columns["color"][at] = self.words[_text(known.color)]
                 columns["own"][at] = known.own_ns if whole(known.own_ns) else NONE
                 columns["cut"][at] = bool(known.in_progress)
+                if known.own_ns is not None:  # which call a piece of a suspended one belongs to is asked for
+                    self.raw[self.count + at] = bytes(event.args)
         for column, values in columns.items():
             self.parts["our " + column].append(values)
 

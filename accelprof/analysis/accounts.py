@@ -1,0 +1,138 @@
+"""What a file's figures stand for: whose they are, which windows they hold, what of those is not in it, what it cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from accelprof.analysis.phases import WorkerTimeline
+from accelprof.analysis.run import Run, RunFile, WorkerId
+from accelprof.contracts.spans import DEVICE_WORK, Kind, Trace
+from accelprof.reading.columns import Columns, columns_of
+
+if TYPE_CHECKING:
+    from accelprof.analysis.summary import ToolFile
+
+#: steps and phases that are named one by one before the rest is counted
+NAMED = 5
+
+
+def shared_out(run: Run, file: RunFile, trace: Trace, notices: list[str]) -> Iterator[tuple[RunFile, Trace]]:
+    """A file of one tool around several workers, by their process ids; one of a single worker as it is.
+
+    What belongs to none of them, and a file that cannot be split, is said in ``notices``.
+    """
+    workers: dict[str, WorkerId] = {}
+    of_worker: dict[str, list[str]] = defaultdict(list)
+    for identity in file.windows:
+        window = run.records.windows.get(identity)
+        worker = run.workers.get(window.target) if window is not None else None
+        if worker is not None:
+            workers[worker.key] = worker
+            of_worker[worker.key].append(identity)
+    if len(workers) < 2:
+        yield file, trace
+        return
+    columns = columns_of(trace)
+    there = [worker for worker in workers.values() if worker.pid in columns.processes]
+    names = ", ".join(worker.label for worker in workers.values())
+    if len({worker.pid for worker in there}) < len(workers):
+        lost = ", ".join(f"{worker.label} (pid {worker.pid})" for worker in workers.values() if worker not in there)
+        notices.append(
+            f"{file.artifact.path} holds windows of {names}, but no process of {lost or 'one of its own for each'}; it "
+            "cannot be split and is shown for all of them together"
+        )
+        together = dataclasses.replace(file.worker, label=" + ".join(worker.label for worker in workers.values()))
+        yield dataclasses.replace(file, worker=together), trace
+        return
+    for worker in there:
+        code = columns.processes.index(worker.pid or 0)
+        part = Trace(
+            trace.source, trace.tool, trace.clock, problems=[], metadata=trace.metadata, origin=trace.origin,
+            columns=columns.take(columns.process == code), completeness=trace.completeness,
+        )  # fmt: skip
+        artifact = dataclasses.replace(file.artifact, windows=of_worker[worker.key])
+        yield dataclasses.replace(file, worker=worker, artifact=artifact), part
+    others = columns.mask(*DEVICE_WORK)
+    for worker in there:
+        others = others & (columns.process != columns.processes.index(worker.pid or 0))
+    if others.any():
+        pids = sorted({str(columns.processes[code]) for code in set(columns.process[others].tolist())})
+        notices.append(
+            f"{file.artifact.path}: {int(others.sum()):,} pieces of device work are of processes {', '.join(pids)}, "
+            f"which are none of {names}; they are not shown"
+        )
+
+
+def windows_in(columns: Columns, windows: Sequence[str]) -> list[tuple[str, int, int]]:
+    """``(id, start, end)`` of a file's windows on its own clock: its window spans in order, when there are as many."""
+    rows = columns.rows(Kind.WINDOW)
+    if not rows.size:
+        if len(windows) == 1 and len(columns):
+            return [(windows[0], int(columns.start.min()), int(columns.end.max()))]
+        return []
+    order = rows[columns.start[rows].argsort(kind="stable")].tolist()
+    names = windows if len(windows) == len(order) else [columns.names[columns.name[row]] for row in order]
+    return [(str(name), int(columns.start[row]), int(columns.end[row])) for name, row in zip(names, order, strict=True)]
+
+
+def doubts(run: Run, files: Iterable[ToolFile], timelines: Sequence[WorkerTimeline]) -> Iterator[str]:
+    """What a reader of a file's figures should know first: heads that are lost, calls without device work, work that
+    outlasts the call that launched it."""
+    calls = {timeline.worker.key: timeline for timeline in timelines}
+    for file in files:
+        where = f"{file.worker.label}: {os.path.basename(file.path)}"
+        found = file.attribution
+        wanted = {
+            step
+            for window in file.windows
+            if window in run.records.windows
+            for step in run.records.windows[window].steps
+        }
+        if found.steps and len(wanted) > 1 and len(found.steps) < len(wanted):
+            yield f"{where}: {len(found.steps)} of {len(wanted)} steps of its windows are in the file"
+        empty = [name for name, kernels in found.steps.items() if not kernels]
+        if empty and len(empty) < len(found.steps):
+            yield f"{where}: {_some(empty)} of {len(found.steps)} steps launched no device work"
+        timeline = calls.get(file.worker.key)
+        for row in found.phases:
+            known = timeline.phases.get(row.name) if timeline is not None else None
+            total = len(known.whole) + known.cut if known is not None else 0
+            mine = {identity for identity, *_ in timeline.windows} if timeline is not None else set()
+            if row.calls < total and mine <= set(file.windows):
+                yield f"{where}: {row.name}: {row.calls} of {total} calls are in the file"
+            if row.kernels and row.calls_without_work and row.calls > 1:
+                yield f"{where}: {row.name}: {row.calls_without_work} of {row.calls} calls launched no device work"
+            if row.outlasting is not None and row.outlasting[1] > 2 * row.outlasting[2]:
+                kernel, took, lasted = row.outlasting
+                yield (
+                    f"{where}: {kernel[:60]} took {took / 1e6:.3f} ms, longer than the call of {row.name} that launched it "
+                    f"({lasted / 1e6:.3f} ms)"
+                )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def cost_rows(run: Run) -> list[dict[str, Any]]:
+    """What recording itself took of each worker's time, in ns: opening, waiting for the device, closing of its windows,
+    and how many spans our own timeline wrote in them."""
+    rows: dict[str, dict[str, Any]] = {}
+    for window in run.records.windows.values():
+        worker = run.workers.get(window.target)
+        if worker is None:
+            continue
+        row = rows.setdefault(
+            worker.key, {"worker": worker.label, "windows": 0, "open_ns": 0, "drain_ns": 0, "close_ns": 0, "spans": 0}
+        )
+        row["windows"] += 1
+        row["open_ns"] += window.open_ns or 0
+        row["drain_ns"] += window.drain_ns or 0
+        row["close_ns"] += window.close_ns or 0
+        row["spans"] += window.spans or 0
+    return list(rows.values())

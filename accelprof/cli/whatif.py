@@ -1,0 +1,63 @@
+"""``accelprof whatif DIR``: a step's time if some phases took another time."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from accelprof.errors import UserError
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.option("--scale", "scales", multiple=True, metavar="PHASE=FACTOR", help="This phase takes FACTOR times as long.")
+@click.option("--rank", type=click.IntRange(min=0), help="Only on this rank.")
+@click.option("--step", type=int, help="The step.  [default: the one that took longest]")
+@click.option("--remove-wait", is_flag=True, help="Ranks do not wait for each other in collectives.")
+@click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
+def whatif(
+    directory: str, scales: tuple[str, ...], rank: int | None, step: int | None, remove_wait: bool, as_json: bool
+) -> None:
+    """Replay a recorded step of the run in DIR with other lengths of phases, and say what it would take.
+
+    What waits for what is kept: a phase begins after the one before it on its thread and after the one of any worker that
+    it waited for; collectives end after the last rank has arrived.
+    """
+    from accelprof.analysis.critical import what_if
+    from accelprof.analysis.summary import summarise
+    from accelprof.analysis.table import duration
+
+    factors = dict(map(_factor, scales))
+    steps = summarise(directory).waits.of
+    if not steps:
+        raise UserError(f"whatif: {directory} has no window of a step; record steps with a timeline (timeline: true)")
+    chosen = [one for one in steps if step is None or step in one.steps]
+    if not chosen:
+        there = ", ".join(str(one.name) for one in steps)
+        raise UserError(f"whatif: step {step} has no window in {directory}; there are {there}")
+    found = max(chosen, key=lambda one: one.wall_ns)
+    known = {phase for leaf in found.leaves for phase in (leaf.phase, *leaf.around)}
+    lost = sorted(set(factors) - known)
+    if lost:
+        raise UserError(f"whatif: no phase {lost[0]!r} in step {found.name}; there are {', '.join(sorted(known))}")
+    answer = what_if(found, factors, rank, remove_wait)
+    if as_json:
+        click.echo(json.dumps(answer, indent=1))
+        return
+    change = answer["predicted_ns"] / answer["wall_ns"] - 1 if answer["wall_ns"] else 0.0
+    click.echo(
+        f"step {answer['step']}: {duration(answer['wall_ns'])} -> {duration(answer['predicted_ns'])} ({change:+.1%}; "
+        f"between {duration(answer['low_ns'])} and {duration(answer['high_ns'])})"
+    )
+
+
+def _factor(text: str) -> tuple[str, float]:
+    phase, separator, number = text.rpartition("=")
+    try:
+        factor = float(number)
+    except ValueError:
+        factor = -1.0
+    if not separator or not phase or not 0 <= factor < float("inf"):
+        raise UserError(f"whatif: --scale {text!r} is no PHASE=FACTOR with a factor from 0 on, as actor/update=0.5")
+    return phase, factor

@@ -1,0 +1,98 @@
+"""Whose a file's figures are, and what of its windows is not in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accelprof.analysis.accounts import cost_rows, doubts, shared_out
+from accelprof.analysis.attribution import attribute
+from accelprof.analysis.run import open_run
+from accelprof.analysis.summary import ToolFile
+from accelprof.contracts.spans import Kind, Span, Trace
+from accelprof.reading.columns import columns_of
+
+
+def two_ranks(run_maker: Any, pids: tuple[int, ...] = (100, 101)) -> tuple[Any, Any, Trace]:
+    """A report of one nsys around two ranks, with a phase, a launch and a kernel of each process in ``pids``."""
+    windows = []
+    for rank in (0, 1):
+        key = run_maker.target(rank)
+        windows.append(f"{key}-w1")
+        run_maker.manifest["windows"].append(
+            {"id": f"{key}-w1", "target": key, "steps": [2], "open_ns": 5, "close_ns": 7}
+        )
+    run_maker.artifact("around.sqlite", "nsys", run_maker.manifest["targets"][1], windows)
+    (run_maker.directory).mkdir(parents=True, exist_ok=True)
+    (run_maker.directory / "around.sqlite").write_bytes(b"x")
+    run = open_run(run_maker.write())
+    spans = []
+    for at, pid in enumerate(pids):
+        number = pid << 32 | 1
+        spans += [
+            Span("update", Kind.PHASE, 0, 100, pid, pid, domain="accelprof"),
+            Span("cudaLaunchKernel", Kind.RUNTIME, 10, 12, pid, pid, args={"correlation": number}),
+            Span("gemm", Kind.KERNEL, 20, 30 + at, pid, device=at, stream=7, args={"correlation": number}),
+        ]
+    [file] = list(run.files())
+    return run, file, Trace("around.sqlite", "nsys", spans=spans)
+
+
+def test_a_report_around_two_ranks_is_split_by_process(run_maker: Any) -> None:
+    """Each rank gets its own kernels and windows, whichever the file is filed under."""
+    run, file, trace = two_ranks(run_maker)
+    notices: list[str] = []
+    parts = list(shared_out(run, file, trace, notices))
+    assert [mine.worker.label for mine, _ in parts] == ["ActorGroup/rank0", "ActorGroup/rank1"]
+    figures = [attribute(part) for _, part in parts]
+    assert [found.devices[0].kernel_ns for found in figures] == [10, 11]
+    assert [(row.name, row.kernels, row.calls) for found in figures for row in found.phases] == [("update", 1, 1)] * 2
+    assert [len(mine.windows) for mine, _ in parts] == [1, 1]
+    assert notices == []
+
+
+def test_work_of_a_process_that_is_no_worker_is_said(run_maker: Any) -> None:
+    """A third process's kernel stands under no rank, and is counted by its process id."""
+    run, file, trace = two_ranks(run_maker, (100, 101, 999))
+    notices: list[str] = []
+    parts = list(shared_out(run, file, trace, notices))
+    assert sum(attribute(part).kernels for _, part in parts) == 2
+    assert "1 pieces of device work are of processes 999" in notices[0]
+
+
+def test_a_report_that_cannot_be_split_is_refused_by_name(run_maker: Any) -> None:
+    """Without a process of one of the ranks the file is shown for both together, and says which is missing."""
+    run, file, trace = two_ranks(run_maker, (100, 55))
+    notices: list[str] = []
+    [(mine, part)] = list(shared_out(run, file, trace, notices))
+    assert mine.worker.label == "ActorGroup/rank0 + ActorGroup/rank1"
+    assert len(columns_of(part)) == 6
+    assert "ActorGroup/rank1 (pid 101)" in notices[0]
+    assert "cannot be split" in notices[0]
+
+
+def test_empty_calls_and_work_that_outlasts_its_call_are_said(run_maker: Any) -> None:
+    """Eight calls of a phase with one kernel that is launched in the first and lasts to the end: seven calls without
+    device work and the kernel are named."""
+    run, file, _ = two_ranks(run_maker)
+    spans = [Span("update", Kind.PHASE, at * 1000, at * 1000 + 900, 1, 1) for at in range(8)]
+    spans += [Span(f"ProfilerStep#{at}", Kind.STEP, at * 1000, at * 1000 + 950, 1, 1) for at in range(8)]
+    spans += [
+        Span("l", Kind.RUNTIME, 10, 11, 1, 1, args={"correlation": 1}),
+        Span("stuck", Kind.KERNEL, 20, 7900, 1, device=0, stream=7, args={"correlation": 1}),
+    ]
+    found = attribute(Trace("x", "torch", spans=spans))
+    said = list(doubts(run, [ToolFile(file.worker, "torch", "x", (), found)], []))
+    assert any("update: 7 of 8 calls launched no device work" in line for line in said)
+    assert any("stuck took" in line and "longer than the call of update" in line for line in said)
+    assert any(
+        "ProfilerStep#1, ProfilerStep#2" in line and "of 8 steps launched no device work" in line for line in said
+    )
+
+
+def test_what_recording_cost_is_a_row(run_maker: Any) -> None:
+    """Opening and closing of a worker's windows are added up."""
+    run, _, _ = two_ranks(run_maker)
+    assert [(row["worker"], row["windows"], row["open_ns"], row["close_ns"]) for row in cost_rows(run)] == [
+        ("ActorGroup/rank0", 1, 5, 7),
+        ("ActorGroup/rank1", 1, 5, 7),
+    ]

@@ -1,0 +1,253 @@
+"""Every nanosecond of a window in one part, who waited for whom, the chain that decided a step's end: counted on paper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelprof.analysis.critical import Leaf, Step, critical_path, replayed, stragglers, what_if
+from accelprof.analysis.seconds import PARTS, device_seconds, divided, host_seconds
+from accelprof.analysis.summary import summarise
+from accelprof.contracts.spans import Kind, Span
+from accelprof.reading.columns import Columns
+
+relaxed = settings(deadline=None)
+
+
+def host(name: str, kind: Kind, start: int, end: int, category: str = "", **args: Any) -> Span:
+    return Span(name, kind, start, end, 1, 1, category=category, args=args)
+
+
+def work(name: str, kind: Kind, start: int, end: int, number: int, stream: int = 7) -> Span:
+    return Span(name, kind, start, end, 1, device=0, stream=stream, args={"correlation": number})
+
+
+def test_every_part_of_a_device_second() -> None:
+    """A window of 100 ns with a hand-made moment for each part; what each is is counted in docs/analysis.md."""
+    spans = [
+        host("window", Kind.WINDOW, 0, 100),
+        host("update", Kind.PHASE, 5, 70),
+        host("cudaLaunchKernel", Kind.RUNTIME, 10, 12, correlation=1), work("gemm", Kind.KERNEL, 15, 25, 1),
+        host("cudaLaunchKernel", Kind.RUNTIME, 12, 14, correlation=2),
+        work("ncclAllReduce", Kind.COMMUNICATION, 20, 30, 2, stream=20),
+        host("cudaMemcpyAsync", Kind.RUNTIME, 31, 32, correlation=3), work("Memcpy", Kind.COPY, 32, 35, 3),
+        host("cudaDeviceSynchronize", Kind.SYNC, 33, 41),
+        host("all_reduce", Kind.PHASE, 45, 50, category="collective"),
+        host("recv", Kind.PHASE, 50, 60),
+        host("next batch", Kind.RANGE, 75, 80),
+    ]  # fmt: skip
+    [second] = device_seconds(Columns.from_spans(spans), "G/rank0")
+    assert second.parts == {
+        "compute": 5,  # 15-20
+        "communication_overlapped": 5,  # 20-25
+        "communication_exposed": 5,  # 25-30
+        "copy": 3,  # 32-35
+        "idle_queued": 3,  # 12-15: the first kernel was launched and had not started
+        "idle_sync": 6,  # 35-41
+        "idle_collective": 5,  # 45-50
+        "idle_waiting": 10,  # 50-60
+        "idle_launching": 7 + 2 + 4 + 10 + 5,  # 5-12, 30-32, 41-45, 60-70, 75-80
+        "outside": 5 + 5 + 20,  # 0-5, 70-75, 80-100
+        "unknown": 0,
+    }
+    assert sum(second.parts.values()) == second.window_ns == 100
+
+
+def test_a_file_without_a_host_is_unknown_where_the_device_idles() -> None:
+    """Device work alone says nothing of why it is idle."""
+    [second] = device_seconds(
+        Columns.from_spans([work("k", Kind.KERNEL, 0, 4, 1), work("k", Kind.KERNEL, 9, 10, 2)]), "w"
+    )
+    assert (second.parts["compute"], second.parts["unknown"]) == (5, 5)
+
+
+def test_a_worker_without_a_device_is_divided_by_its_phases() -> None:
+    """Host phases: computing, waiting for others, waiting for data, outside any."""
+    rows = [("update", "", 0, 40), ("all_reduce", "collective", 30, 50), ("recv", "", 60, 70)]
+    second = host_seconds("w", "w1", 0, 100, rows)
+    expected = {"compute": 30, "idle_collective": 20, "idle_waiting": 10, "outside": 40}
+    assert {part: ns for part, ns in second.parts.items() if ns} == expected
+
+
+stretches = st.lists(st.tuples(st.integers(-5, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=6)
+
+
+@relaxed
+@given(st.lists(stretches, min_size=1, max_size=4))
+def test_a_moment_stands_in_the_first_part_that_holds_it(rules: list[list[tuple[int, int]]]) -> None:
+    """Against counting every nanosecond one by one; the sum is the window exactly."""
+    from accelprof.analysis.intervals import merged
+
+    named = []
+    for name, pairs in zip(PARTS, rules):
+        table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        named.append((name, merged(table[:, 0], table[:, 1])))
+    found = divided(0, 35, named, "unknown")
+    expected = dict.fromkeys(PARTS, 0)
+    for at in range(35):
+        part = next((n for n, pairs in zip(PARTS, rules) if any(a <= at < b for a, b in pairs)), "unknown")
+        expected[part] += 1
+    assert found == expected
+    assert sum(found.values()) == 35
+
+
+MS = 1_000_000
+
+
+def leaf(rank: int, phase: str, start: int, end: int, category: str = "") -> Leaf:
+    return Leaf(f"G/rank{rank}", "G", 0, phase, category, start * MS, end * MS, rank)
+
+
+def two_ranks() -> Step:
+    """Rank 1 takes 70 ms for what rank 0 does in 40; the collective transfers for 10, then both write for 5."""
+    leaves = [
+        leaf(0, "update", 0, 40), leaf(0, "all_reduce", 40, 80, "collective"), leaf(0, "write", 80, 85),
+        leaf(1, "update", 0, 70), leaf(1, "all_reduce", 70, 80, "collective"), leaf(1, "write", 80, 85),
+    ]  # fmt: skip
+    return Step((4,), 0, 85 * MS, leaves)
+
+
+def test_who_was_late_and_in_what() -> None:
+    """Rank 0 waited 30 ms for rank 1, which was late in its update."""
+    [row] = stragglers(two_ranks())
+    assert (row["worker"], row["waited_by"], row["waited_ns"], row["late_in"]) == (
+        "G/rank1",
+        ["G/rank0"],
+        30 * MS,
+        "update",
+    )
+    assert (row["step"], row["phase"], row["missing"]) == (4, "all_reduce", [])
+
+
+def test_the_critical_path_runs_over_the_last_to_arrive() -> None:
+    """The chain is rank 1's update, the transfer, and a write; its parts are the step's wall time."""
+    path = critical_path(two_ranks())
+    assert [(part["worker"], part["phase"], part["ns"] // MS) for part in path[:2]] == [
+        ("G/rank1", "update", 70),
+        ("G/rank1", "all_reduce", 10),
+    ]
+    assert path[2]["phase"] == "write"
+    assert sum(part["ns"] for part in path) == 85 * MS
+
+
+@pytest.mark.parametrize(
+    ("factors", "rank", "remove_wait", "expected"),
+    [
+        ({}, None, False, 85), ({"update": 0.5}, None, False, 50), ({"update": 0.5}, 1, False, 55),
+        ({"update": 2.0}, 0, False, 95), ({"write": 0.0}, None, False, 80), ({"all_reduce": 0.0}, None, False, 75),
+        ({}, None, True, 85),
+    ],
+)  # fmt: skip
+def test_what_another_speed_would_change(
+    factors: dict[str, float], rank: int | None, remove_wait: bool, expected: int
+) -> None:
+    """The replay of two ranks with a collective, counted by hand; with factors of 1 it is the step itself."""
+    found = what_if(two_ranks(), factors, rank, remove_wait)
+    assert found["predicted_ns"] == expected * MS
+    assert found["low_ns"] <= found["predicted_ns"] <= found["high_ns"]
+    assert found["wall_ns"] == 85 * MS
+
+
+def test_a_role_that_waits_for_another_follows_it() -> None:
+    """The actor begins 2 ms after rollout's end; a faster rollout lets it begin earlier by as much."""
+    step = Step(
+        (1,), 0, 102 * MS,
+        [Leaf("R/rank0", "R", 0, "rollout", "", 0, 60 * MS, 0), Leaf("A/rank0", "A", 0, "update", "", 62 * MS, 102 * MS, 0)],
+    )  # fmt: skip
+    assert [(part["phase"], part["ns"] // MS) for part in critical_path(step)] == [
+        ("rollout", 60), ("(outside every phase)", 2), ("update", 40),
+    ]  # fmt: skip
+    assert what_if(step, {"rollout": 0.5})["predicted_ns"] == 72 * MS
+
+
+@relaxed
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(1, 20), st.sampled_from("abc")),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_a_replay_without_a_change_changes_nothing(rows: list[tuple[int, int, int, str]]) -> None:
+    """Whatever the leaves of the rows are, factors of 1 give the wall time of the step."""
+    free: dict[int, int] = {}
+    leaves = []
+    for rank, gap, length, phase in rows:
+        begin = free.get(rank, 0) + gap
+        leaves.append(leaf(rank, phase, begin, begin + length))
+        free[rank] = begin + length
+    step = Step((1,), 0, max(free.values()) * MS + 3, leaves)
+    assert replayed(step, lambda _: 1.0) == step.wall_ns
+    assert sum(part["ns"] for part in critical_path(step)) == step.wall_ns
+
+
+def test_a_report_has_all_of_it_under_its_fixed_names(run_maker: Any, event: Any) -> None:
+    """``report --json``: seconds whose parts sum to the window, stragglers, critical path, steps."""
+    for rank, update in ((0, 300), (1, 700)):
+        key = run_maker.target(rank)
+        events = [
+            event("actor/update", 0, update),
+            event("all_reduce", update, 900 - update, category="collective"),
+        ]
+        run_maker.timeline(key, events, steps=(2,), end_us=1000)
+    found = summarise(run_maker.write()).to_json()
+    assert [(row["worker"], row["device"], row["window_ns"]) for row in found["seconds"]] == [
+        ("ActorGroup/rank0", None, 1_000_000),
+        ("ActorGroup/rank1", None, 1_000_000),
+    ]
+    assert all(sum(row["parts"].values()) == row["window_ns"] for row in found["seconds"])
+    assert set(found["seconds"][0]["parts"]) == set(PARTS)
+    [late] = found["stragglers"]
+    assert (late["worker"], late["waited_ns"], late["late_in"]) == ("ActorGroup/rank1", 400_000, "actor/update")
+    [path] = found["critical_path"]
+    assert sum(part["ns"] for part in path["segments"]) == path["wall_ns"] == 1_000_000
+    assert found["steps"] == [{"step": 2, "wall_ns": 1_000_000, "window": True}]
+
+
+@pytest.mark.parametrize(
+    ("rank", "idle", "compute", "rest", "overlap"),
+    [(0, 675_191, 210_320, 337_336, 14.95), (1, 651_136, 271_973, 308_077, 19.93)],
+)
+def test_figures_are_those_of_another_tool(
+    shared: Any, rank: int, idle: int, compute: int, rest: int, overlap: float
+) -> None:
+    """On HTA's own traces idle, compute, other work and overlap are what HTA 0.5.0 gives, in µs."""
+    from accelprof.reading.chrome import read_chrome
+    from accelprof.reading.columns import columns_of
+
+    columns = columns_of(read_chrome(str(shared / f"samples/hta/trace_filter/sampled_rank-{rank}.json.gz"), "torch"))
+    work = columns.work()
+    stretch = ("all", int(columns.start[work].min()), int(columns.end[work].max()))
+    [second] = device_seconds(columns, "w", [stretch])
+    parts = {name: ns / 1000 for name, ns in second.parts.items()}
+    talking = parts["communication_overlapped"] + parts["communication_exposed"]
+    assert sum(ns for name, ns in parts.items() if name.startswith("idle") or name == "outside") == idle
+    assert parts["compute"] + parts["communication_overlapped"] == compute
+    assert parts["communication_exposed"] + parts["copy"] == rest
+    assert round(100 * parts["communication_overlapped"] / talking, 2) == overlap
+    assert parts["unknown"] == 0
+
+
+def test_what_if_from_the_command_line(run_maker: Any, event: Any, tmp_path: Any) -> None:
+    """``accelprof whatif`` prints the new time of the step; a phase that is not there is refused with those that are."""
+    import json
+
+    from click.testing import CliRunner
+
+    from accelprof.cli.whatif import whatif
+
+    for rank, update in ((0, 300), (1, 700)):
+        key = run_maker.target(rank)
+        events = [event("actor/update", 0, update), event("all_reduce", update, 900 - update, category="collective")]
+        run_maker.timeline(key, events, steps=(2,), end_us=900)
+    directory = run_maker.write()
+    run = CliRunner().invoke(whatif, [directory, "--scale", "actor/update=0.5", "--json"])
+    assert run.exit_code == 0, run.output
+    answer = json.loads(run.output)
+    assert (answer["step"], answer["wall_ns"], answer["predicted_ns"]) == (2, 900_000, 550_000)
+    refused = CliRunner().invoke(whatif, [directory, "--scale", "update=0.5"])
+    assert "no phase 'update' in step 2; there are actor/update, all_reduce" in str(refused.exception)
