@@ -37,12 +37,13 @@ class Journal:
     On disk, paths inside the run directory are relative to it, so that it can be moved.
 
     Attributes:
-        records: all so far, as plain JSON, with paths as tools gave them.
+        records: all so far, as plain JSON, with paths as tools gave them; of a window and a target the latest state.
     """
 
     def __init__(self, path: str | None, report: Callable[[str], None]) -> None:
         self.path, self._report = path, report
         self.records: list[dict[str, Any]] = []
+        self._at: dict[tuple[str, str], int] = {}
         self._failed = False
         self._handle: int | None = None
         # files are written on another thread too, and what fails here is said, which is a record again
@@ -56,7 +57,7 @@ class Journal:
     def _add(self, record: Record) -> None:
         entry = record.to_journal()
         if self._failed or self.path is None or record.KIND != MetricsRow.KIND:
-            self.records.append(entry)
+            self._keep(entry)
         if self.path is None or self._failed:
             return
         try:
@@ -73,6 +74,15 @@ class Journal:
             self._report(
                 f"the journal {self.path} cannot be written: {error}; records are kept in memory until the end"
             )
+
+    def _keep(self, entry: dict[str, Any]) -> None:
+        """In memory a row is there once, as it is by now; the file has every state of it."""
+        name = entry.get("id") if entry["kind"] == WindowRow.KIND else entry.get("key")
+        at = self._at.setdefault((entry["kind"], name), len(self.records)) if name is not None else len(self.records)
+        if at < len(self.records):
+            self.records[at] = entry
+        else:
+            self.records.append(entry)
 
     def close(self) -> None:
         """Nothing more comes soon; a later record opens the file again."""
