@@ -11,13 +11,13 @@ import datetime
 import json
 import os
 import stat
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from accelprof.errors import ReadError
+from accelprof.output import atomic
 from accelprof.output.records import OPEN, ArtifactRow, MetricsRow, ProblemRow, Record, Records, TargetRow, WindowRow
 from accelprof.output.verdict import look_at, on_disk
 
@@ -327,17 +327,12 @@ def write(run_dir: str, manifest: Mapping[str, Any]) -> str:
         OSError: the directory cannot be written.
     """
     path = os.path.join(run_dir, NAME)
-    handle, temporary = tempfile.mkstemp(dir=run_dir, prefix=".manifest-", suffix=".json")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1, default=str, allow_nan=False)
-            file.write("\n")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
+
+    def fill(file: IO[str]) -> None:
+        json.dump(manifest, file, indent=1, default=str, allow_nan=False)
+        file.write("\n")
+
+    atomic.write(path, fill)
     return path
 
 

@@ -395,6 +395,7 @@ class Lack(Record):
         code: the kind, one of the constants of :mod:`accelprof.output.verdict`.
         target: key or label of the worker; empty where it is nobody's.
         tool: whose data is missing; empty where it is not one tool's.
+        about: the window or file that it is of, where it is of one.
         words: for people, one line.
     """
 
@@ -403,6 +404,7 @@ class Lack(Record):
     code: str = _always(fields.text, "stated")
     target: str = _always(fields.text, "")
     tool: str = _always(fields.text, "")
+    about: str = _if_set(fields.text, "")
     words: str = _identity()
 
 

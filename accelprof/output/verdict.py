@@ -119,7 +119,10 @@ def judge(manifest: Mapping[str, Any], run_dir: str, found: Records, running: Co
         if isinstance(text, str) and text and text not in known:
             stated.append(Lack(code=STATED, words=text))
     look_at(found, on_disk(run_dir))
-    lacks = verdict(found, stated, running=running)
+    said = {
+        (lack.code, lack.about): lack for lack in found.lacks if lack.about
+    }  # with the cause, which rows do not have
+    lacks = [said.get((lack.code, lack.about), lack) for lack in verdict(found, stated, running=running)]
     if not lacks and manifest.get("status") == "incomplete" and not known:
         lacks.append(Lack(code=STATED, words="the manifest says that the run is incomplete, and not why"))
     return lacks
@@ -163,7 +166,8 @@ def _of_window(target: TargetRow, window: WindowRow, cause: str) -> Iterable[Lac
     head = f"{target.key}: window {window.id}"
     if window.state == OPEN:
         why = f"; {cause}" if cause else ""
-        yield Lack(code=WINDOW_OPEN, target=target.key, words=f"{head} was opened and never closed{why}")
+        words = f"{head} was opened and never closed{why}"
+        yield Lack(code=WINDOW_OPEN, target=target.key, about=window.id, words=words)
     for text in window.errors:
         yield Lack(code=WINDOW_FAILED, target=target.key, tool=text.partition(":")[0], words=f"{head}: {text}")
     for tool in target.tools or ([target.tool] if target.tool not in (None, "trace") else []):

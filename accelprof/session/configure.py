@@ -373,7 +373,20 @@ def _close_current(reason: str) -> None:
 
 
 def _at_exit() -> None:
+    # only a script: at a prompt an interrupt does not end the process
+    interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
     _close_current("process exit")
+    if interrupted:
+        _stay_interrupted()
+
+
+def _stay_interrupted() -> None:
+    """An interrupt nobody caught ends Python by that signal, unless code that came as text has run since: modules that are
+    imported at the end make classes of text. So the last such code ends by the interrupt too."""
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        pass
 
 
 def _on_term(signum: int, frame: FrameType | None) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError, Problem, UserError
 from accelprof.numberset import NumberSet
+from accelprof.output import atomic
 from accelprof.planning.sampling import facts_fit
 from accelprof.session.triggers.demand import KIND, cannot
 
@@ -281,16 +282,7 @@ def _trusted(path: str, facts: os.stat_result, *, directory: bool) -> None:
 
 
 def _write(path: str, data: Mapping[str, Any]) -> None:
-    temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(data, file)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # a full disk leaves nothing of ours
-        raise
+    atomic.write(path, lambda file: json.dump(data, file), 0o600)
 
 
 # --- on the command line --------------------------------------------------------------------------------------------------

@@ -1,0 +1,198 @@
+"""How runs on Ray end: one test a row of docs/reliability.md, all on one cluster."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelprof import Worker
+from accelprof.analysis.run import open_run
+
+ray = pytest.importorskip("ray", reason="ray is not installed")
+pytestmark = pytest.mark.ray
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+ALL = {(rank, step) for rank in (0, 1) for step in (1, 2, 3)}
+#: how rank 0 ends -> what it says, windows that are kept, codes of what is named
+ACTOR_ROWS: dict[str, tuple[str, set[tuple[int, int]], list[str]]] = {
+    "ray.kill": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["step_lost", "window_open"]),
+    "os._exit": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["step_lost", "window_open"]),
+    "SIGKILL": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["step_lost", "window_open"]),
+    "SIGTERM": ("ActorDiedError", ALL - {(0, 3)}, ["step_lost"]),
+    "exit_actor": ("ActorDiedError", ALL - {(0, 3)}, ["step_lost"]),
+    "exception": ("ValueError", ALL, []),
+    "out of scope": ("", ALL, []),
+    "hung in C": ("GetTimeoutError", ALL - {(0, 2), (0, 3)}, ["step_lost", "window_open"]),
+}
+#: how the driver ends -> its exit status, windows that are kept, codes of what is named
+DRIVER_ROWS: dict[str, tuple[int, set[tuple[int, int]] | None, list[str] | None]] = {
+    "driver closes late": (0, ALL, []),
+    "driver exits": (5, {(rank, step) for rank in (0, 1) for step in (1, 2)}, []),
+    "driver is killed": (-signal.SIGKILL, None, None),
+    "ray.shutdown first": (0, ALL, []),
+}
+
+
+class Trainer(Worker):
+    @Worker.timer("actor/update")
+    def update(self, how: str = "") -> int:
+        if how == "os._exit":
+            os._exit(1)
+        if how in ("SIGKILL", "SIGTERM"):
+            os.kill(os.getpid(), getattr(signal, how))
+            time.sleep(20)
+        if how == "exit_actor":
+            ray.actor.exit_actor()
+        if how == "exception":
+            raise ValueError("the user's own")
+        if how == "hung in C":
+            ctypes.PyDLL(None).sleep(60)  # holds the interpreter's lock
+        return os.getpid()
+
+
+def kept(run_dir: str) -> set[tuple[int, int]]:
+    """``(rank, step)`` of windows that are closed and whose files are all there."""
+    run = open_run(run_dir)
+    whole = {window for file in run.files() if not file.skip for window in file.windows}
+    return {
+        (int(run.workers[row.target].rank or 0), step)
+        for row in run.records.windows.values()
+        if row.closed is not None and row.id in whole
+        for step in row.steps
+    }
+
+
+def halves(run_dir: str) -> list[str]:
+    return [
+        path.name
+        for path in Path(run_dir).rglob("*")
+        if path.name.endswith(".part") or path.is_fifo() or path.is_socket()
+    ]
+
+
+@pytest.mark.parametrize("how", ACTOR_ROWS)
+def test_how_an_actor_ends(how: str, ray_cluster: Any, tmp_path: Path) -> None:
+    """Training sees what it would have seen, the other rank records everything, and what is lost is named once."""
+    from accelprof.cluster import Controller
+
+    seen, windows, codes = ACTOR_ROWS[how]
+    ctl = Controller(
+        steps=[1, 2, 3], ranks="all", merge_steps=False, output_dir=str(tmp_path), report_timeout=2, control_timeout=4
+    )
+    actors = [ray.remote(num_cpus=0)(Trainer).remote() for _ in range(2)]
+    ctl.attach("G", actors)
+    pid = ray.get(actors[0].update.remote())
+    raised = ""
+    for number in (1, 2, 3, 4):
+        with ctl.step(number):
+            ray.get(actors[1].update.remote())
+            if number == 2 and how == "ray.kill":
+                ray.kill(actors[0])
+            if number == 2 and how != "out of scope":
+                try:
+                    ray.get(actors[0].update.remote(how), timeout=4 if how == "hung in C" else 30)
+                except Exception as error:
+                    raised = type(error).__name__.removeprefix("RayTaskError(").rstrip(")")
+    if how == "out of scope":
+        actors.clear()
+    began = time.monotonic()
+    manifest = ctl.close()
+    if how == "hung in C":
+        os.kill(pid, signal.SIGKILL)
+    assert time.monotonic() - began < 20
+    assert raised == seen
+    found = kept(str(ctl.run_dir))
+    if how == "exit_actor" and (0, 2) not in found:  # Ray gave its process no time to end in order
+        windows, codes = windows - {(0, 2)}, [*codes, "window_open"]
+    assert sorted(row["code"] for row in manifest["lacks"]) == codes
+    assert found == windows
+    words = "\n".join(manifest["undelivered"])
+    assert ("its actor did not answer" in words) == (how == "hung in C")
+    assert sorted(lack.words for lack in open_run(str(ctl.run_dir)).lacks) == sorted(manifest["undelivered"])
+    assert manifest["status"] == ("incomplete" if codes else "complete")
+    assert halves(str(ctl.run_dir)) == []
+    for actor in actors:
+        ray.kill(actor)
+
+
+DRIVER = """
+    import os, signal, sys, time
+    import ray, accelprof
+    from accelprof.cluster import Controller
+    how = sys.argv[1]
+    ray.init(address=sys.argv[2], log_to_driver=False, logging_level="ERROR")
+
+    @ray.remote(num_cpus=0)
+    class Trainer(accelprof.Worker):
+        @accelprof.Worker.timer("actor/update")
+        def update(self):
+            return 1
+
+    ctl = Controller(steps=[1, 2, 3], ranks="all", merge_steps=False, output_dir="o", run="r", report_timeout=2, control_timeout=90)
+    actors = [Trainer.remote() for _ in range(2)]
+    ctl.attach("G", actors)
+    for number in (1, 2, 3, 4):
+        with ctl.step(number):
+            ray.get([actor.update.remote() for actor in actors])
+            if number == 2 and how == "driver exits":
+                sys.exit(5)
+            if number == 2 and how == "driver is killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+    if how == "ray.shutdown first":
+        ray.shutdown()
+        ctl.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def drivers(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, Path]]:
+    """All drivers at once: exit status, what was said, directory."""
+    address = ray_cluster.get_runtime_context().gcs_address
+    started = {}
+    for index, how in enumerate(DRIVER_ROWS):
+        directory = tmp_path_factory.mktemp(f"driver{index}")
+        command = [sys.executable, "-c", textwrap.dedent(DRIVER), how, address]
+        started[how] = (
+            directory,
+            subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True),
+        )
+    ended = {}
+    for how, (directory, process) in started.items():
+        said = process.communicate(timeout=150)[0]
+        ended[how] = process.returncode, said, directory
+    return ended
+
+
+@pytest.mark.parametrize("how", DRIVER_ROWS)
+def test_how_a_driver_ends(how: str, drivers: dict[str, tuple[int, str, Path]]) -> None:
+    """Its exit status is its own; what the workers had finished is there, with a manifest or without."""
+    status, windows, codes = DRIVER_ROWS[how]
+    returned, said, directory = drivers[how]
+    assert returned == status, said
+    run_dir = str(directory / "o" / "r")
+    found = kept(run_dir)
+    if windows is None:
+        assert {(0, 1), (1, 1)} <= found
+        assert not Path(run_dir, "manifest.json").exists()
+        assert {lack.code for lack in open_run(run_dir).lacks} <= {"window_open"}
+    else:
+        assert found == windows, said
+        assert [lack.code for lack in open_run(run_dir).lacks] == codes
+    assert halves(run_dir) == []
+
+
+def test_every_row_is_promised_in_the_documentation() -> None:
+    """docs/reliability.md names each row, and no row that is not tried."""
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
+    table = page.partition("## Ray")[2].partition("\n## ")[0]
+    named = [line.split("|")[1].strip().strip("`") for line in table.splitlines() if line.startswith("| ")][2:]
+    assert named == [*ACTOR_ROWS, *DRIVER_ROWS]

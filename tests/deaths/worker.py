@@ -1,0 +1,123 @@
+"""A job of one process that ends in the way its first argument says, in step 2 of windows 1, 2 and 3. Run by test_plain_deaths.py."""
+
+import ctypes
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import accelprof
+from accelprof import hookimpl
+from accelprof.contracts.targets import ArtifactFile
+from accelprof.contracts.tool import Tool
+
+HOW = sys.argv[1]
+PLACE = sys.argv[2] if len(sys.argv) > 2 else "o"
+
+
+class Slow(Tool):
+    """Its files take a while to write; in the second window the process says so."""
+
+    name = "slow"
+
+    def gate(self, target):
+        return "in_process"
+
+    def open(self, window):
+        pass
+
+    def close(self, window):
+        path = window.stem + ".slow"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("first half, ")
+            file.flush()
+            if window.sequence == 2 and HOW.endswith("while writing"):
+                print("writing", flush=True)
+                time.sleep(1.0)
+            file.write("second half")
+        return [ArtifactFile(path, "slow", (window.id,), os.path.getsize(path))]
+
+
+@accelprof.timer("work")
+def work():
+    time.sleep(0.002)
+
+
+def child(value):
+    work()
+    return value + 1
+
+
+def fill():
+    with open(Path(PLACE, "fill"), "wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 65536) == 65536:
+                pass
+        except OSError:
+            pass
+
+
+def end(session):
+    if HOW == "exit":
+        sys.exit(3)
+    if HOW == "exception":
+        raise ValueError("the user's own")
+    if HOW == "os._exit":
+        os._exit(5)
+    if HOW == "hung in C":
+        print("hung", flush=True)
+        ctypes.PyDLL(None).sleep(60)  # holds the interpreter's lock: no thread and no handler of Python runs
+    if HOW in ("SIGKILL", "SIGTERM", "SIGINT"):
+        os.kill(os.getpid(), getattr(signal, HOW))
+        time.sleep(1)
+    if HOW == "out of memory":
+        raise MemoryError
+    if HOW in ("fork and _exit", "fork and exit"):
+        pid = os.fork()
+        if pid == 0:
+            work()
+            if HOW == "fork and exit":
+                sys.exit(0)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+    if HOW.startswith("multiprocessing"):
+        with multiprocessing.get_context(HOW.split()[-1]).Pool(1) as pool:
+            assert pool.map(child, [1]) == [2]
+    if HOW == "directory removed inside":
+        shutil.rmtree(session.layout.run_dir)
+    if HOW.startswith("disk full inside"):
+        fill()
+
+
+def main():
+    plugin = SimpleNamespace(accelprof_tools=hookimpl(lambda: [Slow], specname="accelprof_tools"))
+    accelprof.register(plugin, "deaths")
+    if HOW == "disk full from the start":
+        fill()
+    own = {
+        "steps": [1, 2, 3],
+        "merge_steps": False,
+        "tool": "slow",
+        "output_dir": PLACE,
+        "run": "r",
+        "budget": {"free_space": None},
+    }
+    session = accelprof.configure(group="G", **({} if "ACCELPROF_RUN" in os.environ else own))
+    for number in range(1, 5):
+        with session.step(number):
+            work()
+            if number == 2:
+                end(session)
+        if number == 2 and HOW == "disk full inside, freed":
+            os.unlink(Path(PLACE, "fill"))
+    if HOW == "directory removed after":
+        shutil.rmtree(session.layout.run_dir)
+    session.close()
+
+
+if __name__ == "__main__":
+    main()
