@@ -101,6 +101,7 @@ class Drawing:
         code: what each event is (see :data:`CODES`); ``kept`` whether it is written.
         at, end: ns; ``end`` is :data:`NEVER` for what does not last.
         row: the number in ``rows``, which are process and thread as the file has them; ``lane`` is 0 for the row itself.
+        flows: of each arrow's end its number in the file, and whether it means the next slice to begin.
         deferred: events to be written behind all others, in this order: at one moment the longest has to come first.
         bad: why events are left out, and how many; ``moved`` counts events by row that got a lane of their own.
     """
@@ -114,7 +115,7 @@ class Drawing:
         self._bases: list[int] = []
         self._open: dict[int, list[int]] = {}
         self._partner: dict[int, int] = {}
-        self._flows: dict[int, tuple[Any, bool]] = {}
+        self.flows: dict[int, tuple[Any, bool]] = {}
         self._count = 0
 
     # --- taking in ----------------------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class Drawing:
             self.bad["duration negative"] += 1
         for index in np.flatnonzero((code == FLOW) | (code == FLOW_END)).tolist():
             event = events[index]
-            self._flows[self._count + index] = (event.id, code[index] == FLOW_END and event.bp != "e")
+            self.flows[self._count + index] = (event.id, code[index] == FLOW_END and event.bp != "e")
         self._parts.append((code, row, at, end, kept))
         self._bases.append(self._count)
         self._pairs(code, row, at, kept)
@@ -199,7 +200,7 @@ class Drawing:
         self.moved.update(self.row[moved].tolist())
         for last, first in self._partner.items():
             self.lane[last] = self.lane[first]
-        if self.moved and self._flows:
+        if self.moved and self.flows:
             self._arrows(slices[order], correlations)
         self._ties(slices[order])
 
@@ -207,7 +208,7 @@ class Drawing:
         """Arrows go with the slice they begin or end at, on rows with several lanes."""
         on_rows = np.isin(self.row, list(self.moved))
         mine = ordered[on_rows[ordered]]
-        arrows = [number for number in self._flows if on_rows[number] and self.kept[number]]
+        arrows = [number for number in self.flows if on_rows[number] and self.kept[number]]
         starts: Counter[tuple[int, int]] = Counter(zip(self.row[mine].tolist(), self.at[mine].tolist(), strict=True))
         where = {number: (int(self.row[number]), int(self.at[number])) for number in arrows}
         several = {place for place in where.values() if starts[place] > 1}
@@ -220,7 +221,7 @@ class Drawing:
         drawn = {row: Drawn(found) for row, found in slices.items()}
         for number in arrows:
             row, at = where[number]
-            key, following = self._flows[number]
+            key, following = self.flows[number]
             self.lane[number] = drawn[row].lane(at, key, following)
 
     def _ties(self, ordered: Any) -> None:
@@ -235,15 +236,23 @@ class Drawing:
             self.deferred = late[self.code[late] == COMPLETE].tolist()
 
 
-def drawing_of(path: str) -> tuple[Drawing, ChromeFile]:
+def drawing_of(
+    path: str, record: type[Head] = Head, look: Callable[[Sequence[Any]], None] | None = None
+) -> tuple[Drawing, ChromeFile]:
     """Places of the events of a Chrome trace, and what of the file is not events.
+
+    Args:
+        record: what is read of each event.
+        look: gets each block before its events are placed, and may change where they stand.
 
     Raises:
         ReadError: the file cannot be read.
     """
-    stream = Stream(path, Head)
+    stream = Stream(path, record)
     drawing = Drawing()
     for block in stream.blocks():
+        if look is not None:
+            look(block)
         drawing.add(block)
     drawing.finish(lambda asked: _correlations(path, asked))
     return drawing, stream.file

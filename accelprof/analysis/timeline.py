@@ -14,7 +14,7 @@ import queue
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
@@ -28,6 +28,9 @@ from accelprof.contracts.spans import Mark, Span, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
 from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 FORMAT = 1
 SECOND = 1_000_000_000
@@ -92,7 +95,13 @@ class Merged:
     notes: list[str] = field(default_factory=list)
 
 
-def write_timeline(run_dir: str | os.PathLike[str], out: str, *, max_bytes: int | None = None) -> Merged:
+def write_timeline(
+    run_dir: str | os.PathLike[str],
+    out: str,
+    *,
+    max_bytes: int | None = None,
+    writer: type[TimelineWriter] | None = None,
+) -> Merged:
     """Merge every readable file of a run into ``out`` (gzip when it ends in ``.gz``).
 
     Raises:
@@ -100,31 +109,31 @@ def write_timeline(run_dir: str | os.PathLike[str], out: str, *, max_bytes: int 
         OSError: ``out`` cannot be written.
     """
     run = open_run(run_dir)
-    with TimelineWriter(out, first_moment(run)) as writer:
+    with (writer or TimelineWriter)(out, first_moment(run)) as made:
         for file in run.files(max_bytes):
             if file.path.endswith(".pickle"):
                 continue  # an allocator snapshot has no place on a time axis
             source = source_of(run, file)
             if file.skip:
-                writer.problem(source, f"not in the timeline: {file.skip}")
+                made.problem(source, f"not in the timeline: {file.skip}")
             else:
-                writer.read(source)
-    return writer.merged
+                made.read(source)
+    return made.merged
 
 
-def merge_files(paths: Sequence[str], out: str) -> Merged:
+def merge_files(paths: Sequence[str], out: str, writer: type[TimelineWriter] | None = None) -> Merged:
     """Merge files, each as a worker of its own, without any clock correction.
 
     Raises:
         ReadError: none of the files could be read; nothing was written.
         OSError: ``out`` cannot be written.
     """
-    with TimelineWriter(out, None) as writer:
+    with (writer or TimelineWriter)(out, None) as made:
         for number, path in enumerate(paths):
-            writer.read(Source(path, f"{os.path.basename(path)} ({number + 1})", str(number)))
-        if not any(source.clock for source in writer.merged.sources):
-            raise ReadError(paths[0] if len(paths) == 1 else out, "; ".join(writer.merged.problems))
-    return writer.merged
+            made.read(Source(path, f"{os.path.basename(path)} ({number + 1})", str(number)))
+        if not any(source.clock for source in made.merged.sources):
+            raise ReadError(paths[0] if len(paths) == 1 else out, "; ".join(made.merged.problems))
+    return made.merged
 
 
 def first_moment(run: Run) -> int | None:
@@ -174,10 +183,13 @@ class TimelineWriter:
         self._empty = True
         self._earliest = 0
         self._temporary = f"{out}.{os.getpid()}.part"
-        self._file = _opened(self._temporary)
+        self._file = open_written(self._temporary)
+        self._head()
+
+    def _head(self) -> None:
         self._file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
 
-    def __enter__(self) -> TimelineWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
@@ -241,10 +253,17 @@ class TimelineWriter:
         }
         rest = json.dumps({"accelprof": facts}, allow_nan=False)
         self._file.write(f'\n],"baseTimeNanoseconds":{merged.base_ns},"otherData":{rest}}}\n'.encode())
+        self._close()
+
+    def _close(self) -> None:
+        """What is there appears under its name."""
         self._file.close()
         if self._earliest < 0:
-            _rebase(self._temporary, -self._earliest)
-        os.replace(self._temporary, merged.path)
+            self._rebase(-self._earliest)
+        os.replace(self._temporary, self.merged.path)
+
+    def _rebase(self, by_ns: int) -> None:
+        _rebase(self._temporary, by_ns)
 
     def _shift(self, source: Source, drawing: Drawing, own_base: int) -> int:
         """What to add to the file's times to get ns after ``self.base``; kept in the source."""
@@ -328,7 +347,7 @@ class TimelineWriter:
 
     def _meta(self, source: Source, event: Event) -> None:
         """Names of processes and threads are made to say whose they are; other metadata passes through."""
-        args = _decoded(event.args)
+        args = decoded(event.args)
         event.pid, event.tid = plain(event.pid), plain(event.tid)
         if event.name == "thread_name" and args.get("name") is not None:
             self._threads.setdefault((event.pid, event.tid), str(args["name"]))
@@ -454,7 +473,7 @@ class TimelineWriter:
             self.merged.written += len(events)
 
 
-def _decoded(raw: msgspec.Raw) -> dict[str, Any]:
+def decoded(raw: msgspec.Raw) -> dict[str, Any]:
     data = bytes(raw)
     args = msgspec.json.decode(data) if data else None
     return args if isinstance(args, dict) else {}
@@ -483,7 +502,7 @@ def _rebase(path: str, by_ns: int) -> None:
     """Move every event of a finished file later; for the rare file with events long before the first window."""
     moved = path + ".moved"
     stream, separator = Stream(path, Event), b'{"displayTimeUnit":"ns","traceEvents":[\n'
-    with _opened(moved) as new:
+    with open_written(moved) as new:
         for block in stream.blocks():
             for event in block:
                 if event.ph != "M":
@@ -495,7 +514,8 @@ def _rebase(path: str, by_ns: int) -> None:
     os.replace(moved, path)
 
 
-def _opened(path: str) -> IO[bytes]:
+def open_written(path: str) -> IO[bytes]:
+    """A file to write, gzip when its final name ends in ``.gz``."""
     return cast("IO[bytes]", Zipped(path)) if ".gz." in os.path.basename(path) else open(path, "wb")
 
 

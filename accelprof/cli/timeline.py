@@ -12,9 +12,22 @@ from accelprof.errors import UserError
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True), metavar="DIR | FILE...")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Where it goes.  [default: DIR/timeline.json.gz]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    help="Where it goes.  [default: DIR/timeline.json.gz or .pftrace]",
+)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["json", "perfetto"]),
+    default="json",
+    show_default=True,
+    help="Chrome's JSON, or Perfetto's own packets: smaller, without the events' arguments.",
+)
 @click.option("--json", "as_json", is_flag=True, help="What was merged, for machines.")
-def timeline(sources: tuple[str, ...], output: str | None, as_json: bool) -> None:
+def timeline(sources: tuple[str, ...], output: str | None, kind: str, as_json: bool) -> None:
     """Merge the run in DIR, or single FILEs, into one trace for ui.perfetto.dev or chrome://tracing.
 
     The clocks of a run's workers are brought together by the offsets in its manifest. Files that cannot be read are named.
@@ -22,12 +35,20 @@ def timeline(sources: tuple[str, ...], output: str | None, as_json: bool) -> Non
     from accelprof.analysis.run import is_run
     from accelprof.analysis.timeline import merge_files, write_timeline
 
+    writer = None
+    if kind == "perfetto":
+        from accelprof.analysis.perfetto import PerfettoWriter
+
+        writer = PerfettoWriter
     if len(sources) == 1 and is_run(sources[0]):
-        merged = write_timeline(sources[0], output or os.path.join(sources[0], "timeline.json.gz"))
+        name = "timeline.json.gz" if kind == "json" else "timeline.pftrace"
+        merged = write_timeline(sources[0], output or os.path.join(sources[0], name), writer=writer)
+    elif len(sources) == 1 and os.path.isdir(sources[0]):
+        raise UserError(f"timeline: {sources[0]} is no run directory: it has neither manifest.json nor .workers")
     else:
         if output is None:
             raise UserError("timeline: files are merged into a new one; say which with -o FILE")
-        merged = merge_files(sources, output)
+        merged = merge_files(sources, output, writer)
     if as_json:
         facts = {
             "path": merged.path,
