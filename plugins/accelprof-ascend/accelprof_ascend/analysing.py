@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -18,8 +19,24 @@ from typing import TextIO
 
 from accelprof_ascend import directory
 
+#: memory, not cores, is what analyses run out of; more than this many at a time on a node only when asked for
+MOST_PROCESSES = 4
 _CODE = """
-import inspect, sys
+import fcntl, inspect, os, sys, time
+place, most = sys.argv[3], int(sys.argv[4])
+held = None
+while place and held is None:
+    for number in range(most):
+        slot = os.open(os.path.join(place, f"slot-{number}"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(slot)
+        else:
+            held = slot  # until this process and the pool it forks have ended, however they do
+            break
+    else:
+        time.sleep(0.1)
 from torch_npu.profiler.profiler import analyse
 arguments = {"profiler_path": sys.argv[1], "max_process_number": 1}
 known = inspect.signature(analyse).parameters
@@ -48,11 +65,33 @@ class Outcome:
         return not self.reason
 
 
-class Analysis:
-    """One running child. ``wait`` ends it and judges."""
+def at_once() -> int:
+    """How many analyses run at the same time on a node where nobody says: half as many as there are cores, four at most."""
+    return min(MOST_PROCESSES, max(1, (os.cpu_count() or 2) // 2))
 
-    def __init__(self, path: str, exports: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start.
+
+def slots() -> str:
+    """A directory of this user's on this node whose locks count running analyses; empty where none can be had or trusted."""
+    place = os.path.join(tempfile.gettempdir(), f"accelprof-analyses-{os.getuid()}")
+    try:
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        facts = os.lstat(place)
+    except OSError:
+        return ""
+    return place if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o022 else ""
+
+
+class Analysis:
+    """One running child. ``wait`` ends it and judges.
+
+    Workers of one node each start theirs when a window closes: it waits for one of ``most`` places of the node before it loads
+    anything, so that eight cards do not analyse in the memory of one at the same moment.
+    """
+
+    def __init__(
+        self, path: str, exports: Sequence[str], environment: Mapping[str, str] | None = None, most: int | None = None
+    ) -> None:
+        """Start. ``most``: analyses at a time on this node; absent = :func:`at_once`.
 
         Raises:
             OSError: the child could not be started.
@@ -61,7 +100,7 @@ class Analysis:
         self._output: TextIO = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         environment = os.environ if environment is None else environment
         self._child = subprocess.Popen(
-            [sys.executable, "-c", _CODE, path, ",".join(exports)],
+            [sys.executable, "-c", _CODE, path, ",".join(exports), slots(), str(most or at_once())],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,

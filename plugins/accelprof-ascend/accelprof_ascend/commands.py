@@ -14,10 +14,7 @@ import click
 
 from accelprof.errors import IncompleteError, UnavailableError, UserError
 from accelprof_ascend import directory, vendor
-from accelprof_ascend.analysing import Analysis, Outcome
-
-#: memory, not cores, is what analyses run out of; more than this many only when asked for
-MOST_PROCESSES = 4
+from accelprof_ascend.analysing import MOST_PROCESSES, Analysis, Outcome, at_once
 
 
 @click.command()
@@ -57,7 +54,7 @@ def analyse(directories: Sequence[str], export: str | None, processes: int | Non
         if path not in stopped
     ]
     todo = [path for path in found if path in stopped and (force or not directory.analysed(path, wanted[path]))]
-    limit = processes or min(MOST_PROCESSES, max(1, (os.cpu_count() or 2) // 2))
+    limit = processes or at_once()
     outcomes = [*broken, *run_all([(path, wanted[path]) for path in todo], limit, timeout)]
     failed = [outcome for outcome in outcomes if not outcome.done]
     done, skipped = len(outcomes) - len(failed), len(stopped) - len(todo)
@@ -79,7 +76,7 @@ def run_all(todo: Sequence[tuple[str, Sequence[str]]], limit: int, timeout: floa
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress, ThreadPoolExecutor(limit) as pool:
         bar = progress.add_task("analysing", total=len(todo))
-        waiting: set[Future[Outcome]] = {pool.submit(_one, path, exports, timeout) for path, exports in todo}
+        waiting: set[Future[Outcome]] = {pool.submit(_one, path, exports, timeout, limit) for path, exports in todo}
         while waiting:
             ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in ended:
@@ -88,9 +85,9 @@ def run_all(todo: Sequence[tuple[str, Sequence[str]]], limit: int, timeout: floa
     return sorted(outcomes, key=lambda outcome: outcome.path)
 
 
-def _one(path: str, exports: Sequence[str], timeout: float) -> Outcome:
+def _one(path: str, exports: Sequence[str], timeout: float, limit: int) -> Outcome:
     try:
-        return Analysis(path, exports).wait(timeout)
+        return Analysis(path, exports, most=limit).wait(timeout)
     except OSError as error:
         return Outcome(path, f"could not be started: {error}")
 

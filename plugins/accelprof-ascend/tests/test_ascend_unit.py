@@ -376,3 +376,54 @@ def test_npu_compare_drives_msprof_analyze_and_keeps_its_workbook(
 def test_a_task_is_what_its_unit_does(name: str, task_type: str, kind: Kind) -> None:
     """An operator on a unit that computes is compute whatever it is called; HCCL's own kernels are communication on any unit."""
     assert kinds.device_kind(name, task_type) is kind
+
+
+def test_analyses_of_one_node_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight workers that close their windows at once analyse two at a time; a killed one gives its place back."""
+    from accelprof_ascend import analysing
+
+    package = tmp_path / "torch_npu" / "profiler"
+    package.mkdir(parents=True)
+    (tmp_path / "torch_npu" / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "profiler.py").write_text(
+        textwrap.dedent("""
+        import os, time
+        def analyse(profiler_path, max_process_number=1, export_type=None):
+            with open(os.environ["SEEN"], "a") as file: file.write(f"begin {time.monotonic()}\\n")
+            time.sleep(60 if "stuck" in profiler_path else 0.3)
+            with open(os.environ["SEEN"], "a") as file: file.write(f"end {time.monotonic()}\\n")
+    """)
+    )
+    monkeypatch.setattr(analysing, "slots", lambda: str(tmp_path))
+    seen = tmp_path / "seen"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "SEEN": str(seen)}
+    (tmp_path / "stuck").mkdir()
+    stuck = analysing.Analysis(str(tmp_path / "stuck"), ("text",), environment, most=2)
+    while not seen.exists():
+        pass
+    running = [analysing.Analysis(str(tmp_path), ("text",), environment, most=2) for _ in range(4)]
+    assert stuck.wait(0.2).reason.startswith("not finished")
+    for one in running:
+        one.wait(60)
+    rows = [line.split() for line in seen.read_text().splitlines()]
+    assert [row[0] for row in rows].count("end") == 4
+    at_a_time, most = -1, 0  # the one that was killed never ended
+    for row in rows:
+        at_a_time += 1 if row[0] == "begin" else -1
+        most = max(most, at_a_time)
+    assert most <= 2
+
+
+def test_a_place_that_somebody_else_made_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that others could write, or a link, holds no locks: analyses then run without waiting."""
+    from accelprof_ascend import analysing
+
+    monkeypatch.setattr(analysing.tempfile, "gettempdir", lambda: str(tmp_path))
+    place = Path(analysing.slots())
+    assert place.parent == tmp_path
+    place.chmod(0o777)
+    assert analysing.slots() == ""
+    place.rmdir()
+    place.symlink_to(tmp_path)
+    assert analysing.slots() == ""
