@@ -11,7 +11,11 @@ from pathlib import Path
 
 from benchmarks.harness import machine, show
 
-NAMES = {"timers": "benchmarks.runtime.timers", "broadcast": "benchmarks.cluster.broadcast"}
+NAMES = {
+    "timers": "benchmarks.runtime.timers",
+    "broadcast": "benchmarks.cluster.broadcast",
+    "readers": "benchmarks.analysis.readers",
+}
 
 
 def main() -> int:

@@ -109,7 +109,8 @@ def show(tables: list[Table]) -> bool:
         for row in sorted(item.rows, key=lambda row: row.ns):
             verdict = "" if row.reached is None else f"  limit {row.limit:g}: {'reached' if row.reached else 'MISSED'}"
             good &= row.reached is not False
-            print(f"  {row.name:<46} {row.ns:>10.0f} ns {row.ratio:>8.2f} x{verdict}")
+            amount = f"{row.ns / 1e6:>10.0f} MB" if row.note == "bytes" else f"{row.ns:>10.0f} ns"
+            print(f"  {row.name:<46} {amount} {row.ratio:>8.2f} x{verdict}")
         for name, reason in item.skipped.items():
             print(f"  {name:<46}    skipped: {reason}")
     return good

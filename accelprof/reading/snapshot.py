@@ -1,17 +1,28 @@
 """Facts of a torch allocator snapshot, read without running anything that stands in the file.
 
 A snapshot is a pickle of plain lists and dictionaries (``torch.cuda.memory._snapshot``). A pickle can name any function
-to call; here every such name is refused before it is looked up.
+to call; here every such name is refused before it is looked up. It can ask for any amount of memory in a few bytes; so it
+is loaded in a process of its own, under a limit.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import pickletools
+import subprocess
+import sys
 from dataclasses import dataclass
-from typing import Any, NoReturn
 
 from accelprof.errors import ReadError
+from accelprof.reading import snapshot_child
+from accelprof.reading.gzipped import opened
+
+#: address space that reading a snapshot may take: this much, and this many times the file's size
+BASE_BYTES = 256 << 20
+FACTOR = 64
+TIMEOUT_S = 600
 
 
 @dataclass
@@ -27,64 +38,30 @@ class SnapshotFacts:
     out_of_memory: int = 0
 
 
-class _Refusing(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"the file asks for {module}.{name}; a snapshot holds plain data only")
-
-
 def read_snapshot(path: str) -> SnapshotFacts:
-    """Count what a snapshot holds.
+    """Count what a snapshot holds, in a process that may take :data:`BASE_BYTES` and :data:`FACTOR` times the file's size.
 
     Raises:
-        ReadError: empty, cut off, no pickle, or it asks for code to be loaded.
+        ReadError: empty, cut off, no pickle, it asks for code to be loaded or for more memory than that.
     """
+    with opened(path) as file:
+        head = file.read(2)
+        size = os.fstat(file.fileno()).st_size
+    if not head:
+        raise ReadError(path, "the file is empty (0 bytes)")
+    limit = BASE_BYTES + FACTOR * size
+    command = [sys.executable, "-I", "-S", snapshot_child.__file__, os.path.abspath(path), str(limit)]
     try:
-        with open(path, "rb") as file:
-            head = file.read(2)
-            if not head:
-                raise ReadError(path, "the file is empty (0 bytes)")
-            file.seek(0)
-            protocol = head[1] if head[0] == pickle.PROTO[0] else 0
-            data = _Refusing(file).load()
-    except OSError as error:
-        raise ReadError(path, error.strerror or str(error)) from None
-    except (
-        pickle.UnpicklingError,
-        EOFError,
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        AttributeError,
-        MemoryError,
-    ) as error:
-        raise ReadError(path, f"no readable snapshot: {error}{_position(path)}") from None
-    if not isinstance(data, dict):
-        raise ReadError(path, f"no snapshot: it holds a {type(data).__name__}, not a dictionary")
-    return _facts(data, protocol)
-
-
-def _facts(data: dict[Any, Any], protocol: int) -> SnapshotFacts:
-    facts = SnapshotFacts(protocol)
-    segments = [segment for segment in _list(data.get("segments")) if isinstance(segment, dict)]
-    facts.segments = len(segments)
-    facts.reserved_bytes = sum(_size(segment.get("total_size")) for segment in segments)
-    facts.allocated_bytes = sum(_size(segment.get("allocated_size")) for segment in segments)
-    traces = [_list(trace) for trace in _list(data.get("device_traces"))]
-    facts.devices = sum(bool(trace) for trace in traces)
-    facts.events = sum(map(len, traces))
-    facts.out_of_memory = sum(
-        isinstance(event, dict) and event.get("action") == "oom" for trace in traces for event in trace
-    )
-    return facts
-
-
-def _list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else []
-
-
-def _size(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
+        answer = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise ReadError(path, f"no readable snapshot: not done after {TIMEOUT_S} s") from None
+    except (OSError, ValueError) as error:
+        raise ReadError(path, f"no readable snapshot: its reader ended without an answer ({error})") from None
+    if "error" in answer:
+        raise ReadError(path, str(answer["error"]) + (_position(path) if answer.get("position") else ""))
+    protocol = head[1] if head[0] == pickle.PROTO[0] and len(head) > 1 else 0
+    return SnapshotFacts(protocol, **answer["facts"])
 
 
 def _position(path: str) -> str:
@@ -93,6 +70,6 @@ def _position(path: str) -> str:
         with open(path, "rb") as file:
             for _ in pickletools.genops(file):
                 pass
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, MemoryError, OverflowError) as error:
         return f" ({error})"
     return ""
