@@ -138,7 +138,10 @@ def kernels(result: Result, place: Path, nsys: str) -> None:
                 drained,
                 all(w.get("drained") for w in manifest["windows"]),
             )
-        expect(result, f"{name}: problems", [], manifest["problems"])
+        # nsys takes about 3 s to write a report, which is said of every close over 1 s
+        expect(
+            result, f"{name}: problems", [], [said for said in manifest["problems"] if ": closing window" not in said]
+        )
         result.numbers[f"waiting for the device, ms, {name}"] = [
             round(w.get("drain_ns", 0) / 1e6, 2) for w in manifest["windows"]
         ]
@@ -151,26 +154,37 @@ select n.start, n.end, n.globalTid >> 24 from NVTX_EVENTS n left join StringIds 
 where coalesce(n.text, s.value) = ? and n.end is not null
 """
 LAUNCHES = """
-select r.start, r.globalTid >> 24, k.end - k.start from {table} k join CUPTI_ACTIVITY_KIND_RUNTIME r
+select r.start, r.globalTid >> 24, k.start, k.end from {table} k join CUPTI_ACTIVITY_KIND_RUNTIME r
 on r.correlationId = k.correlationId and (r.globalTid >> 24) = (k.globalPid >> 24)
 """
 WORK = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 
+def covered(intervals: list[tuple[int, int]]) -> int:
+    """Length of the union, ns: a device that copies while a kernel runs is busy once."""
+    total, until = 0, None
+    for start, end in sorted(intervals):
+        if until is None or start > until:
+            total, until = total + end - start, end
+        elif end > until:
+            total, until = total + end - until, end
+    return total
+
+
 def launched_in(connection: sqlite3.Connection, phase: str, pids: list[int]) -> tuple[int, int]:
-    """``(kernels, ns of them and of copies)`` that these processes launched, on whichever thread, while they were in ``phase``."""
+    """``(kernels, ns in which they or copies ran)`` of what these processes launched, on whichever thread, while in ``phase``."""
     around = [row for row in connection.execute(RANGES, (phase,)) if row[2] & 0xFFFFFF in pids]
     present = {row[0] for row in connection.execute("select name from sqlite_master")}
     found = {
         table: [
-            taken
-            for at, process, taken in connection.execute(LAUNCHES.format(table=table))
+            (start, end)
+            for at, process, start, end in connection.execute(LAUNCHES.format(table=table))
             if any(low <= at <= high and process == of for low, high, of in around)
         ]
         for table in WORK
         if table in present
     }
-    return len(found.get(WORK[0], ())), sum(sum(taken) for taken in found.values())
+    return len(found.get(WORK[0], ())), covered([piece for pieces in found.values() for piece in pieces])
 
 
 def truth_of(report: Path, phase: str, pids: list[int]) -> tuple[int, int]:
@@ -200,7 +214,8 @@ def truth_of_torch(path: Path, phase: str) -> tuple[int, int]:
     }
     kinds = ("kernel", "gpu_memcpy", "gpu_memset")
     work = [e for e in events if e.get("cat") in kinds and e["args"].get("correlation") in launched]
-    return sum(e["cat"] == "kernel" for e in work), round(sum(e["dur"] for e in work) * 1000)
+    pieces = [(round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000)) for e in work]
+    return sum(e["cat"] == "kernel" for e in work), covered(pieces)
 
 
 def figures(report: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
@@ -216,7 +231,6 @@ def compare(result: Result, name: str, phase: dict[str, Any] | None, truth: tupl
     kernels_, taken = truth
     busy = sum((phase or {}).get("busy_ns", {}).values())
     expect(result, f"{name}: kernels", kernels_, (phase or {}).get("kernels", 0))
-    # busy is a union: on one stream the sum of the kernels, a little less where they overlap
     expect(result, f"{name}: device time within 2 %", taken, busy, taken > 0 and abs(busy - taken) <= NEAR * taken)
 
 

@@ -134,7 +134,7 @@ class Device(Worker):
 
 def capture() -> None:
     """CUDA graphs captured while another thread reads timings, and a phase with device time inside a capture."""
-    session = accelprof.configure(steps=[1], tool=None, output_dir=".", group="ActorGroup", rank=0)
+    session = accelprof.configure(tool=None, output_dir=".", group="ActorGroup", rank=0)
     device = Device()
     x = torch.ones(1 << 16, device="cuda")
     stop, problems = threading.Event(), []
