@@ -201,7 +201,8 @@ def test_online_analysis_runs_in_a_child_and_is_judged(npu: Callable[..., Any]) 
         msprof=True,
     )
     assert "method None" in ran.out
-    assert ran.shown()["problems"] == []
+    # a window that waits for its analysis closes slowly, which is said
+    assert [line for line in ran.shown()["problems"] if "closing window 1 took" not in line] == []
     assert list(ran.directories[0].glob("ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db"))
 
 
