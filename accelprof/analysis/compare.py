@@ -23,15 +23,18 @@ from accelprof.errors import NotComparableError
 
 #: what is compared -> what one figure of it is
 MEASURES = {
+    "step": "wall time, over all steps",
     "device": "busy time (union of kernels and copies)",
     "device kernels": "time in kernels (union)",
     "phase": "wall time",
     "phase in steps": "wall time in every step, of the slowest rank",
     "phase on device": "device time of a phase (union)",
+    "time of a window": "parts of a window by worker: compute, communication, idle by cause",
+    "waiting": "what ranks waited for the last in a collective, a step",
     "kernel": "time of all calls",
 }
 #: measures whose single figures come and go without that being slower or faster
-UNJUDGED = frozenset({"kernel"})
+UNJUDGED = frozenset({"kernel", "time of a window"})
 DRAWS = 2000
 #: part of the draws that lies outside the interval, half of it on each side
 OUTSIDE = 0.05
@@ -127,7 +130,8 @@ class Comparison:
     def slower(self, percent: float) -> list[tuple[Change, str]]:
         """What takes more than ``percent`` more time, in words: beyond its noise, or new, or grown from nothing.
 
-        A kernel is not judged by itself: another library has others.
+        A kernel is not judged by itself, because another library has others; nor a part of a window, because more compute in
+        place of idle time is no loss.
         """
         found = []
         for row in self.changes:

@@ -9,7 +9,7 @@ import json
 import os
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -237,7 +237,29 @@ def _run_side(path: str, devices: Sequence[str]) -> Side:
         found.workers.add(worker)
         _add_attribution(found, f"{worker} ", worker, attribution, files[worker] or 1, file.path)
     found.parts.extend(_step_parts(summary))
+    found.parts.extend(_whole_parts(summary.to_json()))
     return found
+
+
+def _whole_parts(report: Mapping[str, Any]) -> Iterator[Part]:
+    """Steps, the parts of the windows, and what each collective's last rank was waited for: each repeats over steps or windows."""
+    walls = {str(row["step"]): float(row["wall_ns"]) for row in report.get("steps") or () if row.get("wall_ns")}
+    if walls:
+        yield Part("step", "wall time of a step", "", sum(walls.values()), len(walls), walls)
+    seconds: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    for row in report.get("seconds") or ():
+        device = "" if row.get("device") is None else f" device {row['device']}"
+        for part, ns in row["parts"].items():
+            seconds[row["worker"], f"{row['worker']}{device}", part][str(row["window"])] = float(ns)
+    for (worker, where, part), samples in seconds.items():
+        if any(samples.values()):
+            name = f"{where}: {part.replace('_', ' ')}"
+            yield Part("time of a window", name, worker, sum(samples.values()), len(samples), samples)
+    waited: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for row in report.get("stragglers") or ():
+        waited[str(row["phase"])][str(row["step"])] += row["waited_ns"]
+    for phase, samples in waited.items():
+        yield Part("waiting", phase, "", sum(samples.values()), len(samples), dict(samples))
 
 
 def _phase_part(timeline: WorkerTimeline, group: str, phase: str) -> Part:

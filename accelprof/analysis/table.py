@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from accelprof.analysis import figures, frames
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from accelprof.analysis.compare import Change
 
 MAX_PROBLEMS = 20
+#: columns of the table of where the time goes: the parts in each, and which columns go first
+GROUPS: tuple[tuple[str, tuple[str, ...], int], ...] = (
+    ("compute", ("compute",), 0),
+    ("exposed", ("communication_exposed",), 0),
+    ("overlapped", ("communication_overlapped",), 4),
+    ("copy", ("copy",), 3),
+    ("idle", ("idle_launching", "idle_queued", "idle_sync", "idle_collective", "idle_waiting"), 0),
+    ("outside", ("outside",), 1),
+    ("unknown", ("unknown",), 2),
+)
 NONE = "-"
 #: rows of a table by worker or phase that are shown; the others are summed, ``--all`` shows them
 MAX_ROWS = 16
@@ -102,6 +112,7 @@ def render(summary: Summary, console: Console, *, everything: bool = False, by_f
 
 def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False) -> Iterator[Grid]:
     """The tables of a summary, those over all windows and ranks first."""
+    yield from _whole(summary, limit)
     if summary.phases:
         yield phases_grid(summary, limit)
     devices = list(frames.devices(summary))
@@ -115,6 +126,76 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
             if file.attribution.devices and file.attribution.phases:
                 rows = list(frames.file_phases(_only(summary, file)))
                 yield device_phases_grid(rows, f"{file.worker.label}: {os.path.basename(file.path)}", limit)
+
+
+def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
+    """Where the windows' time goes by worker and device, who was waited for, and what decided the slowest step."""
+    report = summary.to_json()
+    rows = seconds_rows(report)
+    if rows:
+        grid = Grid(
+            "where the time goes, in parts of the windows",
+            [Column("worker", label=24), *(Column(name, rank) for name, _, rank in GROUPS)],
+        )
+        for row in rows if limit is None else rows[:limit]:
+            grid.add(row["name"], *(percent(row[name]) for name, _, _ in GROUPS))
+        if limit is not None:
+            grid.note = f"… and {len(rows) - limit} that compute more (--all). " if len(rows) > limit else ""
+        grid.note += (
+            "exposed: communication with nothing to compute beside it; idle by cause stands in --json and on the page."
+        )
+        yield grid
+    waited: dict[tuple[str, str, str], list[float]] = {}
+    for straggler in report.get("stragglers") or ():
+        key = (str(straggler["worker"]), str(straggler["phase"]), str(straggler.get("late_in") or NONE))
+        mine = waited.setdefault(key, [0, 0])
+        mine[0] += 1
+        mine[1] += straggler["waited_ns"]
+    if waited:
+        columns = [
+            Column("waited for", label=24),
+            Column("in", label=16),
+            Column("late in", 1, label=16),
+            Column("times", 2),
+            Column("waited"),
+        ]
+        grid = Grid("stragglers: what the other ranks waited for the last to arrive", columns)
+        found = sorted(waited.items(), key=lambda item: -item[1][1])
+        for (worker, phase, late), (count, ns) in found if limit is None else found[:limit]:
+            grid.add(worker, phase, late, f"{count:.0f}", duration(ns))
+        hide(grid, limit or len(found), "stragglers")
+        yield grid
+    paths = [row for row in report.get("critical_path") or () if row["segments"]]
+    if paths:
+        path = max(paths, key=lambda row: row["wall_ns"] or 0)
+        parts: Counter[tuple[str, str]] = Counter()
+        for segment in path["segments"]:
+            parts[segment["phase"], segment["worker"]] += segment["ns"]
+        grid = Grid(
+            f"critical path of step {path['step']}, the slowest: {duration(path['wall_ns'])}",
+            [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("share")],
+        )
+        for (phase, worker), ns in parts.most_common(limit or None):
+            grid.add(phase, worker, duration(ns), percent(ns / path["wall_ns"] if path["wall_ns"] else None))
+        yield grid
+
+
+def seconds_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Parts of the windows by worker and device over all windows, as shares of them, the least computing first."""
+    parts: dict[str, Counter[str]] = {}
+    for row in report.get("seconds") or ():
+        device = "" if row.get("device") is None else f" device {row['device']}"
+        mine = parts.setdefault(f"{row['worker']}{device}", Counter())
+        mine.update(row["parts"])
+        mine["window"] += row["window_ns"]
+    found = []
+    for name, mine in parts.items():
+        shares = {
+            group: sum(mine[part] for part in members) / mine["window"] if mine["window"] else None
+            for group, members, _ in GROUPS
+        }
+        found.append({"name": name, **shares})
+    return sorted(found, key=lambda row: (row["compute"] is None, row["compute"] or 0.0))
 
 
 def _only(summary: Summary, file: ToolFile) -> Summary:

@@ -183,7 +183,11 @@ def test_the_newest_run(run_maker: Any, event: Any, tmp_path: Path, monkeypatch:
 def test_the_worst_are_shown_and_the_rest_summed(tmp_path: Path) -> None:
     """Of 40 devices the least busy are shown, the others in one row; ``--all`` shows them all."""
     files = [kernels(tmp_path / f"rank{number:02}.json", *["k"] * (number % 7 + 1)) for number in range(40)]
-    short, whole = run(*files).output, run(*files, "--all").output
+    outputs = (run(*files).output, run(*files, "--all").output)
+    parts = [text.partition("where the time goes")[2].partition("device time, over windows") for text in outputs]
+    assert [sum(line.startswith("rank") for line in part[0].splitlines()) for part in parts] == [16, 40]
+    assert "… and 24 that compute more" in parts[0][0]
+    short, whole = (part[2] for part in parts)
     assert "… 25 busier" in short
     assert sum(line.startswith("rank") for line in short.splitlines()) == 15
     assert sum(line.startswith("rank") for line in whole.splitlines()) == 40
