@@ -35,8 +35,13 @@ Device = int | str
 
 @dataclass
 class DeviceFigures:
-    """One device in one file. Times in ns; ``busy_ns`` and ``communication_ns`` are unions, ``idle_ns`` what is left of
-    the stretch from the first to the last piece of work."""
+    """One device in one file. Times in ns.
+
+    Attributes:
+        busy_ns, kernel_ns, communication_ns: unions of all work, of kernels, of collectives.
+        span_ns: the stretch from the first to the last piece of work.
+        window_ns: length of the file's windows, 0 where it says nothing of them; ``busy_in_window_ns``: busy in them.
+    """
 
     device: Device
     kernels: int = 0
@@ -45,10 +50,23 @@ class DeviceFigures:
     kernel_ns: int = 0
     communication_ns: int = 0
     span_ns: int = 0
+    window_ns: int = 0
+    busy_in_window_ns: int = 0
 
     @property
     def idle_ns(self) -> int:
-        return self.span_ns - self.busy_ns
+        """Time of the windows without any work, at both ends too; without windows of the stretch between."""
+        return self.window_ns - self.busy_in_window_ns if self.window_ns else self.span_ns - self.busy_ns
+
+    @property
+    def window_share(self) -> float | None:
+        """Part of the windows in which the device works; ``None`` where the file says nothing of windows."""
+        return self.busy_in_window_ns / self.window_ns if self.window_ns else None
+
+    @property
+    def work_share(self) -> float | None:
+        """Part of the stretch from the first to the last piece of work in which it works."""
+        return self.busy_ns / self.span_ns if self.span_ns else None
 
 
 @dataclass

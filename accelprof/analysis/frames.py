@@ -77,12 +77,20 @@ def devices(summary: Summary) -> Iterator[Row]:
                 mine = found[key] = {
                     "worker": key[0], "tool": key[1], "device": key[2], "files": 0, "kernels": 0, "copies": 0,
                     "busy_ns": 0, "kernel_ns": 0, "communication_ns": 0, "idle_ns": 0, "span_ns": 0,
+                    "window_ns": 0, "busy_in_window_ns": 0, "without_window": 0,
                 }  # fmt: skip
             mine["files"] += 1
-            for name in ("kernels", "copies", "busy_ns", "kernel_ns", "communication_ns", "idle_ns", "span_ns"):
+            mine["without_window"] += not row.window_ns
+            for name in (
+                "kernels", "copies", "busy_ns", "kernel_ns", "communication_ns", "idle_ns", "span_ns", "window_ns",
+                "busy_in_window_ns",
+            ):  # fmt: skip
                 mine[name] += getattr(row, name)
     for mine in found.values():
-        yield {**mine, "busy_share": mine["busy_ns"] / mine["span_ns"] if mine["span_ns"] else None}
+        of_work = mine["busy_ns"] / mine["span_ns"] if mine["span_ns"] else None
+        windows = not mine.pop("without_window") and mine["window_ns"]
+        share = mine["busy_in_window_ns"] / mine["window_ns"] if windows else of_work
+        yield {**mine, "busy_share": share, "share_of": "window" if windows else "work", "work_share": of_work}
 
 
 def device_phases(summary: Summary) -> Iterator[Row]:

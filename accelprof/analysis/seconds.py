@@ -29,6 +29,8 @@ PARTS = (
     "compute", "communication_exposed", "communication_overlapped", "copy", "idle_launching", "idle_queued", "idle_sync",
     "idle_collective", "idle_waiting", "outside", "unknown",
 )  # fmt: skip
+#: parts in which the device works
+WORKING = ("compute", "communication_exposed", "communication_overlapped", "copy")
 #: category of a phase in which ranks wait for each other
 COLLECTIVE = "collective"
 #: phases in which a worker waits for another role or for data, by category or by name

@@ -15,9 +15,9 @@ from accelprof.analysis.differences import of_dump
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
-from accelprof.analysis.seconds import Second, device_seconds, host_seconds
+from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_seconds
 from accelprof.analysis.waits import Waits, waits_of
-from accelprof.contracts.spans import Table, Trace
+from accelprof.contracts.spans import Kind, Table, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import PARTIAL
 from accelprof.reading.columns import columns_of
@@ -117,10 +117,12 @@ class SummaryBuilder:
         self.summary.lacks.extend(f"{file.where}: {lack}" for lack in trace.completeness.lacks())
         if file.tool != TIMELINE_TOOL:
             for mine, part in shared_out(self.summary.run, file, trace, self.summary.notices):
-                self.summary.files.append(_tool_file(mine, part))
-                self.summary.seconds.extend(
-                    device_seconds(columns_of(part), mine.worker.label, windows_in(columns_of(part), mine.windows))
-                )
+                row, columns = _tool_file(mine, part), columns_of(part)
+                seconds = device_seconds(columns, mine.worker.label, windows_in(columns, mine.windows))
+                if columns.rows(Kind.WINDOW).size:
+                    _of_windows(row.attribution.devices, seconds)
+                self.summary.files.append(row)
+                self.summary.seconds.extend(seconds)
             return
         self._paths.setdefault(file.worker.label, file.path)
         self.add_phases(file.worker, trace)
@@ -265,6 +267,16 @@ def reason_of(error: AccelprofError) -> str:
     return error.reason if isinstance(error, ReadError) else str(error)
 
 
+def _of_windows(devices: list[DeviceFigures], seconds: list[Second]) -> None:
+    """Give each device the length of its windows, and how much of them it works."""
+    for device in devices:
+        for second in seconds:
+            if second.device == device.device:
+                parts = second.parts
+                device.window_ns += second.window_ns
+                device.busy_in_window_ns += sum(parts[part] for part in WORKING)
+
+
 def _host_seconds(timeline: WorkerTimeline) -> Iterator[Second]:
     """The division of each window of a worker without device work, over its phases."""
     if timeline.stretches_left_out:
@@ -315,7 +327,8 @@ def _file_json(file: ToolFile) -> dict[str, Any]:
 
 
 def _device_json(row: DeviceFigures) -> dict[str, Any]:
-    return {**dataclasses.asdict(row), "idle_ns": row.idle_ns}
+    shares = {"window_share": row.window_share, "work_share": row.work_share}
+    return {**dataclasses.asdict(row), "idle_ns": row.idle_ns, **shares}
 
 
 def _gpu_phase_json(row: PhaseFigures) -> dict[str, Any]:

@@ -285,7 +285,15 @@ def devices_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Gr
             duration(row["idle_ns"]),
             percent(row["busy_share"]),
         )
-    grid.note = "busy share: part of the stretch from the first to the last piece of work in which the device works."
+    of_windows = [row.get("share_of") == "window" for row in rows]
+    whole = "part of the windows in which the device works, idle at both ends counted"
+    work = "part of the stretch from the first to the last piece of work in which the device works"
+    if all(of_windows) and rows:
+        grid.note = f"busy share: {whole}."
+    elif any(of_windows):
+        grid.note = f"busy share: {whole}; where a file says nothing of its windows, {work}."
+    else:
+        grid.note = f"busy share: {work}; the files say nothing of their windows."
     return grid
 
 

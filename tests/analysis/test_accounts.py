@@ -96,3 +96,25 @@ def test_what_recording_cost_is_a_row(run_maker: Any) -> None:
         ("ActorGroup/rank0", 1, 5, 7),
         ("ActorGroup/rank1", 1, 5, 7),
     ]
+
+
+def test_idle_at_both_ends_of_a_window_counts(tmp_path: Any) -> None:
+    """A device that works 10 of the 20 ns between its first and last work, in a window of 100, is busy for a tenth."""
+    import json
+
+    from accelprof.analysis.files import summarise_files
+    from accelprof.analysis.frames import devices
+
+    def event(name: str, cat: str, ts: float, dur: float, tid: int = 1, **args: Any) -> dict[str, Any]:
+        return {"ph": "X", "name": name, "cat": cat, "ts": ts, "dur": dur, "pid": 1, "tid": tid, "args": args}
+
+    rows = [event("PyTorch Profiler (0)", "Trace", 0, 100), event("update", "user_annotation", 0, 50)]
+    rows += [event("k", "kernel", at, 5, 7, device=0, stream=7) for at in (40, 55)]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": rows}))
+    summary = summarise_files([str(path)])
+    [row] = devices(summary)
+    assert (row["busy_share"], row["share_of"], row["work_share"]) == (0.1, "window", 0.5)
+    assert row["idle_ns"] == 90_000
+    [device] = summary.to_json()["devices"][0]["devices"]
+    assert (device["window_share"], device["work_share"], device["window_ns"]) == (0.1, 0.5, 100_000)
