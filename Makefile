@@ -3,6 +3,7 @@
 # make bench   the benchmarks
 # make dist    wheels and source archives of all distributions, checked, and tried on each Python found
 # make compat-suites DIR=…   a framework's own profiler tests (a checkout of it), with accelprof and without
+# make fuzz    hostile configurations, some minutes; COUNT=… and SEED=… choose them (not in CI, where a short part runs)
 # make lint    ruff, mypy, import-linter, news fragments
 #
 # PYTHON=…      the interpreter to make .venv with           PIP_ARGS=…   more arguments for every pip install
@@ -13,7 +14,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench dist lint pytest interpreters venv clean compat-suites
+.PHONY: help demo test bench dist fuzz lint pytest interpreters venv clean compat-suites
 
 VENV := .venv
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
@@ -56,6 +57,11 @@ bench: $(VENV)/.stamp-bench
 dist: $(VENV)/.stamp-test
 	$(INSTALL) build twine "setuptools>=77" wheel
 	$(VENV)/bin/python scripts/make-dist $(DIST_ARGS)
+
+COUNT ?= 50000
+SEED ?= 1
+fuzz: $(VENV)/.stamp-test
+	$(VENV)/bin/python tests/fuzz/configurations.py --count $(COUNT) --seed $(SEED)
 
 venv: $(VENV)/.stamp-test
 

@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "chromium: looks at a page in a headless browser")
     config.addinivalue_line("markers", "itt: needs Intel's ittapi")
     config.addinivalue_line("markers", "jax: needs JAX on the CPU")
+    config.addinivalue_line("markers", "second_try(reason): in CI this test may fail once, for the reason given")
     config.addinivalue_line("markers", "xdist_group(name): tests that one process of pytest-xdist runs")
 
 
@@ -44,14 +45,32 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under pytest-xdist one process has all tests with Ray, one cluster at a time; files stay whole, for their fixtures.
 
-    In CI a test that fails gets a second try, which the summary counts: clusters, vendors' daemons and threads need a machine
-    that is not too busy to start them in time. A test that is wrong fails twice.
+    In CI a test that is marked ``second_try`` and fails gets one, which the summary counts with the reason that the mark gives.
     """
     for item in items:
         together = "ray" if item.get_closest_marker("ray") else item.path.name
         item.add_marker(pytest.mark.xdist_group(together))
+        mark = item.get_closest_marker("second_try")
+        if mark is None:
+            continue
+        reason = mark.args[0] if mark.args else mark.kwargs.get("reason")
+        if not isinstance(reason, str) or not reason.strip():
+            raise pytest.UsageError(f"{item.nodeid}: second_try says why, in words: second_try('the daemon …')")
+        item.user_properties.append(("second try", reason))
         if os.environ.get("CI"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many tests needed their second try, and why each may have one."""
+    again = {
+        report.nodeid: dict(report.user_properties).get("second try", "")
+        for report in terminalreporter.stats.get("rerun", ())
+    }
+    if again:
+        terminalreporter.section(f"{len(again)} of the tests needed a second try")
+        for name, reason in sorted(again.items()):
+            terminalreporter.write_line(f"{name}: {reason}")
 
 
 def _must_run() -> frozenset[str]:

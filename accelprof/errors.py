@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+#: characters of one message; a terminal shows about so many on a screen
+MAX_MESSAGE = 2000
+
 
 class AccelprofError(Exception):
     """Root of everything accelprof raises on purpose."""
@@ -27,7 +30,7 @@ class ConfigError(UserError):
 
     def __init__(self, *problems: Problem) -> None:
         self.problems = problems
-        super().__init__("\n".join(str(problem) for problem in problems))
+        super().__init__(_bounded([str(problem) for problem in problems]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), self.problems)
@@ -55,12 +58,12 @@ class Problem:
         return (_rebuild_problem, (self.path, self.message, self.has_value, self.value, self.allowed, self.mend))
 
     def __str__(self) -> str:
-        given = f" (got {self.value!r})" if self.has_value else ""
-        text = f"{self.path}: {self.message}{given}"
+        given = f" (got {shown(self.value)})" if self.has_value else ""
+        text = f"{_line(self.path, 200)}: {_line(self.message, 600)}{given}"
         if self.allowed:
-            text += f"; allowed: {self.allowed}"
+            text += f"; allowed: {_line(self.allowed, 500)}"
         if self.mend:
-            text += f". Mend: {self.mend}"
+            text += f". Mend: {_line(self.mend, 300)}"
         return text
 
     __repr__ = __str__
@@ -110,10 +113,46 @@ class IncompleteError(AccelprofError):
     """The run ended but something asked for was not delivered (armed and never opened, report missing)."""
 
 
+def shown(value: object, limit: int = 120) -> str:
+    """``repr`` of any value in at most some ``limit`` characters; of one that has none, its type."""
+    import reprlib  # here, because importing accelprof must stay cheap
+
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 4 * limit:
+        return f"a number of about {value.bit_length() * 30103 // 100000:,} digits"
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = limit
+    short.maxdict = short.maxlist = short.maxtuple = short.maxset = 12
+    short.maxlevel = 4
+    try:
+        text = short.repr(value)
+    except Exception:  # noqa: BLE001 - a value of the user's that cannot show itself
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 2 * limit else f"{text[: 2 * limit]}…"
+
+
+def _line(text: str, limit: int) -> str:
+    """One line that a terminal shows as it is, of at most ``limit`` characters."""
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[: 2 * limit])
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def _bounded(lines: list[str]) -> str:
+    """The lines of a message, as many as fit :data:`MAX_MESSAGE`; the rest is counted."""
+    text = "\n".join(lines)
+    kept = len(lines)
+    while len(text) > MAX_MESSAGE and kept > 1:
+        kept -= 1
+        text = "\n".join([*lines[:kept], f"… and {len(lines) - kept} more"])
+    return text
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """``"did you mean 'actor'?"`` for a near miss, an empty string otherwise."""
     import difflib  # here, because importing accelprof must stay cheap
 
+    if len(word) > 200:
+        return ""
     match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"did you mean {match[0]!r}?" if match else ""
 

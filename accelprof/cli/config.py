@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from accelprof.cli.convert import convert, for_release
-from accelprof.errors import UserError
+from accelprof.errors import ConfigError, Problem, UserError
 
 
 @click.group()
@@ -53,6 +53,7 @@ def _worlds(values: tuple[str, ...]) -> dict[str, int]:
 def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
     """Validate FILE (any dialect) with Hydra-style overrides; status 2 and a list of what is wrong otherwise."""
     _, loaded, plan = _load(file, overrides, release)
+    _refuse_output(loaded.config)
     generation = f", generation {loaded.generation}" if loaded.generation else ""
     click.echo(f"{file}: right ({loaded.dialect} dialect{generation})")
     for note in loaded.notes:
@@ -60,6 +61,35 @@ def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
     for row in plan.preview():
         for text in row.notes:
             click.echo(f"  note: {row.target.label}: {text}")
+    silent = nothing_profiled(plan)
+    if silent:
+        click.echo(f"  note: nothing is profiled: {silent}")
+
+
+def _refuse_output(config: Any) -> None:
+    from accelprof.output.layout import impossible
+
+    reason = impossible(config.output_dir)
+    if reason:
+        raise ConfigError(
+            Problem(
+                "output_dir", f"it cannot be made: {reason}", value=config.output_dir, mend="name another directory"
+            )
+        )
+
+
+def nothing_profiled(plan: Any) -> str:
+    """Why no process would open a window, where a reason can be told from the configuration alone."""
+    from accelprof.planning.names import records_anything
+
+    config = plan.config
+    if not config.enabled:
+        return "enabled is false"
+    if config.on_demand is not None or any(row.selected for row in plan.preview()):
+        return ""
+    if not records_anything(config):
+        return "steps is absent (or empty) and there is no schedule; write steps: [2], a schedule, or on_demand: true"
+    return "no rule takes any process; see ranks, replicas, nodes and roles under groups"
 
 
 @config.command()

@@ -15,7 +15,7 @@ from accelprof.compat import rlinf as ours
 from accelprof.compat import startup
 from accelprof.compat.kinds import by_kind
 from accelprof.compat.patching import Patches, check_version
-from accelprof.config.load import plain
+from accelprof.config.door import plain
 
 VERSION = "0.3"
 WORKER = "rlinf.scheduler.worker.worker"

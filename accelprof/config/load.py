@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from accelprof.config.beside import divide, lay_over, source_of
 from accelprof.config.dialect import Dialect, Note, Translation
+from accelprof.config.door import MAX_TEXT, as_config_errors, parse, plain
 from accelprof.config.model import Config, Rule
 from accelprof.errors import ConfigError, Problem, nearest
 
@@ -39,6 +38,7 @@ class Loaded:
     source: str = "arguments"
 
 
+@as_config_errors("config")
 def load_config(
     source: Any = None,
     overrides: Sequence[str] = (),
@@ -138,37 +138,15 @@ def problems_of(
             )
         elif kind == "value_error":
             message, _, allowed = str(item["ctx"]["error"]).partition("; allowed: ")
-            problems.append(Problem(path, message, value=_short(given), allowed=allowed))
+            problems.append(Problem(path, message, value=given, allowed=allowed))
         elif kind == "literal_error":
             allowed = str(item["ctx"]["expected"])
             near = nearest(str(given), [word.strip(" '") for word in allowed.replace(" or ", ",").split(",")])
             problems.append(Problem(path, "not one of the allowed values", value=given, allowed=allowed, mend=near))
         else:
             message, _, allowed = _MESSAGES.get(kind, item["msg"]).partition("; allowed: ")
-            problems.append(Problem(path, message, value=_short(given), allowed=allowed))
+            problems.append(Problem(path, message, value=given, allowed=allowed))
     return problems
-
-
-def plain(value: Any) -> Any:
-    """Dictionaries, lists and scalars only: OmegaConf containers resolved, paths as text, enums as their value."""
-    if type(value).__module__.startswith("omegaconf"):
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-
-        try:
-            return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
-        except OmegaConfBaseException:
-            # somewhere in a large file stands what only its framework can resolve; dialects resolve what they read
-            return OmegaConf.to_container(value, resolve=False)
-    if isinstance(value, BaseModel):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return value
 
 
 def apply_overrides(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -177,7 +155,7 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dic
     Raises:
         ConfigError: an override that is not of this form.
     """
-    result: dict[str, Any] = json.loads(json.dumps(mapping)) if _is_json(mapping) else dict(mapping)
+    result: dict[str, Any] = as_mapping(mapping, "config")
     for override in overrides:
         delete = override.startswith("~")
         key, equals, text = override.lstrip("+~").partition("=")
@@ -198,10 +176,7 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dic
         if delete:
             here.pop(last, None)
             continue
-        try:
-            here[last] = yaml.safe_load(text) if text else None
-        except yaml.YAMLError as error:
-            raise ConfigError(Problem(key, f"the value is not YAML: {error}", value=text)) from None
+        here[last] = parse(text, key) if text else None
     return result
 
 
@@ -213,13 +188,13 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        if file.exists() and not file.is_file():
+            raise OSError("it is no file")
+        with file.open(encoding="utf-8") as opened:
+            text = opened.read(MAX_TEXT + 1)
+    except (OSError, ValueError) as error:
         raise ConfigError(Problem(str(file), f"cannot read the configuration: {error}")) from None
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(Problem(str(file), f"not YAML: {' '.join(str(error).split())}")) from None
+    data = parse(text, str(file))
     if data is None:
         return {}
     if not isinstance(data, dict):
@@ -234,23 +209,26 @@ def _to_mapping(source: Any) -> tuple[dict[str, Any], str]:
         return read_mapping(source), os.fspath(source)
     if isinstance(source, Config):
         return source.model_dump(mode="json", exclude_unset=True), "Config"
-    mapping = plain(source)
+    return as_mapping(source, "config"), type(source).__name__
+
+
+def as_mapping(source: Any, where: str) -> dict[str, Any]:
+    """:func:`accelprof.config.door.plain` of a mapping.
+
+    Raises:
+        ConfigError: as there, or it is no mapping.
+    """
+    with as_config_errors(where):
+        mapping = plain(source, where)
     if not isinstance(mapping, dict):
         raise ConfigError(
             Problem(
-                "config",
+                where,
                 f"a {type(source).__name__} is no configuration",
                 allowed="a path, a mapping, an OmegaConf DictConfig, a Config",
             )
         )
-    return mapping, type(source).__name__
-
-
-def _is_json(mapping: Any) -> bool:
-    try:
-        return bool(json.loads(json.dumps(mapping)) == mapping)
-    except (TypeError, ValueError):
-        return False
+    return mapping
 
 
 def _as_written(location: Sequence[Any], mapping: Any) -> list[Any]:
@@ -300,7 +278,3 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
         if found is not None:
             return found
     return None
-
-
-def _short(value: Any) -> Any:
-    return value if len(repr(value)) <= 120 else f"{str(value)[:100]}…"

@@ -16,7 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from accelprof.numberset import NUMBERS_ALLOWED, NumberSet
+from accelprof.errors import shown
+from accelprof.numberset import LARGEST, NUMBERS_ALLOWED, NumberSet
 
 ALL: Literal["all"] = "all"
 PROCESS: Literal["process"] = "process"
@@ -67,7 +68,7 @@ def _words(value: Any) -> Any:
         return (value,)
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
         return tuple(value)
-    raise ValueError(f"{value!r} is not a name or a list of names")
+    raise ValueError(f"{shown(value)} is not a name or a list of names")
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_words), PlainSerializer(list)]
@@ -78,19 +79,22 @@ _UNIT = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "m
 
 def parse_size(value: Any) -> int | None:
     """Bytes from ``2GiB``, ``500 MB``, ``1024``; ``None`` stays ``None`` (no limit)."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST):
         return value
     match = _SIZE.match(value) if isinstance(value, str) else None
     if not match:
-        raise ValueError(f"{value!r} is not a size; allowed: bytes, or a text such as 2GiB, 500MB")
-    return int(float(match[1]) * _UNIT[(match[2] or "").lower()])
+        raise ValueError(f"{shown(value)} is not a size; allowed: bytes, or a text such as 2GiB, 500MB")
+    number = float(match[1]) * _UNIT[(match[2] or "").lower()]
+    if number > LARGEST:
+        raise ValueError("a size above 10^18 bytes; leave it out for no limit")
+    return int(number)
 
 
 Size = Annotated[int | None, BeforeValidator(parse_size)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Schedule(_Model):
@@ -107,17 +111,17 @@ class Schedule(_Model):
     """
 
     phase: str = Field(min_length=1)
-    wait: int = Field(0, ge=0)
-    warmup: int = Field(0, ge=0)
-    active: int = Field(1, ge=1)
-    repeat: int = Field(1, ge=0)
-    skip_first: int = Field(0, ge=0)
+    wait: int = Field(0, ge=0, le=LARGEST)
+    warmup: int = Field(0, ge=0, le=LARGEST)
+    active: int = Field(1, ge=1, le=LARGEST)
+    repeat: int = Field(1, ge=0, le=LARGEST)
+    skip_first: int = Field(0, ge=0, le=LARGEST)
     per: str = "process"
     keep_others: bool = False
-    start: int | None = Field(None, ge=0)
-    stop: int | None = Field(None, ge=1)
-    token_start: int | None = Field(None, ge=0)
-    token_end: int | None = Field(None, ge=1)
+    start: int | None = Field(None, ge=0, le=LARGEST)
+    stop: int | None = Field(None, ge=1, le=LARGEST)
+    token_start: int | None = Field(None, ge=0, le=LARGEST)
+    token_end: int | None = Field(None, ge=1, le=LARGEST)
 
     @model_validator(mode="after")
     def _one_way_to_count(self) -> Schedule:
@@ -270,6 +274,12 @@ class Config(_Model):
     controller: ControllerRule | None = None
     recorder: Annotated[Recorder | None, BeforeValidator(_on_demand)] = None
     export: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same, wherever it was written."""
+        return isinstance(other, Config) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
 
     @field_validator("groups", mode="before")
     @classmethod

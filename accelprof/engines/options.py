@@ -391,4 +391,4 @@ def rank_of_file(engine: str, version: str, name: str, options: EngineOptions, r
 
 def replicas_of(ranks: NumberSet, options: EngineOptions) -> NumberSet:
     """Replicas that hold the given ranks over all replicas."""
-    return NumberSet.parse(sorted({rank // options.world for rank in ranks}))
+    return NumberSet.parse([f"{first // options.world}-{last // options.world}" for first, last in ranks.stretches()])

@@ -25,7 +25,7 @@ from accelprof.launch.compose import compose
 from accelprof.launch.devices import as_seen_here
 from accelprof.launch.trial import trial
 from accelprof.output.delivery import RunFacts, deliver
-from accelprof.output.layout import Layout, claim_run
+from accelprof.output.layout import Layout, claim_run, impossible
 from accelprof.output.nodes import ThisHost
 from accelprof.output.reports import Expected
 from accelprof.output.verdict import exit_status
@@ -79,8 +79,8 @@ def run(
     Raises:
         UserError: there is no command, or it is not there.
         ConfigError: the plan wants more than one launcher around the command, or one that cannot take it.
+            Or the run directory cannot be made.
         UnavailableError: the launcher does not start here.
-        OSError: the run directory cannot be made.
     """
     if not command:
         raise UserError(
@@ -90,7 +90,15 @@ def run(
         return Outcome(_call(command, dict(os.environ)))
     found = launcher_of(registry, config, plan)  # refused before anything is made
     registry.event("accelprof_plan_ready", plan=plan)
-    run_dir = claim_run(config.output_dir, config.run, secrets.token_hex(8), os.uname().nodename)
+    try:
+        run_dir = claim_run(config.output_dir, config.run, secrets.token_hex(8), os.uname().nodename)
+    except (OSError, ValueError) as error:
+        reason = impossible(config.output_dir) or str(error)
+        raise ConfigError(
+            Problem(
+                "output_dir", f"it cannot be made: {reason}", value=config.output_dir, mend="name another directory"
+            )
+        ) from None
     with open(os.path.join(run_dir, CONFIG_NAME), "w", encoding="utf-8") as file:
         json.dump(config.model_dump(mode="json", exclude_unset=True), file, indent=1)
     argv, env = list(command), dict(os.environ)

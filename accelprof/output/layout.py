@@ -89,6 +89,26 @@ class Layout:
         return os.path.join(self.run_dir, ".workers")
 
 
+def impossible(output_dir: str) -> str:
+    """Why ``output_dir`` cannot be made here; empty where it can, as far as this machine tells. Makes nothing."""
+    if "\0" in output_dir:
+        return "a NUL character in its name"
+    try:
+        place = os.path.abspath(output_dir)
+        while not os.path.lexists(place) and place != os.path.dirname(place):
+            place = os.path.dirname(place)
+        too_long = [part for part in output_dir.split(os.sep) if len(os.fsencode(part)) > 255]
+    except (OSError, ValueError) as error:
+        return f"{error}"
+    if too_long:
+        return f"a name of {len(os.fsencode(too_long[0]))} bytes; at most 255 are allowed"
+    if not os.path.isdir(place):
+        return f"{place} is no directory"
+    if not os.access(place, os.W_OK | os.X_OK):
+        return f"{place} cannot be written"
+    return ""
+
+
 def claim_run(output_dir: str, run: str, token: str, host: str, now: float | None = None) -> str:
     """Make (or join) the run's directory and return its absolute path.
 

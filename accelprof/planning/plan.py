@@ -5,6 +5,7 @@ One predicate, :meth:`Plan.assign`, answers for the launch and for the session a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -162,7 +163,11 @@ class Plan:
             rules, _, _ = self._rules_for(group)
             roles = tuple(dict.fromkeys(role for rule in rules or () for role in rule.roles or ()))
             replicas = sorted(
-                {number for rule in rules or () if isinstance(rule.replicas, NumberSet) for number in rule.replicas}
+                {
+                    next(iter(rule.replicas))
+                    for rule in rules or ()
+                    if isinstance(rule.replicas, NumberSet) and rule.replicas
+                }
             )
             ranks: Sequence[int | None] = range(size) if size is not None else self._named_ranks(group)
             for rank in ranks:
@@ -276,7 +281,7 @@ class Plan:
             raise ConfigError(_contradiction(target, next(r for r in rules if r.steps == "process"), other, "steps"))
         mode = "all" if "all" in modes else modes[0] if len(set(modes)) == 1 else "steps"
         steps = (
-            NumberSet.parse([list(rule.steps) for rule in rules if isinstance(rule.steps, NumberSet)])
+            NumberSet().union(*(rule.steps for rule in rules if isinstance(rule.steps, NumberSet)))
             if mode == "steps"
             else NumberSet()
         )
@@ -325,7 +330,7 @@ class Plan:
         for rule in rules or ():
             ranks = rule.ranks if rule.ranks is not None else self.config.ranks
             if isinstance(ranks, NumberSet):
-                numbers.update(ranks)
+                numbers.update(itertools.islice(ranks, 64))
         return sorted(numbers)[:64] or [0]
 
 
@@ -388,10 +393,12 @@ def _mode(steps: Any) -> str:
 
 def _windows(steps: NumberSet, merge: bool) -> Iterable[tuple[int, ...]]:
     made = 0
-    for first, last, _ in steps.runs:
+    for first, last in steps.stretches():
         if merge:
             yield tuple(range(first, min(last, first + LISTED_WINDOWS) + 1))
             made += 1
+            if made >= LISTED_WINDOWS:
+                return
             continue
         for step in range(first, last + 1):
             if made >= LISTED_WINDOWS:
@@ -409,7 +416,7 @@ def _count(mode: str, steps: NumberSet, rule: _Resolved, schedules: tuple[Schedu
         return CaptureCount(0)
     if mode == "all" or rule.discrete:
         return CaptureCount(None)
-    return CaptureCount(len(steps.runs) if rule.merge_steps else len(steps))
+    return CaptureCount(steps.stretch_count() if rule.merge_steps else len(steps))
 
 
 def _steps_text(steps: Any) -> Any:

@@ -110,4 +110,4 @@ def _out_of_range(ranks: NumberSet, target: Target) -> str:
 
 
 def _last(item: int | str) -> int:
-    return item if isinstance(item, int) else int(item.rpartition("-")[2])
+    return item if isinstance(item, int) else int(item.rpartition("-")[2].partition("/")[0])

@@ -20,7 +20,11 @@ from accelprof.contracts.tool import Tool
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 ray = pytest.importorskip("ray", reason="ray is not installed")
-pytestmark = [pytest.mark.ray, pytest.mark.torch]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.torch,
+    pytest.mark.second_try("a cluster of processes starts and ends on a machine that may be busy"),
+]
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 

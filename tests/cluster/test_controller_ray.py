@@ -18,7 +18,10 @@ from accelprof.errors import CaptureError, IncompleteError, UserError
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 
-pytestmark = pytest.mark.ray
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.second_try("a cluster of processes starts and ends on a machine that may be busy"),
+]
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 

@@ -21,7 +21,10 @@ from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, ConfigError, UnavailableError
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
-pytestmark = pytest.mark.ray
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.second_try("a cluster of processes starts and ends on a machine that may be busy"),
+]
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 LAUNCHER = """#!/bin/sh

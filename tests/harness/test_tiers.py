@@ -83,3 +83,40 @@ def test_a_module_that_skips_itself_is_judged_by_its_reason(
 ) -> None:
     """A module without markers fails exactly when what it lacks belongs to a named tier."""
     run(pytester, monkeypatch, UNMARKED, no_skip).assert_outcomes(**outcome)
+
+
+FLAKY = """
+import pathlib, pytest
+
+@pytest.mark.second_try("the daemon may be late")
+def test_marked():
+    seen = pathlib.Path("seen-marked")
+    first, _ = not seen.exists(), seen.touch()
+    assert not first
+
+def test_plain():
+    seen = pathlib.Path("seen-plain")
+    first, _ = not seen.exists(), seen.touch()
+    assert not first
+"""
+
+
+@pytest.mark.parametrize(("ci", "passed", "failed"), [("1", 1, 1), ("", 0, 2)])
+def test_a_second_try_is_for_marked_tests_in_ci(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, passed: int, failed: int
+) -> None:
+    """In CI a marked test may fail once, and the summary counts it with its reason; no other test may, and none elsewhere."""
+    monkeypatch.setenv("CI", ci)
+    result = run(pytester, monkeypatch, FLAKY, "")
+    outcomes = result.parseoutcomes()
+    assert (outcomes.get("passed", 0), outcomes["failed"]) == (passed, failed)
+    told = "1 of the tests needed a second try" in result.stdout.str()
+    assert told == bool(ci)
+    assert ("::test_marked: the daemon may be late" in result.stdout.str()) == bool(ci)
+
+
+def test_a_second_try_without_a_reason_is_refused(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark says why in words."""
+    result = run(pytester, monkeypatch, "import pytest\n@pytest.mark.second_try\ndef test_it(): pass\n", "")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "second_try says why" in result.stderr.str() + result.stdout.str()

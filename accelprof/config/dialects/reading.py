@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from accelprof.config.dialect import Note, Translation
@@ -106,7 +107,7 @@ class Source:
         allowed = f"a list of whole numbers >= {minimum}, or null"
         if isinstance(value, (str, int)) and not isinstance(value, bool):
             try:
-                mend = f"[{', '.join(str(number) for number in NumberSet.parse(value))}]"
+                mend = f"[{', '.join(map(str, islice(NumberSet.parse(value), 12)))}]"
             except ValueError:
                 mend = "[0]"
             self.refuse(

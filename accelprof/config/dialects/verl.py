@@ -7,7 +7,7 @@ something else, a note says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from accelprof.config.dialect import Dialect, Translation
@@ -17,6 +17,7 @@ from accelprof.config.dialects.verl_early import translate_early
 from accelprof.config.dialects.verl_releases import Release, ask, release_of
 from accelprof.config.dialects.verl_roles import ROLES, Role, add_rules, agree, captures, nsys_tool
 from accelprof.config.dialects.verl_tools import token_window, tool_options, update_schedule
+from accelprof.numberset import LARGEST
 
 #: tools that verl's inference servers can drive
 AGENT_LOOP_TOOLS = ("torch", "npu")
@@ -150,6 +151,7 @@ def _translate_late(source: Source, draft: Draft, generation: str, release: Rele
         if name in keys.TOOLS and isinstance(shared[name], Mapping):
             source.check_keys(f"global_profiler.global_tool_config.{name}", keys.GLOBAL_TOOL_KEYS[name])
     tool = source.choice("global_profiler.tool", keys.TOOLS, source.choice("profiler.tool", keys.TOOLS))
+    steps: Sequence[int] | None
     steps, where = source.numbers("global_profiler.steps"), "global_profiler.steps"
     if source.has("trainer.profile_interval"):
         steps, where = _interval(source), "trainer.profile_interval"
@@ -224,13 +226,17 @@ def _say_shared(source: Source, roles: list[Role]) -> None:
             )
 
 
-def _interval(source: Source) -> list[int] | None:
+def _interval(source: Source) -> Sequence[int] | None:
     """``[first, last]`` of an SFT run; ``[-1, -1]`` is off."""
     value = source.get("trainer.profile_interval")
-    if isinstance(value, (list, tuple)) and len(value) == 2 and all(type(item) is int for item in value):
+    if (
+        isinstance(value, (list, tuple))
+        and len(value) == 2
+        and all(type(item) is int and item <= LARGEST for item in value)
+    ):
         first, last = value
         if 0 <= first <= last:
-            return list(range(first, last + 1))
+            return range(first, last + 1)
         if first < 0 and last < 0:
             return None
     source.refuse(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof.config.dialects import verl_keys as keys
 from accelprof.config.dialects.nsys_range import own_options
 from accelprof.config.dialects.reading import Draft, Source
+from accelprof.numberset import NumberSet
 
 #: the files' roles in the order in which they are looked at
 ROLES = tuple(keys.ROLE_PATHS)
@@ -43,11 +45,10 @@ def agree(source: Source, roles: list[Role], why: str) -> None:
             )
 
 
-def captures(steps: list[int], merge: bool) -> int:
+def captures(steps: Sequence[int], merge: bool) -> int:
     """How many captures these sorted steps make; ``merge``: adjacent ones share a capture."""
-    if not merge:
-        return len(steps)
-    return sum(1 for step in steps if step - 1 not in steps)
+    numbers = NumberSet.parse(steps)
+    return numbers.stretch_count() if merge else len(numbers)
 
 
 def nsys_tool(source: Source, draft: Draft, path: str, windows: int | None, controller: bool = True) -> None:
@@ -62,7 +63,7 @@ def nsys_tool(source: Source, draft: Draft, path: str, windows: int | None, cont
 
 
 def add_rules(
-    draft: Draft, roles: list[Role], steps: list[int] | None, steps_path: str, global_tool: str | None = None
+    draft: Draft, roles: list[Role], steps: Sequence[int] | None, steps_path: str, global_tool: str | None = None
 ) -> None:
     """Steps, and a rule for each role: the hybrid worker\'s roles share a group, the others have their own."""
     if steps:

@@ -1,0 +1,183 @@
+"""The one door by which configurations come in: text, mappings, overrides, OmegaConf. Whatever a parser raises is our error here.
+
+What comes through is dictionaries with text as keys, lists and scalars, in bounds: so many values, so deep, so long a text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import operator
+import os
+from collections.abc import Iterator, Mapping
+from typing import SupportsIndex, cast
+
+import yaml
+from pydantic import BaseModel
+
+from accelprof.errors import AccelprofError, ConfigError, Problem, shown
+
+#: characters of a configuration; the largest known (a composed verl one) has 60,000
+MAX_TEXT = 4_000_000
+#: values in a configuration, each counted as often as an alias repeats it
+MAX_VALUES = 100_000
+#: mappings and lists within each other
+MAX_DEPTH = 100
+_SCALARS = frozenset({int, float, bool, type(None)})
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's own, bounded in depth, which says where a value stands that cannot be made (a month 13, ``!!float ''``)."""
+
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        self._bounded(self.flow_level)
+        super().fetch_flow_collection_start(token)
+
+    def add_indent(self, column: int) -> bool:
+        self._bounded(len(self.indents))
+        return bool(super().add_indent(column))
+
+    def _bounded(self, depth: int) -> None:
+        # here, because PyYAML's scanner takes time with the square of the depth
+        if depth > MAX_DEPTH:
+            text = f"more than {MAX_DEPTH} mappings and lists within each other"
+            raise yaml.scanner.ScannerError(None, None, text, self.get_mark())
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
+        try:
+            made: object = super().construct_object(node, deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - raised again with its place
+            what = f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}: {error}"
+            raise yaml.constructor.ConstructorError(None, None, what, node.start_mark) from None
+        return made
+
+
+def parse(text: str, where: str) -> object:
+    """YAML (and so JSON) as plain values.
+
+    Raises:
+        ConfigError: with ``where``, line and column: not YAML, or out of bounds.
+    """
+    if len(text) > MAX_TEXT:
+        raise ConfigError(
+            Problem(where, f"{len(text):,} characters", allowed=f"at most {MAX_TEXT:,}", mend="is this the right file?")
+        )
+    with as_config_errors(where, "not YAML"):
+        loader = _Loader(text)
+        try:
+            made = loader.get_single_data()
+        finally:
+            loader.dispose()
+        return plain(made, where)
+
+
+def plain(value: object, where: str = "config") -> object:
+    """Dictionaries, lists and scalars only: OmegaConf containers resolved, paths as text, keys as text.
+
+    Raises:
+        ConfigError: a value that contains itself, too many values or too deep, two keys that are one text, a text that is
+            no Unicode.
+    """
+    return _Copy(where).of(value, "", 0)
+
+
+class _Copy:
+    """One pass over a value; ``path`` is where it stands."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._left = MAX_VALUES
+        self._open: set[int] = set()
+
+    def of(self, value: object, path: str, depth: int) -> object:
+        self._left -= 1
+        if self._left < 0:
+            raise self._refused(path, f"more than {MAX_VALUES:,} values, each alias counted with all it repeats")
+        kind = type(value)
+        if kind is str:
+            return self._text(cast(str, value), path)
+        if kind in _SCALARS:
+            return value
+        if isinstance(value, str):
+            return self._text(value, path)
+        if value is None or isinstance(value, (bool, BaseModel)):
+            return value
+        if isinstance(value, enum.Enum):
+            return self.of(value.value, path, depth)
+        if isinstance(value, float):
+            return float(value)
+        if hasattr(kind, "__index__"):  # what behaves as an int
+            return operator.index(cast(SupportsIndex, value))
+        if type(value).__module__.startswith("omegaconf"):
+            return self.of(_resolved(value), path, depth)
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
+        if isinstance(value, range) and len(value) > MAX_VALUES:  # never listed out
+            low, high = min(value[0], value[-1]), max(value[0], value[-1])
+            return f"{low}-{high}/{abs(value.step)}"
+        if isinstance(value, (Mapping, list, tuple)):
+            if id(value) in self._open:
+                raise self._refused(path, "it contains itself")
+            if depth >= MAX_DEPTH:
+                raise self._refused(path, f"more than {MAX_DEPTH} mappings and lists within each other")
+            self._open.add(id(value))
+            try:
+                if isinstance(value, Mapping):
+                    return self._mapping(value, path, depth)
+                return [self.of(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+            finally:
+                self._open.discard(id(value))
+        return value
+
+    def _mapping(self, value: Mapping[object, object], path: str, depth: int) -> dict[str, object]:
+        made: dict[str, object] = {}
+        for key, item in value.items():
+            name = self._text(key if isinstance(key, str) else shown(key).strip("'"), path)
+            if name in made:
+                raise self._refused(path, f"two keys are both {shown(name)}")
+            made[name] = self.of(item, f"{path}.{name}" if path else name, depth + 1)
+        return made
+
+    def _text(self, text: str, path: str) -> str:
+        if type(text) is str and text.isascii():
+            return text
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise self._refused(path, f"{shown(text)} is no Unicode text") from None
+        return str.__str__(text)  # of a text that is an enum too, its value
+
+    def _refused(self, path: str, message: str) -> ConfigError:
+        return ConfigError(Problem(f"{self._where}: {path}" if path else self._where, message))
+
+
+def _resolved(value: object) -> object:
+    """An OmegaConf container as plain ones. Somewhere in a large file may stand what only its framework can resolve: then
+    interpolations stay, and dialects resolve what they read."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
+    except (OmegaConfBaseException, ValueError, TypeError, RecursionError):
+        return OmegaConf.to_container(value, resolve=False)
+
+
+@contextlib.contextmanager
+def as_config_errors(where: str, what: str = "it cannot be read as a configuration") -> Iterator[None]:
+    """Whatever is raised inside that is not ours becomes a :class:`ConfigError` with ``where``."""
+    try:
+        yield
+    except AccelprofError:
+        raise
+    except RecursionError:
+        raise ConfigError(
+            Problem(where, f"{what}: it is nested too deep", allowed=f"at most {MAX_DEPTH} levels")
+        ) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(Problem(where, f"{what}: {' '.join(str(error).split())}")) from None
+    except Exception as error:  # noqa: BLE001 - a parser's own; whatever it is, the user's file is what is wrong
+        text = " ".join(str(error).split())
+        raise ConfigError(Problem(where, f"{what}: {type(error).__name__}{f': {text}' if text else ''}")) from None

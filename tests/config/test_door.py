@@ -1,0 +1,241 @@
+"""The one door: whatever comes in is taken, or refused by name, in time, in bounds, and never by somebody else's exception."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import importlib.util
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelprof.catalogue import make_catalogue
+from accelprof.cli.config import config as config_cli
+from accelprof.config.door import MAX_DEPTH, MAX_VALUES, parse, plain
+from accelprof.config.load import load_config
+from accelprof.errors import MAX_MESSAGE, AccelprofError, ConfigError, Problem, shown
+from accelprof.launch.run import run as run_command
+
+ROOT = Path(__file__).resolve().parents[2]
+spec = importlib.util.spec_from_file_location("fuzz_configurations", ROOT / "tests" / "fuzz" / "configurations.py")
+fuzz = importlib.util.module_from_spec(spec)
+sys.modules["fuzz_configurations"] = fuzz
+spec.loader.exec_module(fuzz)
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "steps: 2020-13-45\n",
+            r"c\.yaml: not YAML: '2020-13-45' is no timestamp: month must be in 1\.\.12.*line 1, column 8",
+        ),
+        ("a: 1\nsteps: !!float ''\n", r"c\.yaml: not YAML: '' is no float.*line 2"),
+        ("steps: [1\n", r"c\.yaml: not YAML: .*line 2"),
+        (BOMB, rf"c\.yaml: .*more than {MAX_VALUES:,} values, each alias counted"),
+        ("&a [*a]\n", r"c\.yaml: \[0\]: it contains itself|c\.yaml.*itself"),
+        ("a: &a {b: *a}\n", r"c\.yaml: a\.b: it contains itself"),
+        ("[" * 9000, rf"c\.yaml: .*more than {MAX_DEPTH} mappings and lists"),
+        ("- " * 9000, rf"c\.yaml: .*more than {MAX_DEPTH} mappings and lists"),
+        ("1: a\n'1': b\n", r"c\.yaml: two keys are both '1'"),
+        ('steps: "\\ud800"\n', "no Unicode"),
+        ("[1, 2]\n", "the top level is a list"),
+        ("steps: 0x" + "F" * 4000 + "\n", r"steps: .*above 10\^18"),
+        ("stepps: [1]\n", "stepps: unknown key.*did you mean 'steps'"),
+        ("steps: .nan\n", "steps: nan is a float"),
+        ("steps: [1]\nreport_timeout: .inf\n", "report_timeout"),
+        ("budget: {per_run: " + "9" * 400 + "TiB}\n", r"budget\.per_run: a size above"),
+        ("budget: {per_run: 999999999999999TiB}\n", r"budget\.per_run: a size above"),
+        ("steps: ['0-9999999999999999999999']\n", r"10\^18"),
+        ("schedule: {phase: x, wait: 1" + "0" * 30 + "}\n", "schedule.*wait"),
+    ],
+)
+def test_a_text_is_refused_with_file_place_and_reason(tmp_path, text, said):
+    """The file is named, the line where a parser knows it, the value in short, and the message fits a screen."""
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    began = time.process_time()
+    with pytest.raises(ConfigError, match=f"(?s){said}") as caught:
+        load_config(file)
+    assert time.process_time() - began < 5
+    assert len(str(caught.value)) <= MAX_MESSAGE
+
+
+@pytest.mark.parametrize("name", ["absent.yaml", ".", "binary.yaml", "large.yaml"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name):
+    """Not there, a directory, not UTF-8, far too large: the path and why."""
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00a")
+    (tmp_path / "large.yaml").write_text("a: 1\n" * 1_000_000)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / name)
+    assert str(tmp_path / name).rstrip("/.") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["steps=[", "steps=2020-13-45", "steps=0x" + "F" * 4000, "a=" + "[" * 5000, "=", "a..b=1", "steps=&a [*a]"],
+)
+def test_an_override_is_refused_by_its_key(override):
+    """The same door for what stands behind ``=``."""
+    with pytest.raises(ConfigError) as caught:
+        load_config({"steps": [1]}, [override])
+    assert len(str(caught.value)) <= MAX_MESSAGE
+
+
+class Word(str, enum.Enum):
+    ALL = "all"
+
+
+class Index:
+    def __index__(self):
+        return 3
+
+
+def test_what_behaves_as_a_plain_value_is_one():
+    """Enums are their value, what has ``__index__`` is a number, paths are texts, keys of other types are texts."""
+    given = {Word.ALL: [Word.ALL, Index(), Path("a/b"), 1.5, None, True], 3: {True: 1, None: 2}}
+    assert plain(given) == {"all": ["all", 3, "a/b", 1.5, None, True], "3": {"True": 1, "None": 2}}
+    assert load_config({"steps": [Index()], "ranks": Word.ALL, "output_dir": Path("x")}).config.steps.to_config() == [3]
+    day = datetime.date(2020, 1, 2)
+    with pytest.raises(ConfigError, match="steps: .*is a date"):
+        load_config({"steps": day})
+
+
+def test_values_that_are_shared_are_no_circle():
+    """The same list in two places is two lists; one that contains itself is refused."""
+    twice = [1, 2]
+    assert plain({"a": twice, "b": {"c": twice}}) == {"a": [1, 2], "b": {"c": [1, 2]}}
+    twice.append(twice)
+    with pytest.raises(ConfigError, match=r"a\[2\]: it contains itself"):
+        plain({"a": twice})
+
+
+def test_ranges_are_never_listed_out(tmp_path):
+    """A range of 10¹² steps, with a stride too, from Python and from text, costs no time and no memory."""
+    began = time.process_time()
+    catalogue = make_catalogue(entry_points=False)
+    for steps in (
+        range(10**12),
+        range(5, 10**12, 7),
+        "0-999999999999",
+        "0-999999999999/2",
+        ["0-99999999999/3", 100000000001],
+    ):
+        plan = catalogue.plan(catalogue.load({"ranks": "0-999999999999", "groups": {"G": {}}}, steps=steps).config)
+        assert plan.preview()
+        assert plan.preview({"G": 3})[2].count.exact > 10**10
+    assert time.process_time() - began < 5
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["all", "0-3", "torch", "${a}", "???"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*fuzz.OURS, *fuzz.VERL, *fuzz.RLINF, "x"]) | st.text(max_size=3), inner, max_size=3
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from([*fuzz.OURS, *fuzz.VERL, *fuzz.RLINF, "x"]), JSON, max_size=4))
+def test_any_mapping_is_taken_or_refused_by_name(mapping):
+    """No mapping of known and unknown keys over any values raises anything that is not ours."""
+    catalogue = CATALOGUE
+    try:
+        catalogue.plan(catalogue.load(mapping).config).preview()
+    except AccelprofError as error:
+        assert len(str(error)) <= MAX_MESSAGE
+
+
+CATALOGUE = make_catalogue(entry_points=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="ab:[]{}&*!#'\"-\n ,?|>%@`0.1_\t", max_size=40))
+def test_any_text_is_taken_or_refused_by_name(text):
+    """No text raises anything that is not ours, whatever YAML makes of it."""
+    try:
+        parse(text, "given")
+    except ConfigError as error:
+        assert str(error).startswith("given")
+
+
+def test_a_short_part_of_the_fuzz(tmp_path):
+    """Three hundred hostile configurations of ``make fuzz``, other ones each day."""
+    start = int(time.time() // 86400) * 1000
+    outcomes = [fuzz.trial(seed, CATALOGUE, tmp_path) for seed in range(start, start + 300)]
+    assert outcomes.count("taken") > 10, f"seeds from {start}"
+    assert outcomes.count("refused") > 10, f"seeds from {start}"
+
+
+def test_messages_are_bounded_and_plain():
+    """A problem shows any value in short, control characters as escapes; many problems fit one message and are counted."""
+    endless = []
+    endless.append(endless)
+
+    class Hidden:
+        def __repr__(self):
+            raise RuntimeError
+
+    for value in (10**5000, "x" * 10**6, endless, Hidden(), [list(range(9999))] * 99, {"k" * 9999: 1}):
+        assert len(shown(value)) < 400
+    text = str(Problem("a\x1b[2Jb" * 500, "m\n" * 9999, value="v" * 9999, allowed="a" * 9999, mend="x" * 9999))
+    assert len(text) < MAX_MESSAGE
+    assert text.isprintable()
+    many = str(ConfigError(*(Problem(f"key{n}", "wrong") for n in range(5000))))
+    assert len(many) <= MAX_MESSAGE
+    assert "more" in many.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("steps: [1]\naccelerator: gpux\n", 2, "accelerator: "),
+        ("steps: [1]\noutput_dir: /dev/null/x\n", 2, "output_dir: it cannot be made: /dev/null is no directory"),
+        ("steps: [1]\noutput_dir: 'a\\0b'\n".replace("'a\\0b'", '"a\\0b"'), 2, "output_dir"),
+        ("steps: [1]\noutput_dir: " + "n" * 300 + "\n", 2, "output_dir: it cannot be made: a name of 300 bytes"),
+        (
+            "steps: [1]\ngroups: {A: [{ranks: [0]}, {ranks: [0], tool: torch}]}\n",
+            2,
+            "groups.A[1]: this rule can never apply",
+        ),
+        ("tool: torch\n", 0, "nothing is profiled: steps is absent"),
+        ("steps: [1]\nenabled: false\n", 0, "nothing is profiled: enabled is false"),
+        ("steps: [1]\nranks: []\n", 0, "nothing is profiled: no rule takes any process"),
+        ("on_demand: true\n", 0, "right"),
+    ],
+)
+def test_check_says_what_configure_would_refuse(tmp_path, monkeypatch, text, status, said):
+    """``config check`` refuses an unknown accelerator, an impossible directory and a dead rule, and says why nothing would be profiled."""
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text(text)
+    result = CliRunner().invoke(config_cli, ["check", "c.yaml"])
+    told = result.output + (str(result.exception) if result.exception else "")
+    assert said in told
+    assert getattr(result.exception, "exit_code", result.exit_code) == status
+    assert ("nothing is profiled" in told) == ("nothing" in said)
+
+
+def test_run_refuses_an_impossible_directory_before_it_starts(tmp_path):
+    """``accelprof run`` names ``output_dir``, and the command is not started."""
+    catalogue = make_catalogue(entry_points=False)
+    config = catalogue.load({"steps": [1], "output_dir": "/dev/null/x"}).config
+    with pytest.raises(ConfigError, match="output_dir: it cannot be made"):
+        run_command(catalogue, config, catalogue.plan(config), ["touch", str(tmp_path / "started")])
+    assert not (tmp_path / "started").exists()
