@@ -12,14 +12,18 @@ Checks that ask for a capability the class does not declare skip by that declara
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from accelprof.contracts.backend import Backend, BoundRange, Probe, RangeSpec
+from accelprof.contracts.spans import Trace
 from accelprof.contracts.tool import Tool
+from accelprof.testing.recording import RecordingBackend
 from accelprof.testing.sessions import capture
 from accelprof.timing.worker import Worker
 
@@ -217,7 +221,16 @@ def _available(backend: Any, live: Backend) -> Any:
 
 
 class ToolConformance:
-    """Checks of one :class:`~accelprof.contracts.tool.Tool`. Override :meth:`make`; :meth:`can_capture` says whether it can record here."""
+    """Checks of one :class:`~accelprof.contracts.tool.Tool`. Override :meth:`make`; a check that is skipped says what else to override.
+
+    Attributes:
+        backend: whose ranges the tool records, where it brings no emitter of its own; ``None`` takes the first available one
+            that the tool's ``accelerators`` name, else the recording backend.
+        phases_in_files: whether a file of a window holds the phases that ran in it; ``False`` for files without ranges.
+    """
+
+    backend: type[Backend] | None = None
+    phases_in_files: bool = True
 
     def make(self) -> Tool:
         """A fresh tool with default options."""
@@ -230,14 +243,72 @@ class ToolConformance:
 
         return tool.probe().available and tool.trigger(Target("Group", rank=0)) == "in_process"
 
+    def _backend(self, tool: Tool) -> type[Backend]:
+        from accelprof.catalogue import get_registry
+
+        if self.backend is not None:
+            return self.backend
+        catalogue = get_registry()
+        for name in sorted(tool.accelerators & set(catalogue.backend_names())):
+            if catalogue.probe(name).available:
+                return catalogue.backend_class(name)
+        return RecordingBackend
+
+    def _need_capture(self) -> Tool:
+        tool = self.make()
+        if not self.can_capture():
+            pytest.skip(
+                f"tool {tool.name} cannot record in this process ({tool.probe().reason}); override can_capture() where it can"
+            )
+        return tool
+
+    def _files(self, run: Any, report: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Rows of the files, each with its whole path, checked against the disk and against the tool's own reading."""
+        assert not report["problems"], f"the session has problems: {report['problems']}"
+        rows = [dict(row) for row in report["journal"] if row["kind"] == "artifact"]
+        windows = {row["id"]: row for row in report["journal"] if row["kind"] == "window"}
+        for row in rows:
+            row["path"] = path = os.path.join(run.run_dir, row["path"])
+            assert row["windows"], f"{path}: close() returned a file of no window; ArtifactFile.windows names it"
+            assert os.path.exists(path), f"{path}: close() promised it, and it is not there"
+            size = (
+                sum(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(path) for name in names)
+                if os.path.isdir(path)
+                else os.path.getsize(path)
+            )
+            assert size > 0, f"{path}: the file of a window is empty"
+            stem = os.path.join(run.run_dir, windows[row["windows"][0]]["stem"])
+            assert path.startswith(stem), f"{path}: the name does not begin with the window's stem {stem}"
+            self._reads(path)
+        return rows
+
+    def _reads(self, path: str) -> None:
+        """The tool says that it reads its own file, does, and finds the phases that ran."""
+        tool = self.make()
+        if not tool.can_read(path):
+            assert type(tool).read is Tool.read, (
+                f"{path}: the tool has read(), but can_read() does not know its own file"
+            )
+            return
+        trace = tool.read(path)
+        assert isinstance(trace, Trace), f"read({path!r}) returned a {type(trace).__name__}; a Trace is expected"
+        assert not trace.problems, f"read({path!r}) has problems: {trace.problems}"
+        if self.phases_in_files:
+            names = {span.name for span in trace.spans}
+            lost = {"kit/outer", "kit/inner"} - names
+            assert not lost, (
+                f"read({path!r}) has no span named {sorted(lost)}; it has {sorted(names)[:20]}. "
+                "Where files of this tool hold no ranges, set phases_in_files = False"
+            )
+
     def test_it_is_declared(self) -> None:
         """Name, options and every declaration have allowed values."""
         tool = self.make()
-        assert tool.name
-        assert tool.count in ("exact", "open", "whole_process")
-        assert tool.thread in ("any", "starter", "work")
-        assert tool.schedule in ("ours", "native")
-        assert isinstance(tool.exclusive, frozenset)
+        assert tool.name, f"{type(tool).__name__} has no name"
+        assert tool.count in ("exact", "open", "whole_process"), f"count is {tool.count!r}"
+        assert tool.thread in ("any", "starter", "work"), f"thread is {tool.thread!r}"
+        assert tool.schedule in ("ours", "native"), f"schedule is {tool.schedule!r}"
+        assert isinstance(tool.exclusive, frozenset), f"exclusive is {tool.exclusive!r}; a frozenset is expected"
 
     def test_unknown_options_are_refused(self) -> None:
         """A misspelt option is an error, not ignored."""
@@ -248,7 +319,7 @@ class ToolConformance:
 
     def test_driver_side_is_pure(self, tmp_path: Any) -> None:
         """``probe``, ``trigger``, ``launch``, ``expects`` and ``claims`` work on a driver without the tool and touch no disk."""
-        from accelprof.contracts.targets import Assignment, CaptureCount, Target
+        from accelprof.contracts.targets import Assignment, CaptureCount, Launch, Target
         from accelprof.numberset import NumberSet
 
         tool = self.make()
@@ -262,43 +333,83 @@ class ToolConformance:
             windows=((2,), (4,)),
             count=CaptureCount(2),
         )
-        assert isinstance(tool.probe(), Probe)
-        assert tool.trigger(target) in ("none", "api", "range", "pause", "in_process")
+        probe, word = tool.probe(), tool.trigger(target)
+        assert isinstance(probe, Probe), f"probe() returned {probe!r}"
+        words = ("none", "api", "range", "pause", "in_process")
+        assert word in words, f"trigger() returned {word!r}; allowed: {', '.join(words)}"
         launch = tool.launch(assignment, str(tmp_path / "out"))
-        assert launch.mode in ("none", "env", "prefix", "replace")
-        assert all(isinstance(part, str) for part in launch.argv)
-        assert isinstance(tool.expects(assignment, str(tmp_path / "out")), list)
-        assert isinstance(tool.claims(target), frozenset)
-        assert not (tmp_path / "out").exists()
+        assert isinstance(launch, Launch), f"launch() returned {launch!r}; a Launch is expected"
+        assert launch.mode in ("none", "env", "prefix", "replace"), f"launch() has mode {launch.mode!r}"
+        assert all(isinstance(part, str) for part in launch.argv), (
+            f"launch() has argv {launch.argv!r}; texts are expected"
+        )
+        expected, claims = tool.expects(assignment, str(tmp_path / "out")), tool.claims(target)
+        assert isinstance(expected, list), f"expects() returned {expected!r}; a list is expected"
+        assert isinstance(claims, frozenset), f"claims() returned {claims!r}; a frozenset is expected"
+        assert not (tmp_path / "out").exists(), (
+            "launch() or expects() made the directory; it exists on the node that runs the worker"
+        )
+
+    def test_the_trigger_call_is_made_once_a_window(self) -> None:
+        """A tool whose trigger call is the backend's has it started and stopped once for each window, on a stand-in device."""
+        from accelprof.contracts.targets import Target
+
+        tool = self.make()
+        word = tool.trigger(Target("Group", rank=0, has_devices=True))
+        if word != "api":
+            pytest.skip(
+                f"the trigger call of {tool.name} is {word!r}, not the backend's; its windows are other checks' matter"
+            )
+        with capture(tool=tool.name, tools=(type(tool),), backend=_WithDevice, steps=[1, 3], timeline=False) as run:
+            if not run.session.tools:
+                pytest.skip(
+                    f"tool {tool.name} does not take this process ({run.session.problems}); override make() so that it does, or run it under its launcher"
+                )
+            for step in range(5):
+                with run.session.step(step):
+                    pass
+            calls = run.backend.names("capture_start", "capture_stop")
+        assert calls == ["capture_start", "capture_stop"] * 2, f"calls of the backend in two windows: {calls}"
 
     def test_every_window_delivers(self) -> None:
-        """Three windows in one process leave three complete artifacts, one each."""
-        if not self.can_capture():
-            pytest.skip(f"tool {self.make().name} cannot record in this process")
-        tool = self.make()
-        with capture(tool=tool.name, tools=(type(tool),), steps=[1, 3, 5], timeline=False) as run:
+        """Three windows in one process leave three files, one each: there, not empty, named as promised, read back with the phases."""
+        tool = self._need_capture()
+        with capture(
+            tool=tool.name, tools=(type(tool),), backend=self._backend(tool), steps=[1, 3, 5], timeline=False
+        ) as run:
             worker = _Probe()
             for step in range(7):
                 with run.session.step(step):
                     worker.outer()
-            report = run.session.close()
-            files = [row for row in report["journal"] if row["kind"] == "artifact"]
-            assert not report["problems"], report["problems"]
-            assert [row["state"] for row in files] == ["complete"] * 3
-            assert len({row["path"] for row in files}) == 3
-            assert len({tuple(row["windows"]) for row in files}) == 3
+            files = self._files(run, run.session.close())
+            states = [row["state"] for row in files]
+            assert states == ["complete"] * 3, f"three windows left files in states {states}"
+            paths = sorted({row["path"] for row in files})
+            assert len(paths) == 3, f"three windows share files: {paths}"
+            held = [tuple(row["windows"]) for row in files]
+            assert len(set(held)) == 3, f"files hold the windows {held}; one each is expected"
 
     def test_an_exception_in_a_window_spoils_nothing(self) -> None:
         """The window of a step that raises is delivered, and so is the next one."""
-        if not self.can_capture():
-            pytest.skip(f"tool {self.make().name} cannot record in this process")
-        tool = self.make()
-        with capture(tool=tool.name, tools=(type(tool),), steps=[1, 2], timeline=False) as run:
+        tool = self._need_capture()
+        with capture(
+            tool=tool.name, tools=(type(tool),), backend=self._backend(tool), steps=[1, 2], timeline=False
+        ) as run:
             worker = _Probe()
             with pytest.raises(KeyError), run.session.step(1):
                 worker.outer(fail=True)
             with run.session.step(2):
                 worker.outer()
-            report = run.session.close()
-            assert len([row for row in report["journal"] if row["kind"] == "artifact"]) == 2
-            assert not report["problems"], report["problems"]
+            files = self._files(run, run.session.close())
+            assert len(files) == 2, f"two windows, one of them with an exception, left {[row['path'] for row in files]}"
+
+
+class _WithDevice(RecordingBackend):
+    """A stand-in device: it is there, and what is called of it is written down."""
+
+    name = "kit-device"
+    aliases = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.device_list = [{"index": 0, "name": "stand-in"}]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+from typing import ClassVar
+
 import pytest
 
 from accelprof.backends.cpu import CpuBackend
-from accelprof.contracts.backend import Backend, Probe
+from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.spans import Kind, Span, Trace
+from accelprof.contracts.targets import ArtifactFile, Launch
+from accelprof.contracts.tool import Tool
 from accelprof.testing import BackendConformance, FakeClock, RecordingBackend, RecordingTool, ToolConformance, capture
 
 
@@ -108,3 +115,116 @@ def test_fake_clock_moves_by_hand_only():
         with pytest.raises(ValueError, match="back"):
             clock.advance(-1)
     assert now_ns() > 10**6
+
+
+class Good(Tool):
+    """Records in the process, a file a window, with the phases inside; each broken one below differs in one thing."""
+
+    name = "good"
+    labels: ClassVar[list[str]] = []
+
+    class Noting(Emitter):
+        def push(self, spec):
+            Good.labels.append(spec.label)
+
+    def trigger(self, target):
+        return "in_process"
+
+    def emitter(self, backend):
+        return self.Noting()
+
+    def open(self, window):
+        Good.labels.clear()
+
+    def close(self, window):
+        path = window.stem + ".good.json"
+        with open(path, "w") as file:
+            json.dump(Good.labels, file)
+        return [ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))]
+
+    @classmethod
+    def can_read(cls, path):
+        return path.endswith(".good.json")
+
+    def read(self, path):
+        with open(path) as file:
+            spans = [Span(label, Kind.RANGE, 0, 1) for label in json.load(file)]
+        trace = Trace(path, self.name)
+        trace.spans.extend(spans)
+        return trace
+
+
+def writes(data, suffix=".good.json", place=None, windows=True):
+    def close(self, window):
+        path = (place or window.stem) + suffix
+        with open(path, "w") as file:
+            file.write(data)
+        return [ArtifactFile(path, self.name, (window.id,) if windows else (), 1)]
+
+    return close
+
+
+def raises(*_):
+    raise OSError("the vendor said no")
+
+
+BROKEN = {
+    "writes nothing": (
+        {"close": lambda self, w: [ArtifactFile(w.stem + ".x", "b", (w.id,), 1)]},
+        "delivers",
+        "it is not there|missing",
+    ),
+    "writes empty files": ({"close": writes("")}, "delivers", "empty"),
+    "another name than promised": (
+        {"close": writes("[]", place="/tmp/accelprof-kit-other")},
+        "delivers",
+        "does not begin with the window's stem|share files",
+    ),
+    "returns no file": ({"close": lambda self, w: []}, "delivers", r"states \[\]"),
+    "a file of no window": ({"close": writes("[]", windows=False)}, "delivers", "file of no window"),
+    "the phases are not in it": ({"close": writes("[]")}, "delivers", "no span named"),
+    "does not know its own file": (
+        {"can_read": classmethod(lambda cls, path: False)},
+        "delivers",
+        "does not know its own file",
+    ),
+    "reads something else": ({"read": lambda self, path: [1]}, "delivers", "returned a list; a Trace"),
+    "cannot open": ({"open": raises}, "delivers", "the vendor said no"),
+    "an emitter that is none": ({"emitter": lambda self, backend: None}, "delivers", r"emitter\(\) of tool b"),
+    "touches the disk on the driver": ({"launch": lambda self, a, d: (os.makedirs(d), Launch())[1]}, "pure", "exists"),
+    "a trigger call that is none": ({"trigger": lambda self, target: "perhaps"}, "pure", "perhaps"),
+    "takes any option": ({"__init__": lambda self, options=None: Tool.__init__(self)}, "options", "DID NOT RAISE"),
+}
+CHECKS = {
+    "delivers": "test_every_window_delivers",
+    "pure": "test_driver_side_is_pure",
+    "options": "test_unknown_options_are_refused",
+}
+
+
+def kit_of(members):
+    cls = type("B", (Good,), {"name": "b", **members}) if members else Good
+
+    class Kit(ToolConformance):
+        def make(self):
+            return cls()
+
+    return Kit()
+
+
+def test_the_good_tool_passes(tmp_path):
+    """What the broken ones are made of keeps the contract."""
+    kit = kit_of({})
+    kit.test_it_is_declared()
+    kit.test_unknown_options_are_refused()
+    kit.test_driver_side_is_pure(tmp_path)
+    kit.test_every_window_delivers()
+    kit.test_an_exception_in_a_window_spoils_nothing()
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_tool_is_caught_with_its_fault(fault, tmp_path):
+    """Each of these differs from a good tool in one thing, and the kit names that thing."""
+    members, check, said = BROKEN[fault]
+    with pytest.raises((AssertionError, pytest.fail.Exception), match=said):
+        getattr(kit_of(members), CHECKS[check])(*([tmp_path] if check == "pure" else []))
