@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import sys
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -91,7 +92,8 @@ def _identity() -> Check:
 @click.option("--nodes", is_flag=True, help="On every node of the running Ray cluster.")
 @click.option("--address", default="auto", show_default=True, help="Ray address for --nodes.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def doctor(output_dir: str, nodes: bool, address: str, as_json: bool) -> None:
+@click.option("--verbose", is_flag=True, help="Every check, also those with nothing to mend.")
+def doctor(output_dir: str, nodes: bool, address: str, as_json: bool, verbose: bool) -> None:
     """Check this machine (or every node): backends, plug-ins, tools, disk. Status 1 when something fails."""
     if nodes:
         from accelprof.cluster.doctor import checks_on_nodes
@@ -103,7 +105,7 @@ def doctor(output_dir: str, nodes: bool, address: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({node: [_plain(row) for row in rows] for node, rows in by_node.items()}, indent=1))
     else:
-        _print(by_node)
+        _print(by_node, verbose)
     if failed:
         raise SystemExit(1)
 
@@ -112,7 +114,33 @@ def _plain(row: Check) -> dict[str, Any]:
     return {"area": row.area, "name": row.name, "status": row.status, "detail": row.detail, "mend": row.mend}
 
 
-def _print(by_node: dict[str, list[Check]]) -> None:
+def conclusion(rows: list[Check]) -> str:
+    """What this machine is ready for, in one line."""
+    backends = [row for row in rows if row.area == "backend" and row.name not in ("in use", "cpu")]
+    ready = [row.name for row in backends if row.status == "ok"]
+    absent = [row.name for row in backends if row.status != "ok"]
+    failed = [row.name for row in rows if row.status == "fail"]
+    parts = [f"{', '.join(ready)} {'is' if len(ready) == 1 else 'are'} ready" if ready else "the CPU is ready"]
+    if absent:
+        parts.append(f"{', '.join(absent)}: not on this machine")
+    if failed:
+        parts.append(f"to mend: {', '.join(dict.fromkeys(failed))}")
+    return "; ".join(parts)
+
+
+def to_show(rows: list[Check], verbose: bool) -> list[Check]:
+    """What fits a screen: checks with something to mend; or all. A reason that several checks give stands once."""
+    shown: list[Check] = []
+    told: dict[str, str] = {}
+    for row in rows:
+        if not verbose and row.status in ("ok", "info"):
+            continue
+        first = told.setdefault(row.detail, row.name) if row.status != "ok" else row.name
+        shown.append(row if first == row.name else replace(row, detail=f"as {first}"))
+    return shown
+
+
+def _print(by_node: dict[str, list[Check]], verbose: bool) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -120,11 +148,16 @@ def _print(by_node: dict[str, list[Check]]) -> None:
     styles = {"ok": "green", "info": "dim", "warn": "yellow", "fail": "bold red"}
     console = Console()
     for node, rows in by_node.items():
-        table = Table(title=node, title_justify="left")
-        for column in ("area", "check", "", "detail", "mend"):
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(
-                row.area, row.name, Text(row.status, styles.get(row.status, "")), Text(row.detail), Text(row.mend)
-            )
-        console.print(table)
+        shown = to_show(rows, verbose)
+        if shown:
+            table = Table(title=node, title_justify="left")
+            for column in ("area", "check", "", "detail", "mend"):
+                table.add_column(column, overflow="fold")
+            for row in shown:
+                table.add_row(
+                    row.area, row.name, Text(row.status, styles.get(row.status, "")), Text(row.detail), Text(row.mend)
+                )
+            console.print(table)
+        text = conclusion(rows)
+        more = "" if verbose else f" ({len(rows) - len(shown)} checks more with --verbose)"
+        console.print(f"{node}: {text}{more}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,64 @@
+"""``accelprof doctor``: one line says what the machine is ready for, the rest where it helps."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from accelprof.cli import doctor as command
+from accelprof.contracts.doctor import Check
+
+ROWS = [
+    Check("core", "python", "ok", "3.11"),
+    Check("backend", "cpu", "ok", "always there"),
+    Check("backend", "cuda", "ok", "NVIDIA H100"),
+    Check("backend", "npu", "info", "torch_npu is not installed"),
+    Check("backend", "in use", "ok", "cuda"),
+    Check("ascend", "torch_npu", "info", "torch_npu is not installed"),
+    Check("rocm", "library", "warn", "libroctx64.so is not found"),
+    Check("rocm", "ranges", "warn", "libroctx64.so is not found"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (ROWS, "cuda is ready; npu: not on this machine"),
+        (ROWS[:2], "the CPU is ready"),
+        ([*ROWS, Check("backend", "rocm", "ok", "MI300")], "cuda, rocm are ready; npu: not on this machine"),
+        ([*ROWS[:2], Check("core", "output directory", "fail", "full")], "the CPU is ready; to mend: output directory"),
+    ],
+)
+def test_the_conclusion_is_one_line(rows, line):
+    """What is ready, what is not on this machine, what is to be mended."""
+    assert command.conclusion(rows) == line
+
+
+def test_a_reason_stands_once():
+    """The second check with the same reason refers to the first; what is in order is left out, and is there with verbose."""
+    assert [(row.name, row.detail) for row in command.to_show(ROWS, False)] == [
+        ("library", "libroctx64.so is not found"),
+        ("ranges", "as library"),
+    ]
+    shown = command.to_show(ROWS, True)
+    assert len(shown) == len(ROWS)
+    assert [row.detail for row in shown].count("torch_npu is not installed") == 1
+
+
+def test_the_output_fits_a_screen_and_ends_with_the_conclusion(monkeypatch):
+    """At most 24 lines of 80 columns; ``--verbose`` and ``--json`` have every check; a failure is status 1."""
+    rows = [*ROWS, *(Check("core", f"library {n}", "ok", "x" * 60) for n in range(40))]
+    monkeypatch.setattr(command, "checks", lambda output_dir: rows)
+    brief = CliRunner().invoke(command.doctor, [])
+    assert brief.exit_code == 0
+    assert len(brief.output.splitlines()) <= 24
+    assert "cuda is ready; npu: not on this machine (46 checks more with --verbose)" in brief.output.splitlines()[-1]
+    whole = CliRunner().invoke(command.doctor, ["--verbose"]).output
+    assert "library 39" in whole
+    assert whole.splitlines()[-1].endswith("cuda is ready; npu: not on this machine")
+    (told,) = json.loads(CliRunner().invoke(command.doctor, ["--json"]).output).values()
+    assert len(told) == len(rows)
+    rows.append(Check("core", "disk", "fail", "full"))
+    assert CliRunner().invoke(command.doctor, []).exit_code == 1
