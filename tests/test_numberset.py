@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof import numberset
@@ -30,6 +30,7 @@ def plain(parts):
     return numbers
 
 
+@settings(deadline=None)
 @given(PARTS, st.integers(0, 70), st.sampled_from([0, 2, 10_000]))
 def test_against_plain_sets(parts, number, listed):
     """Numbers, length, membership, adjacent stretches and text are those of the plain set, whether strides are listed out or kept."""
@@ -54,6 +55,7 @@ def test_against_plain_sets(parts, number, listed):
     assert set(NumberSet.parse(numbers.to_config())) == wanted
 
 
+@settings(deadline=None)
 @given(PARTS, PARTS)
 def test_subsets_and_unions(one, other):
     """``issubset`` and ``union`` are those of plain sets."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pluggy
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof.catalogue import Catalogue, make_catalogue
@@ -70,6 +70,7 @@ class Specs:
         """As a hook whose first answer counts."""
 
 
+@settings(deadline=None)
 @given(PLUGINS, st.sampled_from(["accelprof_presets", "accelprof_worker_identity"]))
 def test_calls_are_pluggys_own(plugins, hook):
     """With any mixture of plain hooks, wrappers of both styles, tryfirst and trylast: the answer and the order of calls are pluggy's."""

@@ -58,6 +58,7 @@ def load_config(
     """
     if isinstance(source, Config) and not overrides and not values:
         return Loaded(source, source="Config")
+    values = as_mapping(values, "arguments")
     given, name = _to_mapping(source)
     mapping = {**apply_overrides(given, overrides), **values}
     if isinstance(mapping.get("accelprof"), Mapping):

@@ -132,6 +132,8 @@ def test_ranges_are_never_listed_out(tmp_path):
         plan = catalogue.plan(catalogue.load({"ranks": "0-999999999999", "groups": {"G": {}}}, steps=steps).config)
         assert plan.preview()
         assert plan.preview({"G": 3})[2].count.exact > 10**10
+    with pytest.raises(ConfigError):
+        catalogue.load({"global_profiler": {"tool": "torch", "steps": [1]}}, trainer=range(10**12))
     assert time.process_time() - began < 5
 
 
