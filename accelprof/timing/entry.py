@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -90,7 +91,12 @@ class PlainCalls:
         self.room = 1 if trace is None else trace.options.max_spans
         asyncio = loaded("asyncio")
         greenlets = loaded("gevent") is not None or loaded("eventlet") is not None
-        self.overlaps: Callable[[], Any] = overlaps if asyncio is None or greenlets else asyncio._get_running_loop
+        #: where no loop can run yet, a module that appears meanwhile takes calls to the way that asks for its loop
+        self.overlaps: Callable[[], Any] = functools.partial(sys.modules.get, "asyncio")
+        if greenlets:
+            self.overlaps = overlaps
+        elif asyncio is not None:
+            self.overlaps = asyncio._get_running_loop
 
     def bind(self, spec: PhaseSpec) -> PlainBound:
         """Resolve a phase's first call in this window; a vendor that fails at it is reported and gets no range."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -174,3 +176,30 @@ def test_marks_outside_a_window_are_nothing():
         with run.session.step(1):
             accelprof.mark("in")
         assert run.backend.count("mark") == 1
+
+
+LATE = """
+import sys, accelprof
+from accelprof.testing import capture
+@accelprof.timer("plain")
+def plain(): return None
+with capture(steps=[1], tool=None) as run:
+    with run.session.step(1):
+        assert "asyncio" not in sys.modules
+        plain()
+        import asyncio
+        async def main():
+            plain()
+            with accelprof.profiling_range("range"): pass
+        asyncio.run(main())
+        plain()
+        tasks = [bool(row[5]) for row in run.session.window.trace.rows]
+assert tasks == [False, True, True, False], tasks
+print("whole")
+"""
+
+
+def test_a_loop_that_comes_after_the_window_was_opened():
+    """asyncio imported inside a window: calls in its tasks are those tasks', as if it had been there before."""
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "whole\n", done.stderr
