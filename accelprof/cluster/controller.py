@@ -136,6 +136,9 @@ class Controller:
             has_devices = sees_devices(given, self.registry)
         target = Target(group, roles_of(role), rank, world_size, replica, node, has_devices=has_devices)
         launch = PlannedLaunch(target, self.plan.assign(target))
+        if not target.roles and not launch.assignment.selected:
+            for text in launch.assignment.notes:
+                self._note(f"options({group!r}): {text}")
         if launch.assignment.selected and self.run_dir is not None:
             given = wrap(self.registry, self.plan, launch, self.run_dir, given, self._preflight, self.report)
             for text in launch.launch.notes:

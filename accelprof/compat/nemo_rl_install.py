@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from typing import Any
 
-import wrapt
-
 from accelprof.compat import nemo_rl as ours
-from accelprof.compat.patching import Patches, check_version
+from accelprof.compat.patching import Patches, check_version, when_imported
 
 VERSIONS = ("0.3", "0.4", "0.5", "0.6")
 TIMER = "nemo_rl.utils.timer"
@@ -49,10 +46,7 @@ def install(patches: Patches, any_version: bool) -> None:
             _workers(patches, module)
 
     for name in WORKERS:
-        if name in sys.modules:
-            _workers(patches, sys.modules[name])
-        else:
-            wrapt.register_post_import_hook(imported, name)
+        when_imported(name, imported)
 
 
 def _workers(patches: Patches, module: Any) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+import wrapt
+
 from accelprof.errors import UserError
 
 _ABSENT: Any = object()
@@ -86,6 +88,7 @@ class Patches:
         """Take everything back; from modules that were imported in the meantime too. What somebody else replaced stays."""
         while self._last:
             self._last.pop()()
+        settle()
         while self._places:
             _take_back(self._places.pop())
         while self._functions:
@@ -139,6 +142,52 @@ def _another(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return called
+
+
+#: modules whose import had begun when somebody wanted to change them, and who
+_unfinished: list[tuple[str, Callable[[Any], None]]] = []
+
+
+def when_imported(name: str, call: Callable[[Any], None]) -> None:
+    """``call(module)`` once the module is whole: now, when its import that is going on has ended, or when it is imported."""
+    module = sys.modules.get(name)
+    if module is None:
+        wrapt.register_post_import_hook(call, name)  # which calls when all of the module has run
+    elif _is_partial(module):
+        _unfinished.append((name, call))
+        if _again not in sys.meta_path:
+            sys.meta_path.insert(0, _again)
+    else:
+        call(module)
+
+
+def settle() -> None:
+    """Look again at modules whose import had not ended; called where work begins."""
+    _look_again()
+    if not _unfinished and _again in sys.meta_path:
+        sys.meta_path.remove(_again)
+
+
+def _look_again() -> None:
+    for item in list(_unfinished):
+        module = sys.modules.get(item[0])
+        if module is not None and not _is_partial(module) and item in _unfinished:
+            _unfinished.remove(item)
+            item[1](module)
+
+
+def _is_partial(module: Any) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+class _Again:
+    """Finds no module; that one is looked for is when others may have become whole."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        _look_again()  # no more: whoever goes over the finders now must find them in their places
+
+
+_again: Any = _Again()
 
 
 def check_version(distribution: str, known: str | tuple[str, ...], any_version: bool) -> str:

@@ -9,12 +9,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import wrapt
-
 from accelprof.compat import rlinf as ours
 from accelprof.compat import startup
 from accelprof.compat.kinds import by_kind
-from accelprof.compat.patching import Patches, check_version
+from accelprof.compat.patching import Patches, check_version, settle, when_imported
 from accelprof.config.door import plain
 
 VERSION = "0.3"
@@ -58,10 +56,20 @@ def _worker(patches: Patches, cls: Any) -> None:
 
     patches.set(cls, "timer", staticmethod(timer))
     patches.set(cls, "worker_timer", _worker_timer)
-    patches.set(cls, "pop_execution_time", ours.pop_execution_time)
-    patches.set(cls, "pop_execution_times", ours.pop_execution_times)
-    patches.set(cls, "start_profile", ours.Worker.start_profile)
-    patches.set(cls, "stop_profile", ours.Worker.stop_profile)
+    for name in ("pop_execution_time", "pop_execution_times", "start_profile", "stop_profile"):
+        patches.set(cls, name, _like(vars(cls).get(name), getattr(ours.Worker, name)))
+
+
+def _like(theirs: Any, mine: Any) -> Any:
+    """``mine`` with the name, text and signature of ``theirs``: worker groups are made from what a worker's methods look like."""
+    if theirs is None:
+        return mine
+
+    @functools.wraps(theirs)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return mine(*args, **kwargs)
+
+    return called
 
 
 def _worker_timer(self: Any, tag: str | None = None, trace: bool = True) -> Any:
@@ -128,6 +136,7 @@ class _Driver:
 
     def begin(self, cluster_cfg: Any) -> None:
         """Read the section as it was written; RLinf has added options of its own to the parsed one."""
+        settle()
         section = plain(cluster_cfg)
         if self.controller is not None or not isinstance(section, Mapping):
             return
@@ -250,5 +259,5 @@ def _runner(patches: Patches, driver: _Driver) -> None:
         patches.set(cls, "_open_profiling_window", open_window)
         patches.set(cls, "_close_profiling_window", close_window)
 
-    # workers never import it, and its packages are not everywhere
-    wrapt.register_post_import_hook(imported, RUNNER)
+    # workers never import it, and its packages are not everywhere; a driver may be in the middle of importing it
+    when_imported(RUNNER, imported)

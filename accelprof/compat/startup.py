@@ -58,6 +58,8 @@ def _hook(name: str) -> Any:
             compat.install(name)
         except AccelprofError as error:  # the job goes on with the framework's own profiler
             log.warning("accelprof: %s is not installed over %s: %s", ENV, name, error)
+        except Exception as error:  # noqa: BLE001 - this runs inside the job's own import, which must not fail of it
+            log.warning("accelprof: %s is not installed over %s: %s: %s", ENV, name, type(error).__name__, error)
 
     return imported
 

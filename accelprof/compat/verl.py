@@ -82,6 +82,8 @@ AS_OURS = Release(NEWEST, NEWEST)
 process = ProcessSession()
 #: every profiler of this process that is alive
 profilers: weakref.WeakSet[Any] = weakref.WeakSet()
+#: labels of stages that iterate over update mini-batches (``scheduled=True``): the ones that a schedule thins out
+scheduled: set[str] = set()
 #: the one whose configuration made the session
 _decides: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -174,6 +176,8 @@ def session_settings(first: Any) -> Mapping[str, Any]:
             config["tools"] = {tool: options}
         schedule = update_schedule(source, f"{where}.schedule", first._discrete, AS_OURS) if tool == "torch" else None
         if schedule is not None:
+            if first._discrete and scheduled and schedule["per"] not in scheduled:
+                schedule["per"] = min(scheduled)
             config["schedule"] = [schedule]
     if source.problems:
         raise ConfigError(*source.problems)
@@ -269,10 +273,18 @@ def takes_part(profiler: Any) -> bool:
 
 
 def annotated(
-    function: F, message: str | None, color: str | None, domain: str | None, category: str | None, role: str | None
+    function: F,
+    message: str | None,
+    color: str | None,
+    domain: str | None,
+    category: str | None,
+    role: str | None,
+    over_mini_batches: bool = False,
 ) -> F:
     """``function``, a method of a class whose instances have ``profiler``, as a phase; its kind and signature stay."""
     label = message or role or getattr(function, "__name__", "phase")
+    if over_mini_batches:
+        scheduled.add(str(label))
     timed: Any = timer(label, color=color or "", domain=domain or "", category=category or "")(function)
 
     def choose(instance: Any) -> Any:
@@ -346,7 +358,8 @@ class DistProfiler:
         """Decorate a method of a worker that has ``self.profiler``; the label is ``message``, ``role`` or the name."""
 
         def decorator(function: F) -> F:
-            return annotated(function, message, color, domain, category, kwargs_outer.get("role"))
+            role, over = kwargs_outer.get("role"), bool(kwargs_outer.get("scheduled"))
+            return annotated(function, message, color, domain, category, role, over)
 
         return decorator
 

@@ -56,7 +56,8 @@ class _Absorbed:
 
         def decorator(function: Any) -> Any:
             if function not in self._made:
-                self._made[function] = ours.annotated(function, message, color, domain, category, kwargs.get("role"))
+                role, over = kwargs.get("role"), bool(kwargs.get("scheduled"))
+                self._made[function] = ours.annotated(function, message, color, domain, category, role, over)
             return self._made[function]
 
         return decorator
@@ -125,9 +126,8 @@ def install(patches: Patches, any_version: bool) -> None:
     ) -> Any:
         def decorator(function: Any) -> Any:
             plain = original_annotate(cls, message, color, domain, category, **kwargs)(function)
-            mine = _with_state(
-                ours.annotated(function, message, color, domain, category, kwargs.get("role")), kwargs.get("role")
-            )
+            role, over = kwargs.get("role"), bool(kwargs.get("scheduled"))
+            mine = _with_state(ours.annotated(function, message, color, domain, category, role, over), role)
 
             def choose(instance: Any) -> Any:
                 profiler = getattr(instance, "profiler", None)

@@ -97,6 +97,9 @@ class Plan:
         if rules is None:
             return Assignment(target, False, notes=notes)
         chosen: list[_Resolved] = []
+        if not target.roles and rules and all(rule.roles is not None for rule in rules):
+            named = ", ".join(dict.fromkeys(role for rule in rules for role in rule.roles or ()))
+            notes = (*notes, f"every rule of {target.group} is for a role ({named}), and none is given; give role= too")
         for role in target.roles or (None,):
             for index, rule in enumerate(rules):
                 path = _path(group_path, index, len(rules))

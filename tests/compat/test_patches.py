@@ -99,3 +99,37 @@ def test_what_somebody_else_put_there_stays(package, caplog):
     patches.undo()
     assert module.mark is third
     assert "replaced by somebody else" in caplog.text
+
+
+def test_modules_whose_import_goes_on(tmp_path, monkeypatch):
+    """A module that is being imported is changed when it is whole, one that is not there when it comes, one that is at once."""
+    from accelprof.compat import patching
+
+    (tmp_path / PACKAGE).mkdir()
+    (tmp_path / PACKAGE / "__init__.py").write_text("")
+    (tmp_path / PACKAGE / "inner.py").write_text("")
+    (tmp_path / PACKAGE / "later.py").write_text("value = 3")
+    (tmp_path / PACKAGE / "outer.py").write_text(
+        "from accelprof.compat.patching import when_imported\n"
+        f"from {PACKAGE} import seen\n"
+        "when_imported(__name__, lambda module: seen.append(module.value))\n"
+        "assert seen == []\n"
+        f"import {PACKAGE}.inner\n"
+        "value = 7\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = __import__(PACKAGE)
+    package.seen = []
+    patching.when_imported(f"{PACKAGE}.later", lambda module: package.seen.append(module.value))
+    try:
+        __import__(f"{PACKAGE}.outer")
+        assert package.seen == []
+        __import__(f"{PACKAGE}.later")
+        assert sorted(package.seen) == [3, 7]
+        patching.when_imported(f"{PACKAGE}.later", lambda module: package.seen.append(module.value + 1))
+        assert package.seen[-1] == 4
+        patching.settle()
+        assert patching._again not in sys.meta_path
+    finally:
+        for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+            del sys.modules[name]

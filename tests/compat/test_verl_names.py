@@ -313,3 +313,47 @@ def test_only_started_profilers_decide(tmp_path, caplog):
     finally:
         verl.process.release()
         accelprof.reset()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("discrete", [False, True])
+def test_schedule_keeps_the_other_stages(tmp_path, discrete):
+    """A torch schedule thins out mini-batches and keeps what else the step runs: in one window, or with discrete in its own."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    import accelprof
+
+    tool = verl.TorchProfilerToolConfig(
+        contents=["cpu"], discrete=discrete, schedule=verl.TorchProfilerScheduleConfig(active=1, repeat=1)
+    )
+    made = verl.DistProfiler(0, config(ranks=[0], save_path=str(tmp_path), tool_config=tool), tool, "actor")
+
+    class Worker(verl.DistProfilerExtension):
+        @verl.DistProfiler.annotate(role="log_prob")
+        def log_prob(self):
+            return 1
+
+        @verl.DistProfiler.annotate(role="my_update", scheduled=True)
+        def update(self):
+            return [self.train_batch() for _ in range(3)]
+
+        @verl.DistProfiler.annotate(role="train_batch")
+        def train_batch(self):
+            return 2
+
+    worker = Worker(made)
+    try:
+        for step in (1, 2):
+            worker.start_profile(profile_step=step)
+            assert (worker.log_prob(), worker.update()) == (1, [2, 2, 2])
+            worker.stop_profile()
+        session = accelprof.current_session()
+        seen = [(row.kind, row.phase, row.steps) for row in session.windows]
+        if discrete:
+            step = [("phase", "log_prob"), ("schedule", "train_batch")]
+            assert seen == [(kind, phase, [number]) for number in (1, 2) for kind, phase in step]
+        else:
+            assert seen == [("step", None, [1]), ("step", None, [2])]
+    finally:
+        verl.scheduled.discard("my_update")
+        verl.process.release()
+        accelprof.reset()

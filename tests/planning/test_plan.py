@@ -233,3 +233,12 @@ def test_number_sets_refuse(wrong):
     """What is no number, range or list of them is a ValueError; True is not 1."""
     with pytest.raises(ValueError, match=r".+"):
         NumberSet.parse(wrong)
+
+
+def test_a_group_of_roles_asks_for_one():
+    """A target without a role in a group whose rules are all for roles is not profiled, and the roles are named."""
+    groups = {"G": [{"roles": ["actor"], "ranks": "all"}, {"roles": ["ref"], "ranks": "all"}]}
+    row = assign(T(), steps=[1], groups=groups)
+    assert not row.selected
+    assert any("(actor, ref), and none is given; give role= too" in note for note in row.notes)
+    assert assign(T(roles=("ref",)), steps=[1], groups=groups).selected
