@@ -172,7 +172,7 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
         for segment in path["segments"]:
             parts[segment["phase"], segment["worker"]] += segment["ns"]
         grid = Grid(
-            f"critical path of step {path['step']}, the slowest: {duration(path['wall_ns'])}",
+            f"critical path of step {path['step']}, the slowest with a window: {duration(path['wall_ns'])}",
             [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("share")],
         )
         for (phase, worker), ns in parts.most_common(limit or None):
