@@ -86,6 +86,8 @@ def doubts(run: Run, files: Iterable[ToolFile], timelines: Sequence[WorkerTimeli
     for file in files:
         where = f"{file.worker.label}: {os.path.basename(file.path)}"
         found = file.attribution
+        if found.launches_without_work and found.devices:
+            yield f"{where}: {found.launches_without_work:,} of {found.launches:,} launches have no kernel in this file"
         wanted = {
             step
             for window in file.windows

@@ -23,7 +23,7 @@ import numpy as np
 
 from accelprof.analysis.holders import KERNELS as KERNELS
 from accelprof.analysis.holders import RANGES as RANGES
-from accelprof.analysis.holders import Holders, holders
+from accelprof.analysis.holders import Holders, holders, lost_launches
 from accelprof.analysis.holders import label as label
 from accelprof.analysis.intervals import lengths_by, merged, merged_by, overlap_length
 from accelprof.contracts.spans import Kind, Span, Trace
@@ -112,6 +112,7 @@ class Attribution:
             because several threads are inside one.
         unlaunched: kernels whose launch is not in the file: launched before the window, or by what was not recorded.
         by_time: pieces of work given to a range of another thread.
+        launches: of kernels and graphs; ``launches_without_work``: those of them whose work is not in the file.
         steps: kernels that were launched between begin and end of each of the file's steps, by their names.
     """
 
@@ -123,6 +124,8 @@ class Attribution:
     unlaunched: int = 0
     by_time: int = 0
     steps: dict[str, int] = field(default_factory=dict)
+    launches: int = 0
+    launches_without_work: int = 0
 
     @property
     def kernels(self) -> int:
@@ -153,6 +156,7 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES) -> Att
     result.by_time = found.by_time
     _phases(columns, found, work, top, result)
     result.steps = _steps(columns, found)
+    result.launches, result.launches_without_work = lost_launches(columns, work)
     return result
 
 

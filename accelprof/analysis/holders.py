@@ -27,6 +27,10 @@ KERNELS = frozenset({Kind.KERNEL, Kind.COMMUNICATION})
 PART = 1 << 16
 #: what is said of a kernel whose launch number several processes of the file used
 SEVERAL = "launches of several processes with one number"
+#: calls that put a kernel or a graph of them on a device
+_LAUNCH = re.compile(
+    r"(?i)^(cu|cuda|hip|hipExt)(Module)?Launch(Cooperative)?Kernel(ExC?)?|GraphLaunch|^aclrtLaunchKernel"
+)
 _NUMBERED = re.compile(r",? (?:seq|op_id|sizes|input_op_ids) = .*$")
 
 
@@ -106,6 +110,16 @@ def holders(columns: Columns, kinds: Iterable[Kind] = RANGES) -> Holders:
         ends = np.cumsum(first)
         found.pair_work, found.pair_range = _spread(launched, ends[place], ends[place + 1], np.concatenate(held))
     return found
+
+
+def lost_launches(columns: Columns, work: Array) -> tuple[int, int]:
+    """``(launches of kernels and graphs in the file, those of them whose number no device work of the file has)``."""
+    named: Array = np.array([_LAUNCH.search(name) is not None for name in columns.names] or [False], dtype=np.bool_)
+    calls = columns.rows(Kind.RUNTIME)
+    calls = calls[named[columns.name[calls]] & (columns.correlation[calls] != NONE)] if calls.size else calls
+    numbers = np.unique(columns.correlation[work])
+    known = np.isin(columns.correlation[calls], numbers)
+    return int(calls.size), int((~known).sum())
 
 
 def launches_of(columns: Columns, work: Array) -> tuple[Array, Array]:

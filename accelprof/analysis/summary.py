@@ -322,6 +322,8 @@ def _file_json(file: ToolFile) -> dict[str, Any]:
         "undecided_around": file.attribution.undecided_around,
         "kernels_without_launch": file.attribution.unlaunched,
         "attributed_by_time": file.attribution.by_time,
+        "launches": file.attribution.launches,
+        "launches_without_work": file.attribution.launches_without_work,
         "tables": [dataclasses.asdict(table) for table in file.tables],
     }
 

@@ -118,3 +118,15 @@ def test_idle_at_both_ends_of_a_window_counts(tmp_path: Any) -> None:
     assert row["idle_ns"] == 90_000
     [device] = summary.to_json()["devices"][0]["devices"]
     assert (device["window_share"], device["work_share"], device["window_ns"]) == (0.1, 0.5, 100_000)
+
+
+def test_launches_whose_kernels_are_not_there_are_counted(run_maker: Any) -> None:
+    """Of four launches two have a kernel in the file; a call that launches nothing is none of them."""
+    run, file, _ = two_ranks(run_maker)
+    names = ("cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "hipModuleLaunchKernel", "cudaEventRecord")
+    spans = [Span(name, Kind.RUNTIME, at, at + 1, 1, 1, args={"correlation": at}) for at, name in enumerate(names)]
+    spans += [Span("k", Kind.KERNEL, 20, 30, 1, device=0, stream=7, args={"correlation": at}) for at in (0, 2)]
+    found = attribute(Trace("x", "torch", spans=spans))
+    assert (found.launches, found.launches_without_work) == (4, 2)
+    said = list(doubts(run, [ToolFile(file.worker, "torch", "x", (), found)], []))
+    assert said[0].endswith(": x: 2 of 4 launches have no kernel in this file")
