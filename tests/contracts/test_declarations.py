@@ -81,6 +81,7 @@ SOMEWHERE = {
     "open": ("session",),
     "close": ("session",),
     "step": ("session",),
+    "stop": ("session",),
     "tick": ("session",),
     "warm_up": ("session",),
     "abandon": ("session",),
