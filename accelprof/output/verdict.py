@@ -91,17 +91,17 @@ def verdict(
     Args:
         stated: what whoever ended the run says; of those, only what cannot be derived counts.
         causes: key of a target -> why its windows may be open, where somebody knows.
-        running: keys of targets that are still at work; of them nothing lacks yet.
+        running: keys of targets that are still at work: their windows may yet come, or close.
     """
     lacks = [lack for lack in stated if lack.code not in DERIVED]
     windows = found.of_target()
     for target in found.targets.values():
-        if target.key in running:
-            continue
-        own = windows[target.key]
-        if target.armed and not own:
+        own, at_work = windows[target.key], target.key in running
+        if target.armed and not own and not at_work:
             lacks.append(_never_opened(target, found))
         for window in own:
+            if at_work and window.closed is None:
+                continue
             lacks.extend(_of_window(target, window, (causes or {}).get(target.key, "")))
     for key, rows in windows.items():
         if key not in found.targets:

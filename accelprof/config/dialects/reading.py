@@ -42,6 +42,10 @@ class Source:
             here = self._resolve(path, here)
         return default if here is None or here is _ABSENT else here
 
+    def known(self, path: str) -> Any:
+        """As :meth:`get`, of a value that only a remark depends on: ``None`` also where the file leaves it to be filled in."""
+        return None if self._at(path) == MISSING else self.get(path)
+
     def section(self, path: str) -> Mapping[str, Any]:
         """The mapping at ``path`` with its values as they are written; empty where there is none."""
         here = self._at(path)

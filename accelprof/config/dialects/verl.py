@@ -397,7 +397,7 @@ def _agent_loop(source: Source, roles: list[Role], rollout: Role, release: Relea
 def _say_engine(source: Source, rollout: Role) -> None:
     """The windows of an inference server are recorded by the engine's own profiler, which is set up when it starts."""
     path = "actor_rollout_ref.rollout"
-    name = source.get(f"{path}.name")
+    name = source.known(f"{path}.name")
     engine = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}.get(str(name))
     if engine is None:
         source.note(

@@ -129,7 +129,7 @@ def test_raw_data_without_its_importer_is_said_at_once(assignment: Make, tmp_pat
     [(files, why)] = reports.wait_and_match([wanted], [("nsys", {}, windows_of(7, [2, 4]))])
     assert time.monotonic() - began < 20
     assert why == ""
-    assert [(os.path.basename(row["path"]), row["windows"], row["state"]) for row in files] == [
+    assert [(os.path.basename(row.path), tuple(row.windows), row.state) for row in files] == [
         (f"{names[0]}.nsys-rep", ("7-w1",), "complete"),
         (f"{names[1]}.qdstrm", ("7-w2",), "partial"),
     ]
