@@ -133,7 +133,10 @@ class Run:
         return [
             row
             for row in (rows if isinstance(rows, list) else ())
-            if isinstance(row, dict) and isinstance(row.get("seconds"), dict) and _figures(row["seconds"])
+            if isinstance(row, dict)
+            and fields.is_whole(row.get("step"))
+            and isinstance(row.get("seconds"), dict)
+            and _figures(row["seconds"])
         ]
 
     def files(self, max_bytes: int | None = None) -> Iterator[RunFile]:

@@ -80,6 +80,14 @@ def name(value: Any) -> str:
 texts, wholes = many(text, "texts"), many(whole, "whole numbers")
 
 
+def is_whole(value: Any) -> bool:
+    try:
+        whole(value)
+    except OddError:
+        return False
+    return True
+
+
 def is_number(value: Any) -> bool:
     try:
         number(value)

@@ -46,7 +46,9 @@ class TestBackend(BackendConformance):
 
 
 class TestTool(ToolConformance):
-    """The kit, through the real profiler."""
+    """The kit, through the real profiler. It is in the process: the check of the backend's trigger calls is not for it."""
+
+    test_the_trigger_call_is_made_once_a_window = None  # type: ignore[assignment]
 
     def make(self) -> JaxTool:
         return JaxTool()
