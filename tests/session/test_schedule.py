@@ -383,6 +383,7 @@ def test_torch_native_schedule():
     schedule = {"phase": "rollout/decode_step", "wait": 2, "warmup": 1, "active": 3, "repeat": 3}
     with capture(tool="torch", schedule=schedule) as run:
         Rollout().generate(20, work)
+        run.session.wait_for_files()
         files = sorted(Path(run.run_dir).rglob("*.pt.trace.json.gz"))
         assert len(files) == 3
         for path in files:
