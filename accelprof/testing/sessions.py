@@ -63,10 +63,10 @@ def capture(
     if options is not None:
         config["tools"] = options
     with contextlib.ExitStack() as stack:
-        stack.callback(reset)
         place = directory or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="accelprof-", ignore_cleanup_errors=True)
         )
+        stack.callback(reset)  # before the directory goes: files may still be written
         config.setdefault("output_dir", place)
         session = configure(accelerator=backend.name, **{"group": "Group", "rank": 0, **(identity or {})}, **config)
         yield Captured(session, session.backend, session.layout.run_dir)

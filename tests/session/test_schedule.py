@@ -406,6 +406,7 @@ def test_torch_warm_up_without_a_window():
         worker.generate(1)
         assert not torch.autograd._profiler_enabled()
         worker.generate(3)
+        run.session.wait_for_files()
         assert len(list(Path(run.run_dir).rglob("*.pt.trace.json.gz"))) == 1
         assert any("during its warm-up" in text for text in run.session.problems)
 
