@@ -20,6 +20,7 @@ from typing import Any
 from accelprof.contracts.spans import Kind, TimelineRow
 from accelprof.contracts.targets import Target, WindowInfo
 from accelprof.errors import ReadError, UserError
+from accelprof.output import atomic
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
 from accelprof.output.records import ArtifactRow, Moment, TargetRow, WindowRow
@@ -84,9 +85,7 @@ def begin(run_dir: str, trigger: Trigger, by: str, at_most: int) -> str | None:
         break
     row = {"reason": trigger.reason, "step": trigger.step, "why": trigger.why, "by": by, "at": time.time()}
     path = os.path.join(run_dir, PLACE, name, REQUEST)
-    with open(path + ".part", "w", encoding="utf-8") as file:
-        json.dump(row, file)
-    os.replace(path + ".part", path)
+    atomic.write(path, lambda file: json.dump(row, file))
     _stacks(run_dir, name, by, trigger)
     return name
 

@@ -354,7 +354,8 @@ def columns_of(trace: Trace) -> Columns:
     Spans whose times are no whole numbers, lie beyond 64 bits or run backwards are left out and counted in
     ``trace.completeness``.
     """
-    if not isinstance(trace.columns, Columns):
+    found = trace.columns
+    if not isinstance(found, Columns):
         sound = []
         for span in trace.spans:
             fault = _fault(span)
@@ -362,9 +363,7 @@ def columns_of(trace: Trace) -> Columns:
                 trace.completeness.leave_out(fault)
             else:
                 sound.append(span)
-        trace.columns = Columns.from_spans(sound)
-    found = trace.columns
-    assert isinstance(found, Columns)
+        found = trace.columns = Columns.from_spans(sound)
     return found
 
 

@@ -213,6 +213,9 @@ class Session:
             try:
                 yield item  # type: ignore[misc]  # it is no longer the sentinel
                 item = waiting(iterator, none)
+            except GeneratorExit:  # the loop was left, by break or by what its body raised
+                self._end_quietly(number)
+                raise
             except BaseException:
                 self._leave_by_exception(number)
                 raise
@@ -224,13 +227,17 @@ class Session:
         with self.lock:
             if self.window is not None and self.window.info.kind in ("step", "phase"):
                 self.captures.close("exception")
-            try:
-                self.end_step(number)
-            except CaptureError as error:
-                self.say(str(error))
+            self._end_quietly(number)
         raised = sys.exc_info()[1]
         if self.recorder is not None and isinstance(raised, Exception):
             self.recorder.failed(number, raised)
+
+    def _end_quietly(self, number: int) -> None:
+        """End the step where nothing may be raised: what would be is said."""
+        try:
+            self.end_step(number)
+        except CaptureError as error:
+            self.say(str(error))
 
     def begin_step(self, number: int, *, control: bool = False) -> None:
         """A step begins. ``control``: announced from outside (a controller's call), maybe on another thread than the work.
