@@ -1,13 +1,12 @@
 """A dump of the flight recorder: what its last step did that the steps before did not, by which rank, and who waited for it.
 
-Times are self times: of nested phases each instant counts for the innermost. A phase waits when it is a collective or waits for data
-(``category="collective"`` or ``"data"``, or a name as those of :data:`WAITS`): more time there is somebody else's fault.
+Times are self times: of nested phases each instant counts for the innermost. A phase waits when it is a collective
+(``category="collective"``) or waits for others or for data as :mod:`accelprof.analysis.seconds` has it: more time there is somebody else's fault.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,17 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof.analysis.nesting import segments
+from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.spans import Kind, Span
 from accelprof.errors import ReadError
 from accelprof.output.dumps import PLACE, request_of
 from accelprof.reading.chrome import read_chrome
 
-#: last parts of names of phases in which a worker waits for others
-WAITS = re.compile(
-    r"(^|[/_.])(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|recv\w*|send\w*|wait\w*|sync\w*|ray\.get|get|data)$",
-    re.I,
-)
-WAIT_CATEGORIES = frozenset({"collective", "communication", "data", "wait"})
 #: less than this share of the step is not worth a sentence
 WORTH_SAYING = 0.05
 
@@ -49,7 +43,7 @@ def steps_of(label: str, spans: Sequence[Span]) -> WorkerSteps:
     for span in spans:
         if span.kind in (Kind.PHASE, Kind.RANGE):
             rows[(span.tid, span.task)].append(span)
-            if span.category in WAIT_CATEGORIES or WAITS.search(span.name):
+            if span.category == COLLECTIVE or waits_for_others(span.name, span.category):
                 found.waits.add(span.name)
     pieces: list[tuple[int, int, str]] = []
     for row in rows.values():

@@ -40,6 +40,24 @@ class PhaseFigures:
     slowest: str
 
 
+def over_ranks(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, PhaseFigures]:
+    """A step's phases over the union of those that any rank has; ``rows``: rank label -> phase -> ``{"seconds", "count"}``."""
+    by_phase: dict[str, dict[str, float]] = {}
+    for label, phases in rows.items():
+        for phase, row in phases.items():
+            by_phase.setdefault(phase, {})[label] = row["seconds"]
+    return {
+        phase: PhaseFigures(
+            max=max(found.values()),
+            mean=sum(found.values()) / len(found),
+            min=min(found.values()),
+            ranks=len(found),
+            slowest=max(found, key=lambda label: found[label]),
+        )
+        for phase, found in sorted(by_phase.items())
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class StepFigures:
     """One step.

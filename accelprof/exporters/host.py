@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from accelprof.contracts.exporter import Exporter, PhaseFigures, RunFacts, StepFigures
+from accelprof.contracts.exporter import Exporter, RunFacts, StepFigures, over_ranks
 
 if TYPE_CHECKING:
     from accelprof.config.model import Config
@@ -99,18 +99,4 @@ def figures_of(
     step: int, rows: Mapping[str, Mapping[str, Mapping[str, float]]], wall_ns: int | None, window: bool
 ) -> StepFigures:
     """A step's figures from ``rows``: rank label -> phase -> ``{"seconds", "count"}``."""
-    by_phase: dict[str, dict[str, float]] = {}
-    for label, phases in rows.items():
-        for phase, row in phases.items():
-            by_phase.setdefault(phase, {})[label] = row["seconds"]
-    figures = {
-        phase: PhaseFigures(
-            max=max(found.values()),
-            mean=sum(found.values()) / len(found),
-            min=min(found.values()),
-            ranks=len(found),
-            slowest=max(found, key=lambda label: found[label]),
-        )
-        for phase, found in sorted(by_phase.items())
-    }
-    return StepFigures(step, time.time_ns(), wall_ns, window, figures)
+    return StepFigures(step, time.time_ns(), wall_ns, window, over_ranks(rows))

@@ -13,9 +13,11 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from accelprof.contracts.exporter import over_ranks
 from accelprof.errors import ReadError
 from accelprof.output import atomic
 from accelprof.output.records import OPEN, ArtifactRow, MetricsRow, ProblemRow, Record, Records, TargetRow, WindowRow
@@ -254,10 +256,6 @@ def step_row(
             row has the earliest beginning and the longest time.
         window: whether a window holds the step, so that profiling's own cost is in it.
     """
-    by_tag: dict[str, dict[str, float]] = {}
-    for label, tags in rows.items():
-        for tag, row in tags.items():
-            by_tag.setdefault(tag, {})[label] = row["seconds"]
     times: dict[str, Any] = {}
     if spans:
         times = {
@@ -268,16 +266,7 @@ def step_row(
         "step": step,
         **times,
         "window": window,
-        "seconds": {
-            tag: {
-                "max": max(found.values()),
-                "mean": sum(found.values()) / len(found),
-                "min": min(found.values()),
-                "ranks": len(found),
-                "slowest": max(found, key=lambda label: found[label]),
-            }
-            for tag, found in sorted(by_tag.items())
-        },
+        "seconds": {tag: asdict(figures) for tag, figures in over_ranks(rows).items()},
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from accelprof.contracts.backend import (
     NO_RANGE,
     Backend,
+    BoundEmitter,
     BoundRange,
     DeviceTimer,
     EventTimer,
@@ -29,7 +30,7 @@ log = logging.getLogger("accelprof")
 DOMAIN = "default"
 
 
-class NpuBackend(Backend):
+class NpuBackend(BoundEmitter, Backend):
     """See the module."""
 
     name: ClassVar[str] = "npu"
@@ -118,18 +119,6 @@ class NpuBackend(Backend):
                 end(stack.pop())
 
         return BoundRange(push_by_start, pop_by_end, start, end)
-
-    def push(self, spec: RangeSpec) -> Any:
-        return self.bind(spec).push()
-
-    def pop(self, spec: RangeSpec) -> Any:
-        return self.bind(spec).pop()
-
-    def start(self, spec: RangeSpec) -> Any:
-        return self.bind(spec).start()
-
-    def end(self, spec: RangeSpec, handle: Any) -> Any:
-        return self.bind(spec).end(handle)
 
     def mark(self, spec: RangeSpec) -> Any:
         can = self.abilities()

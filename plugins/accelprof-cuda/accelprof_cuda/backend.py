@@ -11,14 +11,14 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, EventPool, Probe, RangeSpec
+from accelprof.contracts.backend import Backend, BoundEmitter, BoundRange, DeviceTimer, EventPool, Probe, RangeSpec
 from accelprof_cuda import colors, domains, vendor
 
 #: the NVTX domain of ranges that name none
 DOMAIN = "accelprof"
 
 
-class CudaBackend(Backend):
+class CudaBackend(BoundEmitter, Backend):
     """See the module. Ranges are recorded by whatever NVTX tool the process was started under, or by none."""
 
     name: ClassVar[str] = "cuda"
@@ -73,18 +73,6 @@ class CudaBackend(Backend):
                 where.end_range,
             )
         return bound
-
-    def push(self, spec: RangeSpec) -> Any:
-        return self.bind(spec).push()
-
-    def pop(self, spec: RangeSpec) -> Any:
-        return self.bind(spec).pop()
-
-    def start(self, spec: RangeSpec) -> Any:
-        return self.bind(spec).start()
-
-    def end(self, spec: RangeSpec, handle: Any) -> Any:
-        return self.bind(spec).end(handle)
 
     def mark(self, spec: RangeSpec) -> Any:
         where, made = self.attributes(spec)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from accelprof.contracts.backend import BoundRange, Emitter, RangeSpec
+from accelprof.contracts.backend import BoundEmitter, BoundRange, RangeSpec
 from accelprof_rocm.roctx import Library
 
 #: the domain that needs no name in front: ROCTX has no domains
@@ -25,7 +25,7 @@ def text(spec: RangeSpec) -> str:
     return label if spec.domain in ("", DOMAIN) else f"{spec.domain}:{label}"
 
 
-class RoctxRanges(Emitter):
+class RoctxRanges(BoundEmitter):
     """Push/pop per thread and marks.
 
     Args:
@@ -76,18 +76,6 @@ class RoctxRanges(Emitter):
         begin, end = (self.library.message(f"{text(spec)} {which}") for which in ("begin", "end"))
         mark = self.library.mark
         return functools.partial(mark, begin), lambda _: mark(end)
-
-    def push(self, spec: RangeSpec) -> Any:
-        return self.bind(spec).push()
-
-    def pop(self, spec: RangeSpec) -> Any:
-        return self.bind(spec).pop()
-
-    def start(self, spec: RangeSpec) -> Any:
-        return self.bind(spec).start()
-
-    def end(self, spec: RangeSpec, handle: Any) -> Any:
-        return self.bind(spec).end(handle)
 
     def mark(self, spec: RangeSpec) -> Any:
         self.library.mark(self.library.message(text(spec)))
