@@ -25,12 +25,10 @@ from accelprof.analysis.drawing import (
     Drawing,
     Head,
     drawing_of,
-    drawing_of_spans,
 )  # fmt: skip
 from accelprof.analysis.rows import Drawn
 from accelprof.analysis.timeline import LANES, Source, TimelineWriter, decoded, open_written
-from accelprof.analysis.tracks import Tracks
-from accelprof.contracts.spans import Mark, Span, Trace
+from accelprof.contracts.spans import Span, Trace
 from accelprof.reading.chrome_file import Event
 from accelprof.reading.gzipped import GZIP
 
@@ -149,20 +147,7 @@ class PerfettoWriter(TimelineWriter):
         self._count(source, drawing, counters, shift)
 
     def _spans(self, source: Source, trace: Trace) -> None:
-        for problem in trace.problems:
-            self.problem(source, problem)
-        tracks = Tracks(trace)
-        items: list[Span | Mark] = [*trace.spans, *trace.marks]
-        self.merged.read += len(items)
-        starts = np.array([i.start_ns if isinstance(i, Span) else i.at_ns for i in items], np.int64)
-        ends = np.array([i.end_ns if isinstance(i, Span) else NEVER for i in items], np.int64)
-        drawing = drawing_of_spans(map(tracks.row, items), starts, ends)
-        shift = self._shift(source, drawing, 0)
-        places = self._places(source, drawing)
-        self._threads.update(tracks.threads)
-        for pid, text in tracks.processes.items():
-            number = self._row(source, pid, None)[0]
-            self._add_name("process_name", number, 0, self._name(source, text))
+        items, _, _, drawing, shift, places = self._laid_out(source, trace)
         self._name_rows(source, drawing, places)
         names, cats = _Names(), _Names()
         name = np.array([names[item.name] for item in items], np.int32)

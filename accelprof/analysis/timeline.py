@@ -398,21 +398,7 @@ class TimelineWriter:
     # --- files of other formats: events are made of their spans ----------------------------------------------------
 
     def _spans(self, source: Source, trace: Trace) -> None:
-        for problem in trace.problems:
-            self.problem(source, problem)
-        tracks = Tracks(trace)
-        items: list[Span | Mark] = [*trace.spans, *trace.marks]
-        self.merged.read += len(items)
-        starts = np.array([i.start_ns if isinstance(i, Span) else i.at_ns for i in items], np.int64)
-        ends = np.array([i.end_ns if isinstance(i, Span) else NEVER for i in items], np.int64)
-        drawing = drawing_of_spans(map(tracks.row, items), starts, ends)
-        shift = self._shift(source, drawing, 0)
-        places = self._places(source, drawing)
-        self._threads.update(tracks.threads)
-        for pid, name in tracks.processes.items():
-            number = self._row(source, pid, None)[0]
-            self._named[number] = self._name(source, name)
-            self._add_name("process_name", number, 0, self._named[number])
+        items, starts, ends, drawing, shift, places = self._laid_out(source, trace)
         order = [*np.setdiff1d(np.flatnonzero(drawing.kept), drawing.deferred).tolist(), *drawing.deferred]
         times, lengths = _times(starts + shift), _times(np.where(ends == NEVER, 0, ends - starts))
         for first in range(0, len(order), BATCH):
@@ -429,6 +415,27 @@ class TimelineWriter:
                 written.append(event)
             self._write(written)
         self._name_rows(source, drawing, places)
+
+    def _laid_out(
+        self, source: Source, trace: Trace
+    ) -> tuple[list[Span | Mark], Any, Any, Drawing, int, Mapping[tuple[int, int], tuple[int, int]]]:
+        """Spans and marks with their times, where each is drawn, by how much the file is shifted, and its rows; processes are named."""
+        for problem in trace.problems:
+            self.problem(source, problem)
+        tracks = Tracks(trace)
+        items: list[Span | Mark] = [*trace.spans, *trace.marks]
+        self.merged.read += len(items)
+        starts = np.array([i.start_ns if isinstance(i, Span) else i.at_ns for i in items], np.int64)
+        ends = np.array([i.end_ns if isinstance(i, Span) else NEVER for i in items], np.int64)
+        drawing = drawing_of_spans(map(tracks.row, items), starts, ends)
+        shift = self._shift(source, drawing, 0)
+        places = self._places(source, drawing)
+        self._threads.update(tracks.threads)
+        for pid, name in tracks.processes.items():
+            number = self._row(source, pid, None)[0]
+            self._named[number] = self._name(source, name)
+            self._add_name("process_name", number, 0, self._named[number])
+        return items, starts, ends, drawing, shift, places
 
     # --- both: what is left out and moved is counted, rows get names ---------------------------------------------------
 

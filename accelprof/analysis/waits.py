@@ -29,9 +29,13 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
         found.stragglers.extend(stragglers(step))
         found.critical_path.append({"step": step.name, "wall_ns": step.wall_ns, "segments": path})
     walls = {number: step.wall_ns for step in found.of if len(step.steps) == 1 for number in step.steps}
-    inside = {number for step in found.of for number in step.steps}
-    numbers = [row.get("step") for row in run.steps()]
-    stated = {row.get("step"): row.get("wall_ns") for row in run.steps()}
+    rows = run.steps()
+    numbers = [row.get("step") for row in rows]
+    inside = {
+        number for step in found.of for number in step.steps
+    }  # and those whose window cannot be read, as the manifest has it
+    inside.update(row["step"] for row in rows if row.get("window") is True)
+    stated = {row.get("step"): row.get("wall_ns") for row in rows}
     for number in sorted({number for number in (*numbers, *inside) if isinstance(number, int)}):
         wall = stated.get(number)
         if not isinstance(wall, int):
