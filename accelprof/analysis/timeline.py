@@ -11,7 +11,6 @@ import gzip
 import json
 import os
 import queue
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -28,6 +27,7 @@ from accelprof.contracts.spans import Mark, Span, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
 from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
+from accelprof.threads import started
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -537,17 +537,18 @@ class Zipped:
         self._file = gzip.GzipFile(path, "wb", compresslevel=2, mtime=0)
         self._waiting: queue.Queue[bytes | None] = queue.Queue(8)
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="accelprof-gzip", daemon=True)
-        self._thread.start()
+        self._thread = started(self._work, "accelprof-gzip")
 
     def write(self, data: bytes) -> int:
         if self._error is not None:
             raise self._error
+        if self._thread is None:
+            return self._file.write(data)
         self._waiting.put(data)
         return len(data)
 
     def close(self) -> None:
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             self._waiting.put(None)
             self._thread.join()
         self._file.close()

@@ -65,7 +65,7 @@ class ProcessSession:
             if session is self._owned:
                 run = session.own_run
                 if run is not None:
-                    self._guard("writing the manifest", run.so_far)
+                    session.captures.once_written(lambda: self._guard("writing the manifest", run.so_far))
 
     def session(self, settings: Callable[[], Mapping[str, Any]]) -> Session | None:
         """The session of this process, made when there is none; ``None`` when it cannot be had (said once)."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.exporter import Exporter, RunFacts, StepFigures, over_ranks
+from accelprof.threads import started
 
 if TYPE_CHECKING:
     from accelprof.config.model import Config
@@ -30,9 +30,9 @@ class Exporters:
         self._live = list(exporters)
         self._pid = os.getpid()
         self._left_out = 0
+        self._run, self._finished = run, False
         self._queue: queue.Queue[tuple[str, Any] | None] = queue.Queue(WAITING_AT_MOST)
-        self._thread = threading.Thread(target=self._work, args=(run,), name="accelprof-exporters", daemon=True)
-        self._thread.start()
+        self._thread = started(lambda: self._work(run), "accelprof-exporters")
 
     def step(self, figures: StepFigures) -> None:
         """Hand a step over; returns at once."""
@@ -45,18 +45,22 @@ class Exporters:
 
     def finish(self, manifest: Mapping[str, Any], directory: str, timeout: float = 30.0) -> None:
         """The run is over: exporters get the manifest and are closed. Waits for them, ``timeout`` seconds at most."""
-        if self._pid != os.getpid() or not self._thread.is_alive():
+        if self._pid != os.getpid() or self._finished:
             return
+        self._finished = True
         until = time.monotonic() + timeout
         try:
             self._queue.put(("finish", (manifest, directory)), timeout=timeout)
             self._queue.put(None, timeout=max(0.1, until - time.monotonic()))
         except queue.Full:
             pass  # said below: the thread is still at work
-        self._thread.join(max(0.1, until - time.monotonic()))
+        if self._thread is None:
+            self._work(self._run)  # the interpreter started no thread any more
+        else:
+            self._thread.join(max(0.1, until - time.monotonic()))
         if self._left_out:
             self._say(f"export: {self._left_out} steps were left out, the exporters were slower than the steps")
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             names = ", ".join(exporter.name for exporter in self._live)
             self._say(f"export: {names} did not end within {timeout:g} s; what they have not written is missing")
 

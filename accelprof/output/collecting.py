@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from accelprof.contracts.targets import Target
@@ -14,6 +13,7 @@ from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
 from accelprof.output.nodes import Nodes
 from accelprof.output.records import COMPLETE, MISSING, ArtifactRow, Records
+from accelprof.threads import each
 
 AT_ONCE = 4
 CHUNK = 16 << 20
@@ -49,8 +49,7 @@ def relocate(
                 row.state = COMPLETE  # it was missing here
 
     if jobs:
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="accelprof-collect") as pool:
-            list(pool.map(one, jobs))
+        each(one, jobs, AT_ONCE, "accelprof-collect")
     rows = list(found.artifacts.values())
     found.artifacts = {row.place: row for row in rows}
 

@@ -18,6 +18,7 @@ from accelprof.contracts.targets import ArtifactFile, Assignment
 from accelprof.output.manifest import NAME
 from accelprof.output.manifest import read as read_manifest
 from accelprof.output.records import ArtifactRow, Records
+from accelprof.threads import started
 from accelprof.timing.gate import now_ns
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ class BudgetWatch:
         with self._wake:
             self._window = window
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="accelprof budget", daemon=True)
-                self._thread.start()
+                self._thread = started(self._watch, "accelprof budget")
             # not woken: waking a thread costs as much as all else that opens a window, and it looks every interval
 
     def closed(self) -> None:

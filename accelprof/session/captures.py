@@ -415,6 +415,10 @@ class Captures:
         """Wait until the files of every window that is closed are written."""
         self._writing.finish()
 
+    def once_written(self, job: Callable[[], None]) -> None:
+        """Run ``job``, which does not raise, behind training: when the files of every window that is closed are written."""
+        self._writing.add(job)
+
     def _say_if_slow(self, window: Window, took: int) -> None:
         """A close that training felt: which rank, which tool, how long, and what it may come to."""
         if took < SLOW_NS:

@@ -21,6 +21,7 @@ from accelprof.output import dumps
 from accelprof.output.records import WindowRow
 from accelprof.output.ring import SUFFIX, Ring
 from accelprof.session.window import Window
+from accelprof.threads import started
 from accelprof.timing.entry import PlainCalls
 from accelprof.timing.gate import now_ns
 from accelprof.timing.phase import PhaseSpec
@@ -77,8 +78,7 @@ class Recorder:
         self._seen: set[str] = set(dumps.names(self._run_dir))
         self._wake = threading.Event()
         self._ended = False
-        self._thread = threading.Thread(target=self._watch, name="accelprof recorder", daemon=True)
-        self._thread.start()
+        self._thread = started(self._watch, "accelprof recorder")
 
     # --- what the session tells -------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Recorder:
         """The session closes in order: dumps that are wanted are made, and the ring, which nobody needs any more, is removed."""
         self._ended = True
         self._wake.set()
-        if self._thread is not threading.current_thread():
+        if self._thread not in (None, threading.current_thread()):
             self._thread.join(10)
         if not self._lock.acquire(timeout=PATIENCE_S):
             return  # the frame that a signal interrupted is writing to it

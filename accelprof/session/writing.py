@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from accelprof.threads import started
+
 #: windows whose files wait for the one that is being written; a further one is waited for, so that memory has a bound
 AHEAD = 2
 
@@ -33,9 +35,12 @@ class Writing:
                 self._changed.wait()
             self._jobs.append(job)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="accelprof writing", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+                self._thread = started(self._run, "accelprof writing")
+            if self._thread is not None:
+                self._changed.notify_all()
+                return
+            self._jobs.pop()
+        job()  # the process is about to end
 
     def finish(self) -> None:
         """Wait until everything is written; harmless when nothing was."""

@@ -57,6 +57,8 @@ def profiler(tmp_path, tool=None, rank=0, prefix="actor_rollout_ref", **more):
 
 
 def manifest(tmp_path):
+    """What is written once the files behind training are."""
+    accelprof.current_session().captures.wait_for_files()
     (path,) = glob.glob(f"{tmp_path}/*/manifest.json")
     with open(path) as file:
         return json.load(file)

@@ -38,6 +38,7 @@ def tool(told, monkeypatch):
     made.context = ToolContext(None, None, None, "", told.append)
     made._memory = Memory()
     monkeypatch.setattr(made, "_observe_out_of_memory", lambda: None)
+    monkeypatch.setattr("accelprof.tools.torch_memory.history_is_on", lambda: made._memory.history is not None)
     return made
 
 

@@ -1,0 +1,43 @@
+"""Threads that may be missing: where the interpreter is about to end none starts any more, and their work is done in place.
+
+Python refuses new threads in ``atexit`` functions from 3.12 on, and jobs for a ``ThreadPoolExecutor`` in every version. Most
+runs that nobody closes are closed just there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+Job = TypeVar("Job")
+
+
+def started(work: Callable[[], None], name: str) -> threading.Thread | None:
+    """A daemon thread that runs ``work``; ``None`` where none can be started: the interpreter ends, or the system refuses."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
+
+
+def each(work: Callable[[Job], None], jobs: Iterable[Job], at_once: int, name: str) -> None:
+    """Run ``work``, which does not raise, for every job: in as many threads as start, this one among them; waits for all."""
+    rest, lock = iter(jobs), threading.Lock()
+
+    def worker() -> None:
+        while True:
+            with lock:
+                try:
+                    job = next(rest)
+                except StopIteration:
+                    return
+            work(job)
+
+    others = [started(worker, f"{name}-{number}") for number in range(1, at_once)]
+    worker()
+    for thread in others:
+        if thread is not None:
+            thread.join()
