@@ -4,7 +4,8 @@
     python benchmarks/cuda/truth.py kernels,ddp           # some
 
 ``kernels`` (whole windows by every gate), ``ddp`` and ``checkpoint`` (backward's device work against SQL on the same report),
-``shared`` (one nsys around two ranks of torchrun, each rank's kernels its own), ``capture`` (CUDA graphs), ``costs``.
+``shared`` (one nsys around two ranks of torchrun, each rank's kernels its own), ``second`` (where each nanosecond of a step went),
+``capture`` (CUDA graphs), ``costs``. With two cards the two ranks have one each and NCCL, otherwise they share one with gloo.
 The programs wait for the device where users do: before the first step and after the last.
 """
 
@@ -249,7 +250,7 @@ def backward(result: Result, place: Path, nsys: str, program: str, ranks: int, t
 
 
 def ddp(result: Result, place: Path, nsys: str) -> None:
-    """Two ranks with gloo on one GPU: DDP's hooks put ranges on autograd's thread, and backward keeps its kernels."""
+    """Two ranks: DDP's hooks put ranges on autograd's thread, and backward keeps its kernels."""
     backward(result, place / "torch", nsys, "backward", 2, "torch")
 
 
@@ -276,6 +277,30 @@ def shared(result: Result, place: Path, nsys: str) -> None:
                 mine = next((found for worker, found in rows.items() if f"rank{rank}" in worker), {})
                 where = f"one nsys, ranks {name}, {path.name[-12:]}, rank {rank}, train/backward"
                 compare(result, where, mine.get("train/backward"), truth_of(path, "train/backward", pids))
+
+
+def second(result: Result, place: Path, nsys: str) -> None:
+    """Products, waiting and sleeps that were built in stand in the parts of the whole second, within 2 % of the window."""
+    from truth_worker import SLEEPS
+
+    for tool in ("nsys", "torch"):
+        run_dir, said, status = run(place / tool, nsys, "second", {"tool": tool, "steps": [2, 4]})
+        expect(result, f"second, {tool}: status", 0, status if status == 0 else (status, said))
+        wanted = {
+            "compute": json.loads((place / tool / "second.json").read_text())["products_ns"],
+            "idle_launching": SLEEPS["s/env"] * 1e9,
+            "idle_waiting": SLEEPS["s/recv"] * 1e9,
+            "outside": SLEEPS[""] * 1e9,
+            "unknown": 0,
+        }
+        rows = told_by(run_dir)["seconds"]
+        expect(result, f"second, {tool}: windows", 2, len(rows))
+        for row in rows:
+            parts, window = row["parts"], row["window_ns"]
+            expect(result, f"second, {tool}: the parts are the window", window, sum(parts.values()))
+            for part, built in wanted.items():
+                name = f"second, {tool}, window {row['window']}, {part}: within 2 % of the window"
+                expect(result, name, round(built), parts[part], abs(parts[part] - built) <= NEAR * window)
 
 
 # --- graphs and costs ---------------------------------------------------------------------------------------------------------
@@ -319,6 +344,7 @@ SCENARIOS: dict[str, Callable[[Result, Path, str], None]] = {
     "ddp": ddp,
     "checkpoint": checkpoint,
     "shared": shared,
+    "second": second,
     "capture": capture,
     "costs": costs,
 }

@@ -1,6 +1,6 @@
 """Programs of ``truth.py``: ordinary training loops that never synchronise inside a step, each run under ``accelprof run``.
 
-python truth_worker.py kernels | backward | checkpoint | capture | costs [--step-kernels N]
+python truth_worker.py kernels | backward | checkpoint | second | capture | costs [--step-kernels N]
 """
 
 from __future__ import annotations
@@ -113,13 +113,62 @@ def kernels() -> None:
 
 
 def backward(checkpoint: bool = False) -> None:
-    distributed = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    torch.cuda.set_device(0)
-    if distributed:
-        torch.distributed.init_process_group("gloo")
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    distributed, cards = world > 1, torch.cuda.device_count()
+    torch.cuda.set_device(rank() if cards >= world else 0)
+    if distributed:  # NCCL refuses two ranks on one card
+        torch.distributed.init_process_group("nccl" if cards >= world else "gloo")
     loop(Trainer(checkpoint, distributed).train)
     if distributed:
         torch.distributed.destroy_process_group()
+
+
+SLEEPS = {"s/env": 0.06, "s/recv": 0.04, "": 0.02}
+
+
+class Second(Worker):
+    """A step whose seconds are known: products, their result waited for, and three sleeps that mean three different things."""
+
+    def __init__(self) -> None:
+        self.a = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16)
+        self.out = torch.empty_like(self.a)
+
+    @Worker.timer("s/products")
+    def products(self) -> None:
+        for _ in range(3 * KERNELS):
+            torch.mm(self.a, self.a, out=self.out)
+        self.out[0, 0].item()
+
+    @Worker.timer("s/env")
+    def env(self) -> None:
+        time.sleep(SLEEPS["s/env"])
+
+    @Worker.timer("s/recv")
+    def recv(self) -> None:
+        time.sleep(SLEEPS["s/recv"])
+
+    def step(self) -> None:
+        self.products()
+        self.env()
+        self.recv()
+        time.sleep(SLEEPS[""])
+
+
+def second() -> None:
+    """Leaves in ``second.json`` what the products of a step take by two events, in ns, when nothing is recorded."""
+    work = Second()
+    took = []
+    for _ in range(5):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        time.sleep(sum(SLEEPS.values()))
+        begin.record()
+        work.products()
+        end.record()
+        end.synchronize()
+        took.append(begin.elapsed_time(end) * 1e6)
+    with open("second.json", "w", encoding="utf-8") as file:
+        json.dump({"products_ns": sorted(took)[2]}, file)
+    loop(work.step)
 
 
 class Device(Worker):
@@ -231,6 +280,7 @@ PROGRAMS = {
     "kernels": kernels,
     "backward": backward,
     "checkpoint": lambda: backward(checkpoint=True),
+    "second": second,
     "capture": capture,
     "costs": costs,
 }

@@ -84,9 +84,10 @@ def test_a_killed_process_leaves_a_readable_ring(tmp_path):
         from accelprof.output.ring import Ring
         ring = Ring(sys.argv[1], {"pid": 1}, size=20_000)
         ring.name("p", "", "", "")
-        print("going", flush=True)
         step = 0
         while True:
+            if step == 100:
+                print("going", flush=True)
             ring.add(step, step, step + 1, [(0, "phase", step, step + 1, 5)] * (step % 40))
             ring.now(step + 1, step + 1, [(0, "phase", step, step + 1, 5)] * (step % 7))
             step += 1
