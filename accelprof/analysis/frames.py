@@ -205,6 +205,11 @@ def critical_path(summary: Summary) -> Iterator[Row]:
             yield {"step": step.get("step"), "wall_ns": step.get("wall_ns"), "number": number, **dict(_flat(segment))}
 
 
+def operators(summary: Summary) -> Iterator[Row]:
+    """A row an operator, phase and tool, over all files: the most self time first."""
+    yield from summary.operators.to_json()
+
+
 #: name of a table -> its rows
 TABLES: dict[str, Callable[[Summary], Iterator[Row]]] = {
     "phases": phases,
@@ -216,7 +221,7 @@ TABLES: dict[str, Callable[[Summary], Iterator[Row]]] = {
     "device_phases": device_phases,
     "file_phases": file_phases,
     "kernels": kernels,
-    "operators": _listed("operators"),
+    "operators": operators,
     "seconds": _listed("seconds"),
     "stragglers": _listed("stragglers"),
     "critical_path": critical_path,

@@ -112,6 +112,20 @@ def holders(columns: Columns, kinds: Iterable[Kind] = RANGES) -> Holders:
     return found
 
 
+def innermost_of(columns: Columns, rows: Array, ranges: Array) -> Array:
+    """For each row of the host the place in ``ranges`` of the innermost range around it, by the rule for launches;
+    :data:`NONE` without one, or where it is not decided."""
+    found: Array = np.full(rows.size, NONE, dtype=np.int64)
+    asked = _Ranges(columns, ranges)
+    for begin in range(0, rows.size, PART):
+        part = rows[begin : begin + PART]
+        of_row, of_range, _ = asked.of(part, np.zeros(part.size))
+        own = columns.thread[ranges[of_range]] == columns.thread[part[of_row]]
+        order = np.lexsort((of_range, -columns.end[ranges[of_range]], columns.start[ranges[of_range]], own, of_row))
+        found[begin + of_row[order]] = of_range[order]  # the last of each row stays: the innermost
+    return found
+
+
 def lost_launches(columns: Columns, work: Array) -> tuple[int, int]:
     """``(launches of kernels and graphs in the file, those of them whose number no device work of the file has)``."""
     named: Array = np.array([_LAUNCH.search(name) is not None for name in columns.names] or [False], dtype=np.bool_)

@@ -12,6 +12,7 @@ from typing import Any
 from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_in
 from accelprof.analysis.attribution import Attribution, DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.differences import of_dump
+from accelprof.analysis.operators import OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
@@ -60,6 +61,7 @@ class Summary:
             left out, spans dropped. A comparison asks this.
         seconds: the division of each window, by worker and device.
         waits: who waited for whom, and the critical path of each step.
+        operators: what the framework's operators took on the host, over all files.
     """
 
     run: Run
@@ -72,6 +74,7 @@ class Summary:
     lacks: list[str] = field(default_factory=list)
     seconds: list[Second] = field(default_factory=list)
     waits: Waits = field(default_factory=Waits)
+    operators: OperatorTable = field(default_factory=OperatorTable)
 
     @property
     def empty(self) -> bool:
@@ -97,6 +100,7 @@ class Summary:
             "stragglers": self.waits.stragglers,
             "critical_path": self.waits.critical_path,
             "steps": self.waits.steps,
+            "operators": self.operators.to_json(),
             "cost": cost_rows(self.run),
             "metrics": _mapping(manifest.get("metrics")),
         }
@@ -123,6 +127,7 @@ class SummaryBuilder:
                     _of_windows(row.attribution.devices, seconds)
                 self.summary.files.append(row)
                 self.summary.seconds.extend(seconds)
+                self.summary.operators.add(mine.tool, mine.worker.label, operators(columns))
             return
         self._paths.setdefault(file.worker.label, file.path)
         self.add_phases(file.worker, trace)

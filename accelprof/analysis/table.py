@@ -121,11 +121,14 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
         yield device_phases_grid(
             list(frames.device_phases(summary)), "device time by phase, over windows and ranks", limit
         )
+    rows = summary.operators.to_json()
+    if rows:
+        yield operators_grid(rows, limit)
     if by_file:
         for file in summary.files:
             if file.attribution.devices and file.attribution.phases:
-                rows = list(frames.file_phases(_only(summary, file)))
-                yield device_phases_grid(rows, f"{file.worker.label}: {os.path.basename(file.path)}", limit)
+                mine = list(frames.file_phases(_only(summary, file)))
+                yield device_phases_grid(mine, f"{file.worker.label}: {os.path.basename(file.path)}", limit)
 
 
 def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
@@ -325,6 +328,31 @@ def device_phases_grid(rows: list[dict[str, Any]], title: str, limit: int | None
         )
     if limit is not None and len(rows) > limit:
         grid.note = f"… and {len(rows) - limit} phases with less device time (--all)"
+    return grid
+
+
+def operators_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
+    """Operators on the host by phase, the most self time first; the others are summed."""
+    columns = [
+        Column("operator", label=28),
+        Column("phase", label=16),
+        Column("workers", 5),
+        Column("calls", 3),
+        Column("total", 2),
+        Column("self"),
+        Column("share"),
+    ]
+    grid = Grid("operators on the host, over all files", columns)
+    whole = sum(row["self_ns"] for row in rows)
+    for row in rows if limit is None else rows[:limit]:
+        grid.add(
+            row["operator"], NONE if row["phase"] is None else row["phase"], str(row["workers"]), f"{row['calls']:,}",
+            duration(row["total_ns"]), duration(row["self_ns"]), percent(row["self_ns"] / whole if whole else None),
+        )  # fmt: skip
+    if limit is not None and len(rows) > limit:
+        rest = duration(sum(row["self_ns"] for row in rows[limit:]))
+        grid.note = f"… and {len(rows) - limit} with {rest} together (--all). "
+    grid.note += "self: without what is nested in them; share: of all self time."
     return grid
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 #: of the table of every step: the newest steps, the longest phases
 MAX_STEPS, MAX_TAGS = 12, 20
+#: operators with the most self time; the others are summed
+MAX_OPERATORS = 40
 #: the longest waits; the others are summed
 MAX_WAITS = 24
 #: lines of problems and rows of tables that the page shows; ``accelprof report --json`` has all
@@ -155,7 +157,8 @@ def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
         "devices_rest": (len(devices[MAX_ROWS:]), sum(row["busy_ns"] for row in devices[MAX_ROWS:])),
         "device_phases": list(frames.device_phases(summary))[:MAX_ROWS],
         "kernels": list(frames.kernels(summary))[:60],
-        "operators": list(frames.TABLES["operators"](summary))[:MAX_ROWS],
+        "operators": (operators := report.get("operators") or [])[:MAX_OPERATORS],
+        "operators_rest": operators[MAX_OPERATORS:],
         "memory": [row for row in report.get("memory") or () if isinstance(row, dict)][:MAX_ROWS],
         "files": summary.run.rows("artifacts"),
     }
