@@ -187,8 +187,10 @@ def main() -> int:
     seeds = range(asked.seed, asked.seed + asked.count) if asked.only is None else (asked.only,)
     outcomes: Counter[str] = Counter()
     failures = 0
+    slowest = (0.0, 0)
     with tempfile.TemporaryDirectory() as place:
         for seed in seeds:
+            began = time.process_time()
             try:
                 outcomes[trial(seed, catalogue, Path(place))] += 1
             except AssertionError as error:
@@ -197,7 +199,10 @@ def main() -> int:
                     print(f"--- seed {seed}: {error}\n", flush=True)
                     if asked.only is not None:
                         print(*given(random.Random(seed), Path(place)), sep="\n")
-    print(f"seeds {seeds[0]} to {seeds[-1]}: {dict(outcomes)}, {failures} failed")
+            slowest = max(slowest, (time.process_time() - began, seed))
+    print(
+        f"seeds {seeds[0]} to {seeds[-1]}: {dict(outcomes)}, {failures} failed; the slowest took {slowest[0]:.2f} s (seed {slowest[1]})"
+    )
     return 1 if failures else 0
 
 

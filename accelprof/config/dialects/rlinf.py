@@ -25,10 +25,20 @@ ROCPROF_PYTHON_OPTIONS = frozenset(
         "module-exclude", "MR", "module-restrict", "trace-c", "a", "annotate-trace",
     }
 )  # fmt: skip
+#: what rocprof-sys records by itself; a list of domains takes its place, and without marker_api there is neither range nor window
+ROCPROF_DOMAINS = ("hip_runtime_api", "marker_api", "kernel_dispatch", "memory_copy", "scratch_memory")
+#: words that guides put behind ``-T``, and the domain that is meant
+ROCPROF_WORDS = {
+    "hip": "hip_api",
+    "hsa": "hsa_api",
+    "rccl": "rccl_api",
+    "roctx": "marker_api",
+    "marker": "marker_api",
+    "kernel": "kernel_dispatch",
+    "memory": "memory_copy",
+}
 #: options of the sibling programs rocprof-sys-sample and -run that users bring along, and the setting that works here
 ROCPROF_MENDS = {
-    "T": "env: {ROCPROFSYS_TRACE: 'true', ROCPROFSYS_ROCM_DOMAINS: "
-    "'hip_runtime_api,marker_api,kernel_dispatch,memory_copy,scratch_memory,hip_api,hsa_api,rccl_api'}",
     "trace": "env: {ROCPROFSYS_TRACE: 'true'}",
     "P": "env: {ROCPROFSYS_PROFILE: 'true'}",
     "profile": "env: {ROCPROFSYS_PROFILE: 'true'}",
@@ -199,7 +209,9 @@ def _rocprof(source: Source, draft: Draft) -> None:
                 value=value,
                 allowed="verbosity, builtin, config, setup, full-filepath, label, function-include, module-include, "
                 "annotate-trace and their like",
-                mend=ROCPROF_MENDS.get(str(name), "env: {ROCPROFSYS_...: ...}"),
+                mend=_domains(value)
+                if str(name) == "T"
+                else ROCPROF_MENDS.get(str(name), "env: {ROCPROFSYS_...: ...}"),
             )
     env = {str(name): str(value) for name, value in source.mapping_at(f"{PROFILING}.env").items()}
     options: dict[str, Any] = {}
@@ -209,6 +221,14 @@ def _rocprof(source: Source, draft: Draft) -> None:
         options["env"] = env
     if options:
         draft.set("tools.rocprof_sys", options, PROFILING)
+
+
+def _domains(value: object) -> str:
+    """What a list behind ``-T`` is as a setting: what is recorded anyway, and what was asked for."""
+    words = value if isinstance(value, list) else str(value).split(",")
+    asked = [ROCPROF_WORDS.get(str(word).strip(), "") for word in words[:20]]
+    domains = dict.fromkeys((*ROCPROF_DOMAINS, *(name for name in asked if name)))
+    return f"env: {{ROCPROFSYS_TRACE: 'true', ROCPROFSYS_ROCM_DOMAINS: '{','.join(domains)}'}}"
 
 
 def _tracer(source: Source, with_profiling: bool) -> None:

@@ -57,7 +57,11 @@ def nsys_tool(source: Source, draft: Draft, path: str, windows: int | None, cont
     options = own_options(source, f"{path}.worker_nsight_options", workers, windows, gated=True)
     if options:
         draft.set("tools.nsys", options, f"{path}.worker_nsight_options")
-    driver = {name: value for name, value in source.mapping_at(f"{path}.controller_nsight_options").items() if value}
+    driver = {
+        name: value
+        for name, value in source.mapping_at(f"{path}.controller_nsight_options").items()
+        if value not in (None, "")
+    }
     if driver and controller:
         draft.set("controller", {"tool": "nsys", "options": driver}, f"{path}.controller_nsight_options")
 

@@ -154,8 +154,13 @@ class NpuTool(Tool):
         profile.stop()
         path = profile.directory
         if not os.path.isdir(path):
-            raise CaptureError("; ".join(profile.errors) or f"{path} is gone: another torch_npu profile removed it")
+            raise CaptureError(
+                profile.disturbed
+                or "; ".join(profile.errors)
+                or f"{path} is gone: another torch_npu profile removed it"
+            )
         faults = [
+            *([profile.disturbed] if profile.disturbed else []),
             *(f"torch_npu said: {line}" for line in profile.errors),
             *directory.faults(path, self.options.wanted, self.options.level != "level_none"),
         ]

@@ -71,11 +71,13 @@ class Profile:
     Attributes:
         directory: what torch_npu writes into (``…_ascend_pt``); empty before :meth:`start`.
         errors: torch_npu's ``[ERROR]`` lines so far; ``warnings`` likewise.
+        disturbed: set by :meth:`stop`: another profile of the process was started since :meth:`start`, and which.
     """
 
     def __init__(self, options: NpuOptions, parent: str, worker: str) -> None:
         self.options, self.parent, self.worker = options, parent, worker
         self.directory = ""
+        self.disturbed = ""
         self._said: list[str] = []
         self._profile: Any = None
         self._action: Any = None
@@ -165,12 +167,24 @@ class Profile:
                 "the window was opened on another thread; torch_npu can only stop where it started, so its data is lost"
             )
         actions = _actions(vendor.load().profiler)
+        self.disturbed = self._disturbance()
         with listening(self._said):
             # stop() complains in every state it can be called in; a step out of RECORD_AND_SAVE does the same in silence
             profile.current_action, self._action = actions.RECORD_AND_SAVE, actions.NONE
             profile.step()
             profile.stop()
         profile.stopped = True
+
+    def _disturbance(self) -> str:
+        """torch_npu keeps one path for the process: a profile started after ours has put its own there, and recorded in ours."""
+        creator = _path_creator(vendor.load())
+        path = str(getattr(creator, "get_prof_dir", lambda: self.directory)() or "")
+        if path == self.directory:
+            return ""
+        return (
+            f"another torch_npu profile was started inside the window (its directory is {path}); torch_npu takes one at a time, "
+            "so neither is whole: end it before the window, or leave its step out of steps"
+        )
 
     def cancel(self) -> None:
         """Stop, and leave no file."""

@@ -161,6 +161,32 @@ def test_one_profile_at_a_time(npu: Callable[..., Any]) -> None:
     assert len(ran.named("aclprofInit")) == 1
 
 
+@pytest.mark.parametrize("over", [False, True], ids=["ended inside", "ended after"])
+def test_the_users_own_profile_inside_a_window_is_named(npu: Callable[..., Any], over: bool) -> None:
+    """torch_npu takes it without a word and both are spoilt: our window is partial and says why, and the next one is whole."""
+    ran = npu(f"""
+        import torch_npu.profiler as P
+        session = configure(steps=[1, 2])
+        handler = P.tensorboard_trace_handler(os.path.join(OUT, "own"), analyse_flag=False)
+        own = P.profile(schedule=P.schedule(wait=0, warmup=0, active=1, repeat=1), on_trace_ready=handler)
+        with session.step(1):
+            Actor().update()
+            own.start()
+            Actor().update()
+            if not {over}: own.stop()
+        if {over}: own.stop()
+        with session.step(2):
+            Actor().update()
+        show(session.close())
+    """)
+    assert ran.status == 0, ran.err
+    first, second = ran.shown()["artifacts"]
+    assert (first["state"], second["state"]) == ("partial", "complete")
+    assert "another torch_npu profile was started inside the window" in first["reason"]
+    (problem,) = ran.shown()["problems"]
+    assert "leave its step out of steps" in problem
+
+
 def test_a_step_announced_elsewhere_is_recorded_on_the_thread_that_works(npu: Callable[..., Any]) -> None:
     """Announced and ended on a control thread: the profile starts and stops with the phase, and its operators are in it."""
     ran = npu("""

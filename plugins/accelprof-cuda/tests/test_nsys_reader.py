@@ -121,6 +121,44 @@ def test_a_report_without_nvtx(samples: Path) -> None:
     assert trace.clock is Clock.RELATIVE
 
 
+def test_copies_waits_and_ranges_are_read(tmp_path: Path) -> None:
+    """Kernels, copies, sets, the host's waits and NVTX ranges of one small export, each under its own kind, and in its phase."""
+    from accelprof.analysis.attribution import attribute
+
+    thread, process = 7 << 24 | 7, 7 << 24
+    tables = {
+        "StringIds": ("id, value", [(1, "gemm"), (2, "cudaLaunchKernel_v7000"), (3, "cudaMemcpyAsync_v3020"), (4, "cudaDeviceSynchronize_v3020")]),
+        "NVTX_EVENTS": ("start, end, eventType, text, globalTid, domainId", [(0, 1000, 59, "actor/update", thread, 0)]),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": (
+            "start, end, correlationId, globalTid, nameId",
+            [(10, 20, 1, thread, 2), (30, 40, 2, thread, 3), (50, 60, 3, thread, 3), (70, 900, 4, thread, 4)],
+        ),
+        "CUPTI_ACTIVITY_KIND_KERNEL": (
+            "start, end, deviceId, streamId, correlationId, globalPid, demangledName, shortName", [(100, 400, 0, 7, 1, process, 1, 1)]
+        ),
+        "CUPTI_ACTIVITY_KIND_MEMCPY": (
+            "start, end, deviceId, streamId, correlationId, globalPid, bytes, copyKind", [(400, 500, 0, 7, 2, process, 64, 1)]
+        ),
+        "CUPTI_ACTIVITY_KIND_MEMSET": ("start, end, deviceId, streamId, correlationId, globalPid, bytes", [(500, 550, 0, 7, 3, process, 8)]),
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": ("start, end, streamId, correlationId, globalPid, syncType", [(80, 890, 0, 4, process, 4)]),
+    }  # fmt: skip
+    path = tmp_path / "r.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        for name, (columns, values) in tables.items():
+            database.execute(f"CREATE TABLE {name} ({columns})")
+            marks = ",".join("?" * len(values[0]))
+            database.executemany(f"INSERT INTO {name} VALUES ({marks})", values)
+        database.commit()
+    trace = reader.read(str(path))
+    found = {
+        kind: [span.duration_ns for span in trace.of_kind(kind)]
+        for kind in (Kind.KERNEL, Kind.COPY, Kind.MEMSET, Kind.SYNC)
+    }
+    assert found == {Kind.KERNEL: [300], Kind.COPY: [100], Kind.MEMSET: [50], Kind.SYNC: [810]}
+    (phase,) = attribute(trace).phases
+    assert (phase.name, phase.wall_ns, phase.busy_ns) == ("actor/update", 1000, {0: 450})
+
+
 def test_renamed_tables_read_alike(samples: Path, tmp_path: Path, before: Trace) -> None:
     """``NVTX_EVENTS_V2`` is NVTX_EVENTS."""
     path = edited(

@@ -85,7 +85,9 @@ def test_the_guides_configuration_of_rlinf() -> None:
     """The same in RLinf's own words: refused by the key, and the mended form becomes the launch that works."""
     profiling: dict[str, Any] = {"enabled": True, "backend": "rocprof_sys", "worker_groups": ["ActorGroup"]}
     registry = get_registry()
-    with pytest.raises(ConfigError, match=rf"cluster\.profiling\.args\.T: .*ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT},"):
+    with pytest.raises(
+        ConfigError, match=rf"cluster\.profiling\.args\.T: .*ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT},hip_api'"
+    ):
         registry.load({"cluster": {"profiling": {**profiling, "args": {"T": "hip"}}}})
     env = {
         "ROCPROFSYS_TRACE": "true",
