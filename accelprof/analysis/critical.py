@@ -105,6 +105,7 @@ def stragglers(step: Step) -> list[dict[str, Any]]:
                     "waited_ns": total, "low_ns": max(total - error, 0), "high_ns": total + error,
                     "waited_by": sorted(waits), "late_in": _late_in(step, leaves, last, begin),
                     "missing": sorted(members[group] - {leaf.worker for leaf in leaves}),
+                    "transfer_ns": last.ns, "on": "host", "process_group": None,
                 }
             )  # fmt: skip
         for leaf in leaves:

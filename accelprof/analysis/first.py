@@ -54,6 +54,10 @@ def _step(report: Mapping[str, Any]) -> str:
 def _latest(report: Mapping[str, Any], step: Any) -> tuple[str, float, str, str] | None:
     """``(worker, ns waited for it, phase in which it was late, collective)`` of the rank others waited for longest."""
     rows = [row for row in report.get("stragglers") or () if row.get("step") == step] or report.get("stragglers") or ()
+    sides: Counter[str] = Counter()
+    for row in rows:  # one wait may be seen on the host and on the device
+        sides[str(row.get("on"))] += row.get("waited_ns") or 0
+    rows = [row for row in rows if str(row.get("on")) == max(sides, key=lambda side: sides[side])]
     waited: Counter[str] = Counter()
     inside: dict[str, Counter[str]] = defaultdict(Counter)
     at: dict[str, Counter[str]] = defaultdict(Counter)

@@ -11,6 +11,7 @@ from typing import Any
 
 from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_in
 from accelprof.analysis.attribution import Attribution, DeviceFigures, PhaseFigures, attribute
+from accelprof.analysis.collectives import FileCollectives, collectives_of, device_stragglers
 from accelprof.analysis.differences import of_dump
 from accelprof.analysis.operators import OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
@@ -18,7 +19,7 @@ from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_seconds
 from accelprof.analysis.waits import Waits, waits_of
-from accelprof.contracts.spans import Kind, Table, Trace
+from accelprof.contracts.spans import Clock, Kind, Table, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import PARTIAL
 from accelprof.reading.columns import columns_of
@@ -113,6 +114,7 @@ class SummaryBuilder:
         self.summary = Summary(run, undelivered=list(run.undelivered()), problems=list(run.problems))
         self._timeline: WorkerTimeline | None = None
         self._paths: dict[str, str] = {}
+        self._collectives: list[FileCollectives] = []
 
     def add(self, file: RunFile, loaded: Loaded) -> None:
         """One file that could be read."""
@@ -128,9 +130,24 @@ class SummaryBuilder:
                 self.summary.files.append(row)
                 self.summary.seconds.extend(seconds)
                 self.summary.operators.add(mine.tool, mine.worker.label, operators(columns))
+                self._add_collectives(mine, part, trace)
             return
         self._paths.setdefault(file.worker.label, file.path)
         self.add_phases(file.worker, trace)
+
+    def _add_collectives(self, file: RunFile, part: Trace, whole: Trace) -> None:
+        """Keep the collective kernels of one rank's file; its clock is the worker's where its times are those of an epoch."""
+        run, worker, columns = self.summary.run, file.worker, columns_of(part)
+        windows = windows_in(columns, file.windows)
+        if whole.clock is Clock.EPOCH:
+            clock = run.offset_ns(worker, windows[0][1] if windows else None)
+        else:
+            clock, worker = (0, None), dataclasses.replace(worker, host=None)
+        rows = run.records.windows
+        mine = [(tuple(rows[identity].steps), start, end) for identity, start, end in windows if identity in rows]
+        found = collectives_of(columns, worker, mine, clock, whole.origin.rank)
+        if found is not None:
+            self._collectives.append(found)
 
     def add_phases(self, worker: WorkerId, trace: Trace) -> None:
         """The phases of one file; files of one worker come together."""
@@ -171,6 +188,7 @@ class SummaryBuilder:
             if timeline.worker.label not in with_device:
                 summary.seconds.extend(_host_seconds(timeline))
         summary.waits = waits_of(summary.run, summary.timelines)
+        summary.waits.stragglers.extend(device_stragglers(self._collectives))
         if summary.empty and not summary.undelivered:
             summary.undelivered.append("no window was opened in this run; nothing was measured")
         return summary

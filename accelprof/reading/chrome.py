@@ -490,6 +490,14 @@ class _Arguments:
                     self._all = []  # the file went away meanwhile
             at = int(self._ordinal[row])
             raw = self._all[at] if at < len(self._all) else b""
+        return self._made(raw)
+
+    def kept(self, row: int) -> Mapping[str, Any]:
+        """The same for what was kept; nothing of the others."""
+        return self._made(self._kept.get(row, b""))
+
+    @staticmethod
+    def _made(raw: msgspec.Raw | bytes) -> Mapping[str, Any]:
         return Arguments(raw) if bytes(raw) not in (b"", b"{}") else NO_ARGUMENTS
 
 

@@ -172,6 +172,10 @@ class Columns:
         """The other arguments of a row, as the file gives them."""
         return self._args(int(row)) if self._args is not None else {}
 
+    def known_args(self, row: int) -> Mapping[str, Any]:
+        """The arguments of a row that reading kept (those of collectives); empty where the file would be read again."""
+        return getattr(self._args, "kept", self._args)(int(row)) if self._args is not None else {}
+
     @property
     def depth(self) -> Array:
         """For each host row how many others of its thread or task are running when it begins (the longer of two that
@@ -202,7 +206,7 @@ class Columns:
         args = self._args
         return Columns(
             int(rows.size), **self._texts(),
-            args=None if args is None else lambda row: args(int(rows[row])),
+            args=None if args is None else _Taken(args, rows),
             **{field: getattr(self, field)[rows] for field in FIELDS},
         )  # fmt: skip
 
@@ -284,12 +288,47 @@ class Columns:
             scopes += int(part.scope.max()) + 1 if len(part) else 0
             firsts.append(firsts[-1] + len(part))
 
-        def args(row: int) -> Mapping[str, Any]:
-            at = int(np.searchsorted(firsts, row, side="right")) - 1
-            return parts[at].args(row - firsts[at])
-
         joined = {field: np.concatenate(values) for field, values in columns.items()} if parts else {}
-        return cls(firsts[-1], **{key: table.values for key, table in tables.items()}, args=args, **joined)
+        return cls(
+            firsts[-1], **{key: table.values for key, table in tables.items()}, args=_Joined(parts, firsts), **joined
+        )
+
+
+class _Taken:
+    """Arguments of some rows of a table."""
+
+    __slots__ = ("_args", "_rows")
+
+    def __init__(self, args: Arguments, rows: Array) -> None:
+        self._args, self._rows = args, rows
+
+    def __call__(self, row: int) -> Mapping[str, Any]:
+        return self._args(int(self._rows[row]))
+
+    def kept(self, row: int) -> Mapping[str, Any]:
+        known: Arguments = getattr(self._args, "kept", self._args)
+        return known(int(self._rows[row]))
+
+
+class _Joined:
+    """Arguments of several tables one behind the other."""
+
+    __slots__ = ("_firsts", "_parts")
+
+    def __init__(self, parts: Sequence[Columns], firsts: Sequence[int]) -> None:
+        self._parts, self._firsts = parts, firsts
+
+    def _at(self, row: int) -> tuple[Columns, int]:
+        at = int(np.searchsorted(self._firsts, row, side="right")) - 1
+        return self._parts[at], row - self._firsts[at]
+
+    def __call__(self, row: int) -> Mapping[str, Any]:
+        part, at = self._at(row)
+        return part.args(at)
+
+    def kept(self, row: int) -> Mapping[str, Any]:
+        part, at = self._at(row)
+        return part.known_args(at)
 
 
 _TEXTS = {

@@ -75,7 +75,18 @@ def made(ranks: int, steps: int, *, calls: bool = True, odd: str = ODD) -> Made:
         {"worker": f"Actor/rank{int(n > 1)}", "phase": name, "ns": int(taken * 1e9)}
         for n, (name, taken) in enumerate(PHASES.items())
     ]
-    late = {"phase": "all_reduce", "worker": "Actor/rank1", "waited_by": ["Actor/rank0"], "late_in": "actor/update"}
+    late = {
+        "phase": "all_reduce",
+        "worker": "Actor/rank1",
+        "waited_by": ["Actor/rank0"],
+        "late_in": "actor/update",
+        "missing": [],
+        "low_ns": 400_000_000,
+        "high_ns": 500_000_000,
+        "transfer_ns": 9_000_000,
+        "on": "host",
+        "process_group": None,
+    }
     summary.more = {
         "seconds": seconds,
         "steps": [{"step": step, "wall_ns": int(7.2e9 + 1e6 * step), "window": step % 4 == 0} for step in range(steps)],
