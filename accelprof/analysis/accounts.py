@@ -39,15 +39,19 @@ def shared_out(run: Run, file: RunFile, trace: Trace, notices: list[str]) -> Ite
     columns = columns_of(trace)
     there = [worker for worker in workers.values() if worker.pid in columns.processes]
     names = ", ".join(worker.label for worker in workers.values())
-    if len({worker.pid for worker in there}) < len(workers):
-        lost = ", ".join(f"{worker.label} (pid {worker.pid})" for worker in workers.values() if worker not in there)
+    lost = [worker for worker in workers.values() if worker not in there]
+    if len({worker.pid for worker in there}) < len(there) or not there:
         notices.append(
-            f"{file.artifact.path} holds windows of {names}, but no process of {lost or 'one of its own for each'}; it "
+            f"{file.artifact.path} holds windows of {names}, but no process of {_pids(lost) or 'one of its own for each'}; it "
             "cannot be split and is shown for all of them together"
         )
         together = dataclasses.replace(file.worker, label=" + ".join(worker.label for worker in workers.values()))
         yield dataclasses.replace(file, worker=together), trace
         return
+    for worker in lost:
+        notices.append(
+            f"{file.artifact.path} holds nothing of {_pids([worker])}: its window {', '.join(of_worker[worker.key])} is missing"
+        )
     for worker in there:
         code = columns.processes.index(worker.pid or 0)
         part = Trace(
@@ -65,6 +69,10 @@ def shared_out(run: Run, file: RunFile, trace: Trace, notices: list[str]) -> Ite
             f"{file.artifact.path}: {int(others.sum()):,} pieces of device work are of processes {', '.join(pids)}, "
             f"which are none of {names}; they are not shown"
         )
+
+
+def _pids(workers: Iterable[WorkerId]) -> str:
+    return ", ".join(f"{worker.label} (pid {worker.pid})" for worker in workers)
 
 
 def windows_in(columns: Columns, windows: Sequence[str]) -> list[tuple[str, int, int]]:

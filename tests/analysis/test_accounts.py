@@ -59,9 +59,19 @@ def test_work_of_a_process_that_is_no_worker_is_said(run_maker: Any) -> None:
     assert "1 pieces of device work are of processes 999" in notices[0]
 
 
-def test_a_report_that_cannot_be_split_is_refused_by_name(run_maker: Any) -> None:
-    """Without a process of one of the ranks the file is shown for both together, and says which is missing."""
+def test_a_rank_that_is_not_in_the_report_is_missing_by_name(run_maker: Any) -> None:
+    """Without a process of one of the ranks the other has its own figures, and the lost window is named."""
     run, file, trace = two_ranks(run_maker, (100, 55))
+    notices: list[str] = []
+    [(mine, part)] = list(shared_out(run, file, trace, notices))
+    assert (mine.worker.label, attribute(part).kernels) == ("ActorGroup/rank0", 1)
+    assert "holds nothing of ActorGroup/rank1 (pid 101): its window" in notices[0]
+    assert "1 pieces of device work are of processes 55" in notices[1]
+
+
+def test_a_report_that_cannot_be_split_is_refused_by_name(run_maker: Any) -> None:
+    """Without a process of any of the ranks the file is shown for both together, and says whose are missing."""
+    run, file, trace = two_ranks(run_maker, (54, 55))
     notices: list[str] = []
     [(mine, part)] = list(shared_out(run, file, trace, notices))
     assert mine.worker.label == "ActorGroup/rank0 + ActorGroup/rank1"

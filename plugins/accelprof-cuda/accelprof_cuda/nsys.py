@@ -7,9 +7,11 @@ then the session's end has nsys write what it has (``nsys stop`` on this process
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -24,6 +26,7 @@ from accelprof_cuda import domains, installation, nsys_checks, nsys_files, vendo
 from accelprof_cuda.backend import DOMAIN, CudaBackend
 from accelprof_cuda.nsys_files import RAW, REPORT
 from accelprof_cuda.nsys_options import CUPTI_TRACES, NsysOptions, normalise
+from accelprof_cuda.nsys_turns import Turns
 
 #: the NVTX range that opens a window where ``cudaProfilerApi`` cannot fire
 WINDOW = "window"
@@ -52,6 +55,7 @@ class NsysTool(Tool):
     def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
         self._opened: list[WindowInfo] = []
+        self._seen: Counter[tuple[Any, ...]] = Counter()  # windows of each stretch of the run
         self._handle: Any = None
         self._gate = ""
         self._output = ""
@@ -60,6 +64,7 @@ class NsysTool(Tool):
         self._finished = False
         self._hides = False
         self._session: str | None = None
+        self._turns: Turns | None = None
 
     # --- on the driver ----------------------------------------------------------------------------------------------
 
@@ -184,6 +189,9 @@ class NsysTool(Tool):
         told = os.environ.get(CAPTURES_ENV)
         self._exact = (int(told) if told.isdecimal() else None) if told else context.assignment.count.exact
         self._settle_gate(context)
+        if os.environ.get(LAUNCH_ENV) == "shared" and self._gate != "none":
+            directory = os.path.dirname(nsys_files.expand(self._output, os.getpid(), os.environ))
+            self._turns = Turns(directory, self._session, context.report)
         if self._gate == "range" and (silent := self._silent()):
             raise CaptureError(f"the window is an NVTX range, and {silent}; no window would open")
         self._use_ranges(context)
@@ -238,23 +246,37 @@ class NsysTool(Tool):
             )
         if self._finished:
             raise CaptureError("nsys has ended its session for this process")
-        if self._gate == "api":
-            self._ranges.capture_start()
-        elif self._gate == "range":
-            where = domains.domain(DOMAIN)
-            self._handle = where.start_range(where.get_event_attributes(message=WINDOW))
+        if self._turns is None:
+            self._start(self._ranges)
+        else:
+            what = nsys_files.stretch_of(window)
+            self._seen[what] += 1
+            self._turns.open(f"{what} {self._seen[what]}", window.id, functools.partial(self._start, self._ranges))
         self._opened.append(window)
         if self._hides:
             hide_cuda_injection()
 
-    def close(self, window: WindowInfo) -> list[ArtifactFile]:
-        if self._ranges is None:
-            return []
+    def _start(self, ranges: Backend) -> None:
         if self._gate == "api":
-            self._ranges.capture_stop()
+            ranges.capture_start()
+        elif self._gate == "range":
+            where = domains.domain(DOMAIN)
+            self._handle = where.start_range(where.get_event_attributes(message=WINDOW))
+
+    def _stop(self, ranges: Backend) -> None:
+        if self._gate == "api":
+            ranges.capture_stop()
         elif self._gate == "range":
             domains.domain(DOMAIN).end_range(self._handle)
             self._handle = None
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        if self._ranges is None:
+            return []
+        if self._turns is None:
+            self._stop(self._ranges)
+        else:
+            self._turns.close(functools.partial(self._stop, self._ranges))
         if self._gate != "none" and self.context is not None and len(self._opened) == self._exact:
             self._finished = True
             return self._collect(self.context)
@@ -265,6 +287,8 @@ class NsysTool(Tool):
 
         One that other selected processes share goes on until the command ends, and whoever started that collects.
         """
+        if self._turns is not None:
+            self._turns.leave()
         if self._finished or not self._opened or self.context is None:
             return []
         self._finished = True

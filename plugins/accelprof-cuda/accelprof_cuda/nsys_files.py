@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from accelprof.contracts.targets import ArtifactFile, WindowInfo
+from accelprof_cuda.nsys_turns import PREFIX, captures_in
 
 REPORT, RAW = ".nsys-rep", ".qdstrm"
 _PLACEHOLDER = re.compile(r"%(q\{(?P<name>[^}]*)\}|[hp%])")
@@ -71,13 +72,15 @@ def match_files(files: Sequence[str], windows: Sequence[WindowInfo], tool: str) 
     """``name.N.nsys-rep`` is the Nth window of the process whose pid the name ends with; a lone capture has no number.
 
     Where that pid is a launcher's with several ranks below it, one capture records all of them: the Nth file holds the
-    windows that the ranks opened for the Nth stretch of the run.
+    windows that the ranks noted down for it, or, where nobody did, those that they opened for the Nth stretch of the run.
     """
     by_pid: dict[str, list[WindowInfo]] = {}
     for window in sorted(windows, key=lambda item: item.sequence):
         by_pid.setdefault(_pid_of(window.stem), []).append(window)
     captures = {pid: [[window] for window in own] for pid, own in by_pid.items()}
-    together = next(iter(captures.values())) if len(captures) == 1 else _together(by_pid.values())
+    together = _noted(files, windows)
+    if not together:
+        together = next(iter(captures.values())) if len(captures) == 1 else _together(by_pid.values())
     reports = {path for path in files if path.endswith(REPORT)}
     result = []
     for path in files:
@@ -96,13 +99,31 @@ def _pid_of(stem: str) -> str:
     return pid[1] if pid else ""
 
 
+def stretch_of(window: WindowInfo) -> tuple[tuple[int, ...], str, str]:
+    """What a window is for: windows of several ranks with the same answer belong together."""
+    return window.steps, window.kind, window.phase or ""
+
+
+def _noted(files: Sequence[str], windows: Sequence[WindowInfo]) -> list[list[WindowInfo]]:
+    """Windows by capture as the processes of one shared nsys noted them; empty without notes, or with those of several nsys."""
+    notes = {path for file in files for path in glob.glob(f"{glob.escape(os.path.dirname(file))}/{PREFIX}*.txt")}
+    if len(notes) != 1:
+        return []
+    numbers = captures_in(notes.pop())
+    found: list[list[WindowInfo]] = [[] for _ in range(max(numbers.values(), default=0))]
+    for window in sorted(windows, key=lambda item: item.sequence):
+        if window.id in numbers:
+            found[numbers[window.id] - 1].append(window)
+    return found
+
+
 def _together(processes: Iterable[Sequence[WindowInfo]]) -> list[list[WindowInfo]]:
     """Windows of several processes by the stretch of the run that they are for, in its order."""
     stretches: dict[tuple[Any, ...], list[WindowInfo]] = {}
     for windows in processes:
         seen: Counter[tuple[Any, ...]] = Counter()
         for window in windows:
-            what = window.steps, window.kind, window.phase or ""
+            what = stretch_of(window)
             seen[what] += 1
             stretches.setdefault((*what, seen[what]), []).append(window)
     order = sorted(stretches.items(), key=lambda item: (item[0][0], min(window.sequence for window in item[1])))

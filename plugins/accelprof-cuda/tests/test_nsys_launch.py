@@ -418,7 +418,7 @@ def test_the_launch_and_not_the_session_says_where_reports_lie(
     monkeypatch.setattr(CudaBackend, "capture_stop", lambda self: None)
     first, second = windows_of(os.getpid(), [2, 3])
     place = Path(nsys_files.expand(os.environ["ACCELPROF_NSYS_OUTPUT"], os.getpid(), {}))
-    place.parent.mkdir()
+    place.parent.mkdir(exist_ok=True)
     for window in (first, second):  # the session's plan says one; the launch said no number
         tool.open(window)
         assert tool.close(window) == []
