@@ -7,6 +7,9 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
+#: of a trial that failed, that many lines are shown, of so many characters at most
+LINES, LINE = 6, 300
+
 
 def trial(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[bool, str]:
     """Run a short command; ``(True, "")``, or ``(False, what it said)``."""
@@ -31,5 +34,15 @@ def trial(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[
         return False, f"no end after {timeout:g} s"
     if process.returncode == 0:
         return True, ""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return False, f"status {process.returncode}: {lines[-1] if lines else 'no output'}"
+    return False, f"status {process.returncode}: {told(output)}"
+
+
+def told(output: str) -> str:
+    """What a program said, on one line: whole where it is short, else how it began and how it ended.
+
+    Its reason is the first line of some (``unrecognised option``, then the usage) and the last of others (a traceback).
+    """
+    lines = list(dict.fromkeys(line.strip()[:LINE] for line in output.splitlines() if line.strip()))
+    if len(lines) > LINES:
+        lines = [*lines[: LINES // 2], "…", *lines[-(LINES // 2) :]]
+    return " | ".join(lines) or "no output"

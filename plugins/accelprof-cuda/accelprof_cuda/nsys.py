@@ -31,6 +31,9 @@ from accelprof_cuda.nsys_turns import Turns
 #: the NVTX range that opens a window where ``cudaProfilerApi`` cannot fire
 WINDOW = "window"
 GATES = {"api": "cudaProfilerApi", "range": "nvtx"}
+OUR_RANGE = f"{WINDOW}@{DOMAIN}"
+#: nsys looks at registered strings only unless it is told; a user's own range is mostly pushed with a plain one
+PLAIN_STRINGS = {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 SHORT = {"trace": "t", "output": "o"}
 #: tells the worker which gate its nsys waits for
 GATE_ENV = "ACCELPROF_NSYS_GATE"
@@ -97,9 +100,20 @@ class NsysTool(Tool):
         return "api" if target.has_devices else "range"
 
     def gate_of(self, assignment: Assignment) -> str:
-        """``none`` when the whole process is one capture, else :meth:`gate`."""
-        whole = assignment.mode == "process" and not assignment.schedules
-        return "none" if whole and "capture-range" not in self.options.arguments() else self.trigger(assignment.target)
+        """What begins a capture: :meth:`trigger`; ``none`` where the whole process is one, ``own`` where a range of the user's does.
+
+        A whole process under ``capture-range: cudaProfilerApi`` that has no device gets the range, since that call never comes there.
+        """
+        arguments = self.options.arguments()
+        given = arguments.get("capture-range")
+        if assignment.mode != "process" or assignment.schedules:
+            return self.trigger(assignment.target)
+        if given is None:
+            return "none"
+        if given == GATES["range"] and arguments.get("nvtx-capture") not in (None, OUR_RANGE):
+            return "own"
+        without = given == GATES["api"] and assignment.target.has_devices is False
+        return "range" if without else self.trigger(assignment.target)
 
     def output(self, target: Target, directory: str) -> str:
         """``-o``: absolute, without suffix, with nsys's own placeholders ``%h`` (host) and ``%p`` (the worker's pid)."""
@@ -113,12 +127,12 @@ class NsysTool(Tool):
         """Options of ``nsys profile`` for one process, under their long names, in nsys's order of help."""
         arguments = dict(self.options.arguments())
         gate = self.gate_of(assignment)
-        if gate != "none":
+        if gate in GATES:
             arguments["capture-range"] = GATES[gate]
             exact = assignment.count.exact
             arguments.setdefault("capture-range-end", f"repeat:{exact}" if exact else "repeat")
         if gate == "range":
-            arguments["nvtx-capture"] = f"{WINDOW}@{DOMAIN}"
+            arguments["nvtx-capture"] = OUR_RANGE
         arguments["kill"] = "none"
         arguments["output"] = self.output(assignment.target, directory)
         return arguments
@@ -132,7 +146,8 @@ class NsysTool(Tool):
             *self.options.extra_args,
         )
         notes = []
-        if self.gate_of(assignment) != "none" and not assignment.count.certain:
+        gate = self.gate_of(assignment)
+        if gate in GATES and not assignment.count.certain:
             notes.append(
                 "nsys: the number of windows is not known beforehand, so reports are written when the session ends"
             )
@@ -140,9 +155,10 @@ class NsysTool(Tool):
             mode="prefix",
             argv=argv,
             env={
-                GATE_ENV: self.gate_of(assignment),
+                GATE_ENV: gate,
                 OUTPUT_ENV: arguments["output"],
-                CAPTURES_ENV: str(assignment.count.exact or "open"),
+                CAPTURES_ENV: "open" if gate == "own" else str(assignment.count.exact or "open"),
+                **(PLAIN_STRINGS if gate == "own" else {}),
             },
             make_dirs=(os.path.dirname(arguments["output"]).replace("%%", "%"),),
             preflight=self._preflight(assignment, arguments) if self.options.preflight else (),
@@ -169,7 +185,7 @@ class NsysTool(Tool):
     def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
         output = self.output(assignment.target, directory)
         pattern, raw = nsys_files.pattern(output), nsys_files.pattern(output, RAW)
-        if self.gate_of(assignment) == "none":
+        if self.gate_of(assignment) not in GATES:
             return [Expectation(pattern, 1, "process_exit", raw)]
         exact = assignment.count.exact
         return [Expectation(pattern, exact or None, "last_window" if exact else "process_exit", raw)]
@@ -240,7 +256,7 @@ class NsysTool(Tool):
         if self.context is None or self._ranges is None:
             raise CaptureError("tool nsys was not attached to this session")
         exact = self._exact
-        if self._gate != "none" and exact and len(self._opened) >= exact:
+        if self._gate in GATES and exact and len(self._opened) >= exact:
             raise CaptureError(
                 f"nsys was told to expect {exact} capture(s) and has taken them; it would ignore this one"
             )
@@ -277,7 +293,7 @@ class NsysTool(Tool):
             self._stop(self._ranges)
         else:
             self._turns.close(functools.partial(self._stop, self._ranges))
-        if self._gate != "none" and self.context is not None and len(self._opened) == self._exact:
+        if self._gate in GATES and self.context is not None and len(self._opened) == self._exact:
             self._finished = True
             return self._collect(self.context)
         return []

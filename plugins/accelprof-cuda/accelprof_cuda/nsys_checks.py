@@ -9,7 +9,7 @@ from accelprof.contracts.targets import Assignment
 from accelprof.errors import Problem
 from accelprof_cuda.nsys_files import varies
 
-#: an assignment and the gate it gets (``none``, ``api``, ``range``)
+#: an assignment and the gate it gets (``none``, ``api``, ``range``; ``own`` where a range of the user's begins a capture)
 Gated = tuple[Assignment, str]
 #: options that start or end the collection by themselves, beside the windows of the plan
 OWN_TIMING = ("delay", "duration", "duration-frames", "start-frame-index", "start-later", "hotkey-capture")
@@ -68,6 +68,8 @@ def _range_end(arguments: dict[str, str], row: Gated) -> Problem | None:
     if value is None:
         return None
     path, exact = f"{PATH}.capture-range-end", assignment.count.exact
+    if gate == "own":
+        return None  # how often the user's range comes is the user's to know
     if gate == "none":
         return Problem(
             path, "the whole process is one capture, so no range ends", value=value, mend="leave it out, or list steps"
@@ -121,7 +123,7 @@ def _kill(arguments: dict[str, str], row: Gated) -> Problem | None:
 def _timing(arguments: dict[str, str], row: Gated) -> Problem | None:
     _, gate = row
     for name in OWN_TIMING:
-        if name in arguments and gate != "none":
+        if name in arguments and gate not in ("none", "own"):
             return Problem(
                 f"{PATH}.{name}",
                 "nsys would start or end by its own clock, and windows of the plan would be missing",
@@ -134,19 +136,19 @@ def _timing(arguments: dict[str, str], row: Gated) -> Problem | None:
 def _domain(arguments: dict[str, str], row: Gated) -> Problem | None:
     assignment, gate = row
     own = arguments.get("nvtx-capture")
-    if own is not None and gate != "none" and own != "window@accelprof":
+    if own is not None and gate in ("api", "range") and own != "window@accelprof":
         return Problem(
             f"{PATH}.nvtx-capture",
             "the NVTX range that opens a window is accelprof's own",
             value=own,
             allowed="window@accelprof",
-            mend="leave it out",
+            mend="leave it out, or list no steps and set steps: process; then a range of yours begins the capture",
         )
     words = {word.strip() for word in arguments.get("trace", "").split(",")}
-    if gate == "range" and "nvtx" not in words:
+    if gate in ("range", "own") and "nvtx" not in words:
         return Problem(
             f"{PATH}.trace",
-            f"the window of {assignment.target.label} is an NVTX range, and nvtx is not traced",
+            f"what begins the capture of {assignment.target.label} is an NVTX range, and nvtx is not traced",
             value=arguments.get("trace"),
             mend=f"trace: {','.join(sorted(words - {''} | {'nvtx'}))}",
         )

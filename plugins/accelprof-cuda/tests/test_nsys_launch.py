@@ -176,6 +176,32 @@ def test_the_whole_process_has_no_gate(assignment: Make) -> None:
     assert NsysTool().gate_of(row) == "none"
 
 
+def test_the_api_gate_of_a_whole_process_without_a_device_is_a_range(assignment: Make) -> None:
+    """``capture-range: cudaProfilerApi`` without steps never fires in a worker without a device; that one gets the range."""
+    gates = {
+        devices: NsysTool({"capture-range": "cudaProfilerApi"}).gate_of(assignment(mode="process", has_devices=devices))
+        for devices in (True, None, False)
+    }
+    assert gates == {True: "api", None: "api", False: "range"}
+    assert "--nvtx-capture=window@accelprof" in argv_of(
+        assignment(mode="process", has_devices=False), **{"capture-range": "cudaProfilerApi"}
+    )
+
+
+def test_a_range_of_ones_own_begins_the_capture_where_no_steps_are_planned(assignment: Make) -> None:
+    """``nvtx-capture`` stays as it was written, plain strings count, and nothing of the plan is expected before the end."""
+    options = {"capture-range": "nvtx", "nvtx-capture": "step@train", "capture-range-end": "stop"}
+    row, tool = assignment(mode="process"), NsysTool(options)
+    assert {"--capture-range=nvtx", "--nvtx-capture=step@train", "--capture-range-end=stop"} <= set(
+        argv_of(row, **options)
+    )
+    assert tool.check([row]) == []
+    assert tool.launch(row, "/out").env["NSYS_NVTX_PROFILER_REGISTER_ONLY"] == "0"
+    assert [expected.count for expected in tool.expects(row, "/out")] == [1]
+    (problem,) = tool.check([assignment([3])])
+    assert "set steps: process" in str(problem)
+
+
 def test_rlinf_options_and_flags(assignment: Make) -> None:
     """Options and flags as RLinf's guide shows them: values behind their option, flags bare, the gate added."""
     argv = argv_of(

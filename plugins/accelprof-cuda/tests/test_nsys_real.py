@@ -252,6 +252,25 @@ session.close()
 """
 
 
+def test_a_range_of_ones_own_begins_the_capture(nsys: str, tmp_path: Path) -> None:
+    """Without steps a range of the program is the gate: the report has that range, not the later ones, and nothing is missing."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    options = {
+        "nsys": nsys,
+        "capture-range": "nvtx",
+        "nvtx-capture": "train/step@accelprof",
+        "capture-range-end": "stop",
+    }
+    config = {"tool": "nsys", "steps": "process", "output_dir": str(tmp_path), "run": "run", "tools": {"nsys": options}}
+    (tmp_path / "profile.yaml").write_text(json.dumps(config))
+    argv = [sys.executable, "-m", "accelprof", "run", "-c", "profile.yaml", "--", sys.executable, "train.py"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (report,) = (tmp_path / "run").rglob("*.nsys-rep")
+    ranges = [span.name for span in reader.read(str(report)).of_kind(Kind.RANGE, Kind.PHASE)]
+    assert ranges == ["train/step"]
+
+
 @pytest.mark.parametrize("ranks", [0, "all"])
 def test_accelprof_run_around_a_script(nsys: str, tmp_path: Path, ranks: Any) -> None:
     """The launcher does not know the script's group; both windows have their report, and nothing is said to be missing."""
