@@ -217,6 +217,8 @@ TABLES: dict[str, Callable[[Summary], Iterator[Row]]] = {
     "windows": windows,
     "steps": _listed("steps"),
     "step_phases": step_phases,
+    "outliers": _listed("outliers"),
+    "drift": _listed("drift"),
     "devices": devices,
     "device_phases": device_phases,
     "file_phases": file_phases,

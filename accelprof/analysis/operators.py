@@ -160,6 +160,14 @@ class OperatorTable:
             mine[2] += row.self_ns
             self._workers.setdefault(key, set()).add(worker)
 
+    def take(self, other: OperatorTable) -> None:
+        """What another table was given."""
+        for key, sums in other._rows.items():
+            mine = self._rows.setdefault(key, [0, 0, 0])
+            for at, value in enumerate(sums):
+                mine[at] += value
+            self._workers.setdefault(key, set()).update(other._workers[key])
+
     def to_json(self) -> list[dict[str, Any]]:
         """A row each, the most self time first; beyond :data:`MAX_ROWS` the others are one row, named by their number."""
         order = sorted(self._rows, key=lambda key: (-self._rows[key][2], str(key)))

@@ -101,6 +101,8 @@ class Summary:
             "stragglers": self.waits.stragglers,
             "critical_path": self.waits.critical_path,
             "steps": self.waits.steps,
+            "outliers": self.waits.outliers,
+            "drift": self.waits.drift,
             "operators": self.operators.to_json(),
             "cost": cost_rows(self.run),
             "metrics": _mapping(manifest.get("metrics")),

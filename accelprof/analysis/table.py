@@ -148,6 +148,7 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
             "exposed: communication with nothing to compute beside it; idle by cause stands in --json and on the page."
         )
         yield grid
+    yield from steps_grids(report, limit)
     waited: dict[tuple[str, str, str], list[float]] = {}
     for straggler in report.get("stragglers") or ():
         key = (str(straggler["worker"]), str(straggler["phase"]), str(straggler.get("late_in") or NONE))
@@ -180,6 +181,47 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
         )
         for (phase, worker), ns in parts.most_common(limit or None):
             grid.add(phase, worker, duration(ns), percent(ns / path["wall_ns"] if path["wall_ns"] else None))
+        yield grid
+
+
+def steps_grids(report: Mapping[str, Any], limit: int | None = MAX_ROWS) -> Iterator[Grid]:
+    """Steps that took longer than the others, and what grew or shrank over the steps."""
+    rows = report.get("outliers") or []
+    if rows:
+        columns = [
+            Column("step"),
+            Column("took"),
+            Column("usual"),
+            Column("most of it in", label=24),
+            Column("there", 2),
+            Column("usual", 3),
+            Column("on", 1, label=16),
+        ]
+        grid = Grid("steps that took longer than the others", columns)
+        for row in rows if limit is None else rows[: limit // 2]:
+            grid.add(
+                str(row["step"]), duration(row["wall_ns"]), duration(row["usual_ns"]), row["phase"] or NONE,
+                duration(row["phase_ns"]), duration(row["phase_usual_ns"]), row["worker"] or NONE,
+            )  # fmt: skip
+        if limit is not None and len(rows) > limit // 2:
+            grid.note = f"… and {len(rows) - limit // 2} more (--all)."
+        yield grid
+    rows = report.get("drift") or []
+    if rows:
+        columns = [
+            Column("phase", label=30),
+            Column("steps", 2),
+            Column("at first"),
+            Column("at last"),
+            Column("change"),
+            Column("surely between", 1),
+        ]
+        grid = Grid("what changed from the first step to the last", columns)
+        for row in rows if limit is None else rows[: limit // 2]:
+            grid.add(
+                "(the whole step)" if row["phase"] is None else row["phase"], str(row["steps"]), duration(row["first_ns"]),
+                duration(row["last_ns"]), f"{row['change']:+.1%}", f"{row['low']:+.1%} … {row['high']:+.1%}",
+            )  # fmt: skip
         yield grid
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof.analysis.critical import Leaf, Step, critical_path, steps_of, stragglers
+from accelprof.analysis.drift import drifts, outliers
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.run import Run
+from accelprof.analysis.seconds import COLLECTIVE
 
 
 @dataclass
@@ -19,6 +21,8 @@ class Waits:
     critical_path: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     of: list[Step] = field(default_factory=list)
+    outliers: list[dict[str, Any]] = field(default_factory=list)
+    drift: list[dict[str, Any]] = field(default_factory=list)
 
 
 def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
@@ -41,6 +45,9 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
         if not isinstance(wall, int):
             wall = walls.get(number)
         found.steps.append({"step": number, "wall_ns": wall, "window": number in inside})
+    timed = [{**row, "window": row.get("step") in inside} for row in rows]
+    waiting = {row.phase for timeline in timelines for row in timeline.stretches if row.category == COLLECTIVE}
+    found.outliers, found.drift = outliers(timed, waiting), drifts(timed)
     return found
 
 

@@ -1,0 +1,145 @@
+"""Steps that took longer than the others, which phase made them, on which rank; and what grew or shrank over the steps.
+
+Both stand on the timings of every announced step, profiled or not. Steps with a window are left out of what is usual: recording
+costs. Times are compared with a line through the others, so that a slow drift makes no outlier of the last steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from accelprof.analysis.seconds import waits_for_others
+
+Array = Any  # numpy.ndarray
+#: steps without a window that something can be said from
+MIN_STEPS, MIN_DRIFT_STEPS = 6, 12
+#: an outlier is this many times the usual scatter (as of a normal distribution) and this part of the usual time above it
+TIMES, PART = 4.0, 0.05
+#: a drift is shown from this part of the time on, and only where it is surer than this
+NOTABLE, SURE = 0.01, 0.99
+MAX_OUTLIERS, MAX_DRIFTS = 100, 20
+
+
+def outliers(steps: Sequence[Mapping[str, Any]], waiting: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """A row for each step without a window that took longer than usual, the longest excess first.
+
+    Args:
+        steps: ``{step, wall_ns, window, seconds: {phase: {max, slowest}}}``, as the manifest has them.
+        waiting: phases in which ranks wait for each other: more time there is somebody else's fault.
+
+    Returns:
+        ``{step, wall_ns, usual_ns, phase, phase_ns, phase_usual_ns, worker}``; phase and worker are of the phase whose
+        time on its slowest rank grew most, ``None`` where no phase did.
+    """
+    rows = [row for row in steps if row.get("wall_ns") and not row.get("window")]
+    if len(rows) < MIN_STEPS:
+        return []
+    walls: Array = np.array([row["wall_ns"] for row in rows], dtype=np.float64)
+    usual = _line(walls)
+    more = walls - usual
+    scatter = 1.4826 * float(np.median(np.abs(more - np.median(more))))
+    slow = np.flatnonzero((more > TIMES * scatter) & (more > PART * usual))
+    slow = slow[np.argsort(-more[slow], kind="stable")][:MAX_OUTLIERS]
+    if not slow.size:
+        return []
+    phases = _phases(rows)
+    known = set(waiting)
+    usually = {phase: _typical(values) for phase, values in phases.items()}
+    found = []
+    for at in slow.tolist():
+        phase = _grown(phases, usually, at, float(more[at]), lambda name: name in known or waits_for_others(name, ""))
+        figures = rows[at]["seconds"].get(phase) if phase is not None else None
+        found.append(
+            {
+                "step": rows[at].get("step"), "wall_ns": int(walls[at]), "usual_ns": round(float(usual[at])), "phase": phase,
+                "phase_ns": None if phase is None else round(float(phases[phase][at])),
+                "phase_usual_ns": None if phase is None else round(usually[phase]),
+                "worker": figures.get("slowest") if isinstance(figures, Mapping) else None,
+            }
+        )  # fmt: skip
+    return found
+
+
+def _typical(values: Array) -> float:
+    return float(np.median(values[~np.isnan(values)])) if not np.isnan(values).all() else 0.0
+
+
+def _grown(
+    phases: Mapping[str, Array], usually: Mapping[str, float], at: int, more: float, waits: Callable[[str], bool]
+) -> str | None:
+    """The phase that grew most: of those around each other (all have grown by the same) the shortest, and one in which ranks
+    wait only where no other has grown by much."""
+    grown = {phase: float(values[at]) - usually[phase] for phase, values in phases.items() if not np.isnan(values[at])}
+    for wanted in (False, True):
+        mine = {phase: ns for phase, ns in grown.items() if waits(phase) is wanted and ns > 0.25 * more}
+        if mine:
+            most = max(mine.values())
+            return min((phase for phase in mine if mine[phase] > 0.9 * most), key=lambda phase: usually[phase])
+    return None
+
+
+def _phases(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
+    """By phase its ns on the slowest rank in each step, NaN where it was not called."""
+    found: dict[str, Array] = {}
+    for at, row in enumerate(rows):
+        for phase, figures in row["seconds"].items():
+            if phase not in found:
+                found[phase] = np.full(len(rows), np.nan)
+            found[phase][at] = figures["max"] * 1e9
+    return found
+
+
+def drifts(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What grew or shrank from the first to the last step: the steps themselves (``phase`` is ``None``) and phases.
+
+    Returns:
+        ``{phase, steps, first_ns, last_ns, change, low, high}``: the line through the times at both ends, its change as part of
+        the first, and where that lies for sure; only rows in which that does not hold 0. The largest change first, steps
+        before phases.
+    """
+    rows = [row for row in steps if not row.get("window")]
+    walls: Array = np.array([float(row.get("wall_ns") or np.nan) for row in rows])
+    series: list[tuple[str | None, Array]] = [(None, walls), *_phases(rows).items()]
+    found = [row for phase, values in series if (row := _drift(phase, values)) is not None]
+    found.sort(key=lambda row: (row["phase"] is not None, -abs(row["last_ns"] - row["first_ns"])))
+    return found[:MAX_DRIFTS]
+
+
+def _drift(phase: str | None, values: Array) -> dict[str, Any] | None:
+    at = np.flatnonzero(~np.isnan(values))
+    if at.size < MIN_DRIFT_STEPS:
+        return None
+    times = values[at]
+    slopes = _slopes(at.astype(np.float64), times)
+    slope = float(np.median(slopes))
+    half = NormalDist().inv_cdf((1 + SURE) / 2) * np.sqrt(slopes.size) / 2
+    low = float(slopes[max(int(np.floor(slopes.size / 2 - half)), 0)])
+    high = float(slopes[min(int(np.ceil(slopes.size / 2 + half)), slopes.size - 1)])
+    first = float(np.median(times - slope * (at - at[0])))
+    width = float(at[-1] - at[0])
+    if first <= 0 or low <= 0 <= high or abs(slope * width) < NOTABLE * first:
+        return None
+    return {
+        "phase": phase, "steps": int(at.size), "first_ns": round(first), "last_ns": round(first + slope * width),
+        "change": slope * width / first, "low": low * width / first, "high": high * width / first,
+    }  # fmt: skip
+
+
+def _slopes(at: Array, values: Array) -> Array:
+    """Slopes between each value and the one half the series later, sorted: none of them shares a value with another, so their
+    order says how sure their median is."""
+    half = (at.size + 1) // 2
+    low = at.size - half
+    found: Array = np.sort((values[half:] - values[:low]) / (at[half:] - at[:low]))
+    return found
+
+
+def _line(values: Array) -> Array:
+    """A line through the values that outliers do not move; level where there are too few of them for a slope."""
+    at = np.arange(values.size, dtype=np.float64)
+    slope = float(np.median(_slopes(at, values))) if values.size >= MIN_DRIFT_STEPS else 0.0
+    return slope * at + float(np.median(values - slope * at))
