@@ -13,6 +13,7 @@ import os
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from accelprof.cluster.roster import Roster, roles_of
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config, Rule
 from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Target
-from accelprof.errors import AccelprofError, CaptureError, IncompleteError
+from accelprof.errors import AccelprofError, IncompleteError
 from accelprof.exporters.host import figures_of, start_exporters
 from accelprof.output.delivery import RunFacts, deliver
 from accelprof.output.layout import claim_run
@@ -38,6 +39,7 @@ from accelprof.planning import names
 from accelprof.session.configure import configure
 from accelprof.session.identity import host_name
 from accelprof.session.session import Session
+from accelprof.voice import Voice
 
 log = logging.getLogger("accelprof")
 STEPS_KEPT = 10_000
@@ -53,7 +55,7 @@ class Controller:
 
     Attributes:
         plan: what the configuration means.
-        problems: everything that was said so far.
+        voice: says what goes wrong, once; ``problems`` is what it said so far.
         notes: what launches have to say, with nothing wrong.
         roster: who takes part.
 
@@ -76,7 +78,7 @@ class Controller:
             engines_of(self.config)
         self.plan = self.registry.plan(self.config)
         self.registry.event("accelprof_plan_ready", plan=self.plan)
-        self.problems: list[str] = []
+        self.voice = Voice(raising=self.config.on_error == "raise")
         self.notes: list[str] = []
         self.manifest: dict[str, Any] | None = None
         self.step_now: int | None = None
@@ -93,9 +95,9 @@ class Controller:
             or (self.config.recorder is not None and self.config.enabled)
         ):
             self.run_dir = run_dir or self._claim()
-        self.roster = Roster(self.config, self.plan, self.run_dir, self.report, self.said)
+        self.roster = Roster(self.config, self.plan, self.run_dir, self.voice.say, self._worker_failed)
         self._exporters = start_exporters(
-            self.registry.make_exporters(self.config), self.config, self.run_dir, self.report
+            self.registry.make_exporters(self.config), self.config, self.run_dir, self.voice.say
         )
         self._step_began = (0, 0)
         self._spans: dict[int, dict[str, tuple[int, int]]] = {}
@@ -140,7 +142,7 @@ class Controller:
             for text in launch.assignment.notes:
                 self._note(f"options({group!r}): {text}")
         if launch.assignment.selected and self.run_dir is not None:
-            given = wrap(self.registry, self.plan, launch, self.run_dir, given, self._preflight, self.report)
+            given = wrap(self.registry, self.plan, launch, self.run_dir, given, self._preflight, self.voice.say)
             for text in launch.launch.notes:
                 self._note(f"{launch.target.label}: {text}")
         with self._lock:
@@ -169,6 +171,7 @@ class Controller:
         handles = list(actors) if isinstance(actors, (list, tuple)) else [actors]
         with self._lock:
             self.roster.attach(group, handles, roles_of(role), ranks, replicas, world_size)
+            self.voice.raise_deferred()
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -206,6 +209,7 @@ class Controller:
                 self.session.begin_step(number)
             self.roster.begin(number)
             self._step_began = time.time_ns(), time.perf_counter_ns()
+            self.voice.raise_deferred()
 
     def end_step(self, number: int | None = None) -> None:
         """The step ended; windows that hold no later step close. Harmless when none is running."""
@@ -229,6 +233,7 @@ class Controller:
                     self._exporters.step(figures_of(number, rows, wall_ns, self.roster.records(number)))
                 if self.session is not None:
                     self.session.end_step(number)
+            self.voice.raise_deferred()
 
     def _check_names(self) -> None:
         """Once, when the first step begins: names in the configuration that none of the attached workers has."""
@@ -237,7 +242,7 @@ class Controller:
             *self.plan.check_names(self.roster.joined),
             *names.unmatched_roles(self.config, self.roster.roles()),
         ]:
-            self.report(str(problem))
+            self.voice.say(str(problem))
 
     # --- what came out ----------------------------------------------------------------------------------------------
 
@@ -259,7 +264,7 @@ class Controller:
                 member = answer.member
                 if not answer.ok:
                     absent[member.label] = answer.error
-                    self.said(answer, "its timings could not be read")
+                    self._worker_failed(answer, "its timings could not be read")
                 elif member.since is not None and member.since >= begun - 1:
                     rows[member.label] = added(rows.get(member.label, {}), answer.value)
                 else:
@@ -274,6 +279,7 @@ class Controller:
             groups = {member.label: member.target.group for member in self.roster.members}
             result = reduce_timings(rows, groups, step, reduce, per_rank, absent)
             self.registry.event("accelprof_metrics", step=step, reduced=result)
+            self.voice.raise_deferred()
             return result
 
     def close(self, end_workers: bool = False) -> dict[str, Any]:
@@ -320,7 +326,7 @@ class Controller:
             self.plan,
             steps=self.history,
             spans=self._spans,
-            problems=self.problems,
+            voice=self.voice,
             notes=self.notes,
         )
         if self._no_directory:
@@ -331,11 +337,20 @@ class Controller:
             self._exporters.finish(manifest, self.run_dir or "")
         return manifest
 
-    def report(self, message: str) -> None:
+    @property
+    def problems(self) -> list[str]:
+        return self.voice.problems
+
+    def say(self, message: str) -> None:
         """Say something once, in the log and in the manifest."""
-        if message not in self.problems:
-            self.problems.append(message)
-            log.warning("accelprof: %s", message)
+        self.voice.say(message)
+
+    def report(self, message: str) -> None:
+        """The name of :meth:`say` in 0.1."""
+        warnings.warn(
+            "Controller.report is Controller.say now; the old name goes with the next release", DeprecationWarning, 2
+        )
+        self.voice.say(message)
 
     def _note(self, text: str) -> None:
         """Something to know, with nothing wrong: once, in the log and in the manifest's ``notes``."""
@@ -356,12 +371,12 @@ class Controller:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def said(self, answer: Answer, what: str) -> None:
-        """A worker failed at something: said with its name, or raised where ``on_error`` is ``raise``."""
+    def _worker_failed(self, answer: Answer, what: str) -> None:
+        """Said with the worker's name; where ``on_error`` is ``raise`` the first is raised when all workers were asked."""
         text = f"{answer.member.label}: {what}: {answer.error}"
-        self.report(text)
-        if self.config.on_error == "raise" and not answer.ok:
-            raise CaptureError(text)
+        self.voice.say(text)
+        if not answer.ok:
+            self.voice.defer(text)
 
     def _claim(self) -> str | None:
         try:
@@ -371,7 +386,7 @@ class Controller:
                 raise
             text = f"the output directory {self.config.output_dir!r} cannot be made: {error}; nothing is recorded"
             self._no_directory = text
-            self.report(text)
+            self.voice.say(text)
             return None
 
     def _start_own_session(self) -> None:
@@ -386,14 +401,14 @@ class Controller:
         except AccelprofError as error:
             if self.config.on_error == "raise":
                 raise
-            self.report(f"the driver itself is not profiled: {error}")
+            self.voice.say(f"the driver itself is not profiled: {error}")
 
     def _at_exit(self) -> None:
         if self.manifest is None:
             if not ray.is_initialized():
-                self.report("the driver ended without Controller.close(), and Ray was shut down before")
+                self.voice.say("the driver ended without Controller.close(), and Ray was shut down before")
             else:
-                self.report("the driver ended without Controller.close()")
+                self.voice.say("the driver ended without Controller.close()")
             try:
                 self.close()
             except AccelprofError as error:

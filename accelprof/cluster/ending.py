@@ -26,7 +26,7 @@ def gather(roster: Roster, run: RunFacts, end_workers: bool, close_own: Callable
     config, members = roster.config, roster.members
     _close_sessions(roster, run)
     for answer in clock.measure_again([member for member in members if member.summary is not None]):
-        run.say(f"{answer.member.label}: its clock could not be read again: {answer.error}")
+        run.voice.say(f"{answer.member.label}: its clock could not be read again: {answer.error}")
     ended = _end_workers(members, run, config.control_timeout) if end_workers else set()
     own = close_own()
     run.causes = roster.why_open()
@@ -68,7 +68,7 @@ def _close_sessions(roster: Roster, run: RunFacts) -> None:
         if answer.ok:
             answer.member.summary = answer.value
         else:
-            run.say(f"{answer.member.label}: its session could not be closed: {answer.error}")
+            run.voice.say(f"{answer.member.label}: its session could not be closed: {answer.error}")
             fanout.withdraw(answer.member)
 
 
@@ -82,14 +82,14 @@ def _end_workers(members: list[Member], run: RunFacts, timeout: float) -> set[st
         try:
             waiting[member.actor.__ray_terminate__.remote()] = member
         except Exception as error:  # noqa: BLE001 - Ray may be gone; said with the worker's name
-            run.say(f"{member.label}: could not be ended: {type(error).__name__}: {error}")
+            run.voice.say(f"{member.label}: could not be ended: {type(error).__name__}: {error}")
     if waiting:
         done, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=timeout)
         for ref in done:
             waiting[ref].state = DEAD
             ended.add(waiting[ref].key)
         for ref in late:
-            run.say(f"{waiting[ref].label}: did not end within {timeout:g} s")
+            run.voice.say(f"{waiting[ref].label}: did not end within {timeout:g} s")
     return ended
 
 

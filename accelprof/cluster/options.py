@@ -62,7 +62,7 @@ def wrap(
     run_dir: str,
     given: Mapping[str, Any],
     preflight: Preflight,
-    report: Callable[[str], None],
+    say: Callable[[str], object],
 ) -> dict[str, Any]:
     """``given`` with the launch of ``planned`` in its ``runtime_env``; unchanged where none is needed.
 
@@ -83,7 +83,7 @@ def wrap(
     if launch.mode == "none":
         return result
     if launch.mode != "env" and wrapped_by(interpreter, [program(launch.argv)]):
-        report(
+        say(
             f"{target.label}: py_executable starts with {program(launch.argv)} already and is left as it is; its options are yours, not those of the plan"
         )
         return result
@@ -93,7 +93,7 @@ def wrap(
         launch = replace(launch, make_dirs=tuple(dict.fromkeys((*launch.make_dirs, layout.workers_dir))))
     for name in sorted(env_vars.keys() & launch.env.keys()):
         if name not in LISTS and env_vars[name] != launch.env[name]:
-            report(
+            say(
                 f"{target.label}: env_vars has {name}={env_vars[name]!r}, which is kept; {planned.assignment.tool} wanted {launch.env[name]!r}"
             )
     ours = {name: value for name, value in launch.env.items() if name in LISTS or name not in env_vars}
@@ -103,7 +103,7 @@ def wrap(
         # the user's own words stay as they are: bash expands what is in them, as it would have without us
         keeps = launch.mode != "replace" and raw
         env["py_executable"] = f"{to_shell(argv[: -len(interpreter)])} {raw}" if keeps else to_shell(argv)
-    preflight.check(launch, planned.assignment, env["env_vars"], given.get("scheduling_strategy"), report)
+    preflight.check(launch, planned.assignment, env["env_vars"], given.get("scheduling_strategy"), say)
     planned.launch = launch
     result["runtime_env"] = env
     return result
@@ -182,7 +182,7 @@ class Preflight:
         assignment: Assignment,
         env: Mapping[str, str],
         strategy: Any,
-        report: Callable[[str], None],
+        say: Callable[[str], object],
     ) -> None:
         """Raises ``UnavailableError`` when the trial fails on every node where the actor may run; reports the others."""
         if not launch.preflight:
@@ -207,4 +207,4 @@ class Preflight:
         text = f"{assignment.tool} does not start ({to_shell(trial)}): {where}"
         if len(failed) == len(places):
             raise UnavailableError(f"{assignment.target.label}: {text}")
-        report(f"{text}. Actors placed there would hang; pin the selected ones to other nodes")
+        say(f"{text}. Actors placed there would hang; pin the selected ones to other nodes")

@@ -36,7 +36,7 @@ class Roster:
 
     Args:
         say: takes a line about a worker that is not as it was taken for.
-        failed: takes an answer that failed and what was asked; it may raise.
+        failed: takes an answer that failed and what was asked.
 
     Attributes:
         planned: launches that were made and that no worker has taken yet, by group.
@@ -50,7 +50,7 @@ class Roster:
         config: Config,
         plan: Plan,
         run_dir: str | None,
-        say: Callable[[str], None],
+        say: Callable[[str], object],
         failed: Callable[[Answer, str], None],
     ) -> None:
         self.config, self.plan, self.run_dir = config, plan, run_dir
@@ -212,7 +212,7 @@ class Roster:
                 self._failed(answer, "was not told that a step begins")
 
     def end(self, number: int, rows: dict[str, dict[str, Any]]) -> None:
-        """The step ended: ``rows`` gets each selected worker's timings of it, also when a failure is raised half-way."""
+        """The step ended: ``rows`` gets each selected worker's timings of it."""
         for answer in fanout.end(self.selected(), number, timeout=self.config.control_timeout):
             if not answer.ok:
                 self._failed(answer, "was not told that the step ended")

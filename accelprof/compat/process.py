@@ -7,19 +7,17 @@ share one session: the first start begins the step, the last stop ends it.
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from accelprof.contracts.targets import RUN_ENV
-from accelprof.errors import AccelprofError
+from accelprof.errors import AccelprofError, text_of
 from accelprof.session.configure import configure, current_session
 from accelprof.session.session import Session
 from accelprof.timing.gate import gate
-
-log = logging.getLogger("accelprof")
+from accelprof.voice import Voice
 
 
 class ProcessSession:
@@ -31,7 +29,7 @@ class ProcessSession:
         self.step: int | None = None
         self._numbers = itertools.count()
         self._owned: Session | None = None
-        self._said: set[str] = set()
+        self.voice = Voice()
 
     def start(self, key: Hashable, step: int | None, settings: Callable[[], Mapping[str, Any]]) -> bool:
         """``key`` begins to profile ``step`` (numbered from 0 where nobody counts); ``True`` when a session takes part.
@@ -48,7 +46,7 @@ class ProcessSession:
             self.active[key] = None
             if first:
                 number = self.step = step if step is not None else next(self._numbers)
-                self._guard("beginning a step", lambda: session.begin_step(number, control=True))
+                self.voice.guarded("beginning a step", lambda: session.begin_step(number, control=True))
             return True
 
     def stop(self, key: Hashable) -> None:
@@ -61,11 +59,11 @@ class ProcessSession:
             if self.active or session is None:
                 return
             number, self.step = self.step, None
-            self._guard("ending a step", lambda: session.end_step(number))
+            self.voice.guarded("ending a step", session.end_step, number)
             if session is self._owned:
                 run = session.own_run
                 if run is not None:
-                    session.captures.once_written(lambda: self._guard("writing the manifest", run.so_far))
+                    session.captures.once_written(lambda: self.voice.guarded("writing the manifest", run.so_far))
 
     def session(self, settings: Callable[[], Mapping[str, Any]]) -> Session | None:
         """The session of this process, made when there is none; ``None`` when it cannot be had (said once)."""
@@ -79,17 +77,11 @@ class ProcessSession:
             self._owned = configure(**arguments)
             return self._owned
         except AccelprofError as error:
-            self.say(f"nothing is profiled in process {os.getpid()}: {error}")
+            self.voice.say(f"nothing is profiled in process {os.getpid()}: {error}")
             return None
         except Exception as error:  # noqa: BLE001 - whatever it is, training goes on without a session
-            self.say(f"nothing is profiled in process {os.getpid()}: {type(error).__name__}: {error}")
+            self.voice.say(f"nothing is profiled in process {os.getpid()}: {text_of(error)}")
             return None
-
-    def say(self, message: str) -> None:
-        """Log something once per process."""
-        if message not in self._said:
-            self._said.add(message)
-            log.warning("accelprof: %s", message)
 
     def release(self) -> None:
         """Close what is open and the session this made."""
@@ -101,9 +93,3 @@ class ProcessSession:
                 session.close("uninstalled")
             if session is not None:
                 gate.release(session)
-
-    def _guard(self, doing: str, call: Callable[[], Any]) -> None:
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001 - a profiler's failure is said once and never ends training
-            self.say(f"{doing} failed: {type(error).__name__}: {error}")

@@ -125,7 +125,7 @@ def _say_contradictions(first: Any, other: Any) -> None:
     """Two profilers that are both started share the windows of their process; ``first`` has decided how those are."""
     for name, what in (("_tool", "tool"), ("_discrete", "discrete")):
         if getattr(other, name) != getattr(first, name):
-            process.say(
+            process.voice.say(
                 f"profiler of {other.save_file_prefix or 'another role'}: {what} {getattr(other, name)!r} contradicts "
                 f"{getattr(first, name)!r} of {first.save_file_prefix or 'the first role'}, which was started first in "
                 "this process and decides"
@@ -241,11 +241,11 @@ def finish(self: Any) -> None:
                 tell(line.rstrip())
     except (OSError, ValueError) as error:
         tell(f"command failed to launch: {error}")
-        process.say(f"finish_hook_cmd could not be run on rank {rank}: {error}")
+        process.voice.say(f"finish_hook_cmd could not be run on rank {rank}: {error}")
         return
     tell(f"command exited with {running.returncode}")
     if running.returncode:
-        process.say(f"finish_hook_cmd ended with status {running.returncode} on rank {rank}")
+        process.voice.say(f"finish_hook_cmd ended with status {running.returncode} on rank {rank}")
 
 
 def _finish_environment(self: Any, save_path: Any) -> dict[str, str]:

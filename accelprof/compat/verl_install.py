@@ -160,7 +160,7 @@ def _relocate(profiler: Any) -> None:
             profiler.config.save_path, rank=profiler.rank, save_file_prefix=profiler.save_file_prefix
         )
     except Exception as error:  # noqa: BLE001 - said once; the reports stay where Ray put them
-        ours.process.say(f"reports of nsys stay in Ray's directory: {type(error).__name__}: {error}")
+        ours.process.voice.say(f"reports of nsys stay in Ray's directory: {type(error).__name__}: {error}")
 
 
 def _arguments(
@@ -182,7 +182,7 @@ def _give_back(on: list[bool], taken: dict[int, tuple[Any, Any]]) -> None:
             before()
         except Exception as error:  # noqa: BLE001 - its tool may be missing here; the worker goes on unprofiled
             profiler._impl = None
-            ours.process.say(f"verl's own profiler cannot be made again: {type(error).__name__}: {error}")
+            ours.process.voice.say(f"verl's own profiler cannot be made again: {type(error).__name__}: {error}")
     taken.clear()
 
 

@@ -25,7 +25,7 @@ WAITING_AT_MOST = 1000
 class Exporters:
     """See the module. ``say`` takes one line for the log and the manifest; it may be called from the exporters' thread."""
 
-    def __init__(self, exporters: Sequence[Exporter], run: RunFacts, say: Callable[[str], None]) -> None:
+    def __init__(self, exporters: Sequence[Exporter], run: RunFacts, say: Callable[[str], object]) -> None:
         self._say = say
         self._live = list(exporters)
         self._pid = os.getpid()
@@ -87,7 +87,7 @@ class Exporters:
 
 
 def start_exporters(
-    made: Sequence[Exporter], config: Config, run_dir: str | None, say: Callable[[str], None]
+    made: Sequence[Exporter], config: Config, run_dir: str | None, say: Callable[[str], object]
 ) -> Exporters | None:
     """The exporters of a run, begun; ``None`` where there are none. ``run_dir`` is ``None`` where nothing is recorded: files of
     exporters then go to the output directory."""

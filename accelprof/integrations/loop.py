@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from accelprof.catalogue import get_registry
@@ -15,8 +13,7 @@ from accelprof.timing.metrics import process_state
 from accelprof.timing.phase import PhaseSpec
 from accelprof.timing.running import Run
 from accelprof.timing.timer import timer
-
-log = logging.getLogger("accelprof")
+from accelprof.voice import Voice
 
 
 class Loop:
@@ -40,7 +37,7 @@ class Loop:
         self._step: int | None = None
         self._wrapped: list[tuple[Any, str]] = []
         self._open: dict[str, Run] = {}
-        self._said: set[str] = set()
+        self.voice = Voice()
         if config is not None or values:
             registry = get_registry()
             registry.plan(registry.load(config, **values).config)
@@ -57,21 +54,19 @@ class Loop:
             self._session = configure(self._config, **{"group": self._group, **identity}, **self._values)
             self._owned = True
         except AccelprofError as error:
-            self.say(f"nothing is profiled: {error}")
+            self.voice.say(f"nothing is profiled: {error}")
 
     def step(self, number: int) -> None:
         """Step ``number`` runs now; the one before has ended."""
         if self._session is not None and number != self._step:
             self._step = number
-            with self.guarded("beginning a step"):
-                self._session.begin_step(number)
+            self.voice.guarded("beginning a step", self._session.begin_step, number)
 
     def end_step(self) -> None:
         """No step runs any more."""
         if self._session is not None and self._step is not None:
             self._step = None
-            with self.guarded("ending a step"):
-                self._session.end_step()
+            self.voice.guarded("ending a step", self._session.end_step)
 
     def end(self) -> None:
         """Training is over: phases end, wrapped methods are the object's own again, and a session of ours is closed."""
@@ -81,8 +76,7 @@ class Loop:
         self.end_step()
         session, self._session = self._session, None
         if session is not None and self._owned:
-            with self.guarded("closing the session"):
-                session.close()
+            self.voice.guarded("closing the session", session.close)
 
     # --- phases -----------------------------------------------------------------------------------------------------
 
@@ -125,19 +119,3 @@ class Loop:
         while self._wrapped:
             owner, name = self._wrapped.pop()
             vars(owner).pop(name, None)
-
-    # --- saying -----------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def guarded(self, doing: str) -> Iterator[None]:
-        """Whatever fails is said once; training goes on."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - profiling never ends training
-            self.say(f"{doing} failed: {type(error).__name__}: {error}")
-
-    def say(self, message: str) -> None:
-        """Log something once."""
-        if message not in self._said:
-            self._said.add(message)
-            log.warning("accelprof: %s", message)

@@ -49,7 +49,7 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         self._loop.begin(rank=args.process_index, world_size=args.world_size)
         trainer = _trainer(state)
         if trainer is None:
-            self._loop.say("the trainer was not found from its callback; only steps and the optimizer are seen")
+            self._loop.voice.say("the trainer was not found from its callback; only steps and the optimizer are seen")
             return
         self._loop.wrap(trainer, PHASES)
         self._loop.before(trainer, "get_batch_samples", lambda: self._loop.step(state.global_step + 1))

@@ -24,7 +24,7 @@ def relocate(
     run_dir: str,
     found: Records,
     nodes: Nodes,
-    report: Callable[[str], None],
+    say: Callable[[str], object],
 ) -> None:
     """Copy or move the files of ``found`` that lie elsewhere into the run directory; their rows say where they are now."""
     taken: set[str] = set()
@@ -39,7 +39,7 @@ def relocate(
         try:
             fetch(nodes, node, source, target, remove=how == "move")
         except Exception as error:  # noqa: BLE001 - a disk, a node or Ray; the source stays, and it is said
-            report(
+            say(
                 f"{row.path} of {row.group} rank {row.rank} was not collected: {type(error).__name__}: {error}; the file stays on {row.host}"
             )
         else:

@@ -27,6 +27,7 @@ from accelprof.output.records import Lack, Records
 from accelprof.output.reports import Expected, await_reports
 from accelprof.planning import names
 from accelprof.planning.plan import Plan
+from accelprof.voice import Voice
 
 log = logging.getLogger("accelprof")
 PACKAGES = ("ray", "torch")
@@ -53,7 +54,7 @@ class RunFacts:
         nobody: why nothing came, in words, where no process took part and something was to be recorded.
         missing: what is missing beside, once all rows are known.
         running: of these keys those whose process is still at work: what lacks of them may yet come.
-        problems, notes: what was said on the way.
+        voice: says what goes wrong on the way, and has said what did before; ``notes``: what is to be known with nothing wrong.
         earlier: take the manifest that stands in the directory and add to it; ``again``: of this tool all was looked for anew.
     """
 
@@ -74,16 +75,15 @@ class RunFacts:
     nobody: str = ""
     missing: Callable[[Records], list[Lack]] = lambda found: []
     running: Callable[[Iterable[str]], set[str]] = lambda keys: set()
-    problems: list[str] = field(default_factory=list)
+    voice: Voice = field(default_factory=Voice)
     notes: list[str] = field(default_factory=list)
     earlier: bool = False
     again: str | None = None
 
-    def say(self, text: str) -> None:
-        """A problem of the end itself: once, in the log and in the manifest."""
-        if text not in self.problems:
-            self.problems.append(text)
-            log.warning("accelprof: %s", text)
+    @property
+    def problems(self) -> list[str]:
+        """What was said so far."""
+        return self.voice.problems
 
 
 def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]
             row.remote, row.node_id = True, node
     if run.config.collect != "none":
         verdicts.look_at(found, verdicts.on_disk(run.run_dir))
-        relocate(run.config.collect, run.run_dir, found, nodes, run.say)
+        relocate(run.config.collect, run.run_dir, found, nodes, run.voice.say)
     manifest = _document(run, run.run_dir, found)
     if earlier is not None:
         manifest = {**earlier, **{name: manifest[name] for name in ("targets", "windows", "artifacts")}}
@@ -143,7 +143,7 @@ def _gathered(run: RunFacts, nodes: Nodes) -> Records:
         for result in results.values():
             journals.extend(result)
         for node, error in errors.items():
-            run.say(f"journals on node {node} could not be read: {error}")
+            run.voice.say(f"journals on node {node} could not be read: {error}")
     return manifests.records_of(run_dir, [*journals, *run.told])
 
 
@@ -238,7 +238,7 @@ def _write(run: RunFacts, manifest: dict[str, Any]) -> None:
         manifests.write(run_dir, manifest)
     except OSError as error:
         text = f"the manifest cannot be written: {error}"
-        run.say(text)
+        run.voice.say(text)
         manifest["problems"].append(text)
         lacks = [*Records.of_manifest(manifest).lacks, Lack(code=verdicts.UNWRITTEN, words=text)]
         verdicts.write_into(manifest, lacks)
@@ -250,7 +250,7 @@ def _make_page(run: RunFacts, manifest: dict[str, Any]) -> None:
         importlib.import_module("accelprof.analysis").finish_run(run.run_dir)
     except Exception as error:  # noqa: BLE001 - timeline and report can be made again from the files; said here
         text = f"timeline and report could not be made: {text_of(error)}"
-        run.say(text)
+        run.voice.say(text)
         manifest["problems"].append(text)
 
 

@@ -42,8 +42,8 @@ class Journal:
         records: all so far, as plain JSON, with paths as tools gave them; of a window and a target the latest state.
     """
 
-    def __init__(self, path: str | None, report: Callable[[str], None]) -> None:
-        self.path, self._report = path, report
+    def __init__(self, path: str | None, say: Callable[[str], object]) -> None:
+        self.path, self._say = path, say
         self.records: list[dict[str, Any]] = []
         self._at: dict[tuple[str, str], int] = {}
         self._failed = False
@@ -73,9 +73,7 @@ class Journal:
                 raise OSError("only a part was written; is the disk full?")
         except OSError as error:
             self._failed = True
-            self._report(
-                f"the journal {self.path} cannot be written: {error}; records are kept in memory until the end"
-            )
+            self._say(f"the journal {self.path} cannot be written: {error}; records are kept in memory until the end")
 
     def _keep(self, entry: dict[str, Any]) -> None:
         """In memory a row is there once, as it is by now; the file has every state of it."""

@@ -17,12 +17,12 @@ from accelprof.errors import PluginError, text_of
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal, relative
 from accelprof.output.records import ArtifactRow, Moment, WindowRow
-from accelprof.session.voice import Voice, nature
 from accelprof.session.window import Window
 from accelprof.session.writing import Writing, group_timeout
 from accelprof.timing.entry import Entry, PlainCalls
 from accelprof.timing.gate import now_ns
 from accelprof.timing.running import running_phases
+from accelprof.voice import Voice, nature
 
 if TYPE_CHECKING:
     from accelprof.session.budget import BudgetWatch

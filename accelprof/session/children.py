@@ -15,8 +15,8 @@ from accelprof.config.model import Config
 from accelprof.contracts.targets import CONFIG_NAME, PARENT_ENV, RUN_ENV, Target
 from accelprof.planning.sampling import facts_fit
 from accelprof.session.instrument import PROCESS_FACTS, Instruments, Item
-from accelprof.session.voice import Voice
 from accelprof.versions import installed
+from accelprof.voice import Voice
 
 if TYPE_CHECKING:
     from accelprof.session.session import Session

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from accelprof.session.captures import Captures
     from accelprof.session.pending import Pending
     from accelprof.session.triggers import Trigger
-    from accelprof.session.voice import Voice
+    from accelprof.voice import Voice
 
 
 class Entering:

@@ -93,7 +93,7 @@ class OwnRun:
             return facts, deliver(facts, ThisHost(), last=False)
         with self._presence.turn(TURN, patience) as mine:
             if not mine:
-                facts.say(f"another process of the run was writing its manifest for {patience:g} s")
+                facts.voice.say(f"another process of the run was writing its manifest for {patience:g} s")
             there = self._presence.there
             facts.running = lambda keys: there(keys) | running
             return facts, deliver(facts, ThisHost(), last=False)

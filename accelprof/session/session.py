@@ -1,7 +1,7 @@
 """The one owner of a process's profiling state: events come in, triggers and captures act, rows and files go out.
 
 What owns what: :class:`~accelprof.session.captures.Captures` the open window, :class:`~accelprof.session.pending.Pending` an ask
-that waits, the triggers when a window is due, :class:`~accelprof.session.voice.Voice` what is said. The session passes events on,
+that waits, the triggers when a window is due, :class:`~accelprof.voice.Voice` what is said. The session passes events on,
 and no tool that fails stops the user's code (unless ``on_error: raise`` asks for it).
 """
 
@@ -34,11 +34,11 @@ from accelprof.session.triggers import Trigger
 from accelprof.session.triggers.demand import Demand
 from accelprof.session.triggers.phases import Phases
 from accelprof.session.triggers.steps import Steps
-from accelprof.session.voice import Voice
 from accelprof.session.window import Window
 from accelprof.timing import metrics
 from accelprof.timing.gate import gate
 from accelprof.timing.timer import timer
+from accelprof.voice import Voice
 
 if TYPE_CHECKING:
     from accelprof.catalogue import Catalogue

@@ -9,7 +9,7 @@ KEPT = 10_000
 OTHER = "other"
 
 _labels: set[str] = set()
-_said = False
+_overflowed = False
 
 
 def bounded(label: str) -> str:
@@ -19,9 +19,9 @@ def bounded(label: str) -> str:
     if len(_labels) < KEPT:
         _labels.add(label)
         return label
-    global _said
-    if not _said:
-        _said = True
+    global _overflowed
+    if not _overflowed:
+        _overflowed = True
         _say(
             f"more than {KEPT:,} different labels of timers and ranges (the latest: {label[:100]!r}); all further ones count as "
             f"{OTHER!r}. Labels name kinds of work; what differs from call to call belongs into its arguments"
@@ -31,15 +31,14 @@ def bounded(label: str) -> str:
 
 def forget() -> None:
     """Count anew (``accelprof.reset``)."""
-    global _said
+    global _overflowed
     _labels.clear()
-    _said = False
+    _overflowed = False
 
 
 def _say(text: str) -> None:
-    report = getattr(gate.session, "report", None)
-    if report is not None:
-        report(text)
+    if gate.session is not None:
+        gate.session.say(text)
         return
     import logging
 

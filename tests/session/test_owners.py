@@ -19,7 +19,6 @@ import pytest
 import accelprof
 from accelprof import Worker
 from accelprof.session.lock import SIGNALS, SessionLock
-from accelprof.session.voice import Voice
 from accelprof.testing import RecordingTool, capture
 from accelprof.timing.gate import gate
 
@@ -338,32 +337,6 @@ def test_hooks_get_facts_that_cannot_be_changed():
             began.step = 4
         with pytest.warns(DeprecationWarning, match="hooks get facts of the session"):
             assert began.metrics_of_step(3)["outer"]["count"] == 1
-
-
-# --- the voice ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_voice_says_once_and_raises_the_first():
-    """One message a subject, kept in order and written down; of several failures the first is raised, once."""
-    written = []
-    voice = Voice("G/rank0", True, lambda message, code: written.append((message, code)))
-    assert voice.say("a", code="x")
-    assert not voice.say("a")
-    assert voice.say("b", about="subject")
-    assert not voice.say("c", about="subject")
-    for error in (OSError(28, "full: one"), OSError(28, "full: two"), ValueError("other")):
-        voice.trouble("writing", error)
-    assert voice.problems == [
-        "a",
-        "b",
-        "writing failed: OSError: [Errno 28] full: one",
-        "writing failed: ValueError: other",
-    ]
-    assert [message for message, _ in written] == voice.problems
-    assert written[0] == ("a", "x")
-    with pytest.raises(accelprof.errors.CaptureError, match=r"G/rank0: writing failed: OSError.*one"):
-        voice.raise_deferred()
-    voice.raise_deferred()
 
 
 def test_a_tool_that_is_interrupted_leaves_nothing_open():

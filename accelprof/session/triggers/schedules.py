@@ -19,9 +19,9 @@ from accelprof.session.triggers import Quiet
 
 if TYPE_CHECKING:
     from accelprof.session.captures import Captures
-    from accelprof.session.voice import Voice
     from accelprof.session.window import Window
     from accelprof.timing.entry import Entry
+    from accelprof.voice import Voice
 
 WAIT, WARMUP, ACTIVE, DONE = "wait", "warmup", "active", "done"
 

@@ -1,4 +1,4 @@
-"""What is said once, and what is raised later: the voice of a session, a controller, an engine's child."""
+"""What is said once, and what is raised later: the voice of a session, a controller, a framework's process, the end of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Voice:
     """Says a thing once, in the log and wherever ``write`` keeps it; remembers the first failure for who asked to have it raised.
 
     Args:
-        label: whose voice it is: ``ActorGroup/rank0``. May be changed later.
+        label: whose voice it is: ``ActorGroup/rank0``; empty: the run's. May be changed later.
         raising: failures are kept for :meth:`raise_deferred` (``on_error: raise``).
         write: keeps what was said, message and code; asked once a message.
 
@@ -42,7 +42,7 @@ class Voice:
             return False
         self._subjects.add(subject)
         self.problems.append(message)
-        log.log(level, "accelprof %s: %s", self.label, message)
+        log.log(level, "%s: %s", f"accelprof {self.label}".rstrip(), message)
         self._write(message, code)
         return True
 
@@ -59,10 +59,10 @@ class Voice:
         except Exception as error:  # noqa: BLE001 - said once
             self.trouble(doing, error)
 
-    def defer(self, text: str, error: BaseException) -> None:
+    def defer(self, text: str, error: BaseException | None = None) -> None:
         """Keep the first failure for :meth:`raise_deferred`. Nothing is raised where it happens: there the user's own code runs."""
         if self.raising and self._deferred is None:
-            self._deferred = CaptureError(f"{self.label}: {text}")
+            self._deferred = CaptureError(f"{self.label}: {text}" if self.label else text)
             self._deferred.__cause__ = error
 
     @property
