@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -54,10 +55,35 @@ def rows() -> dict[str, Any]:
     }
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def plugins(as_json: bool) -> None:
+@click.pass_context
+def plugins(ctx: click.Context, as_json: bool) -> None:
     """List plug-ins, backends and tools, with the reason where one cannot be used."""
+    if ctx.invoked_subcommand is None:
+        _list(as_json)
+
+
+@plugins.command()
+@click.argument("name")
+@click.option(
+    "--directory",
+    default=".",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the new directory goes.",
+)
+def new(name: str, directory: Path) -> None:
+    """Write a plug-in called NAME: backend, tool, reader, and their tests, which pass as they are."""
+    from accelprof.catalogue import get_registry
+    from accelprof.cli.skeleton import write
+
+    registry = get_registry()
+    place = write(name, directory, (*registry.plugins, *registry.backend_names(), *registry.tool_names()))
+    click.echo(f"{place}: pip install -e '{place}[test]' && pytest {place}")
+
+
+def _list(as_json: bool) -> None:
     data = rows()
     if as_json:
         click.echo(json.dumps(data, indent=1))

@@ -12,10 +12,12 @@ Checks that ask for a capability the class does not declare skip by that declara
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from accelprof.contracts.backend import Backend, BoundRange, Probe, RangeSpec
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.tool import Tool
 from accelprof.testing.recording import RecordingBackend
-from accelprof.testing.sessions import capture
+from accelprof.testing.sessions import Captured, capture
 from accelprof.timing.worker import Worker
 
 
@@ -75,7 +77,9 @@ class BackendConformance:
     @pytest.fixture
     def live(self, backend: Backend) -> Backend:
         if not self.usable(backend):
-            pytest.skip(f"backend {backend.name} cannot emit here: {backend.probe().reason}")
+            pytest.skip(
+                f"backend {backend.name} cannot emit here: {backend.probe().reason}; override usable() where ranges can be had without"
+            )
         return backend
 
     def test_it_is_declared(self, backend: Backend) -> None:
@@ -113,7 +117,7 @@ class BackendConformance:
     def test_start_and_end_overlap(self, live: Backend) -> None:
         """Two ranges may end in the order they began, on another thread too, where overlapping is declared."""
         if not live.overlapping_ranges:
-            pytest.skip("declares overlapping_ranges = False")
+            pytest.skip("overlapping_ranges is False; set it where ranges by start and end may overlap")
         first, second = (live.bind(RangeSpec(f"kit/{name}")) for name in ("first", "second"))
         one, two = first.start(), second.start()
         with ThreadPoolExecutor(1) as pool:
@@ -243,6 +247,16 @@ class ToolConformance:
 
         return tool.probe().available and tool.trigger(Target("Group", rank=0)) == "in_process"
 
+    def stand_in(self) -> AbstractContextManager[Any]:
+        """Entered around the check of the trigger call: override it with what makes the tool take this process although its
+        launcher did not start it (variables, a library that notes its calls). Default: nothing."""
+        return contextlib.nullcontext()
+
+    def trigger_calls(self, run: Captured) -> list[str]:
+        """``start`` and ``stop`` in the order in which the tool made them; default: those that the stand-in device got, by
+        ``capture_start`` and ``capture_stop`` or as a range. Override it where the tool calls a library of its own."""
+        return [_TRIGGER[call.name] for call in run.backend.calls if call.name in _TRIGGER]
+
     def _backend(self, tool: Tool) -> type[Backend]:
         from accelprof.catalogue import get_registry
 
@@ -351,25 +365,43 @@ class ToolConformance:
         )
 
     def test_the_trigger_call_is_made_once_a_window(self) -> None:
-        """A tool whose trigger call is the backend's has it started and stopped once for each window, on a stand-in device."""
+        """A tool that records from outside is started and stopped once for each window, on a stand-in device."""
         from accelprof.contracts.targets import Target
 
-        tool = self.make()
-        word = tool.trigger(Target("Group", rank=0, has_devices=True))
-        if word != "api":
+        word = self.make().trigger(Target("Group", rank=0, has_devices=True))
+        if word not in ("api", "range", "pause"):
             pytest.skip(
-                f"the trigger call of {tool.name} is {word!r}, not the backend's; its windows are other checks' matter"
+                f"the trigger call of {self.make().name} is {word!r}: "
+                + ("it records from start to exit" if word == "none" else "its windows are tried by the other checks")
+                + "; override make() where options give it another"
             )
-        with capture(tool=tool.name, tools=(type(tool),), backend=_WithDevice, steps=[1, 3], timeline=False) as run:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.stand_in())
+            tool = self.make()
+            run = stack.enter_context(
+                capture(
+                    tool=tool.name,
+                    tools=(type(tool),),
+                    options={tool.name: tool.options.model_dump(exclude_unset=True)},
+                    backend=_WithDevice,
+                    steps=[1, 3],
+                    timeline=False,
+                )
+            )
             if not run.session.tools:
                 pytest.skip(
-                    f"tool {tool.name} does not take this process ({run.session.problems}); override make() so that it does, or run it under its launcher"
+                    f"tool {tool.name} does not take this process ({'; '.join(run.session.problems)}); "
+                    "override stand_in() with what its launcher would set"
                 )
             for step in range(5):
                 with run.session.step(step):
                     pass
-            calls = run.backend.names("capture_start", "capture_stop")
-        assert calls == ["capture_start", "capture_stop"] * 2, f"calls of the backend in two windows: {calls}"
+            calls, problems = self.trigger_calls(run), list(run.session.problems)
+        assert not problems, f"the session has problems: {problems}"
+        assert calls == ["start", "stop"] * 2, (
+            f"trigger call {word!r}: two windows made the calls {calls}; start and stop once each are expected. "
+            "Where the tool calls a library of its own, override trigger_calls() with what that got"
+        )
 
     def test_every_window_delivers(self) -> None:
         """Three windows in one process leave three files, one each: there, not empty, named as promised, read back with the phases."""
@@ -402,6 +434,17 @@ class ToolConformance:
                 worker.outer()
             files = self._files(run, run.session.close())
             assert len(files) == 2, f"two windows, one of them with an exception, left {[row['path'] for row in files]}"
+
+
+#: what of a backend begins and ends what a tool records
+_TRIGGER = {
+    "capture_start": "start",
+    "capture_stop": "stop",
+    "start": "start",
+    "end": "stop",
+    "push": "start",
+    "pop": "stop",
+}
 
 
 class _WithDevice(RecordingBackend):

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from accelprof.backends.cpu import CpuBackend
-from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.backend import Backend, Emitter, Probe, RangeSpec
 from accelprof.contracts.spans import Kind, Span, Trace
 from accelprof.contracts.targets import ArtifactFile, Launch
 from accelprof.contracts.tool import Tool
@@ -228,3 +228,79 @@ def test_a_broken_tool_is_caught_with_its_fault(fault, tmp_path):
     members, check, said = BROKEN[fault]
     with pytest.raises((AssertionError, pytest.fail.Exception), match=said):
         getattr(kit_of(members), CHECKS[check])(*([tmp_path] if check == "pure" else []))
+
+
+# --- tools that record from outside: their trigger call on the stand-in device ------------------------------------------
+
+
+def gated(word, **members):
+    """A tool with this trigger call, made by the stand-in device's capture or as a range of its own."""
+
+    class Gated(Tool):
+        name = "gated"
+
+        def trigger(self, target):
+            return word
+
+        if word == "range":
+
+            def open(self, window):
+                self.handle = self.context.backend.start(RangeSpec("window"))
+
+            def close(self, window):
+                self.context.backend.end(RangeSpec("window"), self.handle)
+                return []
+
+    for name, member in members.items():
+        setattr(Gated, name, member)
+
+    class Kit(ToolConformance):
+        def make(self):
+            return Gated()
+
+    return Kit()
+
+
+@pytest.mark.parametrize("word", ["api", "range", "pause"])
+def test_each_trigger_call_runs_on_the_stand_in_device(word):
+    """None of the three is skipped, and a tool that makes its call once each window passes."""
+    gated(word).test_the_trigger_call_is_made_once_a_window()
+
+
+def twice(self, window):
+    self.context.backend.capture_start()
+    self.context.backend.capture_start()
+
+
+@pytest.mark.parametrize("word", ["api", "range", "pause"])
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"open": lambda self, window: None, "close": lambda self, window: []}, r"two windows made the calls \[\]"),
+        ({"open": twice, "close": Tool.close}, r"\['start', 'start', 'stop'"),
+        ({"close": lambda self, window: []}, r"\['start', 'start'\]"),
+        ({"open": raises}, "the vendor said no"),
+    ],
+    ids=["no call", "twice", "never stopped", "a call that fails"],
+)
+def test_a_broken_trigger_call_is_caught(word, members, said):
+    """A window without the call, with two of them, or without the end is named with the calls that were made."""
+    with pytest.raises(AssertionError, match=said):
+        gated(word, **members).test_the_trigger_call_is_made_once_a_window()
+
+
+@pytest.mark.parametrize(
+    ("kit", "check", "override"),
+    [
+        (lambda: gated("none"), "test_the_trigger_call_is_made_once_a_window", "make()"),
+        (lambda: gated("api", attach=raises), "test_the_trigger_call_is_made_once_a_window", "stand_in()"),
+        (lambda: gated("api"), "test_every_window_delivers", "can_capture()"),
+        (lambda: gated("api"), "test_an_exception_in_a_window_spoils_nothing", "can_capture()"),
+    ],
+)
+def test_a_skip_says_what_to_override(kit, check, override):
+    """What the kit cannot try here names the method that would let it."""
+    with pytest.raises(pytest.skip.Exception) as skipped:
+        getattr(kit(), check)()
+    assert override in str(skipped.value)
+    assert hasattr(ToolConformance, override.rstrip("()"))

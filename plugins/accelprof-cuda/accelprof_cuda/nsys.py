@@ -205,7 +205,7 @@ class NsysTool(Tool):
         told = os.environ.get(CAPTURES_ENV)
         self._exact = (int(told) if told.isdecimal() else None) if told else context.assignment.count.exact
         self._settle_gate(context)
-        if os.environ.get(LAUNCH_ENV) == "shared" and self._gate != "none":
+        if os.environ.get(LAUNCH_ENV) == "shared" and self._gate in GATES:
             directory = os.path.dirname(nsys_files.expand(self._output, os.getpid(), os.environ))
             self._turns = Turns(directory, self._session, context.report)
         if self._gate == "range" and (silent := self._silent()):

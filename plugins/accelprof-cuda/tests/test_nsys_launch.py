@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import os
@@ -9,18 +10,20 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from accelprof_cuda import installation, nsys_files
+from accelprof_cuda import nsys as nsys_tool
+from accelprof_cuda.backend import CudaBackend
 from accelprof_cuda.nsys import NsysTool
 
 from accelprof.contracts.targets import Assignment, WindowInfo
 from accelprof.errors import CaptureError
 from accelprof.launch.command import assemble, program, to_shell
-from accelprof.testing import ToolConformance
+from accelprof.testing import Captured, ToolConformance
 
 Make = Callable[..., Assignment]
 
@@ -30,6 +33,25 @@ class TestNsysConforms(ToolConformance):
 
     def make(self) -> NsysTool:
         return NsysTool()
+
+    @contextlib.contextmanager
+    def stand_in(self) -> Iterator[None]:
+        """A process under nsys, and a CUDA runtime that notes what it is asked."""
+        self.calls: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(installation, "session_here", lambda: "profile-1")
+            patch.setattr(CudaBackend, "capture_start", lambda _: self.calls.append("start"))
+            patch.setattr(CudaBackend, "capture_stop", lambda _: self.calls.append("stop"))
+            patch.setenv("ACCELPROF_NSYS_GATE", "api")
+            patch.setattr(NsysTool, "_collect", lambda *_: [])
+            patch.setattr(NsysTool, "_settle_gate", lambda *_: None)
+            patch.setattr(nsys_tool, "hide_cuda_injection", lambda **_: None)
+            patch.setattr(nsys_tool, "leave_children_alone", lambda: None)
+            patch.setattr(NsysTool, "_silent", staticmethod(lambda: ""))
+            yield
+
+    def trigger_calls(self, run: Captured) -> list[str]:
+        return self.calls
 
 
 def argv_of(assignment: Assignment, directory: str = "/out/ActorGroup", **options: Any) -> list[str]:

@@ -1,6 +1,6 @@
-"""The tutorial plug-in: an accelerator called ``example`` and a tool called ``example_log``.
+"""A plug-in of accelprof: an accelerator called ``example`` and a tool called ``example_log``.
 
-docs/plugins.md walks through these files. Hooks stand here and import what they need when they are called, because
+Hooks stand here and import what they need when they are called, because
 this module is loaded in every process that uses accelprof, whether or not it has this accelerator.
 """
 
@@ -35,4 +35,4 @@ def accelprof_tools() -> Sequence[type[Tool]]:
 def accelprof_doctor(node: Mapping[str, Any]) -> Sequence[Check]:
     from accelprof.contracts.doctor import Check
 
-    return [Check("example", "device", "info", "the example accelerator is made of software and always there")]
+    return [Check("example", "device", "info", "the example accelerator is made of software; its device is a variable")]

@@ -16,17 +16,32 @@ DEVICE_ENV = "EXAMPLE_ACCELERATOR"
 
 
 class Driver:
-    """What a vendor's library would be: it takes ranges and records them between ``start`` and ``stop``."""
+    """What a vendor's library would be: it takes ranges and work, and records them between ``start`` and ``stop``."""
 
     def __init__(self) -> None:
         self.recording = False
         self.events: list[tuple[str, str, int, int]] = []  # (what, label, time in ns, thread)
+        self.work: list[
+            tuple[str, int, int, int, int]
+        ] = []  # (kernel, launch, thread, begin and end on the device in ns)
         self._ids = itertools.count(1)
+
+    def start(self) -> None:
+        self.events, self.work, self.recording = [], [], True
+
+    def stop(self) -> None:
+        self.recording = False
 
     def note(self, what: str, label: str) -> int:
         if self.recording:
             self.events.append((what, label, time.time_ns(), threading.get_ident()))
         return next(self._ids)
+
+    def launch(self, kernel: str, duration_ns: int = 1000) -> None:
+        """What a program calls to have work done; the device begins a little later."""
+        begun = time.time_ns()
+        if self.recording:
+            self.work.append((kernel, begun, threading.get_ident(), begun + 500, begun + 500 + duration_ns))
 
 
 DRIVER = Driver()
@@ -41,7 +56,7 @@ class ExampleBackend(Backend):
     def probe(self) -> Probe:
         if not os.environ.get(DEVICE_ENV):
             return Probe(None, f"no example device; set {DEVICE_ENV}=1 to pretend there is one")
-        return Probe(10, f"{DEVICE_ENV} is set")
+        return Probe(100, f"{DEVICE_ENV} is set")
 
     def bind(self, spec: RangeSpec) -> BoundRange:
         """Everything that can be worked out beforehand is; what remains is one call of the driver."""
@@ -57,10 +72,10 @@ class ExampleBackend(Backend):
         DRIVER.note("mark", spec.label)
 
     def capture_start(self) -> None:
-        DRIVER.recording = True
+        DRIVER.start()
 
     def capture_stop(self) -> None:
-        DRIVER.recording = False
+        DRIVER.stop()
 
     def device_timer(self) -> DeviceTimer:
         return ExampleTimer()

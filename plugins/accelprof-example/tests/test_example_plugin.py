@@ -1,4 +1,4 @@
-"""The tutorial plug-in passes the conformance kit and comes in through its entry point like anybody else's."""
+"""The plug-in passes the conformance kit and comes in through its entry point like anybody else's."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import json
 import pytest
 
 import accelprof
+from accelprof.analysis.attribution import attribute
 from accelprof.catalogue import Registry
 from accelprof.errors import ReadError
 from accelprof.testing import BackendConformance, ToolConformance
 
 pytest.importorskip("accelprof_example", reason="accelprof-example is not installed")
 
-from accelprof_example.backend import DEVICE_ENV, ExampleBackend
+from accelprof_example.backend import DEVICE_ENV, DRIVER, ExampleBackend
 from accelprof_example.tool import ExampleLogTool
 
 
@@ -23,14 +24,14 @@ def device(monkeypatch):
 
 
 class TestBackend(BackendConformance):
-    """The example backend keeps the contract."""
+    """The backend keeps the contract."""
 
     def make(self):
         return ExampleBackend()
 
 
 class TestTool(ToolConformance):
-    """The example tool keeps the contract."""
+    """The tool keeps the contract."""
 
     def make(self):
         return ExampleLogTool()
@@ -56,10 +57,11 @@ class Actor(accelprof.Worker):
     @accelprof.Worker.timer("actor/update", device=True)
     def update(self):
         accelprof.mark("half way")
+        DRIVER.launch("gemm", duration_ns=2000)
 
 
 def test_windows_and_spans(tmp_path):
-    """A window leaves a file whose ranges read back as spans; device time is in the stats."""
+    """A window leaves a file whose ranges read back as spans, with the device time inside; device time is in the stats too."""
     accelprof.reset()
     try:
         session = accelprof.configure(
@@ -74,9 +76,10 @@ def test_windows_and_spans(tmp_path):
         assert report["problems"] == []
         assert len(files) == 1
         trace = ExampleLogTool().read(files[0])
-        assert [span.name for span in trace.spans] == ["actor/update"]
         assert [mark.name for mark in trace.marks] == ["half way"]
         assert trace.problems == []
+        (phase,) = attribute(trace).phases
+        assert (phase.name, phase.busy_ns) == ("actor/update", {0: 2000})
         stats = actor.timing_stats()["actor/update"]
         assert stats["device_count"] == 3
         assert stats["device_total"] >= stats["total"] > 0  # the events lie around the clock reads
@@ -87,8 +90,10 @@ def test_windows_and_spans(tmp_path):
 def test_broken_files_are_named(tmp_path):
     """A file that is none of ours is a ReadError with its name; unbalanced ranges are problems, not losses."""
     bad = tmp_path / "x.example.json"
-    bad.write_text("{")
-    with pytest.raises(ReadError, match=r"x\.example\.json"):
-        ExampleLogTool().read(str(bad))
+    for text in ("{", "[]", "3", '{"events": 3}', '{"events": [[1]]}'):
+        bad.write_text(text)
+        with pytest.raises(ReadError, match=r"x\.example\.json"):
+            ExampleLogTool().read(str(bad))
     bad.write_text(json.dumps({"events": [["pop", "a", 1, 1], ["push", "b", 2, 1]]}))
-    assert len(ExampleLogTool().read(str(bad)).problems) == 2
+    trace = ExampleLogTool().read(str(bad))
+    assert len(trace.problems) == trace.completeness.events_left_out == 2

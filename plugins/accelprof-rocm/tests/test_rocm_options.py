@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from accelprof_rocm import arguments, installation, option_tables, releases
+from accelprof_rocm import arguments, installation, option_tables, releases, roctx
 from accelprof_rocm.backend import RocmBackend
 from accelprof_rocm.rocprof_sys import RocprofSysTool
 from accelprof_rocm.rocprofv3 import Rocprofv3Tool
@@ -16,25 +17,55 @@ from accelprof.catalogue import get_registry
 from accelprof.contracts.targets import Assignment, Target, WindowInfo
 from accelprof.contracts.tool import ToolContext
 from accelprof.errors import ConfigError
-from accelprof.testing import ToolConformance
+from accelprof.testing import Captured, ToolConformance
 
 Make = Callable[..., Assignment]
 #: what rocprof-sys records from ROCm 6.4 where no domain is named
 DEFAULT = "hip_runtime_api,marker_api,kernel_dispatch,memory_copy,scratch_memory"
 
 
-class TestRocprofSysConformance(ToolConformance):
-    """The kit."""
+class _OverALibrary(ToolConformance):
+    """The trigger call over a ROCTX library that notes what it is asked, in a process that looks started by the tool."""
+
+    environment: tuple[str, str]
+
+    @contextlib.contextmanager
+    def stand_in(self) -> Iterator[None]:
+        self.calls: list[str] = []
+
+        def note(word: str, answer: int) -> Callable[..., int]:
+            return lambda *_: (self.calls.append(word), answer)[1]
+
+        nothing = note("", 0)
+        library = roctx.Library(
+            "rocprofiler-sdk-roctx", "stand-in", lambda text: text, nothing, nothing, nothing,
+            start=note("start", 7), stop=note("stop", 0), pause=note("stop", 0), resume=note("start", 0),
+        )  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(*self.environment)
+            patch.setattr(roctx, "find", lambda *_: library)
+            yield
+
+    def trigger_calls(self, run: Captured) -> list[str]:
+        return [word for word in self.calls if word]
+
+
+class TestRocprofSysConformance(_OverALibrary):
+    """The kit: from 7.13 on a window is a region."""
+
+    environment = ("ROCPROFSYS_SELECTED_REGIONS", releases.REGION)
 
     def make(self) -> RocprofSysTool:
-        return RocprofSysTool()
+        return RocprofSysTool({"rocm": "7.13"})
 
 
-class TestRocprofv3Conformance(ToolConformance):
-    """The kit."""
+class TestRocprofv3Conformance(_OverALibrary):
+    """The kit: from 7.0 on a window is resume and pause."""
+
+    environment = ("ROCPROF_SELECTED_REGIONS", "1")
 
     def make(self) -> Rocprofv3Tool:
-        return Rocprofv3Tool()
+        return Rocprofv3Tool({"rocm": "7.0"})
 
 
 def problems(tool: Any, assignment: Make, **more: Any) -> list[str]:
