@@ -224,6 +224,7 @@ TABLES: dict[str, Callable[[Summary], Iterator[Row]]] = {
     "file_phases": file_phases,
     "kernels": kernels,
     "operators": operators,
+    "memory": _listed("memory"),
     "seconds": _listed("seconds"),
     "stragglers": _listed("stragglers"),
     "critical_path": critical_path,

@@ -13,6 +13,7 @@ from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_i
 from accelprof.analysis.attribution import Attribution, DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.collectives import FileCollectives, collectives_of, device_stragglers
 from accelprof.analysis.differences import of_dump
+from accelprof.analysis.memory import memory_rows
 from accelprof.analysis.operators import OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
@@ -103,6 +104,7 @@ class Summary:
             "steps": self.waits.steps,
             "outliers": self.waits.outliers,
             "drift": self.waits.drift,
+            "memory": memory_rows(manifest),
             "operators": self.operators.to_json(),
             "cost": cost_rows(self.run),
             "metrics": _mapping(manifest.get("metrics")),

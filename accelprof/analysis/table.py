@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from accelprof.analysis import figures, frames
 from accelprof.analysis.escape import elide, terminal
 from accelprof.analysis.grid import Column, Grid, show, tell
+from accelprof.analysis.memory import by_worker, memory_rows
 from accelprof.analysis.phases import PhaseRow
 from accelprof.analysis.summary import Summary, ToolFile
 
@@ -121,14 +122,17 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
         yield device_phases_grid(
             list(frames.device_phases(summary)), "device time by phase, over windows and ranks", limit
         )
+    mine = by_worker(memory_rows(summary.run.manifest))
+    if mine:
+        yield memory_grid(mine, limit)
     rows = summary.operators.to_json()
     if rows:
         yield operators_grid(rows, limit)
     if by_file:
         for file in summary.files:
             if file.attribution.devices and file.attribution.phases:
-                mine = list(frames.file_phases(_only(summary, file)))
-                yield device_phases_grid(mine, f"{file.worker.label}: {os.path.basename(file.path)}", limit)
+                phases = list(frames.file_phases(_only(summary, file)))
+                yield device_phases_grid(phases, f"{file.worker.label}: {os.path.basename(file.path)}", limit)
 
 
 def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
@@ -370,6 +374,22 @@ def device_phases_grid(rows: list[dict[str, Any]], title: str, limit: int | None
         )
     if limit is not None and len(rows) > limit:
         grid.note = f"… and {len(rows) - limit} phases with less device time (--all)"
+    return grid
+
+
+def memory_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
+    """Memory at the end of steps by worker, the largest first."""
+    columns = [
+        Column("worker", label=24), Column("steps", 3), Column("at first"), Column("at last"), Column("largest"), Column("at step", 2),
+        Column("peak", 1),
+    ]  # fmt: skip
+    names = sorted({row["what"] for row in rows})
+    grid = Grid(f"memory at the end of steps ({', '.join(names)})", columns)
+    for row in rows if limit is None else rows[:limit]:
+        sizes = [figures.cell(row[name], "bytes") for name in ("first", "last", "largest")]
+        grid.add(row["worker"], f"{row['steps']:,}", *sizes, str(row["at_step"]), figures.cell(row["peak"], "bytes"))
+    if limit is not None and len(rows) > limit:
+        grid.note = f"… and {len(rows) - limit} with less (--all)."
     return grid
 
 

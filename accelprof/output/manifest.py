@@ -20,7 +20,17 @@ from typing import IO, Any
 from accelprof.contracts.exporter import over_ranks
 from accelprof.errors import ReadError
 from accelprof.output import atomic
-from accelprof.output.records import OPEN, ArtifactRow, MetricsRow, ProblemRow, Record, Records, TargetRow, WindowRow
+from accelprof.output.records import (
+    OPEN,
+    ArtifactRow,
+    MemoryRow,
+    MetricsRow,
+    ProblemRow,
+    Record,
+    Records,
+    TargetRow,
+    WindowRow,
+)
 from accelprof.output.verdict import look_at, on_disk
 
 FORMAT = 1
@@ -28,6 +38,8 @@ NAME = "manifest.json"
 SUFFIX = ".jsonl"
 #: more than any run writes, and little enough to be read: bytes of a journal, of one line of it, of a manifest
 MAX_JOURNAL, MAX_LINE, MAX_MANIFEST = 1 << 30, 16 << 20, 1 << 30
+#: rows of memory by step that a journal holds for a driver that cannot read its file; that a manifest has in all
+MEMORY_HELD, MEMORY_ROWS = 2_000, 20_000
 #: code of a problem: a journal that was not read whole
 UNREAD = "journal_unread"
 _encode = json.JSONEncoder(default=str).encode
@@ -47,18 +59,19 @@ class Journal:
         self.records: list[dict[str, Any]] = []
         self._at: dict[tuple[str, str], int] = {}
         self._failed = False
+        self._memory_rows = 0
         self._handle: int | None = None
         # files are written on another thread too, and what fails here is said, which is a record again
         self._lock = threading.RLock()
 
     def add(self, record: Record) -> None:
-        """Append ``record`` as it is now. Timings of a step are not held in memory too: there is one for every step."""
+        """Append ``record`` as it is now. Timings of steps are not held in memory too, of their memory only so many."""
         with self._lock:
             self._add(record)
 
     def _add(self, record: Record) -> None:
         entry = record.to_journal()
-        if self._failed or self.path is None or record.KIND != MetricsRow.KIND:
+        if self._failed or self.path is None or self._held(record):
             self._keep(entry)
         if self.path is None or self._failed:
             return
@@ -74,6 +87,12 @@ class Journal:
         except OSError as error:
             self._failed = True
             self._say(f"the journal {self.path} cannot be written: {error}; records are kept in memory until the end")
+
+    def _held(self, record: Record) -> bool:
+        if isinstance(record, MemoryRow):
+            self._memory_rows += 1
+            return self._memory_rows <= MEMORY_HELD
+        return record.KIND != MetricsRow.KIND
 
     def _keep(self, entry: dict[str, Any]) -> None:
         """In memory a row is there once, as it is by now; the file has every state of it."""
@@ -222,6 +241,7 @@ def document(
         "windows": [row.to_json() for row in sorted(found.windows.values(), key=_order_of_window)],
         "artifacts": [row.to_json() for row in sorted(found.artifacts.values(), key=lambda row: row.path)],
         "metrics": dict(metrics or {}),
+        **memory_rows(found),
         "problems": list(dict.fromkeys(said)),
     }
 
@@ -266,6 +286,29 @@ def step_row(
         "window": window,
         "seconds": {tag: asdict(figures) for tag, figures in over_ranks(rows).items()},
     }
+
+
+def memory_rows(found: Records) -> dict[str, list[dict[str, Any]]]:
+    """``{"memory": [{step, worker, allocated, …}]}``, empty where nobody has any. With more than :data:`MEMORY_ROWS` of them the
+    workers of each step with the most are kept, and ``workers`` says of how many."""
+    steps: dict[int, dict[str, dict[str, int]]] = {}
+    for row in found.memory:
+        target = found.targets.get(row.target)
+        figures = row.figures()
+        if figures:
+            steps.setdefault(row.step, {})[target.label if target is not None else row.target] = figures
+    if not steps:
+        return {}
+    kept = max(MEMORY_ROWS // len(steps), 1)
+    rows = []
+    for step in sorted(steps)[-MEMORY_ROWS:]:
+        mine = steps[step]
+        order = (
+            sorted(mine) if len(mine) <= kept else sorted(mine, key=lambda label: (-max(mine[label].values()), label))
+        )
+        more = {"workers": len(mine)} if len(mine) > kept else {}
+        rows += [{"step": step, "worker": label, **mine[label], **more} for label in order[:kept]]
+    return {"memory": rows}
 
 
 def relative(path: str, run_dir: str) -> str:

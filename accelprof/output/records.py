@@ -387,6 +387,22 @@ class MetricsRow(Record):
         }
 
 
+@dataclass(eq=False)
+class MemoryRow(Record):
+    """Memory of one process's device at the end of a step: ``bytes`` by name, as its backend has them (``allocated``, ``reserved``,
+    ``peak``, or ``resident`` of a process without a device)."""
+
+    KIND: ClassVar[str] = "memory"
+
+    target: str = _identity()
+    step: int = _identity(fields.whole)
+    bytes: dict[str, Any] = _always(fields.an_object, dict)
+
+    def figures(self) -> dict[str, int]:
+        """Those that are whole numbers."""
+        return {name: value for name, value in self.bytes.items() if fields.is_whole(value)}
+
+
 @dataclass(eq=False, kw_only=True)
 class Lack(Record):
     """Something that was asked for and is not there.
@@ -409,7 +425,7 @@ class Lack(Record):
 
 
 JOURNALLED: dict[str, type[Record]] = {
-    kind.KIND: kind for kind in (TargetRow, WindowRow, ArtifactRow, ProblemRow, MetricsRow, Lack)
+    kind.KIND: kind for kind in (TargetRow, WindowRow, ArtifactRow, ProblemRow, MetricsRow, MemoryRow, Lack)
 }
 
 
@@ -429,6 +445,7 @@ class Records:
     artifacts: dict[tuple[str, str], ArtifactRow] = field(default_factory=dict)
     problems: list[ProblemRow] = field(default_factory=list)
     metrics: list[MetricsRow] = field(default_factory=list)
+    memory: list[MemoryRow] = field(default_factory=list)
     lacks: list[Lack] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)
 
@@ -486,6 +503,8 @@ class Records:
             self.problems.append(record)
         elif isinstance(record, MetricsRow):
             self.metrics.append(record)
+        elif isinstance(record, MemoryRow):
+            self.memory.append(record)
         elif isinstance(record, Lack):
             self.lacks.append(record)
 

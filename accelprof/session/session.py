@@ -28,6 +28,7 @@ from accelprof.session.budget import BudgetWatch
 from accelprof.session.captures import Ask, Captures, Process
 from accelprof.session.entering import Entering
 from accelprof.session.lock import SessionLock
+from accelprof.session.memory import MemoryOfSteps
 from accelprof.session.pending import Pending
 from accelprof.session.steptimes import StepTimes, Timings
 from accelprof.session.triggers import Trigger
@@ -89,6 +90,7 @@ class Session:
         keeps = assignment.selected or config.recorder is not None
         path = f"{layout.workers_dir}/{self.key}.jsonl" if keeps else None
         self.journal = Journal(path, self.say)
+        self._memory = MemoryOfSteps(self.key, self.journal)
         self.captures = Captures(
             self.process, backend, tools, trace, self.voice, self.journal, self.lock,
             selected=assignment.selected, drain=config.drain, tell=self._tell_of_window,
@@ -297,6 +299,7 @@ class Session:
             if self.own_run is not None:
                 self.voice.guarded("writing down a step", self.own_run.step_ended, self.step_now)
             self.voice.guarded("ending a step", self.backend.step_end, self.step_now)
+            self.voice.guarded("reading the memory of a step", self._memory.step_ends, self.backend, self.step_now)
 
     def _step_ends(self, number: int | None, following: int | None) -> None:
         if number is None:

@@ -20,6 +20,7 @@ from accelprof.analysis import escape, frames
 from accelprof.analysis.figures import shown
 from accelprof.analysis.first import sentences
 from accelprof.analysis.html.data import COLORS, MAX_ROWS, page_data
+from accelprof.analysis.memory import by_worker
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.table import NONE, change_cells, duration, percent, slowest_text
 
@@ -159,7 +160,7 @@ def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
         "kernels": list(frames.kernels(summary))[:60],
         "operators": (operators := report.get("operators") or [])[:MAX_OPERATORS],
         "operators_rest": operators[MAX_OPERATORS:],
-        "memory": [row for row in report.get("memory") or () if isinstance(row, dict)][:MAX_ROWS],
+        "memory": by_worker(report.get("memory") or ())[:MAX_ROWS],
         "files": summary.run.rows("artifacts"),
     }
 
