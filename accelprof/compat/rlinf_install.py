@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from accelprof.compat import startup
 from accelprof.compat.kinds import by_kind
 from accelprof.compat.patching import Patches, check_version, settle, when_imported
 from accelprof.config.door import plain
+from accelprof.timing.ranges import profiling_range
 
 VERSION = "0.3"
 WORKER = "rlinf.scheduler.worker.worker"
@@ -23,6 +25,7 @@ ACCELERATOR = "rlinf.scheduler.hardware.accelerators.accelerator"
 #: where releases keep it
 TRACERS = (("rlinf.scheduler.tracing.tracer", "DistTracer"), ("rlinf.scheduler.manager.tracer", "Tracer"))
 RUNNER = "rlinf.runners.embodied_runner"
+SCOPED = "rlinf.utils.distributed"
 
 
 def install(patches: Patches, any_version: bool) -> None:
@@ -32,6 +35,7 @@ def install(patches: Patches, any_version: bool) -> None:
     _worker(patches, importlib.import_module(WORKER).Worker)
     _accelerator(patches, importlib.import_module(ACCELERATOR))
     _tracer(patches)
+    _scoped_timer(patches)
     driver = _Driver()
     _driver(patches, driver)
     patches.then(driver.close)
@@ -115,6 +119,38 @@ def _tracer(patches: Patches) -> None:
         for method in ("trace_begin", "trace_end", "trace_span", "trace_func"):
             if cls is not None and method in vars(cls):
                 patches.set(cls, method, vars(ours.Tracer)[method])
+
+
+def _scoped_timer(patches: Patches) -> None:
+    """The runners' timer: its seconds as they are, and a range. Where a release sends spans to its tracer, the range is instead of them."""
+    on = [True]
+    patches.then(lambda: on.__setitem__(0, False))
+
+    def imported(module: Any) -> None:
+        if not on[0]:
+            return
+        cls = module.ScopedTimer
+        theirs_init, theirs_call = cls.__init__, cls.__call__
+        known = inspect.signature(theirs_init).parameters.get("trace")
+        default = True if known is None or known.default is inspect.Parameter.empty else bool(known.default)
+        untraced: dict[str, Any] = {} if known is None else {"trace": False}
+
+        @functools.wraps(theirs_init)
+        def init(self: Any, *args: Any, trace: bool = default, **kwargs: Any) -> None:
+            theirs_init(self, *args, **untraced, **kwargs)
+            if not trace:
+                self._accelprof_untraced = True
+
+        @contextlib.contextmanager
+        def call(self: Any, name: str, trace_args: Any = None) -> Any:
+            untraced_block = getattr(self, "_accelprof_untraced", False)
+            with contextlib.nullcontext() if untraced_block else profiling_range(name), theirs_call(self, name):
+                yield
+
+        patches.set(cls, "__init__", init)
+        patches.set(cls, "__call__", functools.wraps(theirs_call)(call))
+
+    when_imported(SCOPED, imported)
 
 
 def _profiling_range(accelerator_type: Any, label: str, color: str | None = None, domain: str | None = None) -> Any:

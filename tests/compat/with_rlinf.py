@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import glob
+import importlib
 import inspect
 import json
 import logging
@@ -298,3 +300,49 @@ def test_untraced_worker_timer(rlinf, tmp_path):
     AcceleratorUtil.stop_profiling(AcceleratorType.NO_ACCEL)
     assert set(worker.pop_execution_times()) == {"seen", "unseen"}
     assert spans(tmp_path) == ["seen"]
+
+
+class TracedTimer:
+    """The runners' timer of RLinf 0.4 in shape: spans go to a tracer unless it is told not to."""
+
+    def __init__(self, reduction="mean", trace=False):
+        self.seconds, self.trace, self.sent = {}, trace, []
+
+    @contextlib.contextmanager
+    def __call__(self, name, trace_args=None):
+        yield
+        self.seconds[name] = 1.0
+        if self.trace:
+            self.sent.append((name, trace_args))
+
+
+@pytest.mark.parametrize("traced", [None, False, True])
+@pytest.mark.parametrize("release", ["0.3", "0.4"])
+def test_scoped_timer(release, traced, tmp_path, monkeypatch):
+    """The runners' timer keeps its seconds and its errors, takes the arguments of either release, and is a range as the release's
+    own default says; nothing is sent to its tracer, and it is as before when all is taken back."""
+    module = importlib.import_module("rlinf.utils.distributed")
+    if release == "0.4":
+        monkeypatch.setattr(module, "ScopedTimer", TracedTimer)
+    cls, before = module.ScopedTimer, dict(vars(module.ScopedTimer))
+    early = cls(reduction="max")
+    compat.install("rlinf")
+    accelprof.configure(steps=[3], ranks="all", output_dir=str(tmp_path), group="Driver", rank=0)
+    timer = cls(reduction="max", **({} if traced is None else {"trace": traced}))
+    window()
+    with timer("step", trace_args={"step_idx": 3}), timer("sync_weights"):
+        pass
+    with early("early"):
+        pass
+    AcceleratorUtil.stop_profiling(AcceleratorType.NO_ACCEL)
+    if release == "0.3":
+        with pytest.raises(ValueError, match="consume"), timer("step"):
+            pass
+        assert set(timer.consume_durations()) == {"step", "sync_weights"}
+    else:
+        assert (set(timer.seconds), timer.sent) == ({"step", "sync_weights"}, [])
+    seen = (release == "0.3") if traced is None else traced
+    assert sorted(spans(tmp_path)) == ["early", *(["step", "sync_weights"] if seen else [])]
+    compat.uninstall()
+    accelprof.reset()
+    assert dict(vars(cls)) == before
