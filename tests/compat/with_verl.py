@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import glob
 import gzip
+import importlib.util
 import inspect
 import json
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
+from omegaconf import OmegaConf
+from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.profiler import DistProfiler, DistProfilerExtension, ProfilerConfig
 from verl.utils.profiler.config import (
     NPUToolConfig,
@@ -21,7 +29,11 @@ from verl.utils.profiler.config import (
 
 import accelprof
 from accelprof import compat
+from accelprof.catalogue import Registry
 from accelprof.compat import verl as ours
+from accelprof.config.dialects import BUILTIN
+from accelprof.config.load import load_config
+from accelprof.contracts.targets import Target
 from accelprof.errors import UserError
 
 
@@ -284,6 +296,100 @@ def test_debugger_is_left_to_verl(verl, tmp_path):
     assert type(made._impl).__name__ == "PrecisionDebuggerProfiler"
 
 
+def test_phases_of_the_transfer_queue_trainer(verl, tmp_path):
+    """A step of the trainer on the transfer queue, its own code with a worker of verl's class: what it times are phases, in a
+    window of the step; servers of both managers are started and stopped as verl does it."""
+    from verl.trainer.ppo.v1.trainer_separate_async import HybridEngineMode, PPOTrainerSeparateAsync
+
+    calls = []
+
+    class Servers:
+        def __init__(self, name):
+            self.name = name
+
+        def start_profile(self):
+            calls.append(f"{self.name} start")
+
+        def stop_profile(self):
+            calls.append(f"{self.name} stop")
+
+    class Trainer(PPOTrainerSeparateAsync):
+        def __init__(self):
+            self.config = OmegaConf.create({
+                "data": {"train_batch_size": 2},
+                "trainer": {"critic_warmup": 0},
+                "actor_rollout_ref": {"rollout": {"temperature": 1.0}},
+                "global_profiler": {"steps": [4], "profile_continuous_steps": False},
+            })  # fmt: skip
+            self.parameter_sync_step, self.global_steps, self.total_training_steps = 1, 4, 9
+            self.timing_raw = {}
+            self.prev_step_profile, self.curr_step_profile = False, True
+            self.use_reference_policy, self.use_critic = True, False
+            self.current_mode = HybridEngineMode.ROLLOUT
+            self.hybrid_rollout_config = SimpleNamespace(enable_switch=False)
+            self.llm_server_manager, self.standalone_server_manager = Servers("hybrid"), Servers("standalone")
+            self.actor_rollout_wg = self.ref_policy_wg = Workers(profiler(tmp_path))
+            self.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=None)
+            batch = SimpleNamespace(tags=[{}, {}], keys=["a", "b"], partition_id="train", extra_info={})
+            self.replay_buffer = SimpleNamespace(sample=lambda **_: (batch, {}))
+
+        switch_to_trainer = prepare_step = lambda self: {}
+        _balance_batch = _compute_reward_colocate = _compute_old_log_prob = lambda self, batch, metrics: batch
+        _compute_ref_log_prob = _compute_advantage = _balance_batch
+
+        def _update_actor(self, batch, metrics):
+            self.actor_rollout_wg.update(calls)
+            return batch
+
+    class Workers(worker_class()):
+        def start_profile(self, **kwargs):
+            calls.append("workers start")
+            return super().start_profile(**kwargs)
+
+    trainer = Trainer()
+    trainer._start_profiling()
+    trainer.on_step_begin()
+    found = trainer.step({}, trainer.timing_raw)
+    trainer._stop_profiling()
+    assert found.keys == ["a", "b"]
+    assert calls[:3] == ["workers start", "hybrid start", "standalone start"]
+    assert manifest(tmp_path)["windows"][0]["steps"] == [4]
+    timed = ["switch_to_trainer", "gen", "reward", "old_log_prob", "ref", "adv", "update_actor"]
+    assert list(trainer.timing_raw) == timed
+    assert set(spans(tmp_path, 1)) == {*timed, "actor_update", "inner label"}
+
+
+GENERATED = sorted(Path(importlib.util.find_spec("verl").origin).parent.glob("trainer/config/_generated_*.yaml"))
+
+
+@functools.lru_cache
+def shipped(path):
+    return yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("tool", ["nsys", "torch"])
+@pytest.mark.parametrize("ranks", ["[0,3]", "[]", "all"])
+def test_shipped_files_select_as_verl_itself_does(path, tool, ranks):
+    """Every composed file of the release, with a profiler switched on: the plan has the ranks and the steps that verl's own
+    classes, made from the same file, take; roles that are off take none."""
+    key = "actor_rollout_ref.actor.profiler"
+    changes = [f"global_profiler.tool={tool}", "global_profiler.steps=[2,5]", f"{key}.enable=true"]
+    changes += [f"{key}.all_ranks=true"] if ranks == "all" else [f"{key}.ranks={ranks}"]
+    text = shipped(path)
+    composed = OmegaConf.create(copy.deepcopy(text))
+    composed.merge_with_dotlist(changes)
+    theirs = [omega_conf_to_dataclass(composed.actor_rollout_ref[role].profiler) for role in ("actor", "ref")]
+    loaded = load_config(text, changes, dialects=BUILTIN)
+    plan = Registry().plan(loaded.config)
+    for rank in range(5):
+        made = [DistProfiler(rank, config, config.tool_config[tool]) for config in theirs]
+        taken = [item.check_enable() and item.check_this_rank() for item in made]
+        row = plan.assign(Target("actor_rollout_ref", ("actor", "ref"), rank, 8))
+        assert row.selected == any(taken)
+        assert list(row.steps) == ([2, 5] if any(taken) else [])
+
+
 def test_finish_command(verl, tmp_path, capfd):
     """The finish command runs once, after the last profiled step, with verl's variables, and what it prints is passed on."""
     log = tmp_path / "log"
@@ -393,6 +499,7 @@ def everything():
     return found
 
 
+@pytest.mark.timeout(300)
 def test_uninstall_gives_every_name_back(tmp_path):
     """After three rounds of install, use and uninstall every name of verl is what it was, also in modules imported in between."""
     import sys

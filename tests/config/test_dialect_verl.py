@@ -318,10 +318,12 @@ def test_torch_contents():
     assert load(keys).config.groups[ARR][0].options == {"contents": ["cpu", "cuda", "shapes"]}
 
 
-def test_debugger_is_left_to_verl():
-    """verl's precision debugger is no profiler: it is left to verl by name, and nothing else is said to record."""
-    loaded = load({"global_profiler.tool": "precision_debugger", "global_profiler.steps": [1],
-                   f"{ARR}.actor.profiler.enable": True})  # fmt: skip
+@pytest.mark.parametrize("tool", ["precision_debugger", "memray"])
+def test_tools_that_are_left_to_verl(tool):
+    """verl's precision debugger and its memray tool are left to verl by name, and nothing else is said to record."""
+    loaded = load({"global_profiler.tool": tool, "global_profiler.steps": [1], f"{ARR}.actor.profiler.enable": True,
+                   f"{ARR}.actor.profiler.tool_config.memray.memory_snapshot_num_steps": 2})  # fmt: skip
+    assert not any("unknown" in note.text for note in loaded.notes)
     assert loaded.config.tool is None
     assert "stays with verl" in notes(loaded)["global_profiler.tool"]
     assert hybrid(make_plan(loaded.config), 0) is None

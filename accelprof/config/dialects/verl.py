@@ -302,7 +302,7 @@ def _profiler_section(
 
 
 def _leave_to_verl(source: Source, path: str, tool: str) -> None:
-    source.note(path, "dropped", f"{tool} is no profiler and stays with verl: {keys.NOT_PROFILERS[tool]}")
+    source.note(path, "dropped", f"{tool} stays with verl: {keys.NOT_PROFILERS[tool]}")
 
 
 def _follow_actor(source: Source, roles: list[Role]) -> None:

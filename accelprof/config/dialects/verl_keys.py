@@ -23,9 +23,12 @@ ROLE_PATHS: dict[str, tuple[str, ...]] = {
 HYBRID = ("actor", "rollout", "ref")
 HYBRID_GROUP = "actor_rollout_ref"
 
-TOOLS = ("nsys", "npu", "torch", "torch_memory", "precision_debugger")
-#: tools of verl that record no performance data; they stay with verl
-NOT_PROFILERS = {"precision_debugger": "msprobe's precision debugger compares numbers and profiles nothing"}
+TOOLS = ("nsys", "npu", "torch", "torch_memory", "precision_debugger", "memray")
+#: tools that stay with verl, and why
+NOT_PROFILERS = {
+    "precision_debugger": "msprobe's precision debugger compares numbers and profiles nothing",
+    "memray": "verl's own tracker of a process's native allocations (after 0.9) has no tool here that would take its place",
+}
 
 NPU_CONTENTS = ("npu", "cpu", "memory", "shapes", "module", "stack")
 NPU_LEVELS = ("level_none", "level0", "level1", "level2")
@@ -75,6 +78,7 @@ TOOL_KEYS_D: dict[str, tuple[str, ...]] = {
     "torch": ("profile_token_start", "profile_token_end", "schedule"),
     "torch_memory": ("memory_snapshot_num_steps",),
     "precision_debugger": ("config_path", "steps", "stages", "strict", "name"),
+    "memray": ("memory_snapshot_num_steps", "name"),
 }
 GLOBAL_TOOL_KEYS: dict[str, tuple[str, ...]] = {
     "nsys": ("discrete", "controller_nsight_options", "worker_nsight_options", "name"),
@@ -84,6 +88,7 @@ GLOBAL_TOOL_KEYS: dict[str, tuple[str, ...]] = {
         *TOOL_KEYS_C["torch_memory"], *TOOL_KEYS_D["torch_memory"], "context", "stacks", "kw_args",
     ),
     "precision_debugger": TOOL_KEYS_D["precision_debugger"],
+    "memray": TOOL_KEYS_D["memray"],
 }  # fmt: skip
 SCHEDULE_KEYS = ("skip_first", "wait", "warmup", "active", "repeat", "name")
 
