@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from accelprof.analysis.many import Progress
 from accelprof.analysis.sides import Figure, Side, side
 from accelprof.errors import NotComparableError
 
@@ -163,12 +164,15 @@ def compare(
     devices: Sequence[str | int] = (),
     *,
     allow_partial: bool = False,
+    processes: int = 1,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Compare two run directories, files or stored baselines.
 
     Args:
         devices: only these devices, by number; others are left out on both sides.
         allow_partial: compare although files are cut, damaged or missing, or events were left out; ``partial`` says which.
+        processes: in how many the files of a run's workers are read, where there is enough of them.
 
     Raises:
         NotComparableError: a side that is empty or not whole, no worker in common, a device of a common worker on one
@@ -176,7 +180,7 @@ def compare(
         ReadError: a side cannot be read.
     """
     wanted = [str(device) for device in devices]
-    one, other = (side(os.fspath(path), wanted) for path in (before, after))
+    one, other = (side(os.fspath(path), wanted, processes=processes, progress=progress) for path in (before, after))
     result = Comparison(one.path, other.path)
     _pair_single_devices(one, other, result.notes)
     common = one.workers & other.workers

@@ -23,7 +23,7 @@ GAP_NS = 20_000
 OUTSIDE = "(outside every phase)"
 
 
-@dataclass
+@dataclass(slots=True)
 class Leaf:
     """A stretch of one row in which ``phase`` is the innermost. ``around``: the phases around it; ``number``: the how-manieth collective of its name in the
     step it is, ``None`` for what is none."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from accelprof import __version__
 from accelprof.analysis.attribution import label
+from accelprof.analysis.many import Failed, Progress, each
 from accelprof.analysis.phases import TIMED
 from accelprof.analysis.reading import load_any, reader_of
 from accelprof.analysis.run import Run, RunFile, WorkerId, is_run
-from accelprof.analysis.summary import SNAPSHOT_SUFFIX, TIMELINE_TOOL, Summary, SummaryBuilder, reason_of
+from accelprof.analysis.summary import SNAPSHOT_SUFFIX, TIMELINE_TOOL, Part, Summary, SummaryBuilder, reason_of
 from accelprof.contracts.spans import Kind, Span, Trace
 from accelprof.contracts.targets import Target
 from accelprof.errors import AccelprofError, ReadError, UserError
@@ -28,10 +31,13 @@ MAX_LISTED = 20_000
 RUNS_DIRECTORY = os.path.join("outputs", "profile")
 
 
-def summarise_files(paths: Sequence[str]) -> Summary:
+def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progress | None = None) -> Summary:
     """Figures of single files; a directory stands for the files in it that a reader knows.
 
     What of them cannot be read is named and the others count.
+
+    Args:
+        processes: in how many they are read, where there is enough of them.
 
     Raises:
         ReadError: none could be read.
@@ -41,9 +47,52 @@ def summarise_files(paths: Sequence[str]) -> Summary:
     directory = os.path.abspath(paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0]) or ".")
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     run = Run(directory, {"run": shown, "accelprof": __version__, "created": ""}, Records())
+    jobs = [[pair] for pair in zip(found, names, strict=True)]
+    sizes = [os.path.getsize(path) if os.path.isfile(path) else 0 for path in found]
+    answers = list(each(_read_part, run, jobs, sizes, processes=processes, progress=progress))
     builder = SummaryBuilder(run)
+    reasons: list[str] = []
+    for _, group in itertools.groupby(range(len(jobs)), lambda at: _key(answers[at], at)):
+        places = list(group)
+        answer = answers[places[0]]
+        if len(places) > 1:  # the files of one process belong together
+            answer = _read_part(run, [jobs[at][0] for at in places])
+        if isinstance(answer, Failed):
+            path, name = jobs[places[0]][0]
+            reasons.append(answer.why)
+            builder.not_read(_file(path, WorkerId(path, name, "files"), ""), answer.why)
+        else:
+            reasons.extend(answer.reasons)
+            builder.take(answer.part)
+    if len(reasons) == len(found):
+        raise ReadError(
+            paths[0],
+            reasons[0] if len(found) == 1 else f"none of {len(found)} files could be read: {'; '.join(reasons[:3])}",
+        )
+    summary = builder.finish()
+    summary.problems = list(dict.fromkeys(summary.problems))
+    summary.lacks = list(dict.fromkeys(summary.lacks))
+    return summary
+
+
+@dataclass
+class _Answer:
+    """What files of one process come to; ``reasons``: of those that could not be read."""
+
+    part: Part
+    reasons: list[str]
+
+
+def _key(answer: _Answer | Failed, at: int) -> object:
+    """The process whose phases a file has; something of its own for any other file."""
+    timelines = [] if isinstance(answer, Failed) else answer.part.timelines
+    return timelines[0].worker.key if len(timelines) == 1 else at
+
+
+def _read_part(run: Run, files: Sequence[tuple[str, str]]) -> _Answer:
+    builder = SummaryBuilder(run, whole=False)
     reasons = []
-    for path, name in zip(found, names, strict=True):
+    for path, name in files:
         worker = WorkerId(path, name, "files")
         try:
             if path.endswith(SNAPSHOT_SUFFIX):
@@ -58,15 +107,10 @@ def summarise_files(paths: Sequence[str]) -> Summary:
         except AccelprofError as error:
             reasons.append(reason_of(error))
             builder.not_read(_file(path, worker, ""), reasons[-1])
-    if len(reasons) == len(found):
-        raise ReadError(
-            paths[0],
-            reasons[0] if len(found) == 1 else f"none of {len(found)} files could be read: {'; '.join(reasons[:3])}",
-        )
-    summary = builder.finish()
-    summary.problems = list(dict.fromkeys(summary.problems))
-    summary.lacks = list(dict.fromkeys(summary.lacks))
-    return summary
+        except Exception as error:  # noqa: BLE001 - whatever one file holds, the others count
+            reasons.append(f"its figures could not be made: {type(error).__name__}: {error}")
+            builder.not_read(_file(path, worker, ""), reasons[-1])
+    return _Answer(builder.part(), reasons)
 
 
 def _file(path: str, worker: WorkerId, tool: str) -> RunFile:

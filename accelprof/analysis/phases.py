@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from accelprof.analysis.nesting import clip, parents, segments, shares
+from accelprof.analysis.packed import Packed
 from accelprof.analysis.run import WorkerId
 from accelprof.contracts.spans import Kind, Trace, merge_intervals
 from accelprof.reading.columns import KINDS, columns_of
@@ -24,10 +25,10 @@ class Call(NamedTuple):
     """One call of a phase on one worker; ``cut``: it began before the window or went on after it."""
 
     phase: str
+    cut: bool
     start_ns: int
     end_ns: int
     taken_ns: int
-    cut: bool
 
 
 class Timed(NamedTuple):
@@ -50,10 +51,18 @@ class Stretch(NamedTuple):
 
     phase: str
     category: str
+    around: tuple[str, ...]
+    row: int
     start_ns: int
     end_ns: int
-    row: int
-    around: tuple[str, ...]
+
+
+def _no_calls() -> Packed[Call]:
+    return Packed(Call, 3)
+
+
+def _no_stretches() -> Packed[Stretch]:
+    return Packed(Stretch, 3)
 
 
 @dataclass
@@ -85,10 +94,10 @@ class WorkerTimeline:
     worker: WorkerId
     windows: list[tuple[str, tuple[int, ...], int, int]] = field(default_factory=list)
     phases: dict[str, PhaseTimes] = field(default_factory=dict)
-    calls: list[Call] = field(default_factory=list)
+    calls: Packed[Call] = field(default_factory=_no_calls)
     calls_left_out: int = 0
     dropped: int = 0
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: Packed[Stretch] = field(default_factory=_no_stretches)
     stretches_left_out: bool = False
     _rows: dict[object, list[Timed]] = field(default_factory=lambda: defaultdict(list))
     _pieces: dict[tuple[str, object], list[int]] = field(default_factory=dict)
@@ -141,10 +150,10 @@ class WorkerTimeline:
                     if len(self.stretches) < MAX_STRETCHES:
                         span = spans[index]
                         names = _around(index, above, spans, around)
-                        self.stretches.append(Stretch(span.name, span.category, low, high, row, names))
+                        self.stretches.append(Stretch(span.name, span.category, names, row, low, high))
         if len(stretches) > len(self.stretches):
             self.stretches_left_out = True
-            self.stretches.clear()
+            self.stretches = _no_stretches()
         self._rows.clear()
         for (name, _), (whole, cuts) in self._pieces.items():
             times = self.phases[name]
@@ -155,7 +164,8 @@ class WorkerTimeline:
         self._pieces.clear()
         for label, taken in shares(stretches).items():
             self.phases[str(label)].shared_ns = taken
-        self.calls = heapq.nlargest(MAX_CALLS, calls, key=lambda call: call.end_ns - call.start_ns)
+        for call in heapq.nlargest(MAX_CALLS, calls, key=lambda call: call.end_ns - call.start_ns):
+            self.calls.append(call)
         self.calls_left_out = len(calls) - len(self.calls)
 
     def _take(self, span: Timed, parent: str | None) -> Call:
@@ -173,7 +183,7 @@ class WorkerTimeline:
             times.cut_ns += taken
         else:
             times.whole.append(taken)
-        return Call(span.name, span.start_ns, span.end_ns, taken, cut)
+        return Call(span.name, cut, span.start_ns, span.end_ns, taken)
 
 
 def _around(

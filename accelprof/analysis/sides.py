@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from accelprof.analysis.attribution import KERNELS, RANGES, Attribution, attribute, label
+from accelprof.analysis.many import Progress
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.reading import read_any
 from accelprof.analysis.run import is_run
@@ -101,14 +102,14 @@ def _joined(parts: Sequence[Part]) -> Figure:
     return Figure(total if count == 1 else total / max(count, 1), tuple(sum(mine) / len(mine) for mine in found))
 
 
-def side(path: str, devices: Sequence[str] = ()) -> Side:
+def side(path: str, devices: Sequence[str] = (), *, processes: int = 1, progress: Progress | None = None) -> Side:
     """Figures of a run directory, a file or a stored baseline; ``devices``: only these, as text.
 
     Raises:
         ReadError: it cannot be read.
     """
     if os.path.isdir(path) and is_run(path):
-        return _run_side(path, devices)
+        return _run_side(summarise(path, processes=processes, progress=progress), path, devices)
     stored = _stored(path)
     return stored if stored is not None else _file_side(path, devices)
 
@@ -222,8 +223,7 @@ def _by_step(intervals: Sequence[tuple[int, int]], steps: Sequence[tuple[int, in
 # --- a run ---------------------------------------------------------------------------------------------------------------
 
 
-def _run_side(path: str, devices: Sequence[str]) -> Side:
-    summary = summarise(path)
+def _run_side(summary: Summary, path: str, devices: Sequence[str]) -> Side:
     found = Side(path, workers={timeline.worker.label for timeline in summary.timelines})
     found.lacks = [*summary.undelivered, *summary.lacks]
     for row in summary.phases:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_i
 from accelprof.analysis.attribution import Attribution, DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.collectives import FileCollectives, collectives_of, device_stragglers
 from accelprof.analysis.differences import of_dump
+from accelprof.analysis.many import Failed, Progress, each
 from accelprof.analysis.memory import memory_rows
 from accelprof.analysis.operators import OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
@@ -111,11 +113,32 @@ class Summary:
         }
 
 
-class SummaryBuilder:
-    """Takes in the files of a run one by one, those of one worker together, and keeps figures, not spans."""
+@dataclass
+class Part:
+    """What some files of a run come to, read by a process of their own."""
 
-    def __init__(self, run: Run) -> None:
-        self.summary = Summary(run, undelivered=list(run.undelivered()), problems=list(run.problems))
+    timelines: list[WorkerTimeline]
+    files: list[ToolFile]
+    seconds: list[Second]
+    notices: list[str]
+    problems: list[str]
+    lacks: list[str]
+    paths: dict[str, str]
+    operators: OperatorTable
+    collectives: list[FileCollectives]
+
+
+class SummaryBuilder:
+    """Takes in the files of a run one by one, those of one worker together, and keeps figures, not spans.
+
+    ``whole``: all files of the run are added here; otherwise some, for :meth:`part`.
+    """
+
+    def __init__(self, run: Run, *, whole: bool = True) -> None:
+        self.summary = Summary(run)
+        if whole:
+            self.summary.undelivered.extend(run.undelivered())
+            self.summary.problems.extend(run.problems)
         self._timeline: WorkerTimeline | None = None
         self._paths: dict[str, str] = {}
         self._collectives: list[FileCollectives] = []
@@ -178,6 +201,25 @@ class SummaryBuilder:
         self.summary.problems.append(line)
         self.summary.lacks.append(line)
 
+    def part(self) -> Part:
+        """What was added so far; nothing more is."""
+        self._close()
+        mine = self.summary
+        return Part(
+            mine.timelines, mine.files, mine.seconds, mine.notices, mine.problems, mine.lacks, self._paths,
+            mine.operators, self._collectives,
+        )  # fmt: skip
+
+    def take(self, part: Part) -> None:
+        """What another builder was given, behind what this one was."""
+        self._close()
+        for name in ("timelines", "files", "seconds", "notices", "problems", "lacks"):
+            getattr(self.summary, name).extend(getattr(part, name))
+        for label, path in part.paths.items():
+            self._paths.setdefault(label, path)
+        self.summary.operators.take(part.operators)
+        self._collectives.extend(part.collectives)
+
     def finish(self) -> Summary:
         """The summary of all files that were added."""
         self._close()
@@ -193,6 +235,7 @@ class SummaryBuilder:
                 summary.seconds.extend(_host_seconds(timeline))
         summary.waits = waits_of(summary.run, summary.timelines)
         summary.waits.stragglers.extend(device_stragglers(self._collectives))
+        summary.notices.extend(summary.waits.notices)
         if summary.empty and not summary.undelivered:
             summary.undelivered.append("no window was opened in this run; nothing was measured")
         return summary
@@ -209,33 +252,57 @@ class SummaryBuilder:
 
 
 def summarise(
-    run_dir: str | os.PathLike[str], *, max_bytes: int | None = None, seconds: float | None = None
+    run_dir: str | os.PathLike[str],
+    *,
+    max_bytes: int | None = None,
+    seconds: float | None = None,
+    processes: int = 1,
+    progress: Progress | None = None,
 ) -> Summary:
     """Read a run directory. A file that cannot be read is named and the others count.
 
     Args:
         max_bytes: files larger than this are left out, and named.
         seconds: after this time only timelines are still read; other files are named.
+        processes: in how many the files of different workers are read, where there is enough of them; not with ``seconds``.
 
     Raises:
         ReadError: there is no run in the directory.
     """
     run = open_run(run_dir)
     builder = SummaryBuilder(run)
-    for _ in read_files(run, builder, max_bytes, seconds):
-        pass
+    if seconds is not None:
+        for _ in read_files(run, builder, run.files(max_bytes), seconds):
+            pass
+        return builder.finish()
+    of_worker = [list(files) for _, files in itertools.groupby(run.files(max_bytes), lambda file: file.worker.key)]
+    sizes = [sum(0 if file.skip else file.bytes for file in files) for files in of_worker]
+    parts = each(_read_part, run, of_worker, sizes, processes=processes, progress=progress)
+    for files, part in zip(of_worker, parts, strict=True):
+        if isinstance(part, Failed):
+            for file in files:
+                builder.not_read(file, part.why)
+        else:
+            builder.take(part)
     return builder.finish()
 
 
+def _read_part(run: Run, files: list[RunFile]) -> Part:
+    builder = SummaryBuilder(run, whole=False)
+    for _ in read_files(run, builder, files):
+        pass
+    return builder.part()
+
+
 def read_files(
-    run: Run, builder: SummaryBuilder, max_bytes: int | None = None, seconds: float | None = None
+    run: Run, builder: SummaryBuilder, files: Iterable[RunFile], seconds: float | None = None
 ) -> Iterator[tuple[RunFile, Loaded]]:
-    """Read each file of a run once: ``builder`` gets it, then the caller, who may change its events.
+    """Read files of a run, each once: ``builder`` gets it, then the caller, who may change its events.
 
     ``seconds``: after this time only timelines are still read, and the files of other tools are named.
     """
     began = time.monotonic()
-    for file in run.files(max_bytes):
+    for file in files:
         if file.artifact.state == PARTIAL:
             line = f"{file.where} is partial: {file.artifact.reason or 'no reason given'}"
             builder.summary.problems.append(line)

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from accelprof.analysis.drawing import COMPLETE, ELSEWHERE, META, NEVER, Drawing, drawing_of, drawing_of_spans, plain
+from accelprof.analysis.many import Progress
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, open_run
@@ -101,6 +102,7 @@ def write_timeline(
     *,
     max_bytes: int | None = None,
     writer: type[TimelineWriter] | None = None,
+    progress: Progress | None = None,
 ) -> Merged:
     """Merge every readable file of a run into ``out`` (gzip when it ends in ``.gz``).
 
@@ -109,8 +111,13 @@ def write_timeline(
         OSError: ``out`` cannot be written.
     """
     run = open_run(run_dir)
+    files = list(run.files(max_bytes))
+    total, done = sum(0 if file.skip else file.bytes for file in files), 0
     with (writer or TimelineWriter)(out, first_moment(run)) as made:
-        for file in run.files(max_bytes):
+        for file in files:
+            if progress is not None:
+                progress(done, total)
+                done += 0 if file.skip else file.bytes
             if file.path.endswith(".pickle"):
                 continue  # an allocator snapshot has no place on a time axis
             source = source_of(run, file)
@@ -121,7 +128,12 @@ def write_timeline(
     return made.merged
 
 
-def merge_files(paths: Sequence[str], out: str, writer: type[TimelineWriter] | None = None) -> Merged:
+def merge_files(
+    paths: Sequence[str],
+    out: str,
+    writer: type[TimelineWriter] | None = None,
+    progress: Progress | None = None,
+) -> Merged:
     """Merge files, each as a worker of its own, without any clock correction.
 
     Raises:
@@ -130,6 +142,8 @@ def merge_files(paths: Sequence[str], out: str, writer: type[TimelineWriter] | N
     """
     with (writer or TimelineWriter)(out, None) as made:
         for number, path in enumerate(paths):
+            if progress is not None:
+                progress(number, len(paths))
             made.read(Source(path, f"{os.path.basename(path)} ({number + 1})", str(number)))
         if not any(source.clock for source in made.merged.sources):
             raise ReadError(paths[0] if len(paths) == 1 else out, "; ".join(made.merged.problems))

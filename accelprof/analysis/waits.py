@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof.analysis.critical import Leaf, Step, critical_path, steps_of, stragglers
 from accelprof.analysis.drift import drifts, outliers
-from accelprof.analysis.phases import WorkerTimeline
+from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
 from accelprof.analysis.run import Run
 from accelprof.analysis.seconds import COLLECTIVE
+
+#: with more leaves than this in a run who waited for whom is not worked out: a leaf takes about 200 bytes
+MAX_LEAVES = 2_000_000
 
 
 @dataclass
 class Waits:
-    """Rows as ``accelprof report --json`` has them; ``of``: the steps they were made of."""
+    """Rows as ``accelprof report --json`` has them; ``of``: the steps they were made of; ``notices``: what is not in them."""
 
     stragglers: list[dict[str, Any]] = field(default_factory=list)
     critical_path: list[dict[str, Any]] = field(default_factory=list)
@@ -23,11 +26,13 @@ class Waits:
     of: list[Step] = field(default_factory=list)
     outliers: list[dict[str, Any]] = field(default_factory=list)
     drift: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
 
 
 def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
     """See the module. Windows without a step (schedules, on demand) are left out."""
     found = Waits(of=run_steps(run, timelines))
+    found.notices.extend(_left_out(timelines))
     for step in found.of:
         path = critical_path(step)
         found.stragglers.extend(stragglers(step))
@@ -46,7 +51,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
             wall = walls.get(number)
         found.steps.append({"step": number, "wall_ns": wall, "window": number in inside})
     timed = [{**row, "window": row.get("step") in inside} for row in rows]
-    waiting = {row.phase for timeline in timelines for row in timeline.stretches if row.category == COLLECTIVE}
+    waiting = {kind[0] for timeline in timelines for kind in timeline.stretches.kinds if kind[1] == COLLECTIVE}
     found.outliers, found.drift = outliers(timed, waiting), drifts(timed)
     return found
 
@@ -54,6 +59,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
 def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     """The steps that a run has windows of, with the leaves of all workers on the driver's clock."""
     leaves: list[Leaf] = []
+    few = _count(timelines) <= MAX_LEAVES
     windows: list[tuple[tuple[int, ...], int, int]] = []
     worst = 0
     for timeline in timelines:
@@ -66,6 +72,27 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
                 worker.label, worker.group, row.row, row.phase, row.category, row.start_ns - shift, row.end_ns - shift,
                 worker.rank, row.around,
             )
-            for row in timeline.stretches
+            for row in (timeline.stretches if few else ())
         ]  # fmt: skip
     return steps_of(leaves, windows, worst)
+
+
+def _count(timelines: Sequence[WorkerTimeline]) -> int:
+    return sum(len(timeline.stretches) for timeline in timelines)
+
+
+def _left_out(timelines: Sequence[WorkerTimeline]) -> Iterator[str]:
+    """What is not known of who waited for whom because there is too much of it."""
+    count = _count(timelines)
+    if count > MAX_LEAVES:
+        yield (
+            f"who waited for whom is not worked out: the windows have {count:,} stretches of phases, more than "
+            f"{MAX_LEAVES:,}; record fewer steps or fewer phases"
+        )
+    lost = [timeline.worker.label for timeline in timelines if timeline.stretches_left_out]
+    if lost:
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        yield (
+            f"who waited for whom is worked out without {', '.join(lost[:5])}{more}: more than {MAX_STRETCHES:,} stretches of "
+            "phases in the windows"
+        )

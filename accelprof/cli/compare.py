@@ -47,8 +47,11 @@ def compare(
     something slower.
     """
     from accelprof.analysis.compare import compare as compare_sides
+    from accelprof.analysis.many import cores
+    from accelprof.cli.progress import Bar
 
-    found = compare_sides(before, after, devices, allow_partial=allow_partial)
+    with Bar("reading") as bar:
+        found = compare_sides(before, after, devices, allow_partial=allow_partial, processes=cores(), progress=bar)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1, allow_nan=False))
     elif markdown:
@@ -70,10 +73,11 @@ def compare(
 
 
 def _save(ctx: click.Context, after: str, devices: tuple[str, ...], path: str) -> None:
+    from accelprof.analysis.many import cores
     from accelprof.analysis.sides import side, store
 
     try:
-        store(side(after, devices), path)
+        store(side(after, devices, processes=cores()), path)
     except OSError as error:
         click.echo(f"accelprof: {path} cannot be written: {error}", err=True)
         ctx.exit(1)

@@ -74,8 +74,10 @@ def report(
 def _summary(sources: tuple[str, ...]) -> tuple[Summary, str | None]:
     """The summary, and the run directory it is of, if it is of one."""
     from accelprof.analysis.files import newest_run, summarise_files
+    from accelprof.analysis.many import cores
     from accelprof.analysis.run import is_run
     from accelprof.analysis.summary import summarise
+    from accelprof.cli.progress import Bar
 
     sources = sources or (newest_run(),)
     runs = [source for source in sources if os.path.isdir(source) and is_run(source)]
@@ -83,7 +85,10 @@ def _summary(sources: tuple[str, ...]) -> tuple[Summary, str | None]:
         raise UserError(
             f"report: one run at a time, or files; {runs[0]} is a run (accelprof compare puts two side by side)"
         )
-    return (summarise(runs[0]), runs[0]) if runs else (summarise_files(sources), None)
+    with Bar("reading") as bar:
+        if runs:
+            return summarise(runs[0], processes=cores(), progress=bar), runs[0]
+        return summarise_files(sources, processes=cores(), progress=bar), None
 
 
 def _page(ctx: click.Context, summary: Summary, path: str, *, say: bool, show: bool) -> None:

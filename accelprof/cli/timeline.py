@@ -34,6 +34,7 @@ def timeline(sources: tuple[str, ...], output: str | None, kind: str, as_json: b
     """
     from accelprof.analysis.run import is_run
     from accelprof.analysis.timeline import merge_files, write_timeline
+    from accelprof.cli.progress import Bar
 
     writer = None
     if kind == "perfetto":
@@ -42,13 +43,15 @@ def timeline(sources: tuple[str, ...], output: str | None, kind: str, as_json: b
         writer = PerfettoWriter
     if len(sources) == 1 and is_run(sources[0]):
         name = "timeline.json.gz" if kind == "json" else "timeline.pftrace"
-        merged = write_timeline(sources[0], output or os.path.join(sources[0], name), writer=writer)
+        with Bar("merging") as bar:
+            merged = write_timeline(sources[0], output or os.path.join(sources[0], name), writer=writer, progress=bar)
     elif len(sources) == 1 and os.path.isdir(sources[0]):
         raise UserError(f"timeline: {sources[0]} is no run directory: it has neither manifest.json nor .workers")
     else:
         if output is None:
             raise UserError("timeline: files are merged into a new one; say which with -o FILE")
-        merged = merge_files(sources, output, writer)
+        with Bar("merging") as bar:
+            merged = merge_files(sources, output, writer, bar)
     if as_json:
         facts = {
             "path": merged.path,
