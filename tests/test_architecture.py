@@ -14,14 +14,6 @@ tomllib = pytest.importorskip("tomllib", reason="tomllib is in the standard libr
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "accelprof"
 PLUGINS = sorted(path for path in (ROOT / "plugins").glob("*/accelprof_*") if path.is_dir() and path.suffix == "")
-#: modules that still stand in a circle; the list only gets shorter
-CIRCLES = [
-    {"analysis.accounts", "analysis.summary"},
-    {"readers", "readers.sdk_csv"},
-    {"engines.child", "session.configure"},
-    {"session.budget", "session.captures", "session.entering", "session.pending", "session.triggers", "session.window"},
-    {"session.control", "session.ownrun", "session.recorder", "session.rows", "session.session"},
-]
 #: of every 1000 lines; it was 48 when counting began, and 20 is where it goes
 ANY_PER_1000 = 43.5
 
@@ -75,17 +67,10 @@ def test_circles_are_found():
     assert circles(graph) == [{"a", "b"}, {"c", "d", "e"}]
 
 
-def test_no_circle_but_those_that_are_known():
-    """Imports run in no circle, those for type checking and inside functions included; the known ones may only get fewer."""
-    found = [{name.removeprefix("accelprof.") for name in circle} for circle in circles(imports(CORE))]
-    assert [circle for circle in found if not any(circle <= known for known in CIRCLES)] == []
-
-
-@pytest.mark.parametrize("root", PLUGINS, ids=lambda path: path.name)
-def test_no_circle_in_a_wing(root):
-    """The vendors' distributions have no circle either but those that are known."""
-    found = [{name.removeprefix(f"{root.name}.") for name in circle} for circle in circles(imports(root))]
-    assert [circle for circle in found if not any(circle <= known for known in CIRCLES)] == []
+@pytest.mark.parametrize("root", [CORE, *PLUGINS], ids=lambda path: path.name)
+def test_imports_run_in_no_circle(root):
+    """No module of the core or of a vendor's distribution imports itself over others, not in a function or for type checking either."""
+    assert circles(imports(root)) == []
 
 
 def floors(text: str) -> list[set[str]]:

@@ -6,15 +6,13 @@ import dataclasses
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.run import Run, RunFile, WorkerId
+from accelprof.analysis.toolfile import ToolFile
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Trace
 from accelprof.reading.columns import Columns, columns_of
-
-if TYPE_CHECKING:
-    from accelprof.analysis.summary import ToolFile
 
 #: steps and phases that are named one by one before the rest is counted
 NAMED = 5

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from accelprof.analysis.summary import Summary, ToolFile
+from accelprof.analysis.summary import Summary
+from accelprof.analysis.toolfile import ToolFile
 
 Row = dict[str, Any]
 

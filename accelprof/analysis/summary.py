@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_in
-from accelprof.analysis.attribution import Attribution, DeviceFigures, PhaseFigures, attribute
+from accelprof.analysis.attribution import DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.collectives import FileCollectives, collectives_of, device_stragglers
 from accelprof.analysis.differences import of_dump
 from accelprof.analysis.many import Failed, Progress, each
@@ -21,8 +21,9 @@ from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_seconds
+from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, waits_of
-from accelprof.contracts.spans import Clock, Kind, Table, Trace
+from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import PARTIAL
 from accelprof.reading.columns import columns_of
@@ -37,20 +38,6 @@ MAX_AT_END_S = 30.0
 FORMAT = 1
 #: from this share of a file's kernels on the report says at the top that they stand in no phase
 NOTICED = 0.01
-
-
-@dataclass
-class ToolFile:
-    """Device figures of one vendor file. ``note`` says why there are none; ``tables`` are those that the file itself has."""
-
-    worker: WorkerId
-    tool: str
-    path: str
-    windows: tuple[str, ...] = ()
-    attribution: Attribution = field(default_factory=Attribution)
-    facts: dict[str, Any] = field(default_factory=dict)
-    note: str = ""
-    tables: list[Table] = field(default_factory=list)
 
 
 @dataclass

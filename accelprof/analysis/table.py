@@ -13,7 +13,8 @@ from accelprof.analysis.escape import elide, terminal
 from accelprof.analysis.grid import Column, Grid, show, tell
 from accelprof.analysis.memory import by_worker, memory_rows
 from accelprof.analysis.phases import PhaseRow
-from accelprof.analysis.summary import Summary, ToolFile
+from accelprof.analysis.summary import Summary
+from accelprof.analysis.toolfile import ToolFile
 
 if TYPE_CHECKING:
     from rich.console import Console

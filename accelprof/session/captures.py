@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from accelprof.contracts.answers import emitter_of, named
 from accelprof.contracts.backend import Backend, Emitter
@@ -25,7 +25,6 @@ from accelprof.timing.running import running_phases
 from accelprof.voice import Voice, nature
 
 if TYPE_CHECKING:
-    from accelprof.session.budget import BudgetWatch
     from accelprof.session.lock import SessionLock
     from accelprof.tools.trace import TraceTool
 
@@ -70,6 +69,25 @@ class Ask:
     first: int = 0
 
 
+class Limits(Protocol):
+    """What watches sizes; :class:`accelprof.session.budget.BudgetWatch`."""
+
+    def refuses(self, directory: str) -> str:
+        """Why no further window may open; empty when one may."""
+
+    def opened(self, window: Window) -> None:
+        """Watch it until it is closed."""
+
+    def closed(self) -> None:
+        """No window is open."""
+
+    def learn(self, tools: Iterable[Tool], files: Sequence[ArtifactFile], seconds: float) -> None:
+        """What ``tools`` left of a window that was open for ``seconds``."""
+
+    def end(self) -> None:
+        """The session closes."""
+
+
 class Captures:
     """At most one window is open. Nobody else starts or stops tools, or writes the row of a window.
 
@@ -106,7 +124,7 @@ class Captures:
         self._selected, self._drain, self._tell = selected, drain, tell
         self.window: Window | None = None
         self.rows: list[WindowRow] = []
-        self.budget: BudgetWatch | None = None
+        self.budget: Limits | None = None
         self.work_is_plain = False
         self.ended = False
         self._failures: dict[str, int] = {}

@@ -255,7 +255,7 @@ def _make_session(
     if own:
         from accelprof.session.ownrun import OwnRun
 
-        session.own_run = OwnRun(session, run_dir, problem)
+        session.own_run = OwnRun(session.captures, config, registry, run_dir, problem)
     for text in problems:
         session.say(text)
     context = ToolContext(
@@ -317,7 +317,7 @@ def _record(session: Session) -> None:
     from accelprof.session.recorder import Recorder
 
     try:
-        session.recorder = Recorder(session, wanted)
+        session.recorder = Recorder(session.captures, wanted)
     except OSError as error:
         session.say(f"the flight recorder cannot be had: {error}")
         return
@@ -329,7 +329,7 @@ def _listen(session: Session) -> None:
     if session.assignment.selected and not session.closed:
         from accelprof.session.control import Control
 
-        session.control = Control(session)
+        session.control = Control(session.captures, session.demand, session.config.on_demand)
         session.control.start()
 
 

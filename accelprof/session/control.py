@@ -27,7 +27,9 @@ from accelprof.planning.sampling import facts_fit
 from accelprof.session.triggers.demand import KIND, cannot
 
 if TYPE_CHECKING:
-    from accelprof.session.session import Session
+    from accelprof.config.model import OnDemand
+    from accelprof.session.captures import Captures
+    from accelprof.session.triggers.demand import Demand
 
 DIRECTORY = ".control"
 REQUEST = "request.json"
@@ -45,13 +47,19 @@ class Control:
     """Listens for one session. Made for selected sessions by ``configure``.
 
     Args:
+        captures, demand: what is asked for opens there.
+        settings: what signals ask for; ``None``: none are listened for.
         interval: seconds between two looks at the directory.
     """
 
-    def __init__(self, session: Session, interval: float = INTERVAL_S) -> None:
-        self._session, self._demand, self._interval = session, session.demand, interval
-        self.directory = os.path.join(session.layout.run_dir, DIRECTORY)
-        self._answer_path = os.path.join(self.directory, f"worker-{session.key}.json")
+    def __init__(
+        self, captures: Captures, demand: Demand, settings: OnDemand | None, interval: float = INTERVAL_S
+    ) -> None:
+        self._captures, self._voice, self._process = captures, captures.voice, captures.process
+        self._demand, self._settings, self._interval = demand, settings, interval
+        self._run_dir = self._process.layout.run_dir
+        self.directory = os.path.join(self._run_dir, DIRECTORY)
+        self._answer_path = os.path.join(self.directory, f"worker-{self._process.key}.json")
         self._handled: str | None = None
         self._last: Mapping[str, Any] | None = None
         self._signalled = threading.Event()
@@ -61,9 +69,8 @@ class Control:
 
     def start(self) -> None:
         """Say that this worker listens, and listen. A directory that cannot be trusted is reported, and nobody listens."""
-        session = self._session
         try:
-            os.makedirs(session.layout.run_dir, exist_ok=True)
+            os.makedirs(self._run_dir, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.directory, 0o700)
             trusted(self.directory, directory=True)
@@ -72,9 +79,9 @@ class Control:
                 self._handled = None if request is None else request["id"]  # asked before this worker was there
             self._say("listening")
         except (OSError, UserError) as error:
-            session.say(f"windows on demand cannot be had: {error}", level=20)
+            self._voice.say(f"windows on demand cannot be had: {error}", level=20)
             return
-        if session.config.on_demand is not None and session.config.on_demand.signal:
+        if self._settings is not None and self._settings.signal:
             self._take_signal()
         self._thread.start()
 
@@ -91,21 +98,20 @@ class Control:
 
     def poll(self) -> None:
         """Look once; what the thread does again and again."""
-        session = self._session
         displaced = self._demand.look()
         if displaced:
             self._say("refused", self._last, displaced)
         try:
             request = self._read()
         except (OSError, UserError) as error:
-            session.say(f"a request for a window is not followed: {error}")
+            self._voice.say(f"a request for a window is not followed: {error}")
             return
         if request is None or request["id"] == self._handled:
             return
         self._handled, self._last = request["id"], request
         wrong = _wrong_with(request)
         if wrong:
-            session.say(f"a request for a window is not followed: {wrong}")
+            self._voice.say(f"a request for a window is not followed: {wrong}")
             self._say("refused", request, wrong)
         elif not self._meant(request):
             self._say("listening", request, "not asked for")
@@ -134,7 +140,7 @@ class Control:
             yield
         except Exception as error:  # noqa: BLE001 - reported once; the worker goes on
             text = f"serving a request for a window failed: {type(error).__name__}: {error}"
-            self._session.say(text)
+            self._voice.say(text)
             with contextlib.suppress(OSError, UserError):
                 self._say("refused", self._last, text)
 
@@ -160,20 +166,20 @@ class Control:
 
     def _meant(self, request: Mapping[str, Any]) -> bool:
         wanted = {key: request[key] for key in ("group", "role", "rank") if request.get(key) is not None}
-        return facts_fit(wanted, self._session.target, None)
+        return facts_fit(wanted, self._process.target, None)
 
     def _asked_to_close(self) -> tuple[str, str]:
-        window = self._session.window
+        window = self._captures.window
         if window is None and not self._demand.going_on:
             return "listening", "no window was open"
         if window is not None and window.info.kind != KIND:
             return "refused", f"window {window.info.sequence} was planned ({window.info.kind}); it closes as planned"
         self._demand.close("closed on demand")
-        return "listening", "closed" if self._session.window is None else "closes where its thread comes by next"
+        return "listening", "closed" if self._captures.window is None else "closes where its thread comes by next"
 
     def _take_signal(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            self._session.say("on_demand.signal: signals can only be taken on the main thread, and this is another")
+            self._voice.say("on_demand.signal: signals can only be taken on the main thread, and this is another")
             return
         self._previous = signal.signal(SIGNAL, lambda number, frame: self._signalled.set())
 
@@ -182,23 +188,21 @@ class Control:
             if self._demand.going_on:
                 self._demand.close("closed by a signal")
                 return
-            settings = self._session.config.on_demand
-            state, text = self._demand.open(DEFAULT_SECONDS if settings is None else settings.seconds)
+            state, text = self._demand.open(DEFAULT_SECONDS if self._settings is None else self._settings.seconds)
             if state == "refused":
-                self._session.say(f"no window on a signal: {text}")
+                self._voice.say(f"no window on a signal: {text}")
 
     def _say(self, state: str, request: Mapping[str, Any] | None = None, text: str = "") -> None:
-        session = self._session
-        window = session.window
+        process, tools, window = self._process, self._captures.tools, self._captures.window
         if self._ended:
             state = "ended"  # an answer that comes after the end must not say that somebody listens
         answer = {
-            "key": session.key,
-            "label": session.target.label,
-            "host": session.host,
-            "pid": session.pid,
-            "tools": [tool.name for tool in session.tools],
-            "cannot": next((why for why in map(cannot, session.tools) if why), ""),
+            "key": process.key,
+            "label": process.target.label,
+            "host": process.host,
+            "pid": process.pid,
+            "tools": [tool.name for tool in tools],
+            "cannot": next((why for why in map(cannot, tools) if why), ""),
             "state": state,
             "window": None if window is None else window.info.id,
             "request": None if request is None else request.get("id"),

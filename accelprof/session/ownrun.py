@@ -19,7 +19,10 @@ from accelprof.output.presence import PAGE, TURN, Presence
 from accelprof.output.records import Lack, MetricsRow
 
 if TYPE_CHECKING:
-    from accelprof.session.session import Session
+    from accelprof.catalogue import Catalogue
+    from accelprof.config.model import Config
+    from accelprof.session.captures import Captures
+    from accelprof.session.steptimes import Timings
 
 log = logging.getLogger("accelprof")
 #: seconds to wait while another process of the run writes; with a signal that ends the process, hardly any
@@ -31,30 +34,32 @@ HURRIED = frozenset({"SIGTERM", "reset"})
 class OwnRun:
     """Of one session. ``run_dir`` is ``None`` where no directory could be made, and ``problem`` says why."""
 
-    def __init__(self, session: Session, run_dir: str | None, problem: str = "") -> None:
-        self._session, self.run_dir, self._problem = session, run_dir, problem
-        self._presence = None if run_dir is None else Presence(run_dir, session.key)
+    def __init__(
+        self, captures: Captures, config: Config, catalogue: Catalogue, run_dir: str | None, problem: str = ""
+    ) -> None:
+        self._captures, self._process, self._journal = captures, captures.process, captures.journal
+        self._config, self._catalogue = config, catalogue
+        self.run_dir, self._problem = run_dir, problem
+        self._presence = None if run_dir is None else Presence(run_dir, self._process.key)
         self._manifest: dict[str, Any] | None = None
         self._lock = threading.RLock()
         self._exporters: Exporters | None = None
-        if session.target.rank in (0, None) and session.config.export:
-            made = session.registry.make_exporters(session.config)
-            self._exporters = start_exporters(made, session.config, run_dir, session.say)
+        if self._process.target.rank in (0, None) and config.export:
+            made = catalogue.make_exporters(config)
+            self._exporters = start_exporters(made, config, run_dir, captures.voice.say)
 
-    def step_ended(self, number: int) -> None:
-        """Timings of a step go into the journal, window or not."""
-        session = self._session
-        rows = {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
-        began, wall = session.span_of_last_step()
-        label = session.target.label
-        session.journal.add(MetricsRow(label, number, rows, began, wall))
+    def step_ended(self, number: int, timings: Timings, began: int, wall: int) -> None:
+        """Timings of a step go into the journal, window or not; ``began`` is of the Unix epoch, ``wall`` its length (ns)."""
+        rows = {tag: dict(row) for tag, row in timings.items()}
+        label = self._process.target.label
+        self._journal.add(MetricsRow(label, number, rows, began, wall))
         if self._exporters is not None:
-            held = any(number in window.steps for window in session.windows[-2:])
+            held = any(number in window.steps for window in self._captures.rows[-2:])
             self._exporters.step(figures_of(number, {label: rows}, wall, held))
 
     def so_far(self) -> dict[str, Any]:
         """The manifest as far as the run has come; more follows."""
-        return self._write(HURRIED_S, {self._session.key})[1]
+        return self._write(HURRIED_S, {self._process.key})[1]
 
     def leave(self) -> None:
         """The process goes on in another session of the same run."""
@@ -66,27 +71,27 @@ class OwnRun:
         with self._lock:
             if self._manifest is not None:
                 return self._manifest
-            session = self._session
+            target = self._process.target
             if self._presence is not None:
                 self._presence.leave()
             hurried = reason in HURRIED
             facts, self._manifest = self._write(HURRIED_S if hurried else TURN_S, set())
             alone = not self._manifest.get("running")
             if self._presence is not None:
-                if not hurried and (alone or session.target.rank in (0, None)):
+                if not hurried and (alone or target.rank in (0, None)):
                     with self._presence.turn(PAGE, PAGE_S):
                         finish(facts, self._manifest)
                 self._presence.close()
             if self._exporters is not None:
                 self._exporters.finish(self._manifest, self.run_dir or "", HURRIED_S if hurried else EXPORT_S)
             lies = "nothing was written" if self.run_dir is None else f"it lies in {os.path.relpath(self.run_dir)}"
-            log.info("accelprof %s: the run is %s; %s", session.target.label, self._manifest["status"], lies)
+            log.info("accelprof %s: the run is %s; %s", target.label, self._manifest["status"], lies)
             return self._manifest
 
     def _write(self, patience: float, running: set[str]) -> tuple[RunFacts, dict[str, Any]]:
-        session = self._session
-        plan = session.registry.plan(session.config, decided=True)
-        facts = RunFacts(self.run_dir, session.registry, session.config, plan, told=[session.journal.records])
+        catalogue, config = self._catalogue, self._config
+        plan = catalogue.plan(config, decided=True)
+        facts = RunFacts(self.run_dir, catalogue, config, plan, told=[self._journal.records])
         if self._problem:
             facts.lacks.append(Lack(code=verdicts.NO_DIRECTORY, words=self._problem))
         if self._presence is None:

@@ -30,7 +30,7 @@ from accelprof.tools.trace import TraceOptions, TraceTool
 
 if TYPE_CHECKING:
     from accelprof.config.model import Recorder as RecorderConfig
-    from accelprof.session.session import Session
+    from accelprof.session.captures import Captures
 
 #: seconds between two looks of the thread
 LOOK_S = 1.0
@@ -50,21 +50,21 @@ class Recorder:
         background: where rows go while no window is open; made like a window, without tools.
     """
 
-    def __init__(self, session: Session, config: RecorderConfig) -> None:
-        self._session, self._config = session, config
-        self._run_dir = session.layout.run_dir
-        target = session.target
+    def __init__(self, captures: Captures, config: RecorderConfig) -> None:
+        self._captures, self._voice, self._config = captures, captures.voice, config
+        process = self._process = captures.process
+        self._run_dir, target = process.layout.run_dir, process.target
         who = {
-            "key": session.key, "group": target.group, "roles": list(target.roles), "rank": target.rank,
-            "world_size": target.world_size, "replica": target.replica, "host": session.host, "pid": session.pid,
+            "key": process.key, "group": target.group, "roles": list(target.roles), "rank": target.rank,
+            "world_size": target.world_size, "replica": target.replica, "host": process.host, "pid": process.pid,
         }  # fmt: skip
-        self._ring: Ring | None = Ring(os.path.join(self._run_dir, dumps.RINGS, session.key + SUFFIX), who)
+        self._ring: Ring | None = Ring(os.path.join(self._run_dir, dumps.RINGS, process.key + SUFFIX), who)
         self._rows = TraceTool(TraceOptions(max_spans=ROWS_AT_MOST))
         self._rows.open(NO_WINDOW)
         self.background = Window(
             NO_WINDOW, [], self._rows, [], 0, WindowRow(id="recorder"), lambda emitter, error: None
         )
-        self.background.plain = PlainCalls(self.background, session.voice.trouble)
+        self.background.plain = PlainCalls(self.background, captures.voice.trouble)
         self._named = 0
         #: of windows that were open in the running step: rows, the phases they number, and how many are of earlier steps
         self._of_windows: list[tuple[list[Any], list[PhaseSpec], int]] = []
@@ -83,7 +83,7 @@ class Recorder:
     # --- what the session tells -------------------------------------------------------------------------------------
 
     def step_begins(self, number: int) -> None:
-        window = self._session.window
+        window = self._captures.window
         if window is not None and window.trace is not None:
             rows = window.trace.rows
             if not any(known is rows for known, _, _ in self._of_windows):  # one that holds several steps
@@ -223,11 +223,11 @@ class Recorder:
             try:
                 self._look()
             except Exception as error:  # noqa: BLE001 - said once; the recorder goes on
-                self._session.say(f"the flight recorder failed: {text_of(error)}", about=("recorder", type(error)))
+                self._voice.say(f"the flight recorder failed: {text_of(error)}", about=("recorder", type(error)))
         try:
             self._made_wanted()
         except Exception as error:  # noqa: BLE001 - as above
-            self._session.say(f"the flight recorder failed: {text_of(error)}", about=("recorder", type(error)))
+            self._voice.say(f"the flight recorder failed: {text_of(error)}", about=("recorder", type(error)))
 
     def _look(self) -> None:
         self._running_step()
@@ -249,15 +249,15 @@ class Recorder:
             self._dump(self._wanted.popleft())
 
     def _dump(self, trigger: dumps.Trigger) -> None:
-        name = dumps.begin(self._run_dir, trigger, self._session.key, self._config.dumps)
+        name = dumps.begin(self._run_dir, trigger, self._process.key, self._config.dumps)
         if name is None:
-            self._session.say(
+            self._voice.say(
                 f"the flight recorder has written {self._config.dumps} dumps in this run; {trigger.reason} is not written out (recorder.dumps says how many)",
                 about="recorder dumps",
             )
         elif name not in self._seen:
             self._join(name)
-            self._session.say(f"the flight recorder wrote {name}: {trigger.why}")
+            self._voice.say(f"the flight recorder wrote {name}: {trigger.why}")
 
     def _join(self, name: str) -> None:
         self._seen.add(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,11 @@ from accelprof.timing import metrics
 
 if TYPE_CHECKING:
     from accelprof.config.model import Budget
-    from accelprof.contracts.targets import Target
-    from accelprof.session.session import Session
+    from accelprof.contracts.targets import Assignment, Target
+    from accelprof.output.records import WindowRow
+    from accelprof.session.captures import Process
     from accelprof.session.steptimes import Timings
+    from accelprof.voice import Voice
 
 
 @dataclass(frozen=True)
@@ -45,23 +47,6 @@ class SessionFacts:
     timings: Timings = field(repr=False)
     _session: Any = field(repr=False, compare=False, default=None)
 
-    @classmethod
-    def of(cls, session: Session) -> SessionFacts:
-        window = session.window
-        return cls(
-            session.target,
-            session.key,
-            session.host,
-            session.pid,
-            session.layout.run_dir,
-            session.backend.name,
-            session.assignment.selected,
-            session.step_now,
-            None if window is None else window.info.id,
-            session.metrics_of_step(),
-            session,
-        )
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -79,35 +64,36 @@ def is_limited(budget: Budget) -> bool:
     return any(limit is not None for limit in (budget.per_window, budget.per_run, budget.free_space))
 
 
-def target_row(session: Session) -> TargetRow:
-    """The manifest's ``targets`` row of a process."""
-    assignment, target = session.assignment, session.target
+def target_row(
+    process: Process, assignment: Assignment, accelerator: str, steps_seen: Collection[int], windows: int
+) -> TargetRow:
+    """The manifest's ``targets`` row of a process that has opened so many ``windows``."""
+    target = process.target
     return TargetRow(
-        key=session.key,
+        key=process.key,
         group=target.group,
         roles=list(target.roles),
         rank=target.rank,
         world_size=target.world_size,
         replica=target.replica,
         node=target.node,
-        host=session.host,
-        pid=session.pid,
-        accelerator=session.backend.name,
+        host=process.host,
+        pid=process.pid,
+        accelerator=accelerator,
         tool=assignment.tool,
         armed=assignment.selected and (assignment.mode != "off" or bool(assignment.schedules)),
-        wanted=wanted(session),
+        wanted=wanted(assignment),
         asked_by=dict(assignment.asked_by),
-        steps_seen=list(session.steps_seen)[:200],
+        steps_seen=list(steps_seen)[:200],
         phases_seen=metrics.tags_seen(),
-        windows_opened=len(session.windows),
+        windows_opened=windows,
         python=sys.version.split()[0],
         tools=list(assignment.tools),
     )
 
 
-def wanted(session: Session) -> str:
+def wanted(assignment: Assignment) -> str:
     """What the plan asks of a process, in words."""
-    assignment = session.assignment
     text = f"steps {assignment.steps}" if assignment.mode == "steps" else f"steps: {assignment.mode}"
     if assignment.phases:
         text += f", phases {', '.join(assignment.phases)}"
@@ -116,24 +102,25 @@ def wanted(session: Session) -> str:
     return text
 
 
-def say_what_never_opened(session: Session) -> None:
+def say_what_never_opened(
+    voice: Voice, assignment: Assignment, steps_seen: Collection[int], windows: Sequence[WindowRow]
+) -> None:
     """Say which windows were asked for and never opened, with the steps and phases that were seen."""
-    assignment = session.assignment
     if not assignment.selected or (assignment.mode == "off" and not assignment.schedules):
         return
-    seen = steps_text(session.steps_seen)
-    if session.windows:
-        recorded = {step for row in session.windows for step in row.steps}
+    seen = steps_text(steps_seen)
+    if windows:
+        recorded = {step for row in windows for step in row.steps}
         missed = [list(steps) for steps in assignment.windows if recorded.isdisjoint(steps)]
         if missed and not assignment.discrete:
-            session.say(f"windows for steps {missed[:20]} never opened; steps seen: {seen}", level=logging.INFO)
+            voice.say(f"windows for steps {missed[:20]} never opened; steps seen: {seen}", level=logging.INFO)
         return
     phases = ", ".join(metrics.tags_seen()) or "none"
-    text = f"armed, 0 windows opened; steps seen: {seen}; phases seen: {phases}; wanted: {wanted(session)}"
-    session.say(text, code=NEVER_OPENED)
+    text = f"armed, 0 windows opened; steps seen: {seen}; phases seen: {phases}; wanted: {wanted(assignment)}"
+    voice.say(text, code=NEVER_OPENED)
 
 
-def steps_text(seen: Mapping[int, None]) -> str:
+def steps_text(seen: Collection[int]) -> str:
     """The announced steps, for messages."""
     if not seen:
         return "none"

@@ -297,7 +297,13 @@ class Session:
             if self.recorder is not None:
                 self.voice.guarded("recording a step", self.recorder.step_ends, self.step_now)
             if self.own_run is not None:
-                self.voice.guarded("writing down a step", self.own_run.step_ended, self.step_now)
+                self.voice.guarded(
+                    "writing down a step",
+                    self.own_run.step_ended,
+                    self.step_now,
+                    self._times.of(self.step_now),
+                    *self._times.last(),
+                )
             self.voice.guarded("ending a step", self.backend.step_end, self.step_now)
             self.voice.guarded("reading the memory of a step", self._memory.step_ends, self.backend, self.step_now)
 
@@ -404,7 +410,7 @@ class Session:
             guarded("reporting instruments", self.instruments.report)
             guarded("undoing instruments", self.instruments.uninstall)
         if reason != JOINED:
-            rows.say_what_never_opened(self)
+            rows.say_what_never_opened(self.voice, self.assignment, self.steps_seen, self.windows)
         if self.assignment.selected:
             self.journal.add(self.describe())
         self.journal.close()
@@ -437,7 +443,7 @@ class Session:
 
     def describe(self) -> TargetRow:
         """The manifest's ``targets`` row of this process."""
-        return rows.target_row(self)
+        return rows.target_row(self.process, self.assignment, self.backend.name, self.steps_seen, len(self.windows))
 
     def summary(self) -> dict[str, Any]:
         """What a controller takes over: the journal and the problems, as plain data."""
@@ -462,4 +468,20 @@ class Session:
 
     def _tell(self, hook: str, **facts: Any) -> None:
         if hook in self._hooks:
-            self.registry.event(hook, session=rows.SessionFacts.of(self), **facts)
+            self.registry.event(hook, session=self._facts(), **facts)
+
+    def _facts(self) -> rows.SessionFacts:
+        window = self.window
+        return rows.SessionFacts(
+            self.target,
+            self.key,
+            self.host,
+            self.pid,
+            self.layout.run_dir,
+            self.backend.name,
+            self.assignment.selected,
+            self.step_now,
+            None if window is None else window.info.id,
+            self.metrics_of_step(),
+            self,
+        )

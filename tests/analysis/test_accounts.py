@@ -7,7 +7,7 @@ from typing import Any
 from accelprof.analysis.accounts import cost_rows, doubts, shared_out
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.run import open_run
-from accelprof.analysis.summary import ToolFile
+from accelprof.analysis.toolfile import ToolFile
 from accelprof.contracts.spans import Kind, Span, Trace
 from accelprof.reading.columns import columns_of
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import importlib
 import os
 from collections.abc import Mapping
 
 from accelprof.contracts.spans import Trace
 from accelprof.errors import ReadError
+from accelprof_rocm.readers.packed import head_of
 
-GZIP = b"\x1f\x8b"
-HEAD = 64 << 10
 #: format -> the module that reads it
 MODULES: Mapping[str, str] = {
     "json": "sdk_json",
@@ -51,19 +49,6 @@ def format_of(path: str) -> str | None:
     return None
 
 
-def head_of(path: str) -> bytes:
-    """The first bytes, unpacked; empty for a file that cannot be unpacked."""
-    with open(path, "rb") as file:
-        head = file.read(HEAD)
-    if not head.startswith(GZIP):
-        return head
-    try:
-        with gzip.open(path) as packed:
-            return packed.read(HEAD)
-    except (OSError, EOFError):
-        return b""
-
-
 def _is_csv(head: bytes) -> bool:
     from accelprof_rocm.readers.sdk_csv import SHAPES
 
@@ -88,19 +73,3 @@ def read(path: str, tool: str) -> Trace:
     module = importlib.import_module(f"accelprof_rocm.readers.{MODULES[found]}")
     trace: Trace = module.read(path, tool)
     return trace
-
-
-def content(path: str) -> bytes:
-    """The whole file, unpacked.
-
-    Raises:
-        ReadError: it is cut off or not what its first bytes say.
-    """
-    with open(path, "rb") as file:
-        data = file.read()
-    if not data.startswith(GZIP):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError) as error:
-        raise ReadError(path, f"gzip: {error}") from None

@@ -13,8 +13,8 @@ from typing import Any
 
 from accelprof.contracts.spans import Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof_rocm.readers import content
 from accelprof_rocm.readers.building import CONTROL_NAMES, MARK_NAMES, Builder, call_kind, copy_name, kernel_kind
+from accelprof_rocm.readers.packed import content
 
 PACKET = 0x0A  # field 1, length-delimited: TracePacket
 BEGIN, END, INSTANT = 1, 2, 3

@@ -9,8 +9,8 @@ import msgspec
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof_rocm.readers import content
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name, kernel_kind
+from accelprof_rocm.readers.packed import content
 
 ROOT = "rocprofiler-sdk-tool"
 GPU = 2

@@ -10,7 +10,7 @@ import msgspec
 
 from accelprof.contracts.spans import Trace
 from accelprof.errors import ReadError
-from accelprof_rocm.readers import content
+from accelprof_rocm.readers.packed import content
 
 
 def read(path: str, tool: str) -> Trace:

@@ -1,0 +1,24 @@
+"""What a report knows of one file that a vendor's tool left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from accelprof.analysis.attribution import Attribution
+from accelprof.analysis.run import WorkerId
+from accelprof.contracts.spans import Table
+
+
+@dataclass
+class ToolFile:
+    """Device figures of one vendor file. ``note`` says why there are none; ``tables`` are those that the file itself has."""
+
+    worker: WorkerId
+    tool: str
+    path: str
+    windows: tuple[str, ...] = ()
+    attribution: Attribution = field(default_factory=Attribution)
+    facts: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+    tables: list[Table] = field(default_factory=list)

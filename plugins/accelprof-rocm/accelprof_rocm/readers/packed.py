@@ -1,0 +1,39 @@
+"""Files of AMD's tools as bytes: some are packed with gzip."""
+
+from __future__ import annotations
+
+import gzip
+
+from accelprof.errors import ReadError
+
+GZIP = b"\x1f\x8b"
+HEAD = 64 << 10
+
+
+def head_of(path: str) -> bytes:
+    """The first bytes, unpacked; empty for a file that cannot be unpacked."""
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    if not head.startswith(GZIP):
+        return head
+    try:
+        with gzip.open(path) as packed:
+            return packed.read(HEAD)
+    except (OSError, EOFError):
+        return b""
+
+
+def content(path: str) -> bytes:
+    """The whole file, unpacked.
+
+    Raises:
+        ReadError: it is cut off or not what its first bytes say.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    if not data.startswith(GZIP):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError) as error:
+        raise ReadError(path, f"gzip: {error}") from None
