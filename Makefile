@@ -1,6 +1,7 @@
 # make demo    installs into .venv and runs the demo, with one rank slowed on purpose; its run lies under outputs/
 # make test    lint, then every test, then the torch-free tests on the other interpreters found
 # make bench   the benchmarks
+# make injected   known sleeps in four processes: is the culprit named, and is what-if right?
 # make dist    wheels and source archives of all distributions, checked, and tried on each Python found
 # make compat-suites DIR=…   a framework's own profiler tests (a checkout of it), with accelprof and without
 # make fuzz    hostile configurations, some minutes; COUNT=… and SEED=… choose them (not in CI, where a short part runs)
@@ -14,7 +15,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench dist fuzz lint pytest interpreters venv clean compat-suites
+.PHONY: help demo test bench injected dist fuzz lint pytest interpreters venv clean compat-suites
 
 VENV := .venv
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
@@ -53,6 +54,9 @@ compat-suites: $(VENV)/.stamp-test
 bench: $(VENV)/.stamp-bench
 	python=$(VENV)/bin/python; if [ -x .venv-frameworks/bin/python ]; then python=.venv-frameworks/bin/python; fi; \
 	  "$$python" -m benchmarks $(BENCH_ARGS)
+
+injected: $(VENV)/.stamp-test
+	$(VENV)/bin/python -m benchmarks injected
 
 dist: $(VENV)/.stamp-test
 	$(INSTALL) build twine "setuptools>=77" wheel

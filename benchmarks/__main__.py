@@ -15,6 +15,7 @@ NAMES = {
     "timers": "benchmarks.runtime.timers",
     "broadcast": "benchmarks.cluster.broadcast",
     "readers": "benchmarks.analysis.readers",
+    "injected": "benchmarks.analysis.injected",
 }
 
 

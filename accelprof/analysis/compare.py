@@ -14,13 +14,16 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from accelprof.analysis.many import Progress
 from accelprof.analysis.sides import Figure, Side, side
 from accelprof.errors import NotComparableError
+
+if TYPE_CHECKING:
+    from accelprof.analysis.summary import Summary
 
 #: what is compared -> what one figure of it is
 MEASURES = {
@@ -32,10 +35,17 @@ MEASURES = {
     "phase on device": "device time of a phase (union)",
     "time of a window": "parts of a window by worker: compute, communication, idle by cause",
     "waiting": "what ranks waited for the last in a collective, a step",
+    "critical path": "time on it by phase, a step",
+    "memory": "of a process's device at the end of a step",
+    "operator": "own time on the host, a window",
     "kernel": "time of all calls",
 }
 #: measures whose single figures come and go without that being slower or faster
-UNJUDGED = frozenset({"kernel", "time of a window"})
+UNJUDGED = frozenset({"kernel", "time of a window", "critical path", "memory", "operator"})
+#: measures that are of all workers together
+WHOLE = frozenset({"waiting", "critical path", "operator"})
+#: what figures of a measure are of; of all others they are ns
+UNITS = {"memory": "bytes"}
 DRAWS = 2000
 #: part of the draws that lies outside the interval, half of it on each side
 OUTSIDE = 0.05
@@ -43,7 +53,7 @@ OUTSIDE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One figure on both sides, in ns (per window for runs); ``None`` = not on that side.
+    """One figure on both sides, in ns (per window for runs; of memory in bytes); ``None`` = not on that side.
 
     Attributes:
         low_ns, high_ns: the interval of the difference, where both sides repeat; ``None`` without.
@@ -59,6 +69,11 @@ class Change:
     before_median_ns: float | None = None
     after_median_ns: float | None = None
     repeats: tuple[int, int] = (0, 0)
+
+    @property
+    def unit(self) -> str:
+        """``ns`` or ``bytes``."""
+        return UNITS.get(self.measure, "ns")
 
     @property
     def delta_ns(self) -> float | None:
@@ -92,18 +107,19 @@ class Change:
         return ns / larger if larger else 0.0
 
     def to_json(self) -> dict[str, Any]:
+        unit = self.unit
         return {
             "measure": self.measure,
             "name": self.name,
-            "before_ns": self.before_ns,
-            "after_ns": self.after_ns,
-            "delta_ns": self.delta_ns,
+            f"before_{unit}": self.before_ns,
+            f"after_{unit}": self.after_ns,
+            f"delta_{unit}": self.delta_ns,
             "change": self.change,
             "ratio": self.ratio,
-            "low_ns": self.low_ns,
-            "high_ns": self.high_ns,
-            "before_median_ns": self.before_median_ns,
-            "after_median_ns": self.after_median_ns,
+            f"low_{unit}": self.low_ns,
+            f"high_{unit}": self.high_ns,
+            f"before_median_{unit}": self.before_median_ns,
+            f"after_median_{unit}": self.after_median_ns,
             "repeats": list(self.repeats),
             "clear": self.clear,
         }
@@ -112,13 +128,14 @@ class Change:
 @dataclass
 class Comparison:
     """All changes, the largest differences of each measure first. ``notes``: what a reader must know; ``partial``: what is not
-    in the figures (only with ``allow_partial``)."""
+    in the figures (only with ``allow_partial``); ``summary``: what AFTER was read from, where it is a run."""
 
     before: str
     after: str
     changes: list[Change] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
+    summary: Summary | None = field(default=None, repr=False)
 
     @property
     def unchanged(self) -> bool:
@@ -181,7 +198,7 @@ def compare(
     """
     wanted = [str(device) for device in devices]
     one, other = (side(os.fspath(path), wanted, processes=processes, progress=progress) for path in (before, after))
-    result = Comparison(one.path, other.path)
+    result = Comparison(one.path, other.path, summary=other.summary)
     _pair_single_devices(one, other, result.notes)
     common = one.workers & other.workers
     lacks = [f"{name} is not complete: {line}" for name, of in (("before", one), ("after", other)) for line in of.lacks]
@@ -195,7 +212,14 @@ def compare(
         if alone := sorted(of.workers - common):
             shown = ", ".join(alone[:8]) + (f" and {len(alone) - 8} more" if len(alone) > 8 else "")
             result.notes.append(f"{len(common)} workers are in both and compared; only in {name}: {shown}")
+    same = one.workers == other.workers
+    if not same:
+        result.notes.append(
+            f"{', '.join(sorted(WHOLE))}: of all workers, who are others on the two sides; not compared"
+        )
     for measure in MEASURES:
+        if measure in WHOLE and not same:
+            continue
         rows = list(_changes(measure, one.figures(measure, common | {""}), other.figures(measure, common | {""})))
         rows.sort(key=lambda row: (row.delta_ns is None, -abs((row.after_ns or 0) - (row.before_ns or 0)), row.name))
         result.changes.extend(rows)

@@ -221,12 +221,12 @@ def replayed(step: Step, scale: Callable[[Leaf], float], remove_wait: bool = Fal
 
 
 def what_if(
-    step: Step, factors: Mapping[str, float], rank: int | None = None, remove_wait: bool = False
+    step: Step, factors: Mapping[str, float], rank: int | None = None, remove_wait: bool = False, scatter_ns: int = 0
 ) -> dict[str, Any]:
     """``{step, wall_ns, predicted_ns, low_ns, high_ns}`` when these phases took ``factors`` times as long.
 
-    The interval holds the error of the clocks and the spread of what is scaled: how much of the change falls on stretches
-    that others may hide.
+    The interval holds the error of the clocks, ``scatter_ns`` (how far steps of the run lie apart with nothing changed: see
+    :func:`scatter`), and 2 % of the change for what is scaled.
     """
 
     def scale(leaf: Leaf) -> float:
@@ -236,11 +236,19 @@ def what_if(
 
     predicted = replayed(step, scale, remove_wait)
     same = replayed(step, lambda leaf: 1.0)
-    doubt = abs(step.wall_ns - same) + 2 * step.error_ns + round(0.02 * abs(step.wall_ns - predicted))
+    doubt = abs(step.wall_ns - same) + 2 * step.error_ns + scatter_ns + round(0.02 * abs(step.wall_ns - predicted))
     return {
         "step": step.name, "wall_ns": step.wall_ns, "predicted_ns": predicted,
         "low_ns": max(predicted - doubt, 0), "high_ns": predicted + doubt,
     }  # fmt: skip
+
+
+def scatter(walls: Sequence[int]) -> int:
+    """How far 95 % of steps lie from their median, in ns, from the median of their distances; 0 with less than three."""
+    if len(walls) < 3:
+        return 0
+    middle = statistics.median(walls)
+    return round(2 * 1.4826 * statistics.median(abs(wall - middle) for wall in walls))
 
 
 def steps_of(

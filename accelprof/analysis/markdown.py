@@ -6,7 +6,7 @@ import re
 
 from accelprof.analysis.compare import MEASURES, Comparison
 from accelprof.analysis.escape import terminal
-from accelprof.analysis.table import change_cells
+from accelprof.analysis.table import change_cells, headline
 
 _ACTING = re.compile(r"([\\`*_{}\[\]<>|#!~&@])")
 
@@ -19,6 +19,9 @@ def cell(text: object) -> str:
 def comparison(found: Comparison, top: int = 12) -> str:
     """A table a measure, the largest differences first."""
     lines = [f"**{cell(found.before)} → {cell(found.after)}**"]
+    first = headline(found)
+    if first:
+        lines += ["", cell(first)]
     lines += [f"> ⚠ {cell(line)}" for line in found.partial]
     for measure, meaning in MEASURES.items():
         rows = found.of(measure)

@@ -144,15 +144,18 @@ def _parents(depth: Array) -> Array:
 
 
 class OperatorTable:
-    """Operators over the files of a report: by tool, phase and name, and by how many workers they ran on."""
+    """Operators over the files of a report: by tool, phase and name, and by how many workers they ran on. ``files``: how many have any."""
 
     def __init__(self) -> None:
+        self.files = 0
         self._rows: dict[tuple[str, str | None, str, str], list[int]] = {}
         self._workers: dict[tuple[str, str | None, str, str], set[str]] = {}
 
     def add(self, tool: str, worker: str, found: Iterable[Operator]) -> None:
         """The operators of one file."""
-        for row in found:
+        rows = list(found)
+        self.files += bool(rows)
+        for row in rows:
             key = (tool, row.phase, row.name, row.kind)
             mine = self._rows.setdefault(key, [0, 0, 0])
             mine[0] += row.calls
@@ -162,6 +165,7 @@ class OperatorTable:
 
     def take(self, other: OperatorTable) -> None:
         """What another table was given."""
+        self.files += other.files
         for key, sums in other._rows.items():
             mine = self._rows.setdefault(key, [0, 0, 0])
             for at, value in enumerate(sums):

@@ -16,6 +16,7 @@ from typing import Any
 
 from accelprof.analysis.attribution import KERNELS, RANGES, Attribution, attribute, label
 from accelprof.analysis.many import Progress
+from accelprof.analysis.operators import OperatorTable, operators
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.reading import read_any
 from accelprof.analysis.run import is_run
@@ -57,6 +58,7 @@ class Side:
         devices: worker -> its devices, as text; ``""`` is the worker of a single file.
         lacks: what should be in the figures and is not, one line each; empty for a complete side.
         added: parts that files still add to, while a run is read.
+        summary: what a run's figures were made of.
     """
 
     path: str
@@ -66,6 +68,7 @@ class Side:
     kernels: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     lacks: list[str] = field(default_factory=list)
     added: dict[tuple[str, str, str], Part] = field(default_factory=dict, repr=False)
+    summary: Summary | None = field(default=None, repr=False)
 
     def figures(self, measure: str, workers: Collection[str]) -> dict[str, Figure]:
         """By name: the mean over the windows of these workers, and the mean over workers of each repetition."""
@@ -172,6 +175,9 @@ def _file_side(path: str, devices: Sequence[str]) -> Side:
     ):
         totals[columns.names[name]] += end - start
     found.parts.extend(Part("kernel", name, "", total) for name, total in totals.items())
+    table = OperatorTable()
+    table.add(trace.tool, "", operators(columns))
+    found.parts.extend(_operator_parts(table))
     return found
 
 
@@ -224,7 +230,7 @@ def _by_step(intervals: Sequence[tuple[int, int]], steps: Sequence[tuple[int, in
 
 
 def _run_side(summary: Summary, path: str, devices: Sequence[str]) -> Side:
-    found = Side(path, workers={timeline.worker.label for timeline in summary.timelines})
+    found = Side(path, workers={timeline.worker.label for timeline in summary.timelines}, summary=summary)
     found.lacks = [*summary.undelivered, *summary.lacks]
     for row in summary.phases:
         for timeline in summary.timelines:
@@ -238,6 +244,7 @@ def _run_side(summary: Summary, path: str, devices: Sequence[str]) -> Side:
         _add_attribution(found, f"{worker} ", worker, attribution, files[worker] or 1, file.path)
     found.parts.extend(_step_parts(summary))
     found.parts.extend(_whole_parts(summary.to_json()))
+    found.parts.extend(_operator_parts(summary.operators))
     return found
 
 
@@ -260,6 +267,29 @@ def _whole_parts(report: Mapping[str, Any]) -> Iterator[Part]:
         waited[str(row["phase"])][str(row["step"])] += row["waited_ns"]
     for phase, samples in waited.items():
         yield Part("waiting", phase, "", sum(samples.values()), len(samples), dict(samples))
+    paths = [row for row in report.get("critical_path") or () if row.get("segments")]
+    on_path: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys((str(row["step"]) for row in paths), 0.0))
+    for row in paths:
+        for segment in row["segments"]:
+            on_path[str(segment["phase"])][str(row["step"])] += segment["ns"]
+    for phase, samples in on_path.items():
+        yield Part("critical path", phase, "", sum(samples.values()), len(samples), samples)
+    held: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for row in report.get("memory") or ():
+        for name in ("allocated", "reserved", "peak", "resident"):
+            if name in row:
+                held[str(row["worker"]), name][str(row["step"])] = float(row[name])
+    for (worker, name), samples in held.items():
+        yield Part("memory", f"{worker}: {name}", worker, sum(samples.values()), len(samples), samples)
+
+
+def _operator_parts(table: OperatorTable) -> Iterator[Part]:
+    """Own time of operators, a window of one worker."""
+    sums: Counter[str] = Counter()
+    for row in table.to_json():
+        sums[f"{row['phase']}: {row['operator']}" if row["phase"] is not None else row["operator"]] += row["self_ns"]
+    for name, ns in sums.items():
+        yield Part("operator", name, "", ns, max(table.files, 1))
 
 
 def _phase_part(timeline: WorkerTimeline, group: str, phase: str) -> Part:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 @click.option("--allow-partial", is_flag=True, help="Compare although a side is cut, damaged or lacks files or events.")
 @click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
 @click.option("--markdown", is_flag=True, help="Tables for a pull request.")
+@click.option("--html", type=click.Path(dir_okay=False), help="Write AFTER's page with the comparison here.")
+@click.option("--open", "open_page", is_flag=True, help="Open that page in a browser.  [default: compare.html]")
 @click.option("--save", type=click.Path(dir_okay=False), help="Store AFTER's figures here, as a later BEFORE.")
 @click.pass_context
 def compare(
@@ -37,6 +39,8 @@ def compare(
     allow_partial: bool,
     as_json: bool,
     markdown: bool,
+    html: str | None,
+    open_page: bool,
     save: str | None,
 ) -> None:
     """Compare two run directories, two files of any tool that accelprof reads, or a baseline stored with --save.
@@ -53,13 +57,17 @@ def compare(
     with Bar("reading") as bar:
         found = compare_sides(before, after, devices, allow_partial=allow_partial, processes=cores(), progress=bar)
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=1, allow_nan=False))
+        from accelprof.analysis.table import headline
+
+        click.echo(json.dumps({"headline": headline(found), **found.to_json()}, indent=1, allow_nan=False))
     elif markdown:
         from accelprof.analysis.markdown import comparison
 
         click.echo(comparison(found, top))
     else:
         _show(found, top)
+    if html is not None or open_page:
+        _page(ctx, found, after, html or "compare.html", say=not (as_json or markdown), show=open_page)
     if save is not None:
         _save(ctx, after, devices, save)
     if fail_above is not None:
@@ -70,6 +78,20 @@ def compare(
             click.echo(f"accelprof: {row.measure} {terminal(row.name)}: {how}", err=True)
         if slower:
             ctx.exit(1)
+
+
+def _page(ctx: click.Context, found: Comparison, after: str, path: str, *, say: bool, show: bool) -> None:
+    from accelprof.analysis.files import summarise_files
+    from accelprof.cli.report import write_page
+    from accelprof.errors import ReadError, UserError
+
+    try:
+        summary = found.summary or summarise_files([after])
+    except ReadError:
+        raise UserError(
+            f"compare: {after} is a stored baseline; --html makes the page of a run or file that is there"
+        ) from None
+    write_page(ctx, summary, path, found, say=say, show=show)
 
 
 def _save(ctx: click.Context, after: str, devices: tuple[str, ...], path: str) -> None:
@@ -88,9 +110,12 @@ def _show(found: Comparison, top: int) -> None:
 
     from accelprof.analysis.compare import MEASURES
     from accelprof.analysis.grid import Column, Grid, show, tell
-    from accelprof.analysis.table import change_cells
+    from accelprof.analysis.table import change_cells, headline
 
     console = Console()
+    first = headline(found)
+    if first:
+        tell(console, first, "bold")
     for line in found.partial:
         tell(console, line, "red")
     columns = [

@@ -12,6 +12,7 @@ import click
 from accelprof.errors import UserError
 
 if TYPE_CHECKING:
+    from accelprof.analysis.compare import Comparison
     from accelprof.analysis.summary import Summary
 
 
@@ -64,7 +65,7 @@ def report(
     if path is None and open_page:
         path = os.path.abspath("report.html")
     if path is not None:
-        _page(ctx, summary, path, say=not as_json, show=open_page)
+        write_page(ctx, summary, path, say=not as_json, show=open_page)
     for target, kind in ((csv_dir, "csv"), (parquet_dir, "parquet")):
         if target is not None:
             _tables(ctx, summary, target, kind, say=not as_json)
@@ -91,11 +92,14 @@ def _summary(sources: tuple[str, ...]) -> tuple[Summary, str | None]:
         return summarise_files(sources, processes=cores(), progress=bar), None
 
 
-def _page(ctx: click.Context, summary: Summary, path: str, *, say: bool, show: bool) -> None:
+def write_page(
+    ctx: click.Context, summary: Summary, path: str, comparison: Comparison | None = None, *, say: bool, show: bool
+) -> None:
+    """Write the page, and say where or show it. What cannot be written ends the command with status 1."""
     from accelprof.analysis.html import write_report
 
     try:
-        write_report(summary, path)
+        write_report(summary, path, comparison)
     except OSError as error:
         click.echo(f"accelprof: {path} cannot be written: {error}", err=True)
         ctx.exit(1)

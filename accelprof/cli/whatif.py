@@ -24,7 +24,7 @@ def whatif(
     What waits for what is kept: a phase begins after the one before it on its thread and after the one of any worker that
     it waited for; collectives end after the last rank has arrived.
     """
-    from accelprof.analysis.critical import what_if
+    from accelprof.analysis.critical import scatter, what_if
     from accelprof.analysis.summary import summarise
     from accelprof.analysis.table import duration
 
@@ -41,7 +41,7 @@ def whatif(
     lost = sorted(set(factors) - known)
     if lost:
         raise UserError(f"whatif: no phase {lost[0]!r} in step {found.name}; there are {', '.join(sorted(known))}")
-    answer = what_if(found, factors, rank, remove_wait)
+    answer = what_if(found, factors, rank, remove_wait, scatter([one.wall_ns for one in steps]))
     if as_json:
         click.echo(json.dumps(answer, indent=1))
         return

@@ -132,7 +132,10 @@ def test_common_workers_of_two_runs(run_maker: Any, event: Event, tmp_path: Path
     for found, where in ((compare(one, two), "after"), (compare(two, one), "before")):
         [row] = found.of("phase")
         assert (row.before_ns, row.after_ns, found.unchanged) == (100_000, 100_000, True)
-        assert found.notes == [f"1 workers are in both and compared; only in {where}: ActorGroup/rank1"]
+        assert found.notes == [
+            f"1 workers are in both and compared; only in {where}: ActorGroup/rank1",
+            "critical path, operator, waiting: of all workers, who are others on the two sides; not compared",
+        ]
 
 
 def test_no_common_worker_and_an_unopened_window(run_maker: Any, event: Event, tmp_path: Path) -> None:
@@ -306,7 +309,10 @@ def test_tables_for_a_pull_request(tmp_path: Path) -> None:
     one = phases(tmp_path / "one.json", **{"a|b @you <x>": [100, 100]})
     two = phases(tmp_path / "two.json", **{"a|b @you <x>": [150, 150]})
     result = CliRunner().invoke(command, [one, two, "--markdown"])
-    [line] = [line for line in result.output.splitlines() if "you" in line]
+    labelled = [line for line in result.output.splitlines() if "you" in line]
+    assert len(labelled) == 2  # the first sentence names it too
+    assert not any("@you" in line or "<x" in line for line in labelled)
+    [line] = [line for line in labelled if line.startswith("| ")]
     assert line.startswith("| a\\|b @\u2060you &lt;x\\> | 200 µs | 300 µs | +100 µs | +33.3% | +33.3% … +33.3% |")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from accelprof.analysis.first import sentences
 from accelprof.analysis.html import render_html
@@ -18,10 +20,12 @@ from accelprof.analysis.html.data import PARTS, page_data
 from accelprof.analysis.phases import Call, PhaseTimes, WorkerTimeline, phase_rows
 from accelprof.analysis.run import Run, WorkerId
 from accelprof.analysis.summary import Summary
+from accelprof.cli.compare import compare
 from accelprof.contracts.spans import Kind
 from accelprof.output.records import Records
 
 from .browser import Browser, chromium, eventually
+from .conftest import RunMaker, complete
 
 pytestmark = pytest.mark.chromium
 IMAGES = Path(__file__).parents[2] / "docs/images"
@@ -266,6 +270,61 @@ def test_narrow_wide_dark_and_paper(page: Browser, width: int) -> None:
     assert page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.run("return getComputedStyle(document.getElementById('filters')).display") == "none"
     assert page.log() == []
+
+
+def compared(tmp_path: Path, update_us: int, name: str) -> str:
+    """A run of two ranks and four windows whose ``actor/update`` takes so long on rank 1."""
+    maker = RunMaker(tmp_path / name)
+    for rank in range(2):
+        key = maker.target(rank)
+        for step in range(1, 5):
+            taken = update_us + 7 * step if rank else 300
+            at = 10_000 * step
+            events = [
+                complete("actor/update", at, taken),
+                complete("all_reduce", at + taken, 2000 - taken, category="collective"),
+            ]
+            maker.timeline(key, events, steps=(step,), end_us=2000, at_us=at)
+    maker.manifest["memory"] = [
+        {"step": step, "worker": f"ActorGroup/rank{rank}", "reserved": (1 << 20) * update_us + step}
+        for step in range(1, 5)
+        for rank in range(2)
+    ]
+    return maker.write()
+
+
+def test_a_comparison_has_its_page(browser: Browser, tmp_path: Path) -> None:
+    """``compare --html`` writes the page of AFTER with all measures side by side, as ``--json`` has them, the headline first; a
+    stored baseline may stand before, not after."""
+    before, after = compared(tmp_path, 500, "before"), compared(tmp_path, 900, "after")
+    page, stored = str(tmp_path / "compare.html"), str(tmp_path / "base.json")
+    done = CliRunner().invoke(compare, [before, after, "--json", "--html", page])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    browser.size(1280, 900)
+    browser.media()
+    browser.open(Path(page))
+    assert browser.log() == []
+    shown = browser.run(
+        "return [...document.querySelectorAll('#comparison tr[data-measure]')].map(r => [r.dataset.measure, r.dataset.name, +r.cells[3].dataset.ns])"
+    )
+    expected = [[row["measure"], row["name"], row.get("delta_ns", row.get("delta_bytes"))] for row in found["changes"]]
+    assert [row[:2] for row in shown] == [row[:2] for row in expected]
+    assert all(abs(row[2] - right[2]) < 1 for row, right in zip(shown, expected, strict=True))
+    assert {"step", "phase", "time of a window", "waiting", "critical path", "memory"} <= {row[0] for row in shown}
+    first = browser.run("return document.querySelector('.first').textContent")
+    assert (
+        first.startswith(f"Against {before}: A step takes 2 ms in place of 2 ms")
+        or "ActorGroup: actor/update takes" in first
+    )
+    assert found["headline"] in first
+    browser.size(400, 900)
+    browser.run("dispatchEvent(new Event('resize'))")
+    assert browser.run("return document.documentElement.scrollWidth") <= 400
+    assert CliRunner().invoke(compare, [before, after, "--save", stored]).exit_code == 0
+    assert CliRunner().invoke(compare, [stored, after, "--html", page]).exit_code == 0
+    refused = CliRunner().invoke(compare, [before, stored, "--html", page])
+    assert "is a stored baseline" in str(refused.exception)
 
 
 def test_a_thousand_ranks_and_steps(browser: Browser, tmp_path: Path) -> None:

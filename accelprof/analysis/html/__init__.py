@@ -17,12 +17,13 @@ import jinja2
 from markupsafe import Markup
 
 from accelprof.analysis import escape, frames
+from accelprof.analysis.compare import MEASURES
 from accelprof.analysis.figures import shown
 from accelprof.analysis.first import sentences
 from accelprof.analysis.html.data import COLORS, MAX_ROWS, page_data
 from accelprof.analysis.memory import by_worker
 from accelprof.analysis.summary import Summary
-from accelprof.analysis.table import NONE, change_cells, duration, percent, slowest_text
+from accelprof.analysis.table import NONE, change_cells, duration, headline, percent, slowest_text
 
 if TYPE_CHECKING:
     from accelprof.analysis.compare import Comparison
@@ -49,7 +50,7 @@ def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
         finalize=lambda value: escape.terminal(value) if type(value) is str else value,
     )
     environment.filters.update(duration=duration, percent=percent, bytes=_bytes)
-    environment.globals.update(slowest=slowest_text, changes=change_cells, shown=shown, NONE=NONE)
+    environment.globals.update(slowest=slowest_text, changes=change_cells, headline=headline, shown=shown, NONE=NONE)
     report = summary.to_json()
     data = page_data(summary, report)
     return environment.get_template("report.html.j2").render(
@@ -65,6 +66,7 @@ def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
         tables=_tables(summary, report),
         steps=_steps(summary),
         comparison=comparison,
+        measures=MEASURES,
         limit=MAX_ROWS,
         lines=MAX_LINES,
     )
