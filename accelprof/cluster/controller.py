@@ -106,6 +106,8 @@ class Controller:
                 log.info("accelprof: %s", note)
         self.registry.event("accelprof_plan_ready", plan=self.plan)
         self._start_own_session()
+        #: this driver has no line of its own that closes (a framework's), so that closing at its exit is the ordinary end
+        self.closes_at_exit = False
         atexit.register(self._at_exit)
 
     # --- before the workers start -----------------------------------------------------------------------------------
@@ -407,7 +409,7 @@ class Controller:
         if self.manifest is None:
             if not ray.is_initialized():
                 self.voice.say("the driver ended without Controller.close(), and Ray was shut down before")
-            else:
+            elif not self.closes_at_exit:
                 self.voice.say("the driver ended without Controller.close()")
             try:
                 self.close()

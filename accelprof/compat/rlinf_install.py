@@ -181,6 +181,7 @@ class _Driver:
         from accelprof.cluster import Controller
 
         self.controller = Controller({"cluster": dict(section)})
+        self.controller.closes_at_exit = True  # RLinf's drivers have no line that would close it
 
     def options(self, worker_name: str, interpreter: str) -> dict[str, Any]:
         """``runtime_env`` of one worker as the plan wraps it; asked twice per worker."""

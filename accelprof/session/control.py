@@ -201,6 +201,7 @@ class Control:
             "label": process.target.label,
             "host": process.host,
             "pid": process.pid,
+            "started": _started(process.pid),
             "tools": [tool.name for tool in tools],
             "cannot": next((why for why in map(cannot, tools) if why), ""),
             "state": state,
@@ -384,17 +385,28 @@ def _workers(run_dir: str) -> list[dict[str, Any]]:
         raise UserError(
             f"{where}; is it the directory of a live run?" if os.path.isdir(run_dir) else f"{run_dir} is no directory"
         )
-    rows = []
+    rows, odd = [], ""
     for path in sorted(directory.glob("worker-*.json")):
         try:
             row = _load(str(path))
         except OSError:
             continue  # it was being replaced; the next look finds it
-        if isinstance(row, dict) and row.keys() >= ANSWERED:
+        except UserError as error:
+            odd = odd or str(error)  # whatever else lies there under this name is no worker's word
+            continue
+        if isinstance(row, dict) and row.keys() >= ANSWERED and _is_answer(row):
             rows.append(row)
     if not rows:
-        raise UserError(f"nobody in {run_dir} listens for windows")
+        raise UserError(odd or f"nobody in {run_dir} listens for windows")
     return rows
+
+
+def _is_answer(row: Mapping[str, Any]) -> bool:
+    """Whether the fields are what a worker writes: the directory is this user's, but anything may lie in it."""
+    pid = row["pid"]
+    texts = all(isinstance(row[key], str) for key in ("key", "label", "host", "state", "text", "cannot"))
+    words = all(row[key] is None or isinstance(row[key], str) for key in ("window", "request"))
+    return texts and words and isinstance(pid, int) and not isinstance(pid, bool) and 0 < pid < 1 << 31
 
 
 def _alive(row: Mapping[str, Any]) -> bool:
@@ -402,12 +414,24 @@ def _alive(row: Mapping[str, Any]) -> bool:
     if row["host"] != os.uname().nodename:
         return True
     try:
-        os.kill(int(row["pid"]), 0)
+        os.kill(row["pid"], 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    began, now = row.get("started"), _started(row["pid"])
+    return now != "ended" and (not began or not now or began == now)
+
+
+def _started(pid: int) -> str:
+    """When a process began, as its system counts: another process with its number has another. ``ended`` of one that is
+    only waited for; empty where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return "ended" if fields[0] in (b"Z", b"X") else fields[19].decode()
+    except (OSError, IndexError):
+        return ""
 
 
 def _answer(row: Mapping[str, Any]) -> Answer:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from accelprof.output import layout
 from accelprof.output.records import NEVER_OPENED, TargetRow
 from accelprof.timing import metrics
 
@@ -111,9 +112,11 @@ def say_what_never_opened(
     seen = steps_text(steps_seen)
     if windows:
         recorded = {step for row in windows for step in row.steps}
-        missed = [list(steps) for steps in assignment.windows if recorded.isdisjoint(steps)]
+        missed = [steps for steps in assignment.windows if recorded.isdisjoint(steps)]
         if missed and not assignment.discrete:
-            voice.say(f"windows for steps {missed[:20]} never opened; steps seen: {seen}", level=logging.INFO)
+            text = ", ".join(layout.steps_text(steps) for steps in missed[:20])
+            more = f" and {len(missed) - 20:,} more" if len(missed) > 20 else ""
+            voice.say(f"windows for steps {text}{more} never opened; steps seen: {seen}", level=logging.INFO)
         return
     phases = ", ".join(metrics.tags_seen()) or "none"
     text = f"armed, 0 windows opened; steps seen: {seen}; phases seen: {phases}; wanted: {wanted(assignment)}"

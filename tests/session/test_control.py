@@ -307,6 +307,50 @@ def test_command_line_on_another_process(tmp_path):
     assert isinstance(late.exception, UserError)
 
 
+@pytest.mark.parametrize("how", ["killed", "killed and not waited for", "another process has its number"])
+def test_a_dead_worker_does_not_listen(how, tmp_path):
+    """A worker that was killed is gone in ``status``, whoever has its number now, and nobody waits for its answer."""
+    (tmp_path / "job.py").write_text(textwrap.dedent(JOB))
+    argv = [sys.executable, str(tmp_path / "job.py"), str(tmp_path / "out")]
+    run_dir = str(tmp_path / "out" / "live")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout.readline().strip() == "ready"
+        assert [answer.state for answer in status(run_dir)] == ["listening"]
+        job.kill()
+        if how == "killed and not waited for":
+            until(lambda: Path(f"/proc/{job.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z")
+        else:
+            job.wait(30)
+        if how == "another process has its number":
+            (said,) = Path(run_dir, DIRECTORY).glob("worker-*.json")
+            said.write_text(said.read_text().replace(f'"pid": {job.pid}', f'"pid": {os.getpid()}'))
+        assert [(answer.state, answer.text) for answer in status(run_dir)] == [("ended", "its process is gone")]
+        with pytest.raises(UserError, match="no live worker"):
+            ask(run_dir, "open")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pid": "x"}, {"pid": 10**400}, {"pid": -1}, {"pid": True}, {"pid": None}, {"label": [1]}, {"host": {}}, {"state": 3},
+        {"text": None}, {"window": []}, {"request": 1.5}, {"key": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_workers_word_is_passed_over(change):
+    """An answer with odd fields ends neither ``status`` nor ``open``: the live worker's counts."""
+    with capture(on_demand=True) as run:
+        quick(run)
+        (own,) = Path(run.run_dir, DIRECTORY).glob("worker-*.json")
+        odd = own.with_name("worker-odd.json")
+        odd.write_text(json.dumps({**json.loads(own.read_text()), "key": "odd", **change}))
+        odd.chmod(0o600)
+        own.with_name("worker-none.json").write_bytes(b"{")
+        os.mkfifo(own.with_name("worker-pipe.json"))
+        assert [answer.state for answer in status(run.run_dir)] == ["listening"]
+        assert [answer.state for answer in ask(run.run_dir, "open")] == ["open"]
+
+
 def test_a_failure_is_an_answer(monkeypatch):
     """When opening fails for a reason nobody thought of, whoever asked hears it, and the worker goes on listening."""
     with capture(on_demand=True) as run:

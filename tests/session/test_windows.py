@@ -604,3 +604,18 @@ def timeline(run):
             with gzip.open(record["path"], "rt", encoding="utf-8") as file:
                 found.append([event for event in json.load(file)["traceEvents"] if event["ph"] == "X"])
     return found
+
+
+def test_windows_that_never_opened_are_said_as_steps(caplog):
+    """Steps of windows that did not come stand as one writes them, merged ones together, and of very many not all."""
+    caplog.set_level("INFO", logger="accelprof")
+    with capture(steps=[1, 3, 4, 9], merge_steps=True) as run:
+        with run.session.step(1):
+            pass
+        run.session.close()
+    assert "windows for steps 3-4, 9 never opened; steps seen: 1" in caplog.text
+    with capture(steps=list(range(0, 200, 2))) as run:
+        with run.session.step(0):
+            pass
+        run.session.close()
+    assert "36, 38, 40 and 79 more never opened" in caplog.text
