@@ -192,3 +192,74 @@ def test_every_row_is_promised_in_the_documentation() -> None:
     table = page.partition("## Plain processes")[2].partition("\n## ")[0]
     named = [line.split("|")[1].strip().strip("`") for line in table.splitlines() if line.startswith("| ")][2:]
     assert named == [row.name for row in ROWS]
+
+
+#: how rank 0 of two ends (or the launcher is ended) -> its exit status, closed windows of rank 0 and of rank 1, what is named
+TORCHRUN_ROWS: dict[str, tuple[int, tuple[int, ...], tuple[int, ...], list[str]]] = {
+    "nothing": (0, (1, 2, 3), (1, 2, 3), []),
+    "exit": (1, (1, 2), (1, 2), []),
+    "exception": (1, (1, 2), (1, 2), []),
+    "SIGTERM": (1, (1, 2), (1, 2), []),
+    "SIGKILL": (1, (1,), (1, 2), ["window_open"]),
+    "os._exit": (1, (1,), (1, 2), ["window_open"]),
+    "launcher: SIGTERM": (1, (1, 2), (1, 2), []),
+}
+
+
+def torchrun(how: str, place: Path) -> tuple[int, str]:
+    """Exit status of the job, and what it said."""
+    place.mkdir()
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", WORKER]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ACCELPROF_")}
+    command = [*launcher, "wait" if how.startswith("launcher") else how, "o"]
+    with subprocess.Popen(
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        said: list[str] = []
+        try:
+            if how.startswith("launcher"):
+                assert process.stdout is not None
+                said = [*_until(process.stdout, ("waiting\n",)), *_until(process.stdout, ("waiting\n",))]
+                process.send_signal(signal.SIGTERM)
+            said.append(process.communicate(timeout=120)[0])
+        finally:
+            process.kill()
+    return process.returncode, "".join(said)
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Future[tuple[int, str]], Path]]]:
+    """Every job is played once, two at a time."""
+    place = tmp_path_factory.mktemp("torchrun")
+    with ThreadPoolExecutor(2) as pool:
+        places = {how: place / f"{number}" for number, how in enumerate(TORCHRUN_ROWS)}
+        yield {how: (pool.submit(torchrun, how, path), path) for how, path in places.items()}
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("how", TORCHRUN_ROWS)
+def test_how_a_torchrun_job_ends(how: str, request: pytest.FixtureRequest) -> None:
+    """torchrun ends the other rank, which closes its window; its exit status is its own, and what is lost is named."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    status, first, second, codes = TORCHRUN_ROWS[how]
+    job, place = request.getfixturevalue("jobs")[how]
+    returned, said = job.result()
+    assert returned == status, said
+    assert living(place) == []
+    run = open_run(place / "o" / "r")
+    closed: dict[int | None, list[int]] = {0: [], 1: []}
+    for window in sorted(run.records.windows.values(), key=lambda window: window.sequence):
+        if window.closed is not None:
+            closed[run.workers[window.target].rank].append(window.steps[0])
+    assert (tuple(closed[0]), tuple(closed[1])) == (first, second)
+    assert [lack.code for lack in run.lacks] == codes
+    assert odd_entries(place) == []
+
+
+def test_every_torchrun_row_is_promised_in_the_documentation() -> None:
+    """The table of torchrun names each row, and no row that is not tried."""
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
+    table = page.partition("## torchrun")[2].partition("\n## ")[0]
+    named = [line.split("|")[1].strip().strip("`") for line in table.splitlines() if line.startswith("| ")][2:]
+    assert named == list(TORCHRUN_ROWS)

@@ -8,14 +8,20 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import accelprof
 from accelprof import Worker
 from accelprof.analysis.run import open_run
+from accelprof.contracts.targets import ArtifactFile
+from accelprof.contracts.tool import Tool
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = pytest.mark.ray
@@ -40,9 +46,47 @@ DRIVER_ROWS: dict[str, tuple[int, set[tuple[int, int]] | None, list[str] | None]
     "driver is killed": (-signal.SIGKILL, None, None),
     "ray.shutdown first": (0, ALL, []),
 }
+#: what needs more than one call to come about -> windows that are kept, codes of what is named
+LONGER_ROWS: dict[str, tuple[set[tuple[int, int]], list[str]]] = {
+    "restarted": (ALL - {(0, 2)}, ["window_open"]),
+    "killed while writing": (ALL - {(0, 2), (0, 3)}, ["step_lost", "window_open"]),
+    "disk full": ({(0, 1), (1, 1)}, ["unwritten", *["window_failed"] * 4]),
+    "disk full, freed": (ALL - {(0, 2), (1, 2)}, ["window_failed"] * 2),
+}
+
+
+class Slow(Tool):
+    """Its files take a while to write."""
+
+    name = "slow"
+
+    def trigger(self, target: Any) -> str:
+        return "in_process"
+
+    def open(self, window: Any) -> None:
+        pass
+
+    def close(self, window: Any) -> list[ArtifactFile]:
+        path = window.stem + ".slow"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("first half, ")
+            file.flush()
+            time.sleep(1.0)
+            file.write("second half" * 4000)
+        return [ArtifactFile(path, "slow", (window.id,), os.path.getsize(path))]
+
+
+def register() -> None:
+    accelprof.register(
+        SimpleNamespace(accelprof_tools=accelprof.hookimpl(lambda: [Slow], specname="accelprof_tools")), "ray-deaths"
+    )
 
 
 class Trainer(Worker):
+    def __init__(self, slow: bool = False) -> None:
+        if slow:
+            register()
+
     @Worker.timer("actor/update")
     def update(self, how: str = "") -> int:
         if how == "os._exit":
@@ -126,6 +170,100 @@ def test_how_an_actor_ends(how: str, ray_cluster: Any, tmp_path: Path) -> None:
         ray.kill(actor)
 
 
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Output directory of a run: a file system of 1 MiB for rows about full disks."""
+    if not request.node.callspec.params["how"].startswith("disk full"):
+        yield tmp_path
+        return
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    try:
+        yield tmp_path
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], capture_output=True, check=False)
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 4096) == 4096:
+                pass
+        except OSError:
+            pass
+
+
+def kill_in_the_middle(pid: int, place: Path) -> None:
+    """SIGKILL as soon as the second window of rank 0 is half written."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if any(path.stat().st_size for path in place.rglob("*-r0-s2-*.slow")):
+            os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", LONGER_ROWS)
+def test_how_a_run_goes_on(how: str, ray_cluster: Any, place: Path) -> None:
+    """A restarted worker records again, a window that was being written is named, a full disk costs its windows and nothing more."""
+    from accelprof.cluster import Controller
+
+    windows, codes = LONGER_ROWS[how]
+    accelprof.reset()
+    register()
+    try:
+        ctl = Controller(
+            steps=[1, 2, 3], ranks="all", merge_steps=False, output_dir=str(place), report_timeout=2, control_timeout=90,
+            tool=None if how == "restarted" else "slow", timeline=how == "restarted", budget={"free_space": None},
+        )  # fmt: skip
+        more = {"max_restarts": 1} if how == "restarted" else {}
+        actors = [ray.remote(num_cpus=0, **more)(Trainer).remote(True) for _ in range(2)]
+        ctl.attach("G", actors)
+        pid = ray.get(actors[0].update.remote())
+        killer = threading.Thread(target=kill_in_the_middle, args=(pid, place))
+        for number in (1, 2, 3, 4):
+            with ctl.step(number):
+                if number == 2 and how.startswith("disk full"):
+                    fill(place / "fill")
+                if number == 2 and how == "restarted":
+                    with pytest.raises(ray.exceptions.RayActorError):
+                        ray.get(actors[0].update.remote("SIGKILL"), timeout=60)
+                    _until_it_answers(actors[0])
+                ray.get(actors[1].update.remote())
+                if number == 1 or how != "killed while writing" or number == 2:
+                    ray.get(actors[0].update.remote())
+                if number == 2 and how == "killed while writing":
+                    killer.start()
+            if number == 2 and how == "disk full, freed":
+                (place / "fill").unlink()
+        manifest = ctl.close()
+    finally:
+        accelprof.unregister("ray-deaths")
+    if killer.ident is not None:
+        killer.join()
+    assert sorted(row["code"] for row in manifest["lacks"]) == codes
+    if how == "disk full":
+        (place / "fill").unlink()
+    assert kept(str(ctl.run_dir)) == windows
+    assert manifest["status"] == "incomplete"
+    assert Path(str(ctl.run_dir), "manifest.json").exists() == (how != "disk full")
+    assert halves(str(ctl.run_dir)) == []
+    for actor in actors:
+        ray.kill(actor)
+
+
+def _until_it_answers(actor: Any) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            ray.get(actor.update.remote(), timeout=30)
+        except ray.exceptions.RayError:
+            time.sleep(0.1)
+        else:
+            return
+
+
 DRIVER = """
     import os, signal, sys, time
     import ray, accelprof
@@ -197,4 +335,4 @@ def test_every_row_is_promised_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
     table = page.partition("## Ray")[2].partition("\n## ")[0]
     named = [line.split("|")[1].strip().strip("`") for line in table.splitlines() if line.startswith("| ")][2:]
-    assert named == [*ACTOR_ROWS, *DRIVER_ROWS]
+    assert named == [*ACTOR_ROWS, *LONGER_ROWS, *DRIVER_ROWS]

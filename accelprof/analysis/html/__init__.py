@@ -7,6 +7,7 @@ keyboard written by hand. Tables stand in the page as HTML, so that it can be re
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -39,8 +40,9 @@ MAX_WAITS = 24
 MAX_LINES = 100
 
 
-def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
-    """The report of a run as one HTML page, with a comparison to an earlier one where there is one."""
+@functools.cache
+def _template() -> jinja2.Template:
+    """The page's template, compiled once in a process: that takes longer than all the rest of a small run's end."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,
@@ -51,9 +53,14 @@ def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
     )
     environment.filters.update(duration=duration, percent=percent, bytes=_bytes)
     environment.globals.update(slowest=slowest_text, changes=change_cells, headline=headline, shown=shown, NONE=NONE)
+    return environment.get_template("report.html.j2")
+
+
+def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
+    """The report of a run as one HTML page, with a comparison to an earlier one where there is one."""
     report = summary.to_json()
     data = page_data(summary, report)
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
         js=Markup((HERE / "report.js").read_text(encoding="utf-8")),
         data=Markup(_script_json(data)),
