@@ -378,6 +378,19 @@ class MetricsRow(Record):
     began_ns: int | None = _if_set(fields.whole)
     wall_ns: int | None = _if_set(fields.whole)
 
+    def to_journal(self) -> dict[str, Any]:
+        """Like that of every record, said out: there is one for every step, and going over the fields takes longer than a write."""
+        if self.extra or self.began_ns is None or self.wall_ns is None:
+            return super().to_journal()
+        return {
+            "kind": "metrics",
+            "label": self.label,
+            "step": self.step,
+            "rows": self.rows,
+            "began_ns": self.began_ns,
+            "wall_ns": self.wall_ns,
+        }
+
     def timings(self) -> dict[str, dict[str, float]]:
         """The rows that are whole."""
         return {

@@ -50,12 +50,11 @@ class OwnRun:
 
     def step_ended(self, number: int, timings: Timings, began: int, wall: int) -> None:
         """Timings of a step go into the journal, window or not; ``began`` is of the Unix epoch, ``wall`` its length (ns)."""
-        rows = {tag: dict(row) for tag, row in timings.items()}
         label = self._process.target.label
-        self._journal.add(MetricsRow(label, number, rows, began, wall))
+        self._journal.add(MetricsRow(label, number, dict(timings), began, wall))
         if self._exporters is not None:
             held = any(number in window.steps for window in self._captures.rows[-2:])
-            self._exporters.step(figures_of(number, {label: rows}, wall, held))
+            self._exporters.step(figures_of(number, {label: timings}, wall, held))
 
     def so_far(self) -> dict[str, Any]:
         """The manifest as far as the run has come; more follows."""

@@ -2,7 +2,7 @@
 
 Plain calls cost nothing to keep track of while nothing is open: whether a tag runs already is read off the thread's *own*
 stack. Frames of other threads are never looked at (they may be freed meanwhile); what runs there when a window closes is
-told by what registers itself while a window is open (:class:`Run`, ``hot_call``, a state's ``since``), and by the token that
+told by what registers itself while a window is open (:class:`Run`, ``slow_call``, a state's ``since``), and by the token that
 is missing from its state: such a call began before the window.
 """
 
@@ -42,7 +42,7 @@ LOCALS = {
 }
 
 
-def hot_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+def slow_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: Any) -> Any:
     """A call that is not plain: armed, a phase may open a window, an event loop runs, or the tag is running already."""
     entrance = gate.entrance
     try:
@@ -406,7 +406,7 @@ def can_be_suspended(frame: FrameType) -> bool:
 
 
 hide(
-    hot_call.__code__,
+    slow_call.__code__,
     Run.__init__.__code__,
     Run.finish.__code__,
     WorkerTimer.__enter__.__code__,

@@ -19,7 +19,7 @@ from accelprof.timing.gate import wrapper_globals
 from accelprof.timing.labels import bounded
 from accelprof.timing.metrics import State, process_state
 from accelprof.timing.phase import PhaseSpec, key_of
-from accelprof.timing.running import LOCALS, WRAPPER_FILE, Run, drive, hot_call, late
+from accelprof.timing.running import LOCALS, WRAPPER_FILE, Run, drive, late, slow_call
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -142,10 +142,10 @@ _SYNC = """
                         $plain.rows.append($row)
                     else:
                         _accelprof_late($state, $spec, $start, $end)
-    return _accelprof_hot($state, $spec, $fn, $call)
+    return _accelprof_slow($state, $spec, $fn, $call)
 """
 _DEVICE = """
-    return _accelprof_hot($state, $spec, $fn, $call)
+    return _accelprof_slow($state, $spec, $fn, $call)
 """
 _COROUTINE = """
     $run = _accelprof_begin($state, $spec)
@@ -240,7 +240,7 @@ def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
     words.update(call=call, fold_at=str(metrics.FOLD_AT), first=str(first), slot=metrics.slot_of(spec.tag))
     words.update(row=row_text(words, "phase"))
     words.update({"else": fill(_METHOD_ELSE if is_method else _FUNCTION_ELSE, words)})
-    words.update(slow=fill("_accelprof_hot($else, $spec, $fn, $call)", words))
+    words.update(slow=fill("_accelprof_slow($else, $spec, $fn, $call)", words))
     body = (_METHOD_STATE if is_method else _FUNCTION_STATE) + ("" if kind == "sync" else _ANY_STATE) + _BODIES[kind]
     safe = def_name(function, "timed")
     prefix = "async " if kind in ("coroutine", "asyncgen") else ""
@@ -360,7 +360,7 @@ def _make_state(instance: Any, spec: PhaseSpec, wrapper: Any) -> State:
 
 
 wrapper_globals.update(
-    _accelprof_hot=hot_call,
+    _accelprof_slow=slow_call,
     _accelprof_ident=get_ident,
     _accelprof_late=late,
     _accelprof_make=_make_state,

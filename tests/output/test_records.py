@@ -18,8 +18,10 @@ from accelprof.output import manifest as manifests
 from accelprof.output.records import (
     JOURNALLED,
     ArtifactRow,
+    MetricsRow,
     Moment,
     ProblemRow,
+    Record,
     Records,
     TargetRow,
     WindowRow,
@@ -169,3 +171,34 @@ def test_a_line_longer_than_any_record_is_passed_over(tmp_path: Path, monkeypatc
     (place / "a.jsonl").write_text("".join(json.dumps(row.to_journal()) + "\n" for row in rows))
     found = manifests.records_of(str(tmp_path), manifests.read_journals(str(tmp_path)))
     assert [row.message for row in found.problems] == ["before", "behind"]
+
+
+@given(
+    st.text(max_size=8),
+    st.integers(-(1 << 70), 1 << 70),
+    st.dictionaries(
+        st.text(max_size=6), st.fixed_dictionaries({"seconds": st.floats(0, 1e6), "count": st.integers(0, 1 << 70)})
+    ),
+    st.one_of(st.none(), st.integers(0, 1 << 62)),
+)
+@settings(max_examples=200)
+def test_a_row_of_a_step_is_written_like_any_other(
+    label: str, step: int, rows: dict[str, Any], began: int | None
+) -> None:
+    """The quick way that rows of steps take gives the fields, their order and the values that every record's way gives."""
+    record = MetricsRow(label, step, rows, began, 1)
+    entry = record.to_journal()
+    assert list(entry.items()) == list(Record.to_journal(record).items())
+    line = manifests._line(entry)
+    assert line.endswith(b"\n")
+    assert json.loads(line) == json.loads(manifests._encode_any(entry))
+
+
+def test_a_step_whose_phase_is_no_text_of_a_file_is_written_too(tmp_path: Path) -> None:
+    """A phase with half a surrogate pair in its name comes back from the journal as it was."""
+    journal = manifests.Journal(str(tmp_path / ".workers" / "w.jsonl"), print)
+    rows = {"a\ud800": {"seconds": 0.5, "count": 1}}
+    journal.add(MetricsRow("G/rank0", 1, rows, 1, 1))
+    journal.close()
+    ((row,),) = manifests.read_journals(str(tmp_path))
+    assert row["rows"] == rows
