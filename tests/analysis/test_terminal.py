@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +213,32 @@ def test_several_runs_are_refused(run_maker: Any, event: Any, tmp_path: Path) ->
     run_maker.timeline(run_maker.target(0), [event("p", 0, 100)])
     result = run(run_maker.write(), kernels(tmp_path / "t.json", "a"))
     assert "accelprof compare" in str(result.exception)
+
+
+def test_open_starts_a_browser(run_maker: Any, event: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``report --open`` and ``compare --open`` hand the page that they wrote to the desktop's opener; that there is none is said."""
+    from accelprof.cli.compare import compare
+
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.chdir(tmp_path)
+    run_maker.timeline(run_maker.target(0), [event("update", 0, 900)])
+    directory = run_maker.write()
+    with monkeypatch.context() as bare:
+        bare.setenv("PATH", str(programs))
+        result = CliRunner().invoke(report, [directory, "--open"])
+        assert (result.exit_code, "no browser could be started for" in result.output) == (0, True)
+    for name in ("xdg-open", "open"):
+        (programs / name).write_text(f'#!/bin/sh\necho "$1" >> "{tmp_path}/opened"\n')
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    result = CliRunner().invoke(report, [directory, "--open"])
+    assert (result.exit_code, "no browser" in result.output) == (0, False)
+    assert CliRunner().invoke(compare, [directory, directory, "--open"]).exit_code == 0
+    deadline = time.monotonic() + 10
+    opened: list[str] = []
+    while len(opened) < 2 and time.monotonic() < deadline:
+        opened = (tmp_path / "opened").read_text().splitlines() if (tmp_path / "opened").exists() else []
+        time.sleep(0.02)
+    assert {Path(line).resolve() for line in opened} == {Path(directory, "report.html"), tmp_path / "compare.html"}
+    assert all(Path(line).stat().st_size > 1000 for line in opened)

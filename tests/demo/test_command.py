@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
 import subprocess
 import sys
@@ -61,7 +62,17 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     pytest.importorskip("ray", reason="ray is not installed")
     pytest.importorskip("torch", reason="torch is not installed")
     output = tmp_path_factory.mktemp("outputs")
-    command = [sys.executable, "-m", "accelprof.cli.main", "demo", "--json", "--output", str(output)]
+    command = [
+        sys.executable,
+        "-m",
+        "accelprof.cli.main",
+        "demo",
+        "--json",
+        "--straggler",
+        "1",
+        "--output",
+        str(output),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=380, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
@@ -121,3 +132,29 @@ def test_the_timeline_holds_the_loop_as_it_ran(outcome: dict[str, Any]) -> None:
     assert names["actor/micro_batch"] == windows * ranks * 4 * 4 * 8
     assert names["ref/micro_batch"] == windows * ranks * 8
     assert Path(outcome["run_dir"], "report.html").stat().st_size > 0
+
+
+@pytest.mark.ray
+@pytest.mark.torch
+def test_the_first_sentence_names_the_slow_rank(outcome: dict[str, Any]) -> None:
+    """Actor rank 1 is slow on purpose: the first sentence of report and page says who waited for it and where it was late; the
+    critical path goes through rollout, reference and actor, most of the actor's part on that rank."""
+    from accelprof.analysis.first import sentences
+    from accelprof.analysis.summary import summarise
+
+    report = summarise(outcome["run_dir"]).to_json()
+    first = sentences(report)[0]
+    assert "for ActorGroup/rank1 in actor/all_reduce (late in actor/micro_batch)" in first
+    assert first in html.unescape(Path(outcome["run_dir"], "report.html").read_text())
+    assert len(report["critical_path"]) == 2
+    for path in report["critical_path"]:
+        taken: Counter[str] = Counter()
+        for segment in path["segments"]:
+            taken[segment["worker"]] += segment["ns"]
+        assert {worker.partition("/")[0] for worker in taken} == {"RolloutGroup", "RefGroup", "ActorGroup"}
+        assert taken["ActorGroup/rank1"] > taken["ActorGroup/rank0"]
+        assert sum(taken.values()) == path["wall_ns"]
+    waited = Counter[str]()
+    for row in report["stragglers"]:
+        waited[row["worker"]] += row["waited_ns"]
+    assert waited["ActorGroup/rank1"] > 0.9 * waited.total()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,13 +155,13 @@ def _steps(summary: Summary) -> dict[str, Any]:
 
 def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
     """Rows of the tables: over all windows and ranks, the longest first; ``…_rest`` sums what is not shown."""
-    stragglers = sorted(report.get("stragglers") or (), key=lambda row: -(row.get("waited_ns") or 0))
+    waited = _waited(report.get("stragglers") or ())
     devices = sorted(frames.devices(summary), key=lambda row: (row["busy_share"] is None, row["busy_share"] or 0.0))
     return {
-        "stragglers": stragglers[:MAX_WAITS],
+        "stragglers": waited[:MAX_WAITS],
         "stragglers_rest": (
-            len(stragglers[MAX_WAITS:]),
-            sum(row.get("waited_ns") or 0 for row in stragglers[MAX_WAITS:]),
+            sum(row["times"] for row in waited[MAX_WAITS:]),
+            sum(row["waited_ns"] for row in waited[MAX_WAITS:]),
         ),
         "devices": devices[:MAX_ROWS],
         "devices_rest": (len(devices[MAX_ROWS:]), sum(row["busy_ns"] for row in devices[MAX_ROWS:])),
@@ -172,6 +172,35 @@ def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
         "memory": by_worker(report.get("memory") or ())[:MAX_ROWS],
         "files": summary.run.rows("artifacts"),
     }
+
+
+def _waited(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Waits by whom they were for, in which collective and where that one was late, the longest in all first; ``longest`` is one of
+    them as the report has it."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(str(row[name]) for name in ("worker", "phase", "on", "process_group", "late_in"))
+        mine = found.setdefault(
+            key,
+            {
+                "times": 0,
+                "waited_ns": 0,
+                "low_ns": 0,
+                "high_ns": 0,
+                "transfer_ns": 0,
+                "missing": [],
+                "steps": {},
+                "longest": row,
+            },
+        )
+        mine["times"] += 1
+        mine["steps"][row["step"]] = None
+        for name in ("waited_ns", "low_ns", "high_ns", "transfer_ns"):
+            mine[name] += row[name]
+        mine["missing"] = list(dict.fromkeys([*mine["missing"], *row["missing"]]))
+        if row["waited_ns"] > mine["longest"]["waited_ns"]:
+            mine["longest"] = row
+    return sorted(found.values(), key=lambda row: -row["waited_ns"])
 
 
 __all__ = ["COLORS", "render_html", "write_report"]

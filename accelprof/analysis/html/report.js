@@ -395,7 +395,7 @@ function apply() {
   stepMeets.quick = filter.step ? D.heat.steps.map(stepMeets) : null;
   for (const row of document.querySelectorAll("table[data-filter] tbody tr, #bars .bar")) {
     const { phase, rank, step } = row.dataset;
-    row.hidden = !!((filter.phase && phase !== undefined && phase !== filter.phase) || (rank !== undefined && !rankMeets(rank)) || (step !== undefined && step !== "" && !stepMeets(step)));
+    row.hidden = !!((filter.phase && phase !== undefined && phase !== filter.phase) || (rank !== undefined && !rankMeets(rank)) || (step !== undefined && step !== "" && !step.split(",").some(stepMeets)));
     if (row.classList.contains("bar")) row.style.display = row.hidden ? "none" : "";
   }
   for (const plot of plots) {
