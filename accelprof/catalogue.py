@@ -21,6 +21,7 @@ from accelprof.contracts.exporter import Exporter
 from accelprof.contracts.tool import Tool
 from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest
 from accelprof.planning.decide import canonical, decide
+from accelprof.planning.names import nearest_accelerator
 from accelprof.planning.plan import Plan
 from accelprof.plugins import Broken, Host, Plugin, entry_points, reason_of
 
@@ -318,7 +319,8 @@ class Catalogue:
 
     def _unknown(self, names: _Names[T], name: str) -> str:
         text = f"no {names.what} {name!r} is registered; registered: {', '.join(sorted(names.classes)) or 'none'}"
-        near = nearest(name.casefold(), names.words)
+        backends = names is self._backends
+        near = nearest_accelerator(name, names.words) if backends else nearest(name.casefold(), names.words)
         if near:
             text += f"; {near}"
         own = [

@@ -150,10 +150,17 @@ def _bounded(lines: list[str]) -> str:
 def nearest(word: str, known: Iterable[str]) -> str:
     """``"did you mean 'actor'?"`` for a near miss, an empty string otherwise."""
     import difflib  # here, because importing accelprof must stay cheap
+    import re
 
     if len(word) > 200:
         return ""
-    match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    names = list(known)
+    match = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if not match:  # a known name, or nearly one, is part of the word: profiler_level, profile_levl
+        plain = {name: name for name in names if isinstance(name, str) and len(name) > 3}
+        parts = [part for part in re.split(r"[^0-9A-Za-z]+", word) if len(part) > 3]
+        found = [difflib.get_close_matches(part, plain, n=1, cutoff=0.85) for part in parts]
+        match = max(found, key=lambda near: len(near[0]) if near else 0, default=[])
     return f"did you mean {match[0]!r}?" if match else ""
 
 

@@ -129,19 +129,19 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
         f"{file}: {loaded.dialect} dialect{f', generation {loaded.generation}' if loaded.generation else ''}",
         highlight=False,
     )
-    table = Table()
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("group", "role", "rank", "tool", "windows (steps)", "captures", "starts as"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in ("group", "rank", "captures"))
     for row in rows:
         if not row["selected"]:
             table.add_row(
-                row["group"], "+".join(row["roles"]), _rank(row), "-", "not profiled", "0", "as ever", style="dim"
+                row["group"], ", ".join(row["roles"]), _rank(row), "-", "not profiled", "0", "as ever", style="dim"
             )
             continue
         tools = [*filter(None, [row["tool"], *row["also"]]), *(["timeline"] if row["timeline"] else [])]
         table.add_row(
             row["group"],
-            "+".join(row["roles"]),
+            ", ".join(row["roles"]),
             _rank(row),
             ", ".join(tools),
             row["windows_text"],

@@ -23,12 +23,14 @@ class _Command(click.Command):
 
 
 @click.command(cls=_Command)
-@click.option("-c", "--config", "file", type=click.Path(), required=True, help="The configuration, in any dialect.")
+@click.option("-c", "--config", "file", type=click.Path(), help="The configuration, in any dialect.")
 @click.option("--no-table", is_flag=True, help="Do not print the table at the end.")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.pass_context
-def run(ctx: click.Context, file: str, no_table: bool, overrides: tuple[str, ...]) -> Any:
-    """Run CMD (python train.py, torchrun …) under the plan of FILE.
+def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[str, ...]) -> Any:
+    """Run CMD (python train.py, torchrun …) under the plan of FILE (or of the overrides alone).
+
+    With ACCELPROF_INSTALL and nothing else the framework's own configuration is the plan.
 
     Tools that start processes are put before the command; its processes find the configuration by themselves. The exit
     status is the command's own, or 1 when it succeeded and something that was asked for did not come.
@@ -36,6 +38,10 @@ def run(ctx: click.Context, file: str, no_table: bool, overrides: tuple[str, ...
     from accelprof.catalogue import get_registry
     from accelprof.launch.run import run as run_command
 
+    if file is None and not overrides:
+        if os.environ.get("ACCELPROF_INSTALL"):  # the framework's own configuration is the plan
+            ctx.exit(_bare(ctx.meta.get("command", [])))
+        raise click.MissingParameter(ctx=ctx, param=next(p for p in ctx.command.params if p.name == "file"))
     registry = get_registry()
     loaded = registry.load(file, overrides)
     plan = registry.plan(loaded.config)
@@ -57,6 +63,14 @@ def run(ctx: click.Context, file: str, no_table: bool, overrides: tuple[str, ...
             click.echo(f"accelprof: not delivered: {text}", err=True)
         click.echo(f"accelprof: {outcome.manifest['status']}, {os.path.relpath(outcome.run_dir)}", err=True)
     ctx.exit(outcome.exit_code)
+
+
+def _bare(command: list[str]) -> int:
+    """Start a command whose framework is caught by ``ACCELPROF_INSTALL``; its exit status."""
+    from accelprof.compat.startup import environment
+    from accelprof.launch.run import start
+
+    return start(command, {**os.environ, **environment(os.environ)})
 
 
 def _show(run_dir: str) -> None:

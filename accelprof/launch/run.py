@@ -82,12 +82,8 @@ def run(
             Or the run directory cannot be made.
         UnavailableError: the launcher does not start here.
     """
-    if not command:
-        raise UserError(
-            "run: no command; it stands after --, for instance: accelprof run -c profile.yaml -- python train.py"
-        )
-    if not config.enabled:
-        return Outcome(_call(command, dict(os.environ)))
+    if not config.enabled or not command:
+        return Outcome(start(command, os.environ))
     found = launcher_of(registry, config, plan)  # refused before anything is made
     registry.event("accelprof_plan_ready", plan=plan)
     try:
@@ -209,6 +205,19 @@ def split_python(command: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 # --- the process ----------------------------------------------------------------------------------------------------------
+
+
+def start(command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run a command as it is, without a plan of ours; its exit status.
+
+    Raises:
+        UserError: there is no command, or it is not there.
+    """
+    if not command:
+        raise UserError(
+            "run: no command; it stands after --, for instance: accelprof run -c profile.yaml -- python train.py"
+        )
+    return _call(command, env)
 
 
 def _call(argv: Sequence[str], env: Mapping[str, str]) -> int:

@@ -14,6 +14,7 @@ from accelprof.contracts.backend import Backend
 from accelprof.contracts.targets import Assignment
 from accelprof.contracts.tool import Tool, ToolUse
 from accelprof.errors import ConfigError, PluginError, Problem, nearest
+from accelprof.planning.names import nearest_accelerator
 from accelprof.planning.plan import Plan, rules_of, use_of
 from accelprof.planning.presets import check as check_presets
 from accelprof.planning.selection import covers
@@ -223,7 +224,7 @@ def _accelerator(config: Config, catalogue: Names) -> list[Problem]:
                 str(error),
                 value=config.accelerator,
                 allowed=", ".join(["auto", *names]),
-                mend=nearest(config.accelerator, names) or "auto takes what the machine has",
+                mend=nearest_accelerator(config.accelerator, names) or "auto takes what the machine has",
             )
         ]
     return []

@@ -72,3 +72,16 @@ def unmatched_ranks(assignments: Sequence[Assignment]) -> list[str]:
 def _ranks(targets: Iterable[Target]) -> str:
     ranks = sorted({target.rank for target in targets if target.rank is not None})
     return str(NumberSet.parse(ranks)) if ranks else "unknown"
+
+
+#: backends of graphics cards, by vendor; "gpu" alone says none
+VENDORS = {"cuda": "NVIDIA", "rocm": "AMD", "xpu": "Intel"}
+
+
+def nearest_accelerator(word: str, names: Iterable[str]) -> str:
+    """What may be meant by a word that is no accelerator type; empty where nothing is near."""
+    known = list(names)
+    if word.casefold() in ("gpu", "gpus", "graphics"):
+        there = [f"{name} ({vendor})" for name, vendor in VENDORS.items() if name in known]
+        return f"say whose: {', '.join(there)}, or auto" if there else "auto takes what the machine has"
+    return nearest(word.casefold(), known)

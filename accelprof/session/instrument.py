@@ -117,6 +117,8 @@ class Instruments:
             self._on = False
             for patch in reversed(self._patches):
                 held = vars(patch.holder).get(patch.name, _MISSING)
+                if held is not patch.put and _around(held, patch.put):
+                    continue  # somebody wrapped ours (torch does with an optimizer's step); closed, it only calls through
                 if held is not patch.put:
                     self._report(
                         f"{_name(patch.holder)}.{patch.name} was replaced by somebody else after it was instrumented; it is left as it is"
@@ -368,6 +370,18 @@ def _name(holder: Any) -> str:
 def _no_such(where: str, name: str, known_names: Sequence[str]) -> str:
     near = nearest(name, [known_name for known_name in known_names if not known_name.startswith("__")])
     return f"{where} has no {name!r}" + (f"; {near}" if near else "")
+
+
+def _around(held: Any, put: Any) -> bool:
+    """Whether ``held`` wraps ``put``, as far as its ``__wrapped__`` tells."""
+    inner = put.__func__ if isinstance(put, (staticmethod, classmethod)) else put
+    for _ in range(20):
+        held = getattr(held, "__wrapped__", None)
+        if held is None:
+            return False
+        if held is put or held is inner:
+            return True
+    return False
 
 
 def _why_absent(item: Item) -> str:

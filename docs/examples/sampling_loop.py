@@ -77,4 +77,6 @@ def main(group: str, *overrides: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] not in (["RolloutGroup"], ["RefGroup"], ["ActorGroup"]):
+        sys.exit(f"usage: python {sys.argv[0]} RolloutGroup|RefGroup|ActorGroup [key=value ...]")
     main(*sys.argv[1:])

@@ -8,18 +8,21 @@ import importlib.util
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelprof.catalogue import make_catalogue
+from accelprof import hookimpl
+from accelprof.catalogue import Catalogue, make_catalogue
 from accelprof.cli.config import config as config_cli
 from accelprof.config.door import MAX_DEPTH, MAX_VALUES, parse, plain
 from accelprof.config.load import load_config
-from accelprof.errors import MAX_MESSAGE, AccelprofError, ConfigError, Problem, shown
+from accelprof.errors import MAX_MESSAGE, AccelprofError, ConfigError, Problem, nearest, shown
 from accelprof.launch.run import run as run_command
+from accelprof.testing import RecordingBackend
 
 ROOT = Path(__file__).resolve().parents[2]
 spec = importlib.util.spec_from_file_location("fuzz_configurations", ROOT / "tests" / "fuzz" / "configurations.py")
@@ -241,3 +244,39 @@ def test_run_refuses_an_impossible_directory_before_it_starts(tmp_path):
     with pytest.raises(ConfigError, match="output_dir: it cannot be made"):
         run_command(catalogue, config, catalogue.plan(config), ["touch", str(tmp_path / "started")])
     assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("known", "word", "near"),
+    [
+        (["contents", "level", "analysis"], "profiler_level", "level"),
+        (["contents", "level", "analysis"], "profile_levl", "level"),
+        (["steps", "ranks"], "rank", "ranks"),
+        (["steps", "ranks"], "zzz_qqq", ""),
+        (["steps", "ranks"], "_", ""),
+        (["set", "off"], "set_of_things", ""),  # three letters say nothing
+    ],
+)
+def test_the_nearest_word(known, word, near):
+    """A known word that is part of the one written is the near one too, however much stands around it."""
+    assert nearest(word, known) == (f"did you mean {near!r}?" if near else "")
+
+
+def test_gpu_is_asked_whose(registered):
+    """``accelerator: gpu`` names the vendors' types that are there; nobody's nearest spelling is guessed."""
+    with pytest.raises(ConfigError) as caught:
+        registered.plan(registered.load({"steps": [1], "accelerator": "GPU"}).config)
+    assert "say whose: cuda (NVIDIA), or auto" in str(caught.value)
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.fixture
+def registered():
+    registry = Catalogue()
+    registry.register(SimpleNamespace(accelprof_backends=hookimpl(lambda: [_Cuda], specname="accelprof_backends")), "x")
+    return registry
+
+
+class _Cuda(RecordingBackend):
+    name = "cuda"
+    aliases = ()

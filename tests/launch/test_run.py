@@ -227,3 +227,18 @@ def test_a_launcher_around_several_selected_processes_is_told_no_count(
 def test_interpreter_and_script_are_told_apart(words: list[str], python: list[str], rest: list[str]) -> None:
     """The interpreter's own options stay with it; other programs have none."""
     assert split_python(words) == (python, rest)
+
+
+@pytest.mark.parametrize("more", [[], ["--no-table"]])
+def test_a_framework_that_is_caught_needs_no_configuration(tmp_path: Path, more: list[str]) -> None:
+    """``ACCELPROF_INSTALL=rlinf accelprof run -- CMD``: the command runs with our start-up module, its status is its own."""
+    code = "import os, sys; print(os.environ['PYTHONPATH']); sys.exit(3)"
+    argv = [sys.executable, "-m", "accelprof", "run", *more, "--", sys.executable, "-c", code]
+    env = {**os.environ, "ACCELPROF_INSTALL": "rlinf"}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=env, check=False)
+    assert (done.returncode, "accelprof" in done.stdout) == (3, True), done.stderr
+    assert list(tmp_path.iterdir()) == []
+    env.pop("ACCELPROF_INSTALL")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=env, check=False)
+    assert done.returncode == 2
+    assert "Missing option '-c'" in done.stderr
