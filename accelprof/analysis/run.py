@@ -13,6 +13,7 @@ from typing import Any
 from accelprof.errors import ReadError
 from accelprof.output import fields
 from accelprof.output import manifest as manifests
+from accelprof.output.atomic import halves
 from accelprof.output.presence import there
 from accelprof.output.records import MISSING, ArtifactRow, Lack, Records
 from accelprof.output.verdict import judge
@@ -199,6 +200,13 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
             getattr(records, name).update(getattr(later, name))
         running = there(directory, records.targets)
     problems.extend(f"manifest: {line}" for line in records.odd)
+    left = [] if running else halves(directory)  # a worker of another host may be writing
+    if left:
+        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+        problems.append(
+            f"half-written files of processes that were killed: {', '.join(left[:5])}{more}; nothing is read from them, "
+            "they can be deleted"
+        )
     return Run(directory, manifest, records, running, problems)
 
 

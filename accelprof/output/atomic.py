@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO
+
+#: entries of a run's directory that are looked at for halves
+MOST = 100_000
+_HALF = re.compile(r"\.(\d{1,10})(?:\.\d{1,20})?\.part\Z")
 
 
 def write(path: str, fill: Callable[[IO[str]], object], mode: int = 0o644) -> None:
@@ -24,3 +29,35 @@ def write(path: str, fill: Callable[[IO[str]], object], mode: int = 0o644) -> No
         if os.path.exists(temporary):
             os.unlink(temporary)
         raise
+
+
+def halves(directory: str) -> list[str]:
+    """Files below ``directory`` that somebody was writing when their process ended: paths relative to it, in order.
+
+    Those of a process that lives, or that say no process, may still be written and are left out; links are not followed.
+    """
+    found = []
+    for path in _entries(directory, 3):
+        half = _HALF.search(path)
+        if half is not None and not os.path.isdir(f"/proc/{half[1]}"):
+            found.append(os.path.relpath(path, directory))
+    return sorted(found)
+
+
+def _entries(directory: str, depth: int) -> Iterator[str]:
+    seen, places = 0, [(directory, 1)]
+    while places:
+        place, level = places.pop()
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > MOST:
+                        return
+                    if entry.is_dir(follow_symlinks=False):
+                        if level < depth:
+                            places.append((entry.path, level + 1))
+                    elif entry.name.endswith(".part") and entry.is_file(follow_symlinks=False):
+                        yield entry.path
+        except OSError:
+            continue

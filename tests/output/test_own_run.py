@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from accelprof.analysis.run import open_run
+from accelprof.output.atomic import halves
 from accelprof.output.presence import PAGE, TURN, Presence, there
+from accelprof.testing import capture
 
 LEAVES = ("manifest.json", "report.html", "timeline.json.gz")
 WORK = """
@@ -241,3 +243,22 @@ def test_a_run_directory_can_be_moved_and_read_elsewhere(tmp_path: Path, ending:
     files = [file for file in run.files() if not file.skip]
     assert len(files) == (2 if ending == "closed" else 1)
     assert all(file.path.startswith(str(after)) for file in files)
+
+
+def test_halves_of_files_are_found_and_said(tmp_path: Path) -> None:
+    """A merge that was killed leaves half a timeline: the report says so once; one that a living process writes is left alone."""
+    with capture(directory=str(tmp_path), run="r", steps=[1], tool=None) as captured:
+        with captured.session.step(1):
+            pass
+        captured.session.close()
+    run_dir = tmp_path / "r"
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    (run_dir / f"timeline.json.gz.{gone.pid}.part").write_bytes(b"half")
+    (run_dir / "Group" / f"x.json.{gone.pid}.140.part").write_bytes(b"half")
+    (run_dir / f"manifest.json.{os.getpid()}.1.part").write_bytes(b"being written")
+    (run_dir / "mine.part").write_bytes(b"the user's own")
+    (run_dir / f"link.{gone.pid}.part").symlink_to(run_dir / "mine.part")
+    assert halves(str(run_dir)) == [f"Group/x.json.{gone.pid}.140.part", f"timeline.json.gz.{gone.pid}.part"]
+    (said,) = [text for text in open_run(run_dir).problems if "half-written" in text]
+    assert "timeline.json.gz" in said

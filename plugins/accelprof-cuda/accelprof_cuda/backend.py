@@ -11,7 +11,16 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.contracts.backend import Backend, BoundEmitter, BoundRange, DeviceTimer, EventPool, Probe, RangeSpec
+from accelprof.contracts.backend import (
+    NO_RANGE,
+    Backend,
+    BoundEmitter,
+    BoundRange,
+    DeviceTimer,
+    EventPool,
+    Probe,
+    RangeSpec,
+)
 from accelprof_cuda import colors, domains, vendor
 
 #: the NVTX domain of ranges that name none
@@ -66,11 +75,13 @@ class CudaBackend(BoundEmitter, Backend):
         bound = self._bound.get(spec)
         if bound is None:
             where, made = self.attributes(spec)
+            start, end = getattr(where, "start_range", None), getattr(where, "end_range", None)
+            both = start is not None and end is not None  # a stub may have push and pop alone, and those stay
             bound = self._bound[spec] = BoundRange(
                 functools.partial(where.push_range, made),
                 where.pop_range,
-                functools.partial(where.start_range, made),
-                where.end_range,
+                functools.partial(start, made) if both else NO_RANGE.start,
+                end if both else NO_RANGE.end,
             )
         return bound
 

@@ -191,6 +191,28 @@ def test_labels_are_resolved_once() -> None:
     assert backend.bind(spec) is not backend.bind(spec._replace(color="red"))
 
 
+def test_a_stub_with_push_and_pop_alone_keeps_those(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An nvtx that cannot start and end ranges still nests them; what would have been suspended is simply left out."""
+    calls: list[str] = []
+
+    class Domain:
+        def get_event_attributes(self, **attributes: Any) -> str:
+            return str(attributes["message"])
+
+        def push_range(self, made: str) -> None:
+            calls.append(f"push {made}")
+
+        def pop_range(self) -> None:
+            calls.append("pop")
+
+    monkeypatch.setattr(domains, "domain", lambda name: Domain())
+    bound = CudaBackend().bind(RangeSpec("actor/update"))
+    bound.push()
+    bound.pop()
+    bound.end(bound.start())
+    assert calls == ["push actor/update", "pop"]
+
+
 def test_a_step_while_another_thread_binds() -> None:
     """A range bound by another thread while a step is announced does not end the announcement."""
     backend = CudaBackend()
