@@ -128,15 +128,15 @@ class DeviceTimer:
     def finish(self) -> bool | None:
         raise NotImplementedError
 
-    def resolve(self, wait: bool = False) -> int | None:
+    def resolve(self) -> int | None:
         raise NotImplementedError
 
 
 class EventTimer(DeviceTimer):
     """Two events on the current stream; the host waits for neither.
 
-    ``make`` gives a fresh event as torch's device modules have them: ``record``, ``query``, ``synchronize`` and
-    ``elapsed_time`` (milliseconds). With a ``pool`` the events come from it and go back to it.
+    ``make`` gives a fresh event as torch's device modules have them: ``record``, ``query`` and ``elapsed_time`` (milliseconds).
+    With a ``pool`` the events come from it and go back to it.
     """
 
     __slots__ = ("_begin", "_end", "_make", "_place", "_pool", "_taken")
@@ -159,12 +159,10 @@ class EventTimer(DeviceTimer):
         self._end.record()
         return None
 
-    def resolve(self, wait: bool = False) -> int | None:
+    def resolve(self) -> int | None:
         if self._taken is None:
             with self._pool.reading() if self._pool is not None else nullcontext():
-                if wait:
-                    self._end.synchronize()
-                elif not self._end.query():
+                if not self._end.query():
                     return None
                 milliseconds: float = self._begin.elapsed_time(self._end)
             self._taken = round(milliseconds * 1e6)

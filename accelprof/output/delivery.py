@@ -18,6 +18,7 @@ from typing import Any
 
 from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
+from accelprof.contracts.tool import Tool
 from accelprof.errors import ReadError, text_of
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
@@ -80,6 +81,11 @@ class RunFacts:
     earlier: bool = False
     again: str | None = None
 
+    def tool_of(self, name: str, options: Mapping[str, Any]) -> Tool:
+        """The plan's own; of a run whose plan has none such (it was recorded under another), one that is made now."""
+        use = self.plan.use_of(name, options)
+        return use.tool if use is not None and use.tool is not None else self.catalogue.make_tool(name, options)
+
     @property
     def problems(self) -> list[str]:
         """What was said so far."""
@@ -101,7 +107,7 @@ def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]
     found = _gathered(run, nodes) if earlier is None else Records.of_manifest(earlier)
     if earlier is not None:
         _look_anew(run, earlier, found)
-    rows, lacks = await_reports(run.catalogue, run.expected, run.run_dir, found, nodes, run.config.report_timeout)
+    rows, lacks = await_reports(run.tool_of, run.expected, run.run_dir, found, nodes, run.config.report_timeout)
     run.lacks.extend(lacks)
     for row in rows:
         row.path = manifests.relative(row.path, run.run_dir)

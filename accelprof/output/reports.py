@@ -6,13 +6,14 @@ import functools
 import glob
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelprof.catalogue import Catalogue, get_registry
+from accelprof.catalogue import get_registry
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, WindowInfo
+from accelprof.contracts.tool import Tool
 from accelprof.errors import text_of
 from accelprof.output.layout import Layout
 from accelprof.output.nodes import Node, Nodes
@@ -104,24 +105,25 @@ def _in_hands(paths: Collection[str]) -> bool:
     return False
 
 
-def match(files: Sequence[str], tool: str, options: Mapping[str, Any], windows: Sequence[Any]) -> list[ArtifactFile]:
-    """The tool's own word on which file holds which windows."""
-    return list(get_registry().make_tool(tool, options).match(list(files), list(windows)))
-
-
 def wait_and_match(
     wanted: Sequence[Wanted | tuple[str, int, float]], tools: Sequence[tuple[str, Mapping[str, Any], Sequence[Any]]]
 ) -> list[tuple[list[ArtifactFile], str]]:
-    """:func:`wait_for`, then :func:`match`, for each wanted pattern with its tool, options and windows.
+    """:func:`wait_for`, then the tool's own word on which file holds which windows; for each wanted pattern with its tool, options
+    and windows. Runs where the files are, so tools are made there, each (name, options) once.
 
     With each list of files: why its tool could not match them, empty when it could; the files then hold no known window.
     """
     found: list[tuple[list[ArtifactFile], str]] = []
-    for files, tool in zip(wait_for(wanted), tools, strict=True):
+    made: list[tuple[str, Mapping[str, Any], Tool]] = []
+    for files, (name, options, windows) in zip(wait_for(wanted), tools, strict=True):
         try:
-            found.append((match(files, *tool) if files else [], ""))
+            tool = next((one for known, same, one in made if (known, same) == (name, options)), None) if files else None
+            if files and tool is None:
+                tool = get_registry().make_tool(name, options)
+                made.append((name, options, tool))
+            found.append((list(tool.match(list(files), list(windows))) if tool is not None else [], ""))
         except Exception as error:  # noqa: BLE001 - a plug-in's own; said by whoever asked, with the tool's name
-            found.append(([ArtifactFile(path, tool[0], bytes=size_of(path)) for path in files], text_of(error)))
+            found.append(([ArtifactFile(path, name, bytes=size_of(path)) for path in files], text_of(error)))
     return found
 
 
@@ -191,17 +193,22 @@ class _Wait:
 
 
 def await_reports(
-    catalogue: Catalogue, expected: Sequence[Expected], run_dir: str, known: Records, nodes: Nodes, timeout: float
+    tool_of: Callable[[str, Mapping[str, Any]], Tool],
+    expected: Sequence[Expected],
+    run_dir: str,
+    known: Records,
+    nodes: Nodes,
+    timeout: float,
 ) -> tuple[list[ArtifactRow], list[Lack]]:
     """Files that tools said they would leave, and who did not deliver.
 
-    ``known``: the rows so far. Only files of tools that name them beforehand (``Tool.expects``) are waited for, at most
+    ``tool_of`` gives the tool of a name and its options. ``known``: the rows so far. Only files of tools that name them beforehand (``Tool.expects``) are waited for, at most
     ``timeout`` seconds; a file that its tool writes when the process exits is waited for when the process was ended.
     """
     waits: dict[Node, list[_Wait]] = {}
     lacks: list[Lack] = []
     for one in expected:
-        for found in _waits(catalogue, one, run_dir, known, timeout, lacks):
+        for found in _waits(tool_of, one, run_dir, known, timeout, lacks):
             waits.setdefault(one.node, []).append(found)
     if not waits:
         return [], lacks
@@ -240,7 +247,12 @@ def await_reports(
 
 
 def _waits(
-    catalogue: Catalogue, one: Expected, run_dir: str, known: Records, timeout: float, lacks: list[Lack]
+    tool_of: Callable[[str, Mapping[str, Any]], Tool],
+    one: Expected,
+    run_dir: str,
+    known: Records,
+    timeout: float,
+    lacks: list[Lack],
 ) -> Iterable[_Wait]:
     assignment = one.assignment
     if not assignment.selected or assignment.tool is None:
@@ -252,7 +264,7 @@ def _waits(
             continue  # said of the target: it opened none
         try:
             directory = Layout(run_dir).target_dir(assignment.target)
-            expectations = catalogue.make_tool(name, options).expects(assignment, directory)
+            expectations = tool_of(name, options).expects(assignment, directory)
         except Exception as error:  # noqa: BLE001 - a plug-in's own; the others' reports and the manifest go on
             text = f"{one.label}: what {name} leaves is not known: {text_of(error)}"
             lacks.append(Lack(code=REPORT_MISSING, target=one.label, tool=name, words=text))

@@ -84,11 +84,15 @@ class Plan:
             return ()
         found = []
         for name, options in ((assignment.tool, assignment.options), *assignment.also):
-            use = next((use for use in self.uses.values() if use.name == name and use.options == options), None)
+            use = self.use_of(name, options)
             if use is None:
                 raise ValueError(f"{assignment.target.label}: {name} with these options is not in this plan")
             found.append(use)
         return tuple(found)
+
+    def use_of(self, name: str, options: Mapping[str, Any]) -> ToolUse | None:
+        """The tool of this name and these options as it was made when the plan was; ``None``: no rule asks for it."""
+        return next((use for use in self.uses.values() if use.name == name and use.options == options), None)
 
     def _assign(self, target: Target) -> Assignment:
         if not self.config.enabled:

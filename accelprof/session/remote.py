@@ -98,19 +98,9 @@ def _take_timings() -> dict[str, Any]:
     return rows
 
 
-def _step_metrics(number: int | None = None) -> dict[str, Any]:
-    session = gate.session
-    return {} if session is None else {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
-
-
 def _close(reason: str = "controller") -> dict[str, Any] | None:
     session = gate.session
     return None if session is None else session.close(reason)
-
-
-def _report() -> dict[str, Any] | None:
-    session = gate.session
-    return None if session is None else session.summary()
 
 
 def _clock() -> dict[str, Any]:
@@ -141,28 +131,12 @@ def node_id() -> str | None:
     return found
 
 
-def _open_window(steps: list[int] | None = None) -> bool:
-    session = current_session()
-    return session is not None and session.open_window("on_demand", steps or ()) is not None
-
-
-def _close_window() -> None:
-    session = current_session()
-    if session is not None:
-        session.close_window("closed on demand")
-
-
 COMMANDS: dict[str, Callable[..., Any]] = {
     "configure": _configure,
     "begin_step": _begin_step,
     "next_step": _next_step,
     "end_step": _end_step,
-    "step_metrics": _step_metrics,
     "take_timings": _take_timings,
-    "timing_stats": lambda: metrics.stats(metrics.all_states()),
     "close": _close,
-    "report": _report,
     "clock": _clock,
-    "open_window": _open_window,
-    "close_window": _close_window,
 }

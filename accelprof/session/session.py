@@ -183,10 +183,6 @@ class Session:
         """``{tag: {"seconds", "count"}}`` of one finished step; the last one when ``number`` is ``None``."""
         return self._times.of(number)
 
-    def span_of_last_step(self) -> tuple[int, int]:
-        """Of the step that ended last: when it began (Unix epoch, ns) and how long it took (ns)."""
-        return self._times.last()
-
     # --- steps ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -337,14 +333,6 @@ class Session:
     def wait_for_files(self) -> None:
         """Wait until the files of every window that is closed are written; ``close`` does that too."""
         self.captures.wait_for_files()
-
-    def arm(self, kind: str = "on_demand", steps: Sequence[int] = ()) -> bool:
-        """Open a window where the next phase begins, on the thread that works; ``False`` when one waits already."""
-        with self.lock:
-            if self.pending.ask is not None:
-                return False
-            self.pending.put(Ask(kind, tuple(steps)))
-            return True
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

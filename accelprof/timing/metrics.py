@@ -178,12 +178,12 @@ class State(list[list[int]]):
                 self.last = values[-1]
                 self.kept.extend(values)
 
-    def resolve_device(self, wait: bool = False) -> None:
+    def resolve_device(self) -> None:
         """Add device times whose end the device has passed."""
         with _fold_lock:
             while self.device_pending:
                 try:
-                    taken = self.device_pending[0].resolve(wait)
+                    taken = self.device_pending[0].resolve()
                 except Exception as error:  # noqa: BLE001 - said once by the session; a lost time costs no caller anything
                     self.device_pending.popleft()
                     if gate.devices is not None:

@@ -182,7 +182,7 @@ def test_a_bug_in_one_tool_loses_its_own_reports_only(ray_cluster: Any, tmp_path
         expected.append(Expected(Assignment(target, True, tool), ("G", rank, None)))
         known.targets[f"G-r{rank}"] = TargetRow(key=f"G-r{rank}", group="G", rank=rank)
         known.windows[f"w{rank}"] = WindowRow(id=f"w{rank}", sequence=1, target=f"G-r{rank}", tools=[tool])
-    rows, lacks = await_reports(get_registry(), expected, str(tmp_path), known, ThisHost(), 0.0)
+    rows, lacks = await_reports(get_registry().make_tool, expected, str(tmp_path), known, ThisHost(), 0.0)
     assert rows == []
     [lack] = lacks
     assert lack.words == "G/rank0: what broken leaves is not known: ValueError: a bug of the plug-in"

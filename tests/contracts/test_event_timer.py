@@ -26,21 +26,20 @@ class Event:
     def query(self):
         return self.passed
 
-    def synchronize(self):
-        type(self).passed = True
-
     def elapsed_time(self, other):
         return other.at - self.at
 
 
 def test_it_reads_nanoseconds_once_the_device_has_passed(monkeypatch):
-    """Before the device passed the end there is no time; with ``wait`` it is waited for; milliseconds become ns."""
+    """Before the device passed the end there is no time; then milliseconds become ns, and stay."""
     monkeypatch.setattr(Event, "passed", False)
     timer = EventTimer(Event)
     timer.begin()
     timer.finish()
     assert timer.resolve() is None
-    assert timer.resolve(wait=True) == 2_250_000
+    monkeypatch.setattr(Event, "passed", True)
+    assert timer.resolve() == 2_250_000
+    monkeypatch.setattr(Event, "passed", False)
     assert timer.resolve() == 2_250_000
 
 
@@ -167,8 +166,9 @@ def test_events_are_used_again(run, stream):
     assert stream.made <= 2 * (RESOLVED_AT + 1)
 
 
-def test_events_stay_with_their_device():
+def test_events_stay_with_their_device(monkeypatch):
     """An event that was recorded on one device is never recorded on another."""
+    monkeypatch.setattr(Event, "passed", True)
     current = [0]
     pool = EventPool(Event, place=lambda: current[0])
     used = {}
@@ -178,6 +178,6 @@ def test_events_stay_with_their_device():
         timer.begin()
         timer.finish()
         used.setdefault(device, set()).update(map(id, (timer._begin, timer._end)))
-        timer.resolve(wait=True)
+        timer.resolve()
     assert not used[0] & used[1]
     assert [len(ids) for ids in used.values()] == [2, 2]

@@ -18,8 +18,13 @@ from accelprof.contracts.tool import Tool, ToolOptions
 from accelprof.errors import ConfigError
 from accelprof.launch.compose import compose
 from accelprof.launch.preview import preview
+from accelprof.output import reports
+from accelprof.output.delivery import RunFacts
+from accelprof.output.nodes import ThisHost
+from accelprof.output.records import Records, TargetRow, WindowRow
+from accelprof.output.reports import Expected, await_reports
 from accelprof.planning import plan as plans
-from accelprof.planning.decide import decide
+from accelprof.planning.decide import canonical, decide
 from accelprof.session.configure import configure, reset
 from accelprof.testing import RecordingTool
 
@@ -72,7 +77,7 @@ EIGHT = {"steps": [2, 4], "tool": "wraps", "tools": {"wraps": {"depth": 5}}, "gr
 
 
 def test_eight_ranks_cost_one_tool_and_one_assignment_each(catalogue, monkeypatch):
-    """From the configuration to the command lines of 8 ranks: one tool, one assignment a target, one canonicalisation of a name already right."""
+    """From the configuration to the command lines of 8 ranks and their reports: one tool, one assignment a target."""
     assigned: Counter[Target] = Counter()
     original = plans.Plan._assign
 
@@ -90,6 +95,41 @@ def test_eight_ranks_cost_one_tool_and_one_assignment_each(catalogue, monkeypatc
     assert Wraps.made == {'{"depth": 5, "contents": ["host"]}': 1}
     assert set(assigned.values()) == {1}
     assert len([target for target in assigned if target.world_size == 8]) == 8
+    run = RunFacts("/somewhere", catalogue, made.config, made)
+    expected = [Expected(made.assign(Target("G", rank=rank, world_size=8)), ("G", rank, None)) for rank in range(8)]
+    known = Records()
+    for rank in range(8):
+        known.targets[f"G-r{rank}"] = TargetRow(key=f"G-r{rank}", group="G", rank=rank)
+        known.windows[f"w{rank}"] = WindowRow(id=f"w{rank}", sequence=1, target=f"G-r{rank}", tools=["wraps"])
+    assert await_reports(run.tool_of, expected, "/somewhere", known, ThisHost(), 0.0) == ([], [])
+    assert sum(Wraps.made.values()) == 1
+
+
+def test_names_that_are_right_already_change_nothing(catalogue):
+    """Aliases become registered names at the door; a configuration that came through it is taken as it is, not copied again."""
+    config = load_config({"tool": "w", "tools": {"w": {"depth": 4}}, "groups": {"G": {"tool": "w"}}}).config
+    once = canonical(config, catalogue)
+    assert (once.tool, list(once.tools), once.groups["G"][0].tool) == ("wraps", ["wraps"], "wraps")
+    assert canonical(once, catalogue) is once
+    assert plan(catalogue, tool="w", steps=[1]).config.tool == "wraps"
+
+
+def test_files_of_one_tool_are_matched_by_one_object(catalogue, monkeypatch, tmp_path):
+    """Where reports lie a tool is made once for all targets that use it alike, and asked about each one's files."""
+    asked = []
+    monkeypatch.setattr(Wraps, "match", lambda self, files, windows: asked.append((self, files)) or [])
+    monkeypatch.setattr(reports, "get_registry", lambda: catalogue)
+    wanted = []
+    for rank in range(4):
+        (tmp_path / f"r{rank}").write_bytes(b"report")
+        wanted.append(reports.Wanted(str(tmp_path / f"r{rank}"), 1, 5.0))
+    options = [{"depth": 5}, {"depth": 5}, {"depth": 6}, {"depth": 5}]
+    found = reports.wait_and_match(wanted, [("wraps", one, []) for one in options])
+    assert found == [([], "")] * 4
+    assert [files for _, files in asked] == [[str(tmp_path / f"r{rank}")] for rank in range(4)]
+    assert [tool.options.depth for tool, _ in asked] == [5, 5, 6, 5]
+    assert len({id(tool) for tool, _ in asked}) == 2
+    assert sum(Wraps.made.values()) == 2
 
 
 def test_a_plan_asks_the_catalogue_nothing(catalogue):

@@ -18,6 +18,7 @@ import pytest
 
 import accelprof
 from accelprof import Worker
+from accelprof.session.captures import Ask
 from accelprof.session.lock import SIGNALS, SessionLock
 from accelprof.testing import RecordingTool, capture
 from accelprof.timing.gate import gate
@@ -58,7 +59,8 @@ def test_an_armed_window_keeps_the_direct_way():
     """A window that opened where a phase began emits plain calls directly, as one that opened at once does."""
     with capture(on_demand=True) as run:
         assert gate.entrance is None
-        assert run.session.arm("on_demand")
+        with run.session.lock:
+            run.session.pending.put(Ask("on_demand"))
         assert gate.entrance is not None
         assert gate.direct is None
         assert Job().outer(Job().inner)

@@ -100,5 +100,5 @@ class ExampleTimer(DeviceTimer):
     def finish(self) -> None:
         self._ended = time.perf_counter_ns()
 
-    def resolve(self, wait: bool = False) -> int | None:
+    def resolve(self) -> int | None:
         return None if self._ended is None else self._ended - self._begun
