@@ -25,7 +25,7 @@ from accelprof.analysis.holders import KERNELS as KERNELS
 from accelprof.analysis.holders import RANGES as RANGES
 from accelprof.analysis.holders import Holders, holders, lost_launches
 from accelprof.analysis.holders import label as label
-from accelprof.analysis.intervals import lengths_by, merged, merged_by, overlap_length
+from accelprof.analysis.intervals import PART, distinct, lengths_by, merged, merged_by, overlap_length
 from accelprof.contracts.spans import Kind, Span, Trace
 from accelprof.reading.columns import CODES, NONE, Columns, Names, columns_of
 
@@ -223,16 +223,7 @@ def _phases(columns: Columns, found: Holders, work: Array, top: int, result: Att
     communication: Array = np.zeros(count, dtype=np.int64)
     for code, taken in _by_device(columns, name[talks], rows[talks], devices).items():
         communication[code] = sum(ns for _, ns in taken)
-    owner = columns.process[found.launch[piece]]
-    idle = _idle(
-        columns,
-        work,
-        name.astype(np.int64) * processes + owner,
-        columns.device[rows],
-        (wall_of, wall_start, wall_end),
-        count,
-        processes,
-    )
+    idle = _idle(columns, found, (piece, name), (wall_of, wall_start, wall_end), count)
 
     # exclusive: by the innermost range
     held = np.flatnonzero(found.innermost != NONE)
@@ -255,22 +246,30 @@ def _phases(columns: Columns, found: Holders, work: Array, top: int, result: Att
     result.phases.sort(key=lambda row: (-sum(row.busy_ns.values()), -row.wall_ns, row.name))
 
 
+def _small(codes: Array) -> Array:
+    """The same numbers in half the memory, where they are small enough."""
+    return codes.astype(np.int32) if codes.size and int(codes.max()) < 1 << 31 else codes
+
+
 def _unique_pairs(one: Array, other: Array) -> tuple[Array, Array]:
     """Each combination once, sorted."""
     if not one.size:
         return one.astype(np.int64), other.astype(np.int64)
     width = int(other.max()) + 1
-    both = np.unique(one.astype(np.int64) * width + other)
-    first = (both // width).astype(np.int32)
-    return first, (both - first * np.int64(width)).astype(np.int32)
+    both = distinct(one.astype(np.int64) * width + other)
+    first, second = np.divmod(both, width)
+    del both
+    return first.astype(np.int32), second.astype(np.int32)
 
 
 def _by_device(columns: Columns, name: Array, rows: Array, devices: int) -> dict[int, list[tuple[int, int]]]:
     """name -> ``(device, ns)`` of the union of its work on each of its devices."""
     found: dict[int, list[tuple[int, int]]] = {}
-    both = name.astype(np.int64) * max(devices, 1) + columns.device[rows]
-    keys = np.unique(both)
-    group: Array = np.searchsorted(keys, both).astype(np.int32)
+    width = max(devices, 1)
+    both = _small(name.astype(np.int64) * width + columns.device[rows])
+    if not both.size:
+        return found
+    group, keys = _dense(both)
     del both
     lengths = lengths_by(group, columns.start, columns.end, keys.size, rows)
     for key, taken in zip(keys.tolist(), lengths.tolist(), strict=True):
@@ -279,18 +278,19 @@ def _by_device(columns: Columns, name: Array, rows: Array, devices: int) -> dict
 
 
 def _idle(
-    columns: Columns,
-    work: Array,
-    group: Array,
-    device: Array,
-    walls: tuple[Array, Array, Array],
-    count: int,
-    processes: int,
+    columns: Columns, found: Holders, pairs: tuple[Array, Array], walls: tuple[Array, Array, Array], count: int
 ) -> Array:
-    """For each name the time of its calls in which none of its devices in that process did any work."""
+    """For each name the time of its calls in which none of its devices in that process did any work. ``pairs``: pieces of
+    work and names around their launch."""
     wall_of, wall_start, wall_end = walls
     idle: Array = np.zeros(count, dtype=np.int64)
-    of, which = _unique_pairs(group, device)
+    processes, devices, work = len(columns.processes), max(len(columns.devices), 1), found.work
+    there: list[Array] = [np.zeros(0, dtype=np.int64)]
+    for begin in range(0, pairs[0].size, PART):
+        piece, name = (column[begin : begin + PART] for column in pairs)
+        owner = columns.process[found.launch[piece]]
+        there.append(distinct((name.astype(np.int64) * processes + owner) * devices + columns.device[work[piece]]))
+    of, which = np.divmod(distinct(np.concatenate(there)), devices)
     cuts: Array = np.flatnonzero(np.diff(of)) + 1
     groups: dict[tuple[int, ...], list[int]] = {}
     for key, used in zip(of[np.append(0, cuts)].tolist() if of.size else [], np.split(which, cuts), strict=False):
@@ -309,17 +309,33 @@ def _longest_kernels(columns: Columns, name: Array, rows: Array, top: int) -> di
     """name -> ``(kernel, count, total ns)`` of its kernels with the largest totals."""
     if not rows.size:
         return {}
-    width = len(columns.names)
-    keys, at = np.unique(name.astype(np.int64) * width + columns.name[rows], return_inverse=True)
-    total: Array = np.zeros(keys.size, dtype=np.int64)
-    np.add.at(total, at, columns.end[rows] - columns.start[rows])
-    counts = np.bincount(at, minlength=keys.size)
+    kernel_of, kernels = _dense(columns.name[rows])
+    phase_of, phases = _dense(name)
+    key = _small(phase_of.astype(np.int64) * kernels.size + kernel_of)
+    del phase_of, kernel_of
+    counts = np.bincount(key, minlength=phases.size * kernels.size)
+    total: Array = np.zeros(counts.size, dtype=np.int64)
+    for begin in range(0, rows.size, PART):
+        part = rows[begin : begin + PART]
+        np.add.at(total, key[begin : begin + PART], columns.end[part] - columns.start[part])
+    keys = np.flatnonzero(counts)
     found: dict[int, list[tuple[str, int, int]]] = {}
-    for place in np.lexsort((-total, keys // width)).tolist():
-        mine = found.setdefault(int(keys[place]) // width, [])
+    for place in keys[np.lexsort((kernels[keys % kernels.size], -total[keys], keys // kernels.size))].tolist():
+        phase, kernel = divmod(place, kernels.size)
+        mine = found.setdefault(int(phases[phase]), [])
         if len(mine) < top:
-            mine.append((columns.names[int(keys[place]) % width], int(counts[place]), int(total[place])))
+            mine.append((columns.names[int(kernels[kernel])], int(counts[place]), int(total[place])))
     return found
+
+
+def _dense(codes: Array) -> tuple[Array, Array]:
+    """``(place, values)``: the codes that there are, in order, and the place among them of each."""
+    there: Array = np.zeros(int(codes.max()) + 1, dtype=np.bool_)
+    there[codes] = True
+    values = np.flatnonzero(there)
+    place: Array = np.zeros(there.size, dtype=np.int32)
+    place[values] = np.arange(values.size)
+    return place[codes], values
 
 
 def _doubts(

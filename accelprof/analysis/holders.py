@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from accelprof.analysis.intervals import among, distinct
 from accelprof.contracts.spans import Kind
 from accelprof.reading.columns import NONE, Columns
 
@@ -71,7 +72,7 @@ class Holders:
 
 def holders(columns: Columns, kinds: Iterable[Kind] = RANGES) -> Holders:
     """See the module."""
-    work, ranges = columns.work(), columns.rows(*kinds)
+    work, ranges = columns.work().astype(np.int32), columns.rows(*kinds).astype(np.int32)
     launch, foreign = launches_of(columns, work)
     kernel = columns.mask(*KERNELS)[work]
     none: Array = np.full(work.size, NONE, dtype=np.int32)
@@ -80,9 +81,14 @@ def holders(columns: Columns, kinds: Iterable[Kind] = RANGES) -> Holders:
     several = int((foreign & kernel).sum())
     if several:
         found.undecided[SEVERAL,] += several
-    calls, place = np.unique(launch[launch != NONE], return_inverse=True)
+    launched: Array = np.flatnonzero(launch != NONE).astype(np.int32)
+    calls = distinct(launch[launched])
+    number: Array = np.zeros(len(columns), dtype=np.int32)
+    number[calls] = np.arange(calls.size, dtype=np.int32)
+    place = number[launch[launched]]
+    del number
     asked = _Ranges(columns, ranges)
-    kernels = np.bincount(place, weights=kernel[launch != NONE], minlength=calls.size)
+    kernels = np.bincount(place[kernel[launched]], minlength=calls.size)
     first: Array = np.zeros(calls.size + 1, dtype=np.int64)
     held: list[Array] = []
     outer: Array = np.full(calls.size, NONE, dtype=np.int32)
@@ -104,11 +110,13 @@ def holders(columns: Columns, kinds: Iterable[Kind] = RANGES) -> Holders:
     found.undecided.update(asked.undecided)
     found.undecided_around = asked.undecided_around
     found.by_time = int(by_other[place].sum())
-    launched = np.flatnonzero(launch != NONE)
+    del asked
     found.outermost[launched], found.innermost[launched] = outer[place], inner[place]
     if held:
+        ranges_of = np.concatenate(held)
+        held.clear()
         ends = np.cumsum(first)
-        found.pair_work, found.pair_range = _spread(launched, ends[place], ends[place + 1], np.concatenate(held))
+        found.pair_work, found.pair_range = _spread(launched, ends[place], ends[place + 1], ranges_of)
     return found
 
 
@@ -128,28 +136,39 @@ def innermost_of(columns: Columns, rows: Array, ranges: Array) -> Array:
 
 def lost_launches(columns: Columns, work: Array) -> tuple[int, int]:
     """``(launches of kernels and graphs in the file, those of them whose number no device work of the file has)``."""
-    named: Array = np.array([_LAUNCH.search(name) is not None for name in columns.names] or [False], dtype=np.bool_)
     calls = columns.rows(Kind.RUNTIME)
+    named: Array = np.zeros(max(len(columns.names), 1), dtype=np.bool_)
+    for code in np.flatnonzero(np.bincount(columns.name[calls], minlength=1)).tolist():
+        named[code] = _LAUNCH.search(columns.names[code]) is not None
     calls = calls[named[columns.name[calls]] & (columns.correlation[calls] != NONE)] if calls.size else calls
-    numbers = np.unique(columns.correlation[work])
-    known = np.isin(columns.correlation[calls], numbers)
+    known = among(columns.correlation[calls], distinct(columns.correlation[work]))
     return int(calls.size), int((~known).sum())
 
 
 def launches_of(columns: Columns, work: Array) -> tuple[Array, Array]:
     """For each piece of work the row of its launch (of several calls of one number the outermost), :data:`NONE` without
     one; and whether launches of several processes have its number, of which none is its own."""
-    calls = columns.rows(*LAUNCHES)
+    calls = columns.rows(*LAUNCHES).astype(np.int32)
     calls = calls[columns.correlation[calls] != NONE]
-    launch: Array = np.full(work.size, NONE, dtype=np.int64)
+    launch: Array = np.full(work.size, NONE, dtype=np.int32)
     foreign: Array = np.zeros(work.size, dtype=np.bool_)
     if not calls.size or not work.size:
         return launch, foreign
-    numbers = np.unique(columns.correlation[calls])
+    numbers = distinct(columns.correlation[calls])
     key = columns.scope[calls].astype(np.int64) * numbers.size + np.searchsorted(numbers, columns.correlation[calls])
-    order = np.lexsort((-columns.end[calls], columns.start[calls], key))
+    order = np.argsort(key, kind="stable")
     calls, key = calls[order], key[order]
-    keys, first, count = np.unique(key, return_index=True, return_counts=True)
+    del order
+    begins = np.ones(key.size, dtype=np.bool_)
+    begins[1:] = key[1:] != key[:-1]
+    first = np.flatnonzero(begins)
+    keys = key[first]
+    count: Array = np.diff(first, append=key.size)
+    nested = np.flatnonzero(np.repeat(count > 1, count))
+    if nested.size:  # several calls of one number: the outermost first
+        rows = calls[nested]
+        calls[nested] = rows[np.lexsort((-columns.end[rows], columns.start[rows], key[nested]))]
+    del key, begins
     process = columns.process[calls]
     mixed = np.minimum.reduceat(process, first) != np.maximum.reduceat(process, first)
 
@@ -309,21 +328,31 @@ class _Ranges:
 def _spread(keys: Array, first: Array, last: Array, values: Array) -> tuple[Array, Array]:
     """Each key with every value of its stretch ``[first, last)``."""
     count = last - first
-    begins: Array = np.repeat(first - (np.cumsum(count) - count), count)
-    begins += np.arange(begins.size)
-    return np.repeat(keys.astype(np.int32), count), values[begins].astype(np.int32)
+    total = int(count.sum())
+    one: Array = np.zeros(total, dtype=np.int32)
+    other: Array = np.zeros(total, dtype=np.int32)
+    at = 0
+    for begin in range(0, keys.size, PART):
+        mine, low = count[begin : begin + PART], first[begin : begin + PART]
+        places: Array = np.repeat(low - (np.cumsum(mine) - mine), mine)
+        places += np.arange(places.size)
+        one[at : at + places.size] = np.repeat(keys[begin : begin + PART], mine)
+        other[at : at + places.size] = values[places]
+        at += places.size
+    return one, other
 
 
 class _Thread:
     """The ranges of one thread on lanes: those of one lane are disjoint, and touch at most where both last."""
 
     def __init__(self, start: Array, end: Array, mine: Array) -> None:
-        order = mine[np.lexsort((-end[mine], start[mine]))]
+        order = mine[np.lexsort((-end[mine], start[mine]))].astype(np.int32)
         self.start, self.end = start[order], end[order]
         #: the furthest end among the ranges that begin no later
         self.reach: Array = np.maximum.accumulate(self.end)
         lane = _lanes(self.start, self.end)
         self.lanes = [order[lane == number] for number in range(int(lane.max()) + 1)]
+        del lane, order
         self._bounds = [(start[lane], end[lane]) for lane in self.lanes]
 
     def holds(self, start: Array, end: Array, longer: bool = False) -> Array:

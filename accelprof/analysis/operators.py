@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from accelprof.analysis.holders import RANGES, groups_of, innermost_of, label
+from accelprof.analysis.intervals import distinct
 from accelprof.analysis.nesting import segments
 from accelprof.contracts.spans import Kind
 from accelprof.reading.columns import CODES, NONE, Columns, Names
@@ -119,7 +120,7 @@ def _of_thread(start: Array, end: Array) -> Array:
     together = np.cumsum(depth == 0)
     odd = np.zeros(order.size, dtype=np.bool_)
     odd[below] = ends[below] > ends[parent[below]]
-    numbers = np.unique(together[odd])
+    numbers = distinct(together[odd])
     firsts: Array = np.searchsorted(together, numbers)
     lasts: Array = np.searchsorted(together, numbers, side="right")
     for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from accelprof.analysis.intervals import among, distinct
+
 #: one axis of whole numbers
 Ints: TypeAlias = np.ndarray[Any, Any]
 
@@ -25,7 +27,7 @@ def lanes(rows: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     row_of, start_of, end_of = rows[order], starts[order], ends[order]
     # where everything follows, as on most streams, there is nothing to find
     overlap = (row_of[1:] == row_of[:-1]) & (start_of[1:] < end_of[:-1])
-    looked_at = np.flatnonzero(np.isin(row_of, np.unique(row_of[1:][overlap]))) if overlap.any() else order[:0]
+    looked_at = np.flatnonzero(among(row_of, distinct(row_of[1:][overlap]))) if overlap.any() else order[:0]
     row: int | None = None
     first: list[int] = []
     beside: list[list[int]] = []

@@ -12,6 +12,7 @@ none, in a file that has some. 11. ``unknown``: the file has nothing of the host
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from accelprof.analysis.holders import launches_of
-from accelprof.analysis.intervals import inside, merged
+from accelprof.analysis.intervals import distinct, inside, merged
 from accelprof.contracts.spans import Kind
 from accelprof.reading.columns import NONE, Columns
 
@@ -36,11 +37,15 @@ COLLECTIVE = "collective"
 #: phases in which a worker waits for another role or for data, by category or by name
 WAITING_CATEGORIES = frozenset({"wait", "recv", "data"})
 WAITING_NAME = re.compile(
-    r"(?i)(^|[/.:_ ])(recv|wait|ray\.(get|wait)|get_batch|data_?load(er|ing)?|next_batch)([/.:_ #(]|$)|DataLoader"
+    r"(?ai)(^|[/.:_ ])(recv|wait|ray\.(get|wait)|get_batch|data_?load(er|ing)?|next_batch)([/.:_ #(]|$)|DataLoader"
 )
+#: one of these is in every such name, in small letters
+_WORDS = re.compile(rb"recv|wait|ray\.get|_batch|load")
 #: what shows that the host is at work
 HOST = (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.OPERATOR, Kind.RUNTIME, Kind.SYNC)
 Intervals = tuple[Array, Array]
+#: names, and rows, that are looked at together
+TEXTS, ROWS = 1 << 16, 1 << 19
 _EMPTY: Intervals = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
@@ -64,21 +69,30 @@ class Second:
 def divided(start: int, end: int, rules: Sequence[tuple[str, Intervals]], rest: str) -> dict[str, int]:
     """Length in ns of each part of ``[start, end]``: a moment goes to the first rule whose sorted disjoint intervals hold
     it, and to ``rest`` when none does."""
-    cuts = [np.array([start, end], dtype=np.int64)]
-    for _, (begins, ends) in rules:
-        cuts += [begins, ends]
-    bounds = np.unique(np.clip(np.concatenate(cuts), start, end))
     parts = dict.fromkeys(PARTS, 0)
-    if bounds.size < 2:
-        return parts
-    begins, lengths = bounds[:-1], np.diff(bounds)
-    free = np.ones(begins.size, dtype=np.bool_)
-    for name, intervals in rules:
-        mine = free & inside(*intervals, begins)
-        parts[name] += int(lengths[mine].sum())
-        free &= ~mine
-    parts[rest] += int(lengths[free].sum())
+    longest = max((begins for _, (begins, _) in rules), key=len, default=_EMPTY[0])
+    # a stretch of the window after the other, so that memory does not follow all bounds at once
+    cuts = [start, *np.clip(longest[ROWS::ROWS], start, end).tolist(), end]
+    for low, high in itertools.pairwise(cuts):
+        mine = [(name, _between(intervals, low, high)) for name, intervals in rules]
+        bounds = distinct(
+            np.clip(np.concatenate([np.array([low, high]), *(at for _, both in mine for at in both)]), low, high)
+        )
+        begins, lengths = bounds[:-1], np.diff(bounds)
+        free = np.ones(begins.size, dtype=np.bool_)
+        for name, intervals in mine:
+            held = free & inside(*intervals, begins)
+            parts[name] += int(lengths[held].sum())
+            free &= ~held
+        parts[rest] += int(lengths[free].sum())
     return parts
+
+
+def _between(intervals: Intervals, low: int, high: int) -> Intervals:
+    """Those of sorted disjoint intervals that reach into a stretch."""
+    begins, ends = intervals
+    some = slice(int(np.searchsorted(ends, low, side="right")), int(np.searchsorted(begins, high)))
+    return begins[some], ends[some]
 
 
 def waits_for_others(name: str, category: str) -> bool:
@@ -102,7 +116,7 @@ def device_seconds(columns: Columns, worker: str, windows: Sequence[tuple[str, i
     found = []
     for code in np.unique(columns.device[work]).tolist():
         mine = columns.device[work] == code
-        rows, launched = work[mine], launch[mine]
+        rows, launched = (work, launch) if mine.all() else (work[mine], launch[mine])
         device_rules = _device_rules(columns, rows, launched)
         for identity, start, end in stretches:
             parts = divided(start, end, [*device_rules, *host.rules], "outside" if host.there else "unknown")
@@ -144,8 +158,7 @@ def _own_windows(columns: Columns) -> list[tuple[str, int, int]]:
 
 def _device_rules(columns: Columns, rows: Array, launch: Array) -> list[tuple[str, Intervals]]:
     def of(*kinds: Kind) -> Intervals:
-        mine = rows[columns.mask(*kinds)[rows]]
-        return merged(columns.start[mine], columns.end[mine])
+        return _covering(columns, rows[columns.mask(*kinds)[rows]])
 
     compute, talks, copies = of(Kind.KERNEL), of(Kind.COMMUNICATION), of(Kind.COPY, Kind.MEMSET)
     both = _both(compute, talks)
@@ -163,30 +176,49 @@ def _both(one: Intervals, other: Intervals) -> Intervals:
     return intersection(*one, *other)
 
 
+def _named_so(names: Sequence[str]) -> Array:
+    """Which names are those of a phase that waits. A capture has millions of names, so they are looked through as one text
+    first, some at a time; the expression is asked of those alone that have one of its words in them."""
+    found: Array = np.zeros(len(names), dtype=np.bool_)
+    for first in range(0, len(names), TEXTS):
+        part = names[first : first + TEXTS]
+        text = "\x00".join(part).encode("utf-8", "surrogatepass").lower()
+        begins: Array = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == 0) + 1
+        if begins.size != len(part) - 1:  # a name has the separator in it
+            asked: Iterable[int] = range(len(part))
+        else:
+            at = [match.start() for match in _WORDS.finditer(text)]
+            asked = distinct(np.searchsorted(begins, np.array(at, dtype=np.int64), side="right")).tolist()
+        for code in asked:
+            found[first + code] = WAITING_NAME.search(part[code]) is not None
+    return found
+
+
+def _covering(columns: Columns, rows: Array) -> Intervals:
+    """What these rows cover, some of them at a time: where they lie in each other little is left of each part."""
+    if rows.size <= ROWS:
+        return merged(columns.start[rows], columns.end[rows]) if rows.size else _EMPTY
+    parts = [_covering(columns, rows[begin : begin + ROWS]) for begin in range(0, rows.size, ROWS)]
+    return merged(*(np.concatenate(bounds) for bounds in zip(*parts, strict=True)))
+
+
 class _Host:
     """What the host does, as rules: the same for all devices of the file."""
 
     def __init__(self, columns: Columns) -> None:
         phases = columns.rows(Kind.PHASE, Kind.RANGE)
-        pairs = phases[:0]
         collective = np.zeros(phases.size, dtype=np.bool_)
         waiting = np.zeros(phases.size, dtype=np.bool_)
         if phases.size:
-            width = len(columns.words)
-            keys, at = np.unique(
-                columns.name[phases].astype(np.int64) * width + columns.category[phases], return_inverse=True
-            )
-            kinds = [(columns.names[key // width], columns.words[key % width]) for key in keys.tolist()]
-            collective = np.array([category == COLLECTIVE for _, category in kinds])[at]
-            waiting = np.array([waits_for_others(name, category) for name, category in kinds])[at]
+            named, word = columns.name[phases], columns.category[phases]
+            others = np.array([text in WAITING_CATEGORIES for text in columns.words], dtype=np.bool_)
+            together = np.array([text == COLLECTIVE for text in columns.words], dtype=np.bool_)
+            collective = together[word]
+            waiting = others[word] | (_named_so(columns.names)[named] & ~collective)
         sync, any_ = columns.rows(Kind.SYNC), columns.rows(*HOST)
         self.there = bool(any_.size)
 
-        def of(rows: Array) -> Intervals:
-            return merged(columns.start[rows], columns.end[rows]) if rows.size else _EMPTY
-
         self.rules: list[tuple[str, Intervals]] = [
-            ("idle_sync", of(sync)), ("idle_collective", of(phases[collective])), ("idle_waiting", of(phases[waiting])),
-            ("idle_launching", of(any_)),
+            ("idle_sync", _covering(columns, sync)), ("idle_collective", _covering(columns, phases[collective])),
+            ("idle_waiting", _covering(columns, phases[waiting])), ("idle_launching", _covering(columns, any_)),
         ]  # fmt: skip
-        del pairs

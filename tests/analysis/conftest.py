@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -119,3 +119,17 @@ def trace_of(tmp_path: Path) -> Callable[..., Any]:
         return read_chrome(write_json(tmp_path / name, text), "chrome")
 
     return read
+
+
+@pytest.fixture(scope="module", params=["at once", "in parts"])
+def in_parts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways to go through a table: all of it at once, and a few rows at a time, as with millions."""
+    from accelprof.analysis import attribution, holders, intervals, seconds
+
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "in parts":
+            for module, name, few in (
+                (attribution, "PART", 3), (holders, "PART", 3), (intervals, "PART", 3), (seconds, "ROWS", 2), (seconds, "TEXTS", 2),
+            ):  # fmt: skip
+                patch.setattr(module, name, few)
+        yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from accelprof.reading.chrome import read_chrome
 MAIN, OTHER = 1, 2
 #: a busy machine is no failure
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+pytestmark = pytest.mark.usefixtures("in_parts")
 
 
 def phase(name: str, start: int, end: int, tid: int = MAIN) -> Span:

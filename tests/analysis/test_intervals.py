@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ spans = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=10
 )
 relaxed = settings(deadline=None)
+
+pytestmark = pytest.mark.usefixtures("in_parts")
 
 
 def arrays(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -66,3 +69,15 @@ def test_times_of_today_are_exact() -> None:
     """Lengths near 1.8e18 ns are whole nanoseconds."""
     base = 1_795_852_566_123_456_789
     assert intervals.union_length(*arrays([(base, base + 1), (base + 1, base + 4), (base + 10, base + 11)])) == 5
+
+
+numbers = st.lists(st.one_of(st.integers(0, 12), st.integers(-(2**62), 2**62)), max_size=12)
+
+
+@relaxed
+@given(numbers, numbers)
+def test_distinct_values_and_who_is_among_them(one: list[int], other: list[int]) -> None:
+    """As sets have it, for close numbers and for far ones."""
+    known = intervals.distinct(np.array(one, dtype=np.int64))
+    assert known.tolist() == sorted(set(one))
+    assert intervals.among(np.array(other, dtype=np.int64), known).tolist() == [value in set(one) for value in other]

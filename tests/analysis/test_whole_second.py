@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.critical import Leaf, Step, critical_path, replayed, stragglers, what_if
-from accelprof.analysis.seconds import PARTS, device_seconds, divided, host_seconds
+from accelprof.analysis.seconds import PARTS, WAITING_NAME, _named_so, device_seconds, divided, host_seconds
 from accelprof.analysis.summary import summarise
 from accelprof.contracts.spans import Kind, Span
 from accelprof.reading.columns import Columns
 
 relaxed = settings(deadline=None)
+
+pytestmark = pytest.mark.usefixtures("in_parts")
 
 
 def host(name: str, kind: Kind, start: int, end: int, category: str = "", **args: Any) -> Span:
@@ -251,3 +253,32 @@ def test_what_if_from_the_command_line(run_maker: Any, event: Any, tmp_path: Any
     assert (answer["step"], answer["wall_ns"], answer["predicted_ns"]) == (2, 900_000, 550_000)
     refused = CliRunner().invoke(whatif, [directory, "--scale", "update=0.5"])
     assert "no phase 'update' in step 2; there are actor/update, all_reduce" in str(refused.exception)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(
+                [
+                    "recv",
+                    "RECV x",
+                    "ray.get",
+                    "loader",
+                    "DataLoader",
+                    "a/wait",
+                    "await",
+                    "get_batch#1",
+                    "\ud800",
+                    "İwait",
+                    "",
+                ]
+            ),
+            st.text(max_size=6),
+        ),
+        max_size=9,
+    )
+)
+def test_names_that_wait_are_found_in_whatever_company(names: list[str]) -> None:
+    """Looked through together as each by itself."""
+    assert _named_so(names).tolist() == [WAITING_NAME.search(name) is not None for name in names]
