@@ -87,6 +87,9 @@ def nothing_profiled(plan: Any) -> str:
         return "enabled is false"
     if config.on_demand is not None or any(row.selected for row in plan.preview()):
         return ""
+    rules = None if config.groups is None else [rule for found in config.groups.values() for rule in found]
+    if rules is not None and not any(rule.enabled for rule in rules):
+        return "every rule under groups has enabled: false" if rules else "groups names nobody"
     if not records_anything(config):
         return "steps is absent (or empty) and there is no schedule; write steps: [2], a schedule, or on_demand: true"
     return "no rule takes any process; see ranks, replicas, nodes and roles under groups"

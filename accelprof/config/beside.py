@@ -51,7 +51,8 @@ def divide(mapping: Mapping[str, Any], overrides: Sequence[str], values: Mapping
                     key,
                     f"this {dialect.name} file has no such key, and its dialect does not know it",
                     value=text,
-                    mend=nearest(key, _paths(mapping)) or f"+{text.lstrip('~')} adds it, as with Hydra",
+                    mend=nearest(key, [*_paths(mapping), *Config.model_fields])
+                    or f"+{text.lstrip('~')} adds it, as with Hydra",
                 )
             )
     for key, value in values.items():
@@ -95,6 +96,8 @@ def lay_over(translation: Translation, changed: Mapping[str, Any], words: Words)
                     mend=f"change {', '.join(said[:3])}{' …' if len(said) > 3 else ''}, or give groups",
                 )
             )
+        if word == "tools" and "groups" not in words.named():
+            problems.extend(_options_without_effect(translation.config, config, sources))
         notes.append(Note(word, "info", f"given beside the file{_over(sources, word)}"))
         for path in [path for path in sources if path == word or path.startswith((f"{word}.", f"{word}["))]:
             del sources[path]
@@ -112,6 +115,34 @@ def lay_over(translation: Translation, changed: Mapping[str, Any], words: Words)
         off = sources.get("enabled", "enabled")
         notes.append(Note(off, "doubtful", "the file turns profiling off; enabled: true turns it on"))
     return Translation(config, tuple(notes), sources, translation.generation)
+
+
+def _options_without_effect(
+    before: Mapping[str, Any], after: Mapping[str, Any], sources: Mapping[str, str]
+) -> list[Problem]:
+    """Options of a tool that were given beside the file and that a role of the file has too: the role's would win."""
+    old, new = before.get("tools") or {}, after.get("tools") or {}
+    given = {
+        (tool, key): value
+        for tool, options in new.items()
+        if isinstance(options, Mapping)
+        for key, value in options.items()
+        if (old.get(tool) or {}).get(key) != value
+    }
+    problems = {}
+    for group, rules in (before.get("groups") or {}).items():
+        for index, rule in enumerate(rules if isinstance(rules, list) else [rules]):
+            options = (rule.get("options") or {}) if rule and rule.get("enabled", True) else {}
+            for (tool, key), value in given.items():
+                if key in options and (rule.get("tool") or before.get("tool")) == tool and options[key] != value:
+                    path = source_of(f"groups.{group}[{index}].options.{key}", sources)
+                    problems[path, tool, key] = Problem(
+                        f"tools.{tool}.{key}",
+                        "the file says this for a role, and what it says there wins",
+                        value=value,
+                        mend=f"change {path}, or give groups",
+                    )
+    return list(problems.values())
 
 
 def source_of(path: str, sources: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from accelprof.errors import ConfigError, PluginError, Problem, nearest
 from accelprof.planning.names import nearest_accelerator
 from accelprof.planning.plan import Plan, rules_of, use_of
 from accelprof.planning.presets import check as check_presets
-from accelprof.planning.selection import covers
+from accelprof.planning.selection import covering
 
 
 class Names(Protocol):
@@ -235,12 +235,13 @@ def unreachable(config: Config) -> list[Problem]:
     problems = []
     for group, rules in (config.groups or {}).items():
         for index, rule in enumerate(rules):
-            earlier = next((at for at in range(index) if covers(rules[at], rule, config)), None)
-            if earlier is not None:
+            earlier = covering(rules[:index], rule, config)
+            if earlier:
+                names = " and ".join(f"groups.{group}[{at}]" for at in earlier)
                 problems.append(
                     Problem(
                         f"groups.{group}[{index}]",
-                        f"this rule can never apply: groups.{group}[{earlier}] takes every process that it would, and the first rule that fits counts",
+                        f"this rule can never apply: {names} take{'s' * (len(earlier) == 1)} every process that it would, and the first rule that fits counts",
                         mend="put the narrower rule first, or take one out; a second tool or other steps in the same processes are had with rules for other roles, or in a run of their own",
                     )
                 )

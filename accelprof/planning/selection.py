@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from accelprof.config.model import Config, Rule
@@ -61,8 +62,24 @@ def role_fits(rule: Rule, role: str | None) -> bool:
     return rule.roles is None or (role is not None and any(fnmatchcase(role, pattern) for pattern in rule.roles))
 
 
-def covers(one: Rule, other: Rule, config: Config) -> bool:
-    """Whether ``one`` takes every process that ``other`` could, whatever the world; ``False`` where that is not certain."""
+def covering(earlier: Sequence[Rule], rule: Rule, config: Config) -> list[int]:
+    """Which of ``earlier`` rules together take every process that ``rule`` could, whatever the world; none where that is not certain."""
+    wanted = _chosen(rule, config)[0]
+    found: list[int] = []
+    taken = NumberSet(())
+    for index, one in enumerate(earlier):
+        if not _covers_but_for_ranks(one, rule, config):
+            continue
+        ranks = _chosen(one, config)[0]
+        if _within(wanted, ranks):
+            return [index]
+        if isinstance(ranks, NumberSet):
+            taken = taken.union(ranks)
+            found.append(index)
+    return found if isinstance(wanted, NumberSet) and wanted and wanted.issubset(taken) else []
+
+
+def _covers_but_for_ranks(one: Rule, other: Rule, config: Config) -> bool:
     if one.roles is not None and (
         other.roles is None
         or not all(
@@ -70,9 +87,9 @@ def covers(one: Rule, other: Rule, config: Config) -> bool:
         )
     ):
         return False
-    ranks, replicas, nodes = _chosen(one, config)
-    their_ranks, their_replicas, their_nodes = _chosen(other, config)
-    if not (_within(their_ranks, ranks) and _within(their_replicas, replicas)):
+    _, replicas, nodes = _chosen(one, config)
+    _, their_replicas, their_nodes = _chosen(other, config)
+    if not _within(their_replicas, replicas):
         return False
     return not isinstance(nodes, tuple) or (isinstance(their_nodes, tuple) and set(their_nodes) <= set(nodes))
 

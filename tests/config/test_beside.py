@@ -68,6 +68,24 @@ def test_a_word_without_effect_is_refused(mapping, word, names):
     assert names in problem.mend
 
 
+@pytest.mark.parametrize("how", ["tools.torch.contents=[cpu]", "tools={torch: {contents: [cpu]}}", "value"])
+def test_an_option_that_a_role_overrules_is_refused(how):
+    """An option of a tool beside a file whose role has it too would be dropped in silence; another option is taken."""
+    mapping = late(tool_config={"torch": {"contents": ["cuda"]}})
+    with pytest.raises(ConfigError) as caught:
+        load(mapping, tools={"torch": {"contents": ["cpu"]}}) if how == "value" else load(mapping, how)
+    (problem,) = caught.value.problems
+    assert problem.path == "tools.torch.contents"
+    assert f"{ARR}.actor.profiler.tool_config.torch" in problem.mend
+    assert load(mapping, "tools.torch.all_threads=false").config.tools["torch"] == {"all_threads": False}
+
+
+def test_a_misspelt_word_of_ours_is_named_beside_a_foreign_file():
+    """The nearest word is looked for among ours too."""
+    with pytest.raises(ConfigError, match="did you mean 'steps'"):
+        load(late(), "stpes=[1]")
+
+
 def test_a_tool_for_a_file_without_one():
     """A tool of ours turns on a file that names none; a file that says off stays off, and that is said."""
     mapping = late()

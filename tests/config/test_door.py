@@ -223,6 +223,13 @@ def test_messages_are_bounded_and_plain():
         ("tool: torch\n", 0, "nothing is profiled: steps is absent"),
         ("steps: [1]\nenabled: false\n", 0, "nothing is profiled: enabled is false"),
         ("steps: [1]\nranks: []\n", 0, "nothing is profiled: no rule takes any process"),
+        (
+            "steps: [1]\ngroups: {A: {enabled: false}}\n",
+            0,
+            "nothing is profiled: every rule under groups has enabled: false",
+        ),
+        ("steps: [1]\ngroups: {}\n", 0, "nothing is profiled: groups names nobody"),
+        ("steps: [1]\ngroups: {A: []}\n", 0, "nothing is profiled: groups names nobody"),
         ("on_demand: true\n", 0, "right"),
     ],
 )
