@@ -13,6 +13,7 @@ from benchmarks.harness import machine, show
 
 NAMES = {
     "timers": "benchmarks.runtime.timers",
+    "steps": "benchmarks.runtime.steps",
     "broadcast": "benchmarks.cluster.broadcast",
     "readers": "benchmarks.analysis.readers",
     "injected": "benchmarks.analysis.injected",

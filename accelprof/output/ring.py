@@ -26,28 +26,36 @@ from typing import Any
 
 import msgspec
 
+from accelprof.contracts.spans import Kind
 from accelprof.errors import ReadError
 
 MAGIC = b"ACCPRING"
-VERSION = 1
+VERSION = 2
 HEAD = 4096
 NAMES = 256 * 1024
 NOW = 128 * 1024
-#: bytes of records; a step of 20 phases takes about 700
+#: bytes of records; a step of 20 phases takes about 500
 RING = 4 * 1024 * 1024
 SUFFIX = ".ring"
 #: magic, version, names, now, ring, first, end, names used, epoch ns, monotonic ns, length of the JSON
 _HEAD = struct.Struct("<8sIQQQQQQqqI")
 _ENDS = struct.Struct("<QQQ")
 _ENDS_AT = struct.calcsize("<8sIQQQ")
+_ENDS_END = _ENDS_AT + _ENDS.size
+#: checksum in the slot of a step that does not run; what is being written has another while its length is still 0
+_IDLE = 0x49444C45
 _FRAME = struct.Struct("<II")
 _SLOT = struct.Struct("<QII")
+#: fields of a plain call's row in the file
+QUICK = 4
+_PHASE = Kind.PHASE.value
 _encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass
 class StepRecord:
-    """One step: its rows are tuples with the fields of ``contracts.spans.TimelineRow``, times on the monotonic clock (ns).
+    """One step: its rows are tuples with the fields of ``contracts.spans.TimelineRow``, times on the monotonic clock (ns). In the
+    file a plain call of a phase is ``(number, start, end, thread)`` alone.
 
     ``end_ns`` is ``None`` for the step that was running when the file was last written; ``cut`` counts rows left out.
     """
@@ -127,13 +135,21 @@ class Ring:
             rows = rows[: len(rows) // 2]
             payload = _encode((step, begin_ns, end_ns, whole - len(rows), rows))
         frame = _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
-        while self._end - self._first + len(frame) > self._size:
-            length, _ = _FRAME.unpack(self._read(self._first, _FRAME.size))
-            self._first += _FRAME.size + length
-        self._publish()  # what is about to be overwritten is given up first
-        self._write(self._end, frame)
-        self._end += len(frame)
-        self._publish()
+        length, end = len(frame), self._end
+        if end + length - self._first > self._size:
+            while end + length - self._first > self._size:
+                self._first += _FRAME.size + self._length_at(self._first % self._size)
+            self._publish()  # what is about to be overwritten is given up first
+        place = end % self._size
+        if place + length <= self._size:
+            at = self._base + place
+            self._map[at : at + length] = frame
+        else:
+            front = self._size - place
+            self._map[self._base + place : self._base + self._size] = frame[:front]
+            self._map[self._base : self._base + length - front] = frame[front:]
+        self._end = end = end + length
+        self._map[_ENDS_AT:_ENDS_END] = _ENDS.pack(self._first, end, self._named)
 
     def now(self, step: int | None, begin_ns: int, rows: Sequence[Sequence[Any]]) -> None:
         """The running step so far, phases in progress included; in place of what was written of it before."""
@@ -147,29 +163,27 @@ class Ring:
         self._turn += 1
         at = HEAD + NAMES + (self._turn % 2) * (NOW // 2)
         self._map[at + _SLOT.size : at + _SLOT.size + len(payload)] = payload
-        _SLOT.pack_into(self._map, at, self._turn, len(payload), zlib.crc32(payload))
+        self._map[at : at + _SLOT.size] = _SLOT.pack(self._turn, len(payload), zlib.crc32(payload))
 
     def idle(self) -> None:
         """No step is running."""
         self._turn += 1
-        _SLOT.pack_into(self._map, HEAD + NAMES + (self._turn % 2) * (NOW // 2), self._turn, 0, 0)
+        at = HEAD + NAMES + (self._turn % 2) * (NOW // 2)
+        self._map[at : at + _SLOT.size] = _SLOT.pack(self._turn, 0, _IDLE)
 
     def close(self) -> None:
         """Let go of the mapping; the file stays."""
         self._map.close()
 
+    def _length_at(self, place: int) -> int:
+        """Of the record there."""
+        if place + _FRAME.size > self._size:
+            return int(_FRAME.unpack(_around(self._map, self._base, self._size, place, _FRAME.size))[0])
+        return int(_FRAME.unpack_from(self._map, self._base + place)[0])
+
     def _publish(self) -> None:
-        _ENDS.pack_into(self._map, _ENDS_AT, self._first, self._end, self._named)
-
-    def _write(self, at: int, data: bytes) -> None:
-        place = at % self._size
-        front = data[: self._size - place]
-        self._map[self._base + place : self._base + place + len(front)] = front
-        if len(front) < len(data):
-            self._map[self._base : self._base + len(data) - len(front)] = data[len(front) :]
-
-    def _read(self, at: int, count: int) -> bytes:
-        return _around(self._map, self._base, self._size, at, count)
+        # as one copy of bytes: what packs into a buffer fills it with zeros first, and the process may be killed in between
+        self._map[_ENDS_AT:_ENDS_END] = _ENDS.pack(self._first, self._end, self._named)
 
 
 def read_ring(path: str | os.PathLike[str]) -> Contents:
@@ -247,7 +261,7 @@ def _running(data: bytes, base: int, now: int, found: Contents) -> None:
     best = (0, None)
     for at in (base, base + now // 2):
         turn, length, checksum = _SLOT.unpack_from(data, at)
-        if length == 0 and turn > best[0]:
+        if length == 0 and checksum == _IDLE and turn > best[0]:
             best = (turn, None)
         elif length <= now // 2 - _SLOT.size and turn > best[0]:
             record = _record(data[at + _SLOT.size : at + _SLOT.size + length], checksum)
@@ -266,6 +280,7 @@ def _record(payload: bytes, checksum: int) -> StepRecord | None:
     whole = isinstance(begin, int) and (end is None or isinstance(end, int)) and isinstance(rows, list)
     if not whole or not isinstance(cut, int):
         return None
+    rows = [[row[0], _PHASE, *row[1:]] if isinstance(row, list) and len(row) == QUICK else row for row in rows]
     return StepRecord(step if isinstance(step, int) else None, begin, end, rows, cut)
 
 

@@ -1,6 +1,6 @@
 """The flight recorder: the last steps of all phases, in a file that outlives the process, written out when something is wrong.
 
-While no window is open, plain calls leave a row in a list, as they do for the timeline in a window; when a step ends its rows go to
+While no window is open, plain calls leave four numbers in a list; when a step ends its rows go to
 the ring (:mod:`accelprof.output.ring`). A thread looks about once a second: it writes down the running step, notices a hang, and
 joins dumps that other processes of the run have begun. What a dump is stands in :mod:`accelprof.output.dumps`.
 """
@@ -11,7 +11,7 @@ import asyncio  # noqa: F401 - once it is there, plain calls ask for a running l
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.spans import Kind, TimelineRow
@@ -19,7 +19,7 @@ from accelprof.contracts.targets import WindowInfo
 from accelprof.errors import text_of
 from accelprof.output import dumps
 from accelprof.output.records import WindowRow
-from accelprof.output.ring import SUFFIX, Ring
+from accelprof.output.ring import QUICK, SUFFIX, Ring
 from accelprof.session.window import Window
 from accelprof.threads import started
 from accelprof.timing.entry import PlainCalls
@@ -40,6 +40,8 @@ PATIENCE_S = 1.0
 ROWS_AT_MOST = 50_000
 #: steps that must have ended before one can be called slow
 STEPS_TO_COMPARE = 5
+#: where a row of four numbers, and one of all fields, has its end
+QUICK_END, END = 2, TimelineRow._fields.index("end_ns")
 NO_WINDOW = WindowInfo("recorder", 0, (), None, "recorder", "")
 
 
@@ -65,6 +67,10 @@ class Recorder:
             NO_WINDOW, [], self._rows, [], 0, WindowRow(id="recorder"), lambda emitter, error: None
         )
         self.background.plain = PlainCalls(self.background, captures.voice.trouble)
+        #: of plain calls, which are most
+        self._quick: list[tuple[int, int, int, int]] = []
+        self.background.plain.quick = self._quick
+        self.background.plain.room = ROWS_AT_MOST
         self._named = 0
         #: of windows that were open in the running step: rows, the phases they number, and how many are of earlier steps
         self._of_windows: list[tuple[list[Any], list[PhaseSpec], int]] = []
@@ -72,7 +78,8 @@ class Recorder:
         self._step: int | None = None
         self._began = self._last_event = 0
         self._walls: deque[int] = deque(maxlen=max(config.steps, STEPS_TO_COMPARE))
-        self._limit = 0.0
+        #: no longer than the shortest of them
+        self._floor = 0
         self._wanted: deque[dumps.Trigger] = deque(maxlen=4)
         self._hung_in: int | None = None
         self._seen: set[str] = set(dumps.names(self._run_dir))
@@ -99,27 +106,32 @@ class Recorder:
 
     def step_ends(self, number: int) -> None:
         """The step's rows go to the ring; a step that took long is written out."""
-        ended = now_ns()
+        ended, began = now_ns(), self._began
         with self._lock:
             ring = self._ring
             if ring is None:
                 return
-            rows = self._take()
-            ring.add(number, self._began, ended, rows)
-        wall = ended - self._began
-        profiled = bool(self._of_windows)
-        self._of_windows.clear()
+            quick = self._quick
+            rows: list[Any] = quick[:]
+            del quick[: len(rows)]  # what other threads have added meanwhile is of the next step
+            if self._rows.rows or self._of_windows or self._named < len(self._rows.specs):
+                rows = self._with_others(rows)
+            ring.add(number, began, ended, rows)
         self._step, self._last_event = None, ended
-        if profiled:
+        if self._of_windows:
+            self._of_windows.clear()
             return  # profiling's own cost is in it: neither slow nor a measure for others
-        if self._limit and wall > self._limit:
-            times = wall / (self._limit / float(self._config.slow or 1))
-            self.want(
-                dumps.Trigger("slow", number, f"step {number} took {wall / 1e9:.3f} s, {times:.1f} times the median")
-            )
-        self._walls.append(wall)
-        if self._config.slow is not None and len(self._walls) >= STEPS_TO_COMPARE:
-            self._limit = self._config.slow * sorted(self._walls)[len(self._walls) // 2]
+        wall, walls, slow = ended - began, self._walls, self._config.slow
+        # no step is over a limit of the median that is not over the same limit of something shorter than all
+        if slow is not None and wall > slow * self._floor and len(walls) >= STEPS_TO_COMPARE:
+            ordered = sorted(walls)
+            self._floor, median = ordered[0], ordered[len(ordered) // 2]
+            if wall > slow * median:
+                text = f"step {number} took {wall / 1e9:.3f} s, {wall / median:.1f} times the median"
+                self.want(dumps.Trigger("slow", number, text))
+        walls.append(wall)
+        if wall < self._floor:
+            self._floor = wall
 
     def failed(self, number: int, error: Exception) -> None:
         """The body of a step raised."""
@@ -158,12 +170,13 @@ class Recorder:
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def _take(self) -> list[Any]:
-        """Rows since the last step ended, in order of their ends; the phases they number are in the ring then."""
+    def _with_others(self, rows: list[Any]) -> list[Any]:
+        """Rows of the step with those that are no plain calls, in order of their ends; the phases they number are in the ring then."""
         own = self._rows.rows
-        rows = list(own)
-        del own[: len(rows)]
-        rows.extend(self._rows_of_windows())
+        if own or self._of_windows:
+            others = own[:]
+            del own[: len(others)]
+            rows = sorted([*rows, *others, *self._rows_of_windows()], key=_end)
         self._name()
         return rows
 
@@ -189,7 +202,7 @@ class Recorder:
             ring, number = self._ring, self._step
             if ring is None:
                 return
-            rows = list(self._rows.rows)
+            rows: list[Any] = [*self._quick, *self._rows.rows]
             rows.extend(self._rows_of_windows())
             for run in running_phases():
                 number_of = self._rows.number(run.spec)
@@ -265,3 +278,8 @@ class Recorder:
         if ring is not None:
             self._running_step()
             dumps.write_part(self._run_dir, name, ring.path, self._config.steps)
+
+
+def _end(row: Sequence[Any]) -> int:
+    end: int = row[QUICK_END if len(row) == QUICK else END]
+    return end

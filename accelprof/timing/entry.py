@@ -77,15 +77,20 @@ class PlainCalls:
         phases: a phase's key -> ``(push, pop, its number in the timeline)``.
         ranges: the same for ad-hoc ranges, by label or ``(label, color, domain, category)``, with the range's own phase.
         rows: where the timeline's rows go; takes ``room`` of them. Without a timeline it keeps nothing.
+        quick: where the calls of a window without tools go, as ``(number of the phase, start, end, thread)``: the flight recorder's;
+            ``None`` for any other window.
+        numbers: of it, a phase's key -> its number.
         overlaps: answers something else than ``None`` where this thread's calls are not plain (an event loop, greenlets).
     """
 
-    __slots__ = ("_trouble", "_window", "overlaps", "phases", "ranges", "room", "rows")
+    __slots__ = ("_trouble", "_window", "numbers", "overlaps", "phases", "quick", "ranges", "room", "rows")
 
     def __init__(self, window: OpenWindow, trouble: Callable[[str, Exception], None]) -> None:
         self._window, self._trouble = window, trouble
         self.phases: dict[str, PlainBound] = {}
         self.ranges: dict[Any, RangeBound] = {}
+        self.quick: list[tuple[int, int, int, int]] | None = None
+        self.numbers: dict[str, int] = {}
         trace = window.trace
         self.rows: Any = deque(maxlen=0) if trace is None else trace.rows
         self.room = 1 if trace is None else trace.options.max_spans
@@ -97,6 +102,12 @@ class PlainCalls:
             self.overlaps = overlaps
         elif asyncio is not None:
             self.overlaps = asyncio._get_running_loop
+
+    def number(self, spec: PhaseSpec) -> int:
+        """The number of a phase whose first quick call this is."""
+        trace = self._window.trace
+        number = self.numbers[key_of(spec)] = 0 if trace is None else trace.number(spec)
+        return number
 
     def bind(self, spec: PhaseSpec) -> PlainBound:
         """Resolve a phase's first call in this window; a vendor that fails at it is reported and gets no range."""

@@ -121,6 +121,24 @@ _SYNC = """
                 $buffer = None
             if $buffer is not None:
                 $thread = $state.thread = _accelprof_ident()
+                $quick = $plain.quick
+                if $quick is not None:
+                    try:
+                        $number = $plain.numbers[$key]
+                    except _accelprof_KeyError:
+                        $number = $plain.number($spec)
+                    $start = $state.since = _accelprof_clock()
+                    try:
+                        return $fn($call)
+                    finally:
+                        $end = _accelprof_clock()
+                        $state.since = 0
+                        $buffer.append($end - $start)
+                        $state.append($buffer)
+                        if _accelprof_gate.direct is $plain and _accelprof_len($quick) < $plain.room:
+                            $quick.append(($number, $start, $end, $thread))
+                        else:
+                            _accelprof_late($state, $spec, $start, $end)
                 $push, $pop, $number = $plain.phases.get($key) or $plain.bind($spec)
                 try:
                     $push()
@@ -222,6 +240,7 @@ OWN = (
     "number",
     "error",
     "thread",
+    "quick",
     "tag",
     "run",
     "gen",
@@ -370,6 +389,7 @@ wrapper_globals.update(
     _accelprof_drive=drive,
     _accelprof_len=len,
     _accelprof_IndexError=IndexError,
+    _accelprof_KeyError=KeyError,
     _accelprof_Exception=Exception,
     _accelprof_BaseException=BaseException,
     _accelprof_GeneratorExit=GeneratorExit,
