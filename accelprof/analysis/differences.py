@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,9 @@ from accelprof.analysis.nesting import segments
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.spans import Kind, Span
 from accelprof.errors import ReadError
+from accelprof.numberset import NumberSet
 from accelprof.output.dumps import PLACE, request_of
+from accelprof.output.records import TargetRow
 from accelprof.reading.chrome import read_chrome
 
 #: less than this share of the step is not worth a sentence
@@ -109,8 +111,9 @@ def differences(workers: Sequence[WorkerSteps], step: int | None, reason: str) -
     return said
 
 
-def of_dump(directory: str, traces: Mapping[str, str]) -> list[str]:
-    """Sentences for a dump's directory; ``traces``: label of a worker -> path of its timeline. Empty where it is no dump."""
+def of_dump(directory: str, traces: Mapping[str, str], targets: Iterable[TargetRow] = ()) -> list[str]:
+    """Sentences for a dump's directory; ``traces``: label of a worker -> path of its timeline; ``targets``: whose part is there.
+    Empty where it is no dump."""
     parent, name = os.path.split(os.path.normpath(directory))
     if os.path.basename(parent) != PLACE:
         return []
@@ -127,7 +130,26 @@ def of_dump(directory: str, traces: Mapping[str, str]) -> list[str]:
     step = asked.get("step")
     reason = str(asked.get("reason"))
     head = f"flight recorder: {asked.get('why') or reason}, asked by {asked.get('by')}"
-    return [head, *differences(workers, step if isinstance(step, int) else None, reason)]
+    return [head, *_without_part(targets), *differences(workers, step if isinstance(step, int) else None, reason)]
+
+
+def _without_part(targets: Iterable[TargetRow]) -> list[str]:
+    """Ranks of the groups that have a part here, which have none themselves."""
+    there: dict[str, set[int]] = defaultdict(set)
+    sizes: dict[str, int] = {}
+    for target in targets:
+        if target.rank is not None and target.world_size is not None and target.replica is None:
+            there[target.group].add(target.rank)
+            sizes[target.group] = max(sizes.get(target.group, 0), target.world_size)
+    said = []
+    for group, size in sorted(sizes.items()):
+        absent = NumberSet.parse(sorted(set(range(min(size, 100_000))) - there[group]))
+        if absent:
+            said.append(
+                f"{len(there[group])} of {size} ranks of {group} are in this dump; of the others (rank {absent}) there is no part: "
+                "they write where they can see it, so look for a directory of this name on their own disks, or they were gone"
+            )
+    return said
 
 
 def _seconds(ns: float) -> str:

@@ -213,7 +213,7 @@ class SummaryBuilder:
         summary = self.summary
         summary.files.sort(key=lambda file: (file.tool, file.worker.order, file.path))
         summary.phases = phase_rows(summary.timelines)
-        summary.notices.extend(of_dump(summary.run.directory, self._paths))
+        summary.notices.extend(of_dump(summary.run.directory, self._paths, summary.run.records.targets.values()))
         summary.notices.extend(line for file in summary.files if (line := _not_in_a_phase(file)))
         summary.notices.extend(doubts(summary.run, summary.files, summary.timelines))
         with_device = {row.worker for row in summary.seconds}

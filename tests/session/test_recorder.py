@@ -196,6 +196,26 @@ def test_a_killed_process_is_written_out_from_outside(tmp_path):
     assert 25 in workers[0].steps_seen
 
 
+def test_ranks_without_a_part_are_said(tmp_path):
+    """A dump says which ranks of its groups have no part in it, as where another host has a disk of its own; a whole one does not."""
+    for size, there in ((4, (0, 2)), (2, (0, 1))):
+        run = str(tmp_path / f"{size}")
+        for rank in there:
+            made = accelprof.configure(
+                recorder={"slow": None, "hang": None}, run_dir=run, group="G", rank=rank, world_size=size
+            )
+            with made.step(1):
+                outer(0)
+            if rank == there[0]:
+                name = dumps.begin(run, dumps.Trigger("exception", 1, "test"), made.key, 5)
+            (ring,) = rings_of(run)
+            assert dumps.write_part(run, name, str(ring), 6)
+            accelprof.reset()
+        said = [text for text in summarise(f"{run}/recorder/exception-1").notices if "no part" in text]
+        assert len(said) == (size == 4)
+        assert all("2 of 4 ranks of G" in text and "(rank 1,3)" in text.replace(", ", ",") for text in said)
+
+
 def test_a_run_without_recorder_is_said(tmp_path):
     """Nothing to write out: status 1, and what is missing."""
     (tmp_path / "r").mkdir()
