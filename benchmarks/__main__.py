@@ -17,6 +17,7 @@ NAMES = {
     "broadcast": "benchmarks.cluster.broadcast",
     "readers": "benchmarks.analysis.readers",
     "injected": "benchmarks.analysis.injected",
+    "timelines": "benchmarks.analysis.timelines",
 }
 
 

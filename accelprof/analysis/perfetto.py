@@ -1,16 +1,19 @@
-"""The merged timeline as Perfetto's own packets: a fifth of the JSON's size, exact ns, nesting and arrows as they are.
+"""The merged timeline as Perfetto's own packets: small, exact ns, nesting and arrows as they are.
 
 Format: ``perfetto/trace/trace_packet.proto`` and ``track_event.proto``; field numbers are theirs. Each row is a sequence of its
-own, so that its track and its names stand once before its events; events are made a column at a time. Arguments of
-events stay in the JSON timeline.
+own, so that its track and its names stand once before its events, whose times are those since the event before (an incremental
+clock of the sequence); events are made a column at a time, and packets are compressed (``compressed_packets``) where the file
+as a whole is not. Arguments of events stay in the JSON timeline.
 """
 
 from __future__ import annotations
 
 import gzip
+import operator
+import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, cast
 
 import msgspec
 import numpy as np
@@ -26,41 +29,32 @@ from accelprof.analysis.drawing import (
     Head,
     drawing_of,
 )  # fmt: skip
+from accelprof.analysis.packets import (
+    COUNTER,
+    INSTANT,
+    SLICE_BEGIN,
+    SLICE_END,
+    Squeezed,
+    encoded,
+    field,
+    has,
+    moved,
+    packet,
+    packets_of,
+    read_varint,
+    varint,
+)
 from accelprof.analysis.rows import Drawn
 from accelprof.analysis.timeline import LANES, Source, TimelineWriter, decoded, open_written
 from accelprof.contracts.spans import Span, Trace
 from accelprof.reading.chrome_file import Event
 from accelprof.reading.gzipped import GZIP
 
-SLICE_BEGIN, SLICE_END, INSTANT, COUNTER = 1, 2, 3, 4
-REALTIME, BOOTTIME = 1, 6
-_TIMESTAMP = bytes([8 << 3])
+#: clocks: those of the format, and one of a sequence's own, whose times are since the packet before
+REALTIME, BOOTTIME, SINCE = 1, 6, 64
+_TIMESTAMP, _SNAPSHOT = bytes([8 << 3]), bytes([6 << 3 | 2])
 #: records of one row that are made at once
-CHUNK = 200_000
-
-
-def varint(value: int) -> bytes:
-    """A whole number as protobuf writes it."""
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def field(number: int, value: int | bytes | str) -> bytes:
-    """One field: a whole number, or bytes and text with their length."""
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    data = value.encode("utf-8") if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def packet(*fields: bytes) -> bytes:
-    """One packet of a trace."""
-    return field(1, b"".join(fields))
+CHUNK = 100_000
 
 
 class Named(Head, gc=False):
@@ -73,13 +67,48 @@ class Named(Head, gc=False):
 
 
 class _Names(dict[str, int]):
+    """Texts by number, in the order in which they came first."""
+
     def __missing__(self, name: str) -> int:
+        if type(name) is not str:
+            raise TypeError
         number = self[name] = len(self)
         return number
+
+    def of(self, block: Sequence[Any], get: Callable[[Any], Any], other: Callable[[Any], str]) -> Any:
+        """The numbers of what ``get`` gives of each event; ``other`` makes text of what is none."""
+        try:
+            return np.fromiter(map(self.__getitem__, map(get, block)), np.int32, len(block))
+        except TypeError:
+            texts = (value if isinstance(value, str) else other(value) for value in map(get, block))
+            return np.fromiter((self[text] for text in texts), np.int32, len(block))
+
+
+_name, _cat = operator.attrgetter("name"), operator.attrgetter("cat")
+
+
+def _empty(value: Any) -> str:
+    return ""
+
+
+def _unusual(block: Sequence[Any]) -> bool:
+    """Whether an event of a block is more than a slice, an instant or an arrow."""
+    try:
+        return not {event.ph for event in block} <= _USUAL
+    except TypeError:
+        return True
+
+
+#: phase letters of events that need no look
+_USUAL = frozenset("XBEisft")
 
 
 class PerfettoWriter(TimelineWriter):
     """Writes packets where its base writes JSON; clocks, numbers, names and lanes are the same."""
+
+    @staticmethod
+    def _opened(path: str) -> IO[bytes]:
+        return open_written(path) if ".gz." in os.path.basename(path) else cast("IO[bytes]", Squeezed(path))
 
     def _head(self) -> None:
         self._tracks = 0
@@ -108,7 +137,7 @@ class PerfettoWriter(TimelineWriter):
 
         def look(block: Sequence[Any]) -> None:
             nonlocal count
-            for index, event in enumerate(block):
+            for index, event in enumerate(block) if _unusual(block) else ():
                 if event.ph in ("b", "e", "n"):  # on a track of its own, by its number
                     identity = event.id if event.id is not None else event.id2
                     event.tid = f"{event.cat} {identity}"
@@ -121,9 +150,7 @@ class PerfettoWriter(TimelineWriter):
                     )
                 elif event.ph == "C":
                     counters.append((count + index, event.pid, str(event.name), decoded(event.args)))
-            name = np.array([names[e.name if isinstance(e.name, str) else str(e.name)] for e in block], np.int32)
-            cat = np.array([cats[e.cat if isinstance(e.cat, str) else ""] for e in block], np.int32)
-            parts.append((name, cat))
+            parts.append((names.of(block, _name, str), cats.of(block, _cat, _empty)))
             count += len(block)
 
         drawing, file = drawing_of(source.path, Named, look)
@@ -176,13 +203,18 @@ class PerfettoWriter(TimelineWriter):
             if not len(mine):
                 continue
             place = places[int(drawing.row[mine[0]]), int(drawing.lane[mine[0]])]
-            sequence = self._track(place, names, name[mine], cats, cat[mine])
-            self._file.write(_records(drawing, mine, shift, sequence, name[mine], cat[mine], arrows))
+            first = int(drawing.at[mine].min()) + shift
+            sequence = self._track(place, names, name[mine], cats, cat[mine], first)
+            for part in _records(drawing, mine, shift, sequence, name[mine], cat[mine], arrows):
+                self._file.write(part)
         # a begin and its end are two events of the file
         self.merged.written += int(drawn.sum()) + int(((drawing.code == BEGIN) & drawn).sum())
 
-    def _track(self, place: tuple[int, int], names: Sequence[str], name: Any, cats: Sequence[str], cat: Any) -> int:
-        """Describe a row and begin its sequence, whose packets all stand on it; returns its number."""
+    def _track(
+        self, place: tuple[int, int], names: Sequence[str], name: Any, cats: Sequence[str], cat: Any, first: int
+    ) -> int:
+        """Describe a row and begin its sequence, whose packets all stand on it and whose clock begins at ``first``; returns its
+        number."""
         pid, tid = place
         parent = self._processes.get(pid)
         if parent is None:
@@ -200,8 +232,10 @@ class PerfettoWriter(TimelineWriter):
             field(2, field(1, int(code) + 1) + field(2, escape.perfetto(names[code])))
             for code in np.unique(name).tolist()
         )
-        defaults = field(59, field(11, field(11, uuid)))
-        self._file.write(packet(field(10, uuid), field(13, 1), defaults, field(12, interned)))
+        defaults = field(59, field(58, SINCE) + field(11, field(11, uuid)))
+        here = field(1, field(1, BOOTTIME) + field(2, first))
+        since = field(1, field(1, SINCE) + field(2, first) + field(3, 1) + field(4, 1))
+        self._file.write(packet(field(6, here + since), field(10, uuid), field(13, 1), defaults, field(12, interned)))
         return uuid
 
     def _next(self) -> int:
@@ -266,7 +300,9 @@ class PerfettoWriter(TimelineWriter):
                     + varint(44 << 3 | 1)
                     + struct.pack("<d", value)
                 )
-                self._file.write(packet(field(8, int(drawing.at[index]) + shift), field(11, event), field(10, 1)))
+                self._file.write(
+                    packet(field(8, int(drawing.at[index]) + shift), field(58, BOOTTIME), field(11, event))
+                )
         self.merged.written += shown
         other = drawing.kept & (drawing.code == 0)
         rest = int(other.sum()) - shown
@@ -303,36 +339,25 @@ class PerfettoWriter(TimelineWriter):
         with open(self._temporary, "rb") as old:
             data = old.read()
         data = gzip.decompress(data) if data.startswith(GZIP) else data
-        with open_written(self._temporary) as new:
-            at = 0
-            while at < len(data):
-                size, at = _read_varint(data, at + 1)
-                inner, at = data[at : at + size], at + size
-                if inner.startswith(_TIMESTAMP):
-                    when, rest = _read_varint(inner, 1)
-                    inner = field(8, (when + by_ns) & (1 << 64) - 1) + inner[rest:]
-                new.write(field(1, inner))
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
+        with self._opened(self._temporary) as new:
+            for part in packets_of(data):
+                if part.startswith(_TIMESTAMP):
+                    if has(part, 58):  # of a counter; others are since the packet before
+                        when, rest = read_varint(part, 1)
+                        part = field(8, (when + by_ns) & (1 << 64) - 1) + part[rest:]
+                elif part.startswith(_SNAPSHOT) and has(part, 10):
+                    part = moved(part, by_ns)
+                new.write(field(1, part))
 
 
 def _records(
     drawing: Drawing, mine: Any, shift: int, sequence: int, name: Any, cat: Any, arrows: Mapping[int, bytes]
-) -> bytes:
-    """Packets of one row, whose slices nest: what ends before what begins at one moment, what is longer before what it holds."""
+) -> Iterator[bytes]:
+    """Packets of one row, some at a time, whose slices nest: what ends before what begins at one moment, what is longer before what it holds."""
     at, end = drawing.at[mine] + shift, drawing.end[mine] + shift
     lasting = drawing.end[mine] != NEVER
     place = np.arange(len(mine))
-    ordered = np.lexsort((place, np.where(lasting, -(end - at), 1), at))
+    ordered = _ordered(at, np.where(lasting, -(end - at), 1), place)
     rank: Any = np.empty(len(mine), np.int64)
     rank[ordered] = place
     some = np.flatnonzero(lasting)
@@ -342,7 +367,7 @@ def _records(
     first = np.concatenate([np.ones(len(mine), np.int64), np.where(empty, 1, 0)])
     # begins by rank; ends of what lasts the other way round, those of what does not right behind their begins
     then = np.concatenate([2 * rank, np.where(empty, 2 * rank[some] + 1, -rank[some])])
-    order = np.lexsort((then, first, when))
+    order = _ordered(when, first, then)
     item = np.concatenate([np.arange(len(mine)), some])[order]
     kind, when = kind[order], when[order]
     extra = (
@@ -353,86 +378,20 @@ def _records(
         if arrows
         else None
     )
-    out = []
+    since = np.diff(when, prepend=when[:1])
     for low in range(0, len(order), CHUNK):
         now = slice(low, low + CHUNK)
         more = extra[now] if extra is not None else None
-        out.append(_encoded(kind[now], when[now], name[item[now]] + 1, cat[item[now]] + 1, more, sequence))
-    return b"".join(out)
+        yield encoded(kind[now], since[now], name[item[now]] + 1, cat[item[now]] + 1, more, sequence)
 
 
-def _varints(values: Any) -> tuple[Any, Any]:
-    """Each value's bytes in a row of a table, and how many of them count."""
-    table: Any = np.zeros((len(values), 10), np.uint8)
-    rest = values.astype(np.uint64)
-    size: Any = np.ones(len(values), np.int64)
-    width = 1
-    for column in range(10):
-        table[:, column] = (rest & np.uint64(0x7F)).astype(np.uint8)
-        rest = rest >> np.uint64(7)
-        more = rest > 0
-        if not more.any():
-            break
-        table[more, column] |= 0x80
-        size += more
-        width = column + 2
-    return table[:, :width], size
-
-
-def _encoded(kind: Any, when: Any, name: Any, cat: Any, extra: Sequence[bytes] | None, sequence: int) -> bytes:
-    count = len(kind)
-    named = (kind != SLICE_END).astype(np.int64)
-    times, time_size = _varints(when)
-    names, name_size = _varints(name)
-    cats, cat_size = _varints(cat)
-    tail = field(10, sequence)
-    extra_size: Any = (
-        np.array([len(text) for text in extra], np.int64) if extra is not None else np.zeros(count, np.int64)
-    )
-    event = 2 + named * (2 + name_size + cat_size) + extra_size
-    events, event_size = _varints(event)
-    inner = 1 + time_size + 1 + event_size + event + len(tail)
-    inners, inner_size = _varints(inner)
-    total = 1 + inner_size + inner
-    ends = np.cumsum(total)
-    out: Any = np.empty(int(ends[-1]), np.uint8)
-    at = ends - total
-
-    def put(value: int, where: Any = None) -> None:
-        nonlocal at
-        if where is None:
-            out[at] = value
-            at = at + 1
-        else:
-            out[at[where]] = value
-            at = at + where
-
-    def fill(table: Any, size: Any, where: Any = None) -> None:
-        nonlocal at
-        size = size if where is None else np.where(where, size, 0)
-        for column in range(table.shape[1]):
-            has = size > column
-            out[at[has] + column] = table[has, column]
-        at = at + size
-
-    has_name = named.astype(np.bool_)
-    put(1 << 3 | 2)
-    fill(inners, inner_size)
-    put(8 << 3)
-    fill(times, time_size)
-    put(11 << 3 | 2)
-    fill(events, event_size)
-    put(9 << 3)
-    fill(kind.astype(np.uint8)[:, None], np.ones(count, np.int64))
-    put(3 << 3, has_name)
-    fill(cats, cat_size, has_name)
-    put(10 << 3, has_name)
-    fill(names, name_size, has_name)
-    if extra is not None:
-        for index in np.flatnonzero(extra_size).tolist():
-            begin = int(at[index])
-            out[begin : begin + len(extra[index])] = np.frombuffer(extra[index], np.uint8)
-        at = at + extra_size
-    for value in tail:
-        put(value)
-    return bytes(out.tobytes())
+def _ordered(when: Any, first: Any, then: Any) -> Any:
+    """The order by time, at one moment by ``first`` and ``then``: times that are nearly sorted take one pass, and only those
+    that several have are looked at further."""
+    order = np.argsort(when, kind="stable")
+    sorted_ = when[order]
+    same = sorted_[1:] == sorted_[:-1]
+    shared = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    mine = order[shared]
+    order[shared] = mine[np.lexsort((then[mine], first[mine], when[mine]))]
+    return order

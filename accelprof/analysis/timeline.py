@@ -11,7 +11,7 @@ import gzip
 import json
 import os
 import queue
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -197,11 +197,15 @@ class TimelineWriter:
         self._empty = True
         self._earliest = 0
         self._temporary = f"{out}.{os.getpid()}.part"
-        self._file = open_written(self._temporary)
+        self._file = self._opened(self._temporary)
         self._head()
 
     def _head(self) -> None:
         self._file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
+
+    @staticmethod
+    def _opened(path: str) -> IO[bytes]:
+        return open_written(path)
 
     def __enter__(self) -> Self:
         return self
@@ -537,18 +541,20 @@ def _rebase(path: str, by_ns: int) -> None:
 
 def open_written(path: str) -> IO[bytes]:
     """A file to write, gzip when its final name ends in ``.gz``."""
-    return cast("IO[bytes]", Zipped(path)) if ".gz." in os.path.basename(path) else open(path, "wb")
+    if ".gz." not in os.path.basename(path):
+        return open(path, "wb")
+    return cast("IO[bytes]", Zipped(path))
 
 
-class Zipped:
-    """A gzip file that is compressed on a thread of its own, while the next events are made.
+class Behind:
+    """A file that is written on a thread of its own, while what comes next is made; ``made`` works on the data there.
 
     Raises:
         OSError: of the thread, at the next write or at the end.
     """
 
-    def __init__(self, path: str) -> None:
-        self._file = gzip.GzipFile(path, "wb", compresslevel=2, mtime=0)
+    def __init__(self, file: Any, made: Callable[[bytes], bytes] = lambda data: data) -> None:
+        self._file, self._made = file, made
         self._waiting: queue.Queue[bytes | None] = queue.Queue(8)
         self._error: BaseException | None = None
         self._thread = started(self._work, "accelprof-gzip")
@@ -557,8 +563,9 @@ class Zipped:
         if self._error is not None:
             raise self._error
         if self._thread is None:
-            return self._file.write(data)
-        self._waiting.put(data)
+            self._file.write(self._made(data))
+        else:
+            self._waiting.put(data)
         return len(data)
 
     def close(self) -> None:
@@ -570,7 +577,7 @@ class Zipped:
             error, self._error = self._error, None
             raise error
 
-    def __enter__(self) -> Zipped:
+    def __enter__(self) -> Behind:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -580,9 +587,16 @@ class Zipped:
         while (data := self._waiting.get()) is not None:
             if self._error is None:
                 try:
-                    self._file.write(data)
+                    self._file.write(self._made(data))
                 except OSError as error:
                     self._error = error
+
+
+class Zipped(Behind):
+    """A gzip file that is compressed there."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(gzip.GzipFile(path, "wb", compresslevel=2, mtime=0))
 
 
 def _floor(at_ns: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,7 +55,16 @@ def read(path: str, tool: str) -> Trace:
         except Exception as error:  # noqa: BLE001 - protobuf's DecodeError differs between its implementations
             reader.build.bad(f"packet that cannot be decoded ({error})", f"byte {offset}")
             continue
-        reader.packet(packet)
+        if not packet.HasField("compressed_packets"):
+            reader.packet(packet)
+            continue
+        try:
+            inside = zlib.decompress(packet.compressed_packets)
+        except zlib.error as error:
+            reader.build.bad(f"compressed packets that cannot be inflated ({error})", f"byte {offset}")
+            continue
+        for _, inner in _packets(inside, reader):
+            reader.packet(protos.TracePacket.FromString(inner))
     return reader.finish()
 
 
