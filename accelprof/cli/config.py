@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from accelprof.analysis.escape import terminal
 from accelprof.cli.convert import convert, for_release
+from accelprof.cli.lines import plain, say
 from accelprof.errors import ConfigError, Problem, UserError
 
 
@@ -55,15 +57,15 @@ def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
     _, loaded, plan = _load(file, overrides, release)
     _refuse_output(loaded.config)
     generation = f", generation {loaded.generation}" if loaded.generation else ""
-    click.echo(f"{file}: right ({loaded.dialect} dialect{generation})")
+    say(f"{file}: right ({loaded.dialect} dialect{generation})")
     for note in loaded.notes:
-        click.echo(f"  note: {note}")
+        say(f"  note: {note}")
     for row in plan.preview():
         for text in row.notes:
-            click.echo(f"  note: {row.target.label}: {text}")
+            say(f"  note: {row.target.label}: {text}")
     silent = nothing_profiled(plan)
     if silent:
-        click.echo(f"  note: nothing is profiled: {silent}")
+        say(f"  note: nothing is profiled: {silent}")
 
 
 def _refuse_output(config: Any) -> None:
@@ -126,8 +128,13 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console()
+
+    def row_of(*cells: str, style: str = "") -> None:
+        table.add_row(*(Text(terminal(cell)) for cell in cells), style=style)
+
     console.print(
         f"{file}: {loaded.dialect} dialect{f', generation {loaded.generation}' if loaded.generation else ''}",
         highlight=False,
@@ -137,12 +144,10 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
         table.add_column(column, overflow="fold", no_wrap=column in ("group", "rank", "captures"))
     for row in rows:
         if not row["selected"]:
-            table.add_row(
-                row["group"], ", ".join(row["roles"]), _rank(row), "-", "not profiled", "0", "as ever", style="dim"
-            )
+            row_of(row["group"], ", ".join(row["roles"]), _rank(row), "-", "not profiled", "0", "as ever", style="dim")
             continue
         tools = [*filter(None, [row["tool"], *row["also"]]), *(["timeline"] if row["timeline"] else [])]
-        table.add_row(
+        row_of(
             row["group"],
             ", ".join(row["roles"]),
             _rank(row),
@@ -155,24 +160,28 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
     for row in rows:
         if row["command"]:
             text = f"{row['group']} rank {_rank(row)} starts as: {row['command']}"
-            console.print(text, highlight=False, markup=False, soft_wrap=True)
+            console.print(plain(text), highlight=False, markup=False, soft_wrap=True)
         else:
             for tool in row["tools"]:
                 options = " ".join(f"{key}={_shown(value)}" for key, value in tool["options"].items())
                 console.print(
-                    f"{tool['tool']} of {row['group']} rank {_rank(row)}: {options} directory={tool['directory']}",
+                    plain(
+                        f"{tool['tool']} of {row['group']} rank {_rank(row)}: {options} directory={tool['directory']}"
+                    ),
                     highlight=False,
                     markup=False,
                     soft_wrap=True,
                 )
     sized = [row for row in rows if "expected_size" in row]
     for text in dict.fromkeys(f"expected size, {r['group']} rank {_rank(r)}: {r['expected_size']}" for r in sized):
-        console.print(text, highlight=False, markup=False)
+        console.print(plain(text), highlight=False, markup=False)
     for row in rows:
         if row["env"]:
             console.print(
-                f"env of {row['group']} rank {_rank(row)}: "
-                + " ".join(f"{key}={value}" for key, value in row["env"].items()),
+                plain(
+                    f"env of {row['group']} rank {_rank(row)}: "
+                    + " ".join(f"{key}={value}" for key, value in row["env"].items())
+                ),
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
@@ -182,9 +191,9 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
 
         for row in engines:
             for line in lines_of(row):
-                console.print(line, highlight=False, markup=False)
+                console.print(plain(line), highlight=False, markup=False)
     for text in dict.fromkeys([*notes, *(note for row in rows for note in row["notes"])]):
-        console.print(f"note: {text}", highlight=False, markup=False)
+        console.print(plain(f"note: {text}"), highlight=False, markup=False)
 
 
 def _shown(value: Any) -> str:

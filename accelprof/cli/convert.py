@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from accelprof.cli.lines import say
 from accelprof.errors import UserError
 
 
@@ -67,4 +68,4 @@ def convert(
             raise UserError(f"{output} cannot be written: {error}") from None
         click.echo(f"{output}: written ({loaded.dialect} dialect of {file})", err=True)
     for note in loaded.notes:
-        click.echo(f"{note.kind}: {note.path}: {note.text}", err=True)
+        say(f"{note.kind}: {note.path}: {note.text}", err=True)

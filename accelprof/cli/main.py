@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from accelprof import __version__
+from accelprof.cli.lines import say
 from accelprof.errors import AccelprofError
 
 #: command -> where it is; imported when it is used, so that ``--help`` stays quick
@@ -95,7 +96,7 @@ def main(args: Sequence[str] | None = None) -> Any:
     except AccelprofError as error:
         if debug:
             raise
-        click.echo(f"accelprof: {error}", err=True)
+        say(f"accelprof: {error}", err=True)
         status = error.exit_code
     except BrokenPipeError:
         sys.stderr.close()
@@ -103,7 +104,7 @@ def main(args: Sequence[str] | None = None) -> Any:
     except Exception as error:
         if debug:
             raise
-        click.echo(f"accelprof: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        say(f"accelprof: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
         status = 1
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from accelprof.cli.lines import say
+
 
 class _Command(click.Command):
     """Everything after ``--`` is the command, whatever it looks like."""
@@ -47,21 +49,19 @@ def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[s
     plan = registry.plan(loaded.config)
     for note in loaded.notes:
         if note.kind != "info":
-            click.echo(f"accelprof: {note}", err=True)
+            say(f"accelprof: {note}", err=True)
     command = ctx.meta.get("command", [])
     if os.environ.get("ACCELPROF_INSTALL"):
         from accelprof.compat.startup import environment
 
         os.environ.update(environment(os.environ))  # the command's Python processes start with our start-up module
-    outcome = run_command(
-        registry, loaded.config, plan, command, lambda text: click.echo(f"accelprof: {text}", err=True)
-    )
+    outcome = run_command(registry, loaded.config, plan, command, lambda text: say(f"accelprof: {text}", err=True))
     if outcome.run_dir is not None:
         if not no_table:
             _show(outcome.run_dir)
         for text in outcome.undelivered:
-            click.echo(f"accelprof: not delivered: {text}", err=True)
-        click.echo(f"accelprof: {outcome.manifest['status']}, {os.path.relpath(outcome.run_dir)}", err=True)
+            say(f"accelprof: not delivered: {text}", err=True)
+        say(f"accelprof: {outcome.manifest['status']}, {os.path.relpath(outcome.run_dir)}", err=True)
     ctx.exit(outcome.exit_code)
 
 

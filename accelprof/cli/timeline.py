@@ -7,6 +7,7 @@ import os
 
 import click
 
+from accelprof.cli.lines import say
 from accelprof.errors import UserError
 
 
@@ -66,8 +67,8 @@ def timeline(sources: tuple[str, ...], output: str | None, kind: str, as_json: b
         click.echo(json.dumps(facts, indent=1))
         return
     for problem in merged.problems:
-        click.echo(f"accelprof: {problem}", err=True)
+        say(f"accelprof: {problem}", err=True)
     for note in merged.notes:
-        click.echo(note)
+        say(note)
     lost = f", {merged.left_out} left out" if merged.left_out else ""
     click.echo(f"{merged.path}: {merged.written - merged.added} events of {len(merged.sources)} files{lost}")

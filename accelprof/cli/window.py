@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from accelprof.cli.lines import say
 from accelprof.errors import IncompleteError
 from accelprof.session.control import DEFAULT_SECONDS, Answer
 
@@ -102,7 +103,7 @@ def _show(answers: Sequence[Answer], as_json: bool) -> None:
         return
     for answer in answers:
         text = f": {answer.text}" if answer.text else ""
-        click.echo(f"{answer.label} ({answer.host}, pid {answer.pid}) {answer.state}{text}")
+        say(f"{answer.label} ({answer.host}, pid {answer.pid}) {answer.state}{text}")
 
 
 def _complete(answers: Sequence[Answer], wanted: set[str]) -> None:

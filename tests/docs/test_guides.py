@@ -691,6 +691,15 @@ def fine_windows(row, _):
     assert spec.per in phases
 
 
+@tries("E18")
+def batches_of_sglang(row, _):
+    from accelprof.planning.presets import BUILTIN
+
+    spec = schedule_of(row)
+    assert recorded(spec, 20) == [2, 3, 4]
+    assert spec.phase in {site.phase for site in BUILTIN["sglang.batch"].sites}
+
+
 @tries("E16")
 def megatron_has_no_micro_batch(row, _):
     (text,) = row.typed

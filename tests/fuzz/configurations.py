@@ -58,6 +58,17 @@ ODD: list[Any] = [
     {True: 1}, {(1, 2): 3}, b"bytes", (), range(10**12), {1, 2}, "2020-13-45", "null", "yes", [1] * 300, [[[[[[1]]]]]], "nsys", "npu",
     "kineto", "torch", "level9", ["cpu", "cpu"], "<<", "!!python/object:os.system x",
 ]  # fmt: skip
+#: what a key may well have: half of the mappings are changed with these alone, so that plans are made and not only refused
+LIKELY: dict[str, list[Any]] = {
+    "steps": [[1], "1-9/2", "all", "process", [2, "5-7"], None, [0, 1, 7, 5000], []], "ranks": [0, "all", [0, 1], "0-3", "1-9/4", []],
+    "tool": ["torch", "torch_memory", "trace", "nsys", None], "timeline": [True, False], "contents": [["cpu"], ["cpu", "cuda"], []],
+    "roles": [["actor"], ["a*"], None], "phase": ["decode", "*/micro", "train_batch"], "wait": [0, 1, 29], "active": [1, 3, 30],
+    "per": ["step", "process", "ref/compute_log_prob"], "seconds": [1, 30.5], "signal": [True, False], "enable": [True, False],
+    "all_ranks": [True, False], "save_path": ["x"], "profile_interval": [[1, 1], [2, 5]], "backend": ["nsight", "rocprof_sys"],
+    "worker_groups": ["all", ["A"], None], "output_dir": ["o"], "per_run": ["1GiB", None, 5 << 30], "mode": ["sync", "async"],
+    "discrete": [True, False], "profile_continuous_steps": [True, False], "rank": [0, "0-3", None], "profiler": ["torch", "cuda", None],
+    "options": [{}, {"t": "cuda,nvtx"}], "target": ["torch.optim:SGD.step", "a.b:C.d"],
+}  # fmt: skip
 TEXTS = [
     "steps: !!float ''\n", "steps: !!int ''\n", "steps: !!timestamp x\n", "steps: !!binary '?'\n", "? [a]\n: b\n", "&a [*a]\n", "a: &a {b: *a}\n",
     "steps: 2020-13-45\n", "[" * 3000, "{a: " * 3000, "- " * 3000, "steps: 0x" + "F" * 4000 + "\n", "%YAML 9.9\n---\na: 1\n", "\t\n", "a: b: c\n",
@@ -92,6 +103,11 @@ def places(value: Any, depth: int = 8) -> list[tuple[Any, Any]]:
 
 def mutated(rng: random.Random) -> dict[str, Any]:
     made = copy.deepcopy(rng.choice(SEEDS))
+    if rng.random() < 0.5:
+        spots = [(where, key) for where, key in places(made) if isinstance(key, str) and key in LIKELY]
+        for where, key in rng.sample(spots, rng.randint(1, len(spots))):
+            where[key] = copy.deepcopy(rng.choice(LIKELY[key]))
+        return made
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
         spots = places(made)[:3000]
         if not spots:

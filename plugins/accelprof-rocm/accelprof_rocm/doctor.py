@@ -61,7 +61,9 @@ def _driver(devices: Sequence[object]) -> Check:
 def _torch() -> Check:
     hip = vendor.torch_hip()
     if hip is None:
-        return Check(AREA, "torch", "info", "torch is not installed or no ROCm build (torch.version.hip is not set)")
+        there = importlib.util.find_spec("torch") is not None
+        text = "torch is no ROCm build (torch.version.hip is not set)" if there else "torch is not installed"
+        return Check(AREA, "torch", "info", text)
     return Check(
         AREA,
         "torch",

@@ -255,3 +255,12 @@ def test_the_end_of_a_window_waits_for_the_devices_in_use(hip_torch: Any) -> Non
     hip_torch.version.hip = None
     RocmBackend().synchronize()
     assert waited == [None, 2]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_doctor_says_which_it_is_with_torch(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+    """A torch that is another vendor's build is not called absent, nor one that is absent a wrong build."""
+    monkeypatch.setattr(vendor, "torch_hip", lambda: None)
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: object() if installed else None)
+    said = doctor._torch().detail
+    assert said == ("torch is no ROCm build (torch.version.hip is not set)" if installed else "torch is not installed")
