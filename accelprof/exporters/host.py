@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from accelprof.contracts.exporter import Exporter, RunFacts, StepFigures, over_ranks
+from accelprof.contracts.exporter import Exporter, PhaseFigures, RunFacts, StepFigures, over_ranks
 from accelprof.threads import started
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class Exporters:
         self._queue: queue.Queue[tuple[str, Any] | None] = queue.Queue(WAITING_AT_MOST)
         self._thread = started(lambda: self._work(run), "accelprof-exporters")
 
-    def step(self, figures: StepFigures) -> None:
-        """Hand a step over; returns at once."""
+    def step(self, figures: StepFigures, patience: float = 0.0) -> None:
+        """Hand a step over; returns at once, or after ``patience`` seconds while too many others wait."""
         if self._pid != os.getpid():
             return
         try:
-            self._queue.put_nowait(("step", figures))
+            self._queue.put(("step", figures), block=patience > 0, timeout=patience or None)
         except queue.Full:
             self._left_out += 1
 
@@ -97,6 +97,17 @@ def start_exporters(
     name = os.path.basename(directory) if run_dir else config.run
     facts = RunFacts(name, directory, config.model_dump(mode="json"), {"accelprof": version("accelprof")})
     return Exporters(made, facts, say)
+
+
+def afterwards(exporters: Exporters, manifest: Mapping[str, Any], directory: str, patience: float = 60.0) -> None:
+    """Hand over a run that has ended: its steps as the manifest has them, then the manifest; ``patience`` seconds for the steps."""
+    until = time.monotonic() + patience
+    for row in manifest.get("metrics", {}).get("steps", ()):
+        wall = row.get("wall_ns")
+        phases = {tag: PhaseFigures(**figures) for tag, figures in row["seconds"].items()}
+        ended = row["began_ns"] + wall if wall is not None else 0
+        exporters.step(StepFigures(row["step"], ended, wall, row["window"], phases), max(0.0, until - time.monotonic()))
+    exporters.finish(manifest, directory)
 
 
 def figures_of(

@@ -20,12 +20,14 @@ from accelprof.config.model import Config
 from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Assignment, CaptureCount, Launch, Target
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, Problem, UnavailableError, UserError
+from accelprof.exporters.host import afterwards, start_exporters
 from accelprof.launch.command import assemble, program, to_shell, wrapped_by
 from accelprof.launch.compose import compose
 from accelprof.launch.devices import as_seen_here
 from accelprof.launch.trial import trial
 from accelprof.output.delivery import RunFacts, deliver
 from accelprof.output.layout import Layout, claim_run, impossible
+from accelprof.output.manifest import NAME as MANIFEST
 from accelprof.output.nodes import ThisHost
 from accelprof.output.reports import Expected
 from accelprof.output.verdict import exit_status
@@ -260,9 +262,18 @@ def _finish(
 ) -> dict[str, Any]:
     """The manifest: the controller's where the command had one, with the launcher's reports added; else of all journals."""
     facts = RunFacts(run_dir, registry, config, plan, notes=list(notes), groups=(), earlier=True)
+    controlled = os.path.exists(
+        os.path.join(run_dir, MANIFEST)
+    )  # a controller of the command has exported its steps itself
+    exporters = (
+        None if controlled else start_exporters(registry.make_exporters(config), config, run_dir, facts.voice.say)
+    )
     if any(row.selected for row in plan.preview()):
         facts.nobody = NOBODY
     if assignment is not None:
         facts.expected = [Expected(assignment, None, host=os.uname().nodename, ended=True)]
         facts.again = assignment.tool
-    return deliver(facts, ThisHost())
+    manifest = deliver(facts, ThisHost())
+    if exporters is not None:
+        afterwards(exporters, manifest, run_dir)
+    return manifest

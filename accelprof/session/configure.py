@@ -77,7 +77,8 @@ def configure(
     """
     registry = get_registry()
     with _lock:
-        if config is None and run_dir is None and os.environ.get(RUN_ENV):
+        launched = config is None and run_dir is None and bool(os.environ.get(RUN_ENV))
+        if launched:
             run_dir = os.environ[RUN_ENV]
             stored = os.path.join(run_dir, CONFIG_NAME)
             config = stored if os.path.exists(stored) else None
@@ -115,7 +116,8 @@ def configure(
         assignment, uses = _planned(registry, resolved, target, assignment, run_dir)
         detected = _detect(registry, accelerator, resolved)
         assignment = _with_devices(assignment, detected.name, has_devices, detected)
-        session = _make_session(registry, resolved, assignment, uses, detected, run_dir)
+        launched = launched and engine_rank is None and bool(resolved.export)
+        session = _make_session(registry, resolved, assignment, uses, detected, run_dir, launched)
         _record(session)
         gate.take(session)
         _install()
@@ -223,6 +225,7 @@ def _make_session(
     uses: Sequence[ToolUse],
     backend: Any,
     run_dir: str | None,
+    launched: bool,
 ) -> Session:
     host = host_name()
     problem = ""
@@ -251,11 +254,15 @@ def _make_session(
             tools = [tool for tool in tools if tool.name != "trace"]
     if problem:
         assignment = replace(assignment, selected=False)
-    session = Session(config, assignment, backend, [], trace, layout, host, registry)
+    session = Session(config, assignment, backend, [], trace, layout, host, registry, launched)
     if own:
         from accelprof.session.ownrun import OwnRun
 
-        session.own_run = OwnRun(session.captures, config, registry, run_dir, problem)
+        session.own_run = session.step_writer = OwnRun(session.captures, config, registry, run_dir, problem)
+    elif launched:
+        from accelprof.session.ownrun import StepsOfLaunched
+
+        session.step_writer = StepsOfLaunched(session.captures)
     for text in problems:
         session.say(text)
     context = ToolContext(

@@ -31,6 +31,17 @@ TURN_S, PAGE_S, EXPORT_S, HURRIED_S = 60.0, 120.0, 30.0, 1.0
 HURRIED = frozenset({"SIGTERM", "reset"})
 
 
+class StepsOfLaunched:
+    """Timings of the steps of a process under ``accelprof run``, whose launcher exports them: into the journal, nothing else."""
+
+    def __init__(self, captures: Captures) -> None:
+        self._label, self._journal = captures.process.target.label, captures.journal
+
+    def step_ended(self, number: int, timings: Timings, began: int, wall: int) -> None:
+        """As :meth:`OwnRun.step_ended`."""
+        self._journal.add(MetricsRow(self._label, number, dict(timings), began, wall))
+
+
 class OwnRun:
     """Of one session. ``run_dir`` is ``None`` where no directory could be made, and ``problem`` says why."""
 

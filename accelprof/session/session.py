@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from accelprof.config.model import Config
     from accelprof.session.control import Control
     from accelprof.session.instrument import Instruments
-    from accelprof.session.ownrun import OwnRun
+    from accelprof.session.ownrun import OwnRun, StepsOfLaunched
     from accelprof.session.recorder import Recorder
     from accelprof.tools.trace import TraceTool
 
@@ -76,18 +76,21 @@ class Session:
         layout: Layout,
         host: str,
         registry: Catalogue,
+        launched: bool = False,
     ) -> None:
         self.config, self.assignment, self.backend, self.registry = config, assignment, backend, registry
         self.process = Process(assignment.target, layout, host, os.getpid())
         self.closed = self.inherited = False
         self.step_now: int | None = None
         self.own_run: OwnRun | None = None
+        #: where the timings of each step are written down, if anywhere
+        self.step_writer: OwnRun | StepsOfLaunched | None = None
         self.instruments: Instruments | None = None
         self.control: Control | None = None
         self.recorder: Recorder | None = None
         self.lock = SessionLock(lambda: gate.refresh(self))
         self.voice = Voice(self.target.label, config.on_error == "raise", self._write_problem)
-        keeps = assignment.selected or config.recorder is not None
+        keeps = assignment.selected or config.recorder is not None or launched
         path = f"{layout.workers_dir}/{self.key}.jsonl" if keeps else None
         self.journal = Journal(path, self.say)
         self._memory = MemoryOfSteps(self.key, self.journal)
@@ -292,10 +295,10 @@ class Session:
             self._times.ends(self.step_now)
             if self.recorder is not None:
                 self.voice.guarded("recording a step", self.recorder.step_ends, self.step_now)
-            if self.own_run is not None:
+            if self.step_writer is not None:
                 self.voice.guarded(
                     "writing down a step",
-                    self.own_run.step_ended,
+                    self.step_writer.step_ended,
                     self.step_now,
                     self._times.of(self.step_now),
                     *self._times.last(),

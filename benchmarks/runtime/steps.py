@@ -1,4 +1,4 @@
-"""What the flight recorder adds to a step of 20 phases: one session that writes its own run, with the recorder and without, in turns."""
+"""What the flight recorder and an exporter add to a step of 20 phases: one session that writes its own run, with them and without, in turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run() -> list[Table]:
     """One table: a step without and with the recorder, and the difference as a share of a step of 10 ms."""
     with tempfile.TemporaryDirectory() as place:
         session = accelprof.configure(
-            output_dir=place, run="steps", group="G", rank=0, recorder={"slow": 2.0, "hang": 3600}
+            output_dir=place, run="steps", group="G", rank=0, recorder={"slow": 2.0, "hang": 3600}, export={"jsonl": {}}
         )
         try:
             times = _measured(session)
@@ -38,6 +38,7 @@ def run() -> list[Table]:
                 Result("without the flight recorder", without, 1.0),
                 Result("with the flight recorder", recorded, recorded / without),
                 share,
+                Result("with an exporter", times["export"], times["export"] / without),
             ],
         )
     ]
@@ -59,7 +60,7 @@ def _worker() -> Callable[[], None]:
 
 def _measured(session: Any) -> dict[str, float]:
     body, step = _worker(), [0]
-    recorder, background = session.recorder, session.entrance.background
+    recorder, background, exporters = session.recorder, session.entrance.background, session.own_run._exporters
 
     def one() -> None:
         step[0] += 1
@@ -67,15 +68,17 @@ def _measured(session: Any) -> dict[str, float]:
         body()
         session.end_step(step[0])
 
-    def recorded(on: bool) -> None:
+    def switched(name: str) -> None:
+        on = name == "with"
         with session.lock:  # the gate is asked again when it is left
             session.recorder = recorder if on else None
             session.entrance.background = background if on else None
+        session.own_run._exporters = exporters if name == "export" else None
 
-    found = {"without": float("inf"), "with": float("inf")}
+    found = dict.fromkeys(("without", "with", "export"), float("inf"))
     for _ in range(20):
         for name in found:
-            recorded(name == "with")
+            switched(name)
             found[name] = min(found[name], measure({name: one}, number=300, rounds=2)[name])
-    recorded(True)
+    switched("with")
     return found

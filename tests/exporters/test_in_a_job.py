@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
 import accelprof
+from accelprof.catalogue import Registry
 from accelprof.errors import ConfigError
+from accelprof.launch.run import run
 
 
 @pytest.mark.ray
@@ -62,6 +65,39 @@ def test_a_plain_process_exports_its_steps(tmp_path):
     assert [(row["step"], row["window"]) for row in kept] == [(1, False), (2, True), (3, False)]
     assert [row["wall_ns"] for row in kept] == [row["wall_ns"] for row in rows]
     assert all(row["began_ns"] > 1.7e18 for row in kept)
+
+
+def test_the_launcher_exports_the_steps_of_its_processes(tmp_path):
+    """Under ``accelprof run`` each step of all ranks goes to the exporters once the command has ended, over more than may wait at
+    once, and the run's end; without ``export`` nothing is written down for it."""
+    train = tmp_path / "train.py"
+    train.write_text(
+        "import os, accelprof\n"
+        "work = accelprof.timer('work')(lambda: None)\n"
+        "for rank in range(2):\n"
+        "    if os.fork() == 0:\n"
+        "        s = accelprof.configure(group='G', rank=rank, world_size=2)\n"
+        "        for step in range(1, 1201):\n"
+        "            with s.step(step):\n"
+        "                work()\n"
+        "        s.close()\n"
+        "        os._exit(0)\n"
+        "os.wait(), os.wait()\n"
+    )
+    registry = Registry()
+    for name, export in (("with", {"jsonl": {}}), ("without", {})):
+        values = {"steps": [2], "ranks": [0], "output_dir": str(tmp_path), "run": name, "export": export}
+        config = registry.load(values).config
+        outcome = run(registry, config, registry.plan(config), [sys.executable, str(train)])
+        assert outcome.status == 0
+        written = tmp_path / name / "steps.jsonl"
+        assert written.exists() == bool(export)
+        assert bool(outcome.manifest["metrics"]["steps"]) == bool(export)
+    rows = [json.loads(line) for line in (tmp_path / "with/steps.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 1201))
+    assert all(row["phases"]["work"]["ranks"] == 2 for row in rows)
+    assert [row["step"] for row in rows if row["window"]] == [2]
+    assert all(row["wall_ns"] > 0 and row["ended_ns"] > 1.7e18 for row in rows)
 
 
 def test_a_wrong_exporter_is_refused_where_the_plan_is_made(tmp_path):
