@@ -210,28 +210,86 @@ def test_a_report_has_all_of_it_under_its_fixed_names(run_maker: Any, event: Any
     assert found["steps"] == [{"step": 2, "wall_ns": 1_000_000, "window": True}]
 
 
-@pytest.mark.parametrize(
-    ("rank", "idle", "compute", "rest", "overlap"),
-    [(0, 675_191, 210_320, 337_336, 14.95), (1, 651_136, 271_973, 308_077, 19.93)],
-)
-def test_figures_are_those_of_another_tool(
-    shared: Any, rank: int, idle: int, compute: int, rest: int, overlap: float
-) -> None:
-    """On HTA's own traces idle, compute, other work and overlap are what HTA 0.5.0 gives, in µs."""
+def figures(columns: Columns) -> tuple[float, float, float, float | None]:
+    """Idle, compute and other work in µs and overlap in %, from the first to the last piece of device work, as HTA divides it."""
+    work = columns.work()
+    [second] = device_seconds(columns, "w", [("all", int(columns.start[work].min()), int(columns.end[work].max()))])
+    parts = {name: ns / 1000 for name, ns in second.parts.items()}
+    assert parts["unknown"] <= 0.01 * second.window_ns / 1000
+    talking = parts["communication_overlapped"] + parts["communication_exposed"]
+    return (
+        sum(us for name, us in parts.items() if name.startswith("idle") or name in ("outside", "unknown")),
+        parts["compute"] + parts["communication_overlapped"],
+        parts["communication_exposed"] + parts["copy"],
+        round(100 * parts["communication_overlapped"] / talking, 2) if talking else None,
+    )
+
+
+def of_sample(shared: Any, sample: str) -> Columns:
     from accelprof.reading.chrome import read_chrome
     from accelprof.reading.columns import columns_of
 
-    columns = columns_of(read_chrome(str(shared / f"samples/hta/trace_filter/sampled_rank-{rank}.json.gz"), "torch"))
+    return columns_of(read_chrome(str(shared / "samples" / f"{sample}.json.gz"), "torch"))
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        ("hta/trace_filter/sampled_rank-0", (675_191, 210_320, 337_336, 14.95)),
+        ("hta/trace_filter/sampled_rank-1", (651_136, 271_973, 308_077, 19.93)),
+    ],
+)
+def test_figures_are_those_of_another_tool(shared: Any, sample: str, expected: tuple[float, ...]) -> None:
+    """On HTA's own traces of two ranks idle, compute, other work and overlap are what HTA 0.5.0 gives, in µs."""
+    assert figures(of_sample(shared, sample)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sample", "theirs", "ours", "host"),
+    [
+        ("hta/amd_trace/mi250_minitoy_train_ROCm6_2_kineto", (8780, 96, 35), (8762.845, 110.881, 38.161), 0),
+        ("tracelens/h100/gaunernst_bert-small-uncased__1016001", (3653, 252, 2), (3598.388, 307.197, 2.24), 0),
+        ("tracelens/mi300/gaunernst_bert-small-uncased__1016001", (3168, 326, 1), (3105.228, 388.344, 2.404), 0),
+        ("tracelens/b200/eager_trace", (73_669, 10_153, 664), (72_890.696, 10_771.685, 824.797), 73),
+    ],
+)
+def test_what_the_other_tool_rounds(
+    shared: Any, sample: str, theirs: tuple[int, ...], ours: tuple[float, ...], host: int
+) -> None:
+    """HTA rounds each start up and each end down to µs, and takes a host operator with an argument ``stream`` for a kernel: with
+    times rounded so, ours are its figures; as they are, ours are the file's."""
+    columns = of_sample(shared, sample)
+    assert figures(columns)[:3] == pytest.approx(ours, abs=1e-6)
+    first = int(columns.start.min()) // 1000 * 1000
+    columns.start = -(-(columns.start - first) // 1000) * 1000
+    columns.end = np.maximum((columns.end - first) // 1000 * 1000, columns.start)
+    idle, compute, rest, _ = figures(columns)
+    assert (idle - host, compute + host, rest) == theirs
+
+
+@pytest.mark.parametrize(
+    ("sample", "launched", "ours"), [("base/base", (117_124, 8, 0), (272_804, 432, 1262)), ("test/test", (0, 4, 0), (272_663, 428, 1262))]
+)  # fmt: skip
+def test_what_the_other_tool_leaves_out(
+    shared: Any, sample: str, launched: tuple[int, ...], ours: tuple[int, ...]
+) -> None:
+    """HTA counts work only whose launch is in the file; of that alone ours are its figures."""
+    from accelprof.analysis.holders import launches_of
+    from accelprof.reading.columns import NONE
+
+    columns = of_sample(shared, f"hta/trace_compare/{sample}")
+    assert figures(columns)[:3] == ours
     work = columns.work()
-    stretch = ("all", int(columns.start[work].min()), int(columns.end[work].max()))
-    [second] = device_seconds(columns, "w", [stretch])
-    parts = {name: ns / 1000 for name, ns in second.parts.items()}
-    talking = parts["communication_overlapped"] + parts["communication_exposed"]
-    assert sum(ns for name, ns in parts.items() if name.startswith("idle") or name == "outside") == idle
-    assert parts["compute"] + parts["communication_overlapped"] == compute
-    assert parts["communication_exposed"] + parts["copy"] == rest
-    assert round(100 * parts["communication_overlapped"] / talking, 2) == overlap
-    assert parts["unknown"] == 0
+    launch, _ = launches_of(columns, work)
+    kept = np.ones(len(columns), dtype=np.bool_)
+    kept[work[launch == NONE]] = False
+    assert figures(columns.take(kept))[:3] == launched
+
+
+def test_a_trace_without_a_device_has_no_device_second(shared: Any) -> None:
+    """HTA's trace of the CPU alone has no device to divide; HTA ends with an IndexError there."""
+    columns = of_sample(shared, "hta/cpu_only/rank-34.Jul_15_10_52_41.1074.pt.trace")
+    assert device_seconds(columns, "w") == []
 
 
 def test_what_if_from_the_command_line(run_maker: Any, event: Any, tmp_path: Any) -> None:
@@ -282,3 +340,45 @@ def test_what_if_from_the_command_line(run_maker: Any, event: Any, tmp_path: Any
 def test_names_that_wait_are_found_in_whatever_company(names: list[str]) -> None:
     """Looked through together as each by itself."""
     assert _named_so(names).tolist() == [WAITING_NAME.search(name) is not None for name in names]
+
+
+def test_the_fixed_names() -> None:
+    """What others build on, as a real run of two GPUs has it: keys, units and parts under exactly these names, in order; their sums
+    are exact, and at most 1 % of a window is unknown."""
+    import json
+    from pathlib import Path
+
+    from click.testing import CliRunner
+
+    from accelprof.cli.report import report
+    from accelprof.cli.whatif import whatif
+
+    run = str(Path(__file__).parent / "two_gpus")
+    found = json.loads(CliRunner().invoke(report, [run, "--json", "--no-html"]).output)
+    assert {tuple(row) for row in found["seconds"]} == {("worker", "window", "device", "window_ns", "parts")}
+    names = (
+        "compute", "communication_exposed", "communication_overlapped", "copy", "idle_launching", "idle_queued", "idle_sync",
+        "idle_collective", "idle_waiting", "outside", "unknown",
+    )  # fmt: skip
+    assert {tuple(row["parts"]) for row in found["seconds"]} == {names}
+    assert {(row["worker"], row["device"]) for row in found["seconds"]} == {
+        ("ActorGroup/rank0", 0),
+        ("ActorGroup/rank1", 1),
+    }
+    for row in found["seconds"]:
+        assert sum(row["parts"].values()) == row["window_ns"]
+        assert row["parts"]["unknown"] <= row["window_ns"] // 100
+    for row in found["stragglers"]:
+        assert {"step", "phase", "worker", "waited_ns", "waited_by", "late_in"} <= set(row)
+    for row in found["critical_path"]:
+        assert tuple(row) == ("step", "wall_ns", "segments")
+        assert {tuple(segment) for segment in row["segments"]} == {("worker", "phase", "ns")}
+        assert sum(segment["ns"] for segment in row["segments"]) == row["wall_ns"]
+    assert {tuple(row) for row in found["steps"]} == {("step", "wall_ns", "window")}
+    assert [(row["step"], row["window"]) for row in found["steps"]] == [
+        (1, False), (2, True), (3, False), (4, True), (5, False)
+    ]  # fmt: skip
+    asked = ["--scale", "rollout=0.1", "--rank", "1", "--step", "2", "--json"]
+    answer = json.loads(CliRunner().invoke(whatif, [run, *asked]).output)
+    assert tuple(answer) == ("step", "wall_ns", "predicted_ns", "low_ns", "high_ns")
+    assert answer["low_ns"] <= answer["predicted_ns"] <= answer["high_ns"] < answer["wall_ns"]
