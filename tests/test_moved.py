@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+import accelprof
+from accelprof.testing import capture
+
 
 @pytest.mark.parametrize(
     ("old", "new"),
@@ -27,3 +30,14 @@ def test_an_old_path_warns_and_is_the_new_module(old: str, new: str) -> None:
         module = importlib.import_module(old)
     assert module is importlib.import_module(new)
     sys.modules.pop(old, None)
+
+
+def test_a_session_can_still_be_armed_for_a_release() -> None:
+    """``Session.arm`` warns, and the window opens where the next phase begins; a second one waits for nobody."""
+    with capture(steps=[9], on_demand=True, timeline=False) as run:
+        with pytest.warns(DeprecationWarning, match=r"Session\.arm goes with the next release"):
+            assert run.session.arm() is True
+        with pytest.warns(DeprecationWarning, match=r"Session\.arm"):
+            assert run.session.arm() is False
+        accelprof.timer("phase")(lambda: None)()
+        assert [row.kind for row in run.session.windows] == ["on_demand"]
