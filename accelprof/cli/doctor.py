@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import os
 import platform
@@ -13,6 +14,7 @@ from typing import Any
 
 import click
 
+from accelprof.analysis.escape import terminal
 from accelprof.contracts.doctor import Check
 from accelprof.session.identity import from_environment, host_name
 
@@ -114,6 +116,10 @@ def _plain(row: Check) -> dict[str, Any]:
     return {"area": row.area, "name": row.name, "status": row.status, "detail": row.detail, "mend": row.mend}
 
 
+#: lines of a screen, and of one node's part of it at least; failures that the last line names
+SCREEN, LEAST, NAMED = 24, 8, 5
+
+
 def conclusion(rows: list[Check]) -> str:
     """What this machine is ready for, in one line."""
     backends = [row for row in rows if row.area == "backend" and row.name not in ("in use", "cpu")]
@@ -124,7 +130,9 @@ def conclusion(rows: list[Check]) -> str:
     if absent:
         parts.append(f"{', '.join(absent)}: not on this machine")
     if failed:
-        parts.append(f"to mend: {', '.join(dict.fromkeys(failed))}")
+        names = list(dict.fromkeys(failed))
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        parts.append(f"to mend: {', '.join(names[:NAMED])}{more}")
     return "; ".join(parts)
 
 
@@ -142,22 +150,36 @@ def to_show(rows: list[Check], verbose: bool) -> list[Check]:
 
 def _print(by_node: dict[str, list[Check]], verbose: bool) -> None:
     from rich.console import Console
+
+    console = Console()
+    for node, rows in by_node.items():
+        shown = to_show(rows, verbose)
+        if not verbose:
+            shown.sort(key=lambda row: row.status != "fail")
+        if not verbose and shown:  # what does not fit is counted; failures stand first
+            room = max(LEAST, SCREEN // len(by_node) - 1)
+            heights = range(2, len(shown) + 1)
+            fits = bisect.bisect_right(
+                heights, room, key=lambda count: len(console.render_lines(_table(node, shown[:count])))
+            )
+            shown = shown[: fits + 1]
+        if shown:
+            console.print(_table(node, shown))
+        more = 0 if verbose else len(rows) - len(shown)
+        text = f"{node}: {conclusion(rows)}" + (f" ({more} checks more with --verbose)" if more else "")
+        console.print(terminal(text), highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(node: str, rows: list[Check]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
     styles = {"ok": "green", "info": "dim", "warn": "yellow", "fail": "bold red"}
-    console = Console()
-    for node, rows in by_node.items():
-        shown = to_show(rows, verbose)
-        if shown:
-            table = Table(title=node, title_justify="left")
-            for column in ("area", "check", "", "detail", "mend"):
-                table.add_column(column, overflow="fold")
-            for row in shown:
-                table.add_row(
-                    row.area, row.name, Text(row.status, styles.get(row.status, "")), Text(row.detail), Text(row.mend)
-                )
-            console.print(table)
-        text = conclusion(rows)
-        more = "" if verbose else f" ({len(rows) - len(shown)} checks more with --verbose)"
-        console.print(f"{node}: {text}{more}", highlight=False, markup=False, soft_wrap=True)
+    table = Table(title=Text(terminal(node)), title_justify="left")
+    for column in ("area", "check", "", "detail", "mend"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        cells = [Text(terminal(text)) for text in (row.area, row.name, row.status, row.detail, row.mend)]
+        cells[2].stylize(styles.get(row.status, ""))
+        table.add_row(*cells)
+    return table

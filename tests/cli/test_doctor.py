@@ -62,3 +62,34 @@ def test_the_output_fits_a_screen_and_ends_with_the_conclusion(monkeypatch):
     assert len(told) == len(rows)
     rows.append(Check("core", "disk", "fail", "full"))
     assert CliRunner().invoke(command.doctor, []).exit_code == 1
+
+
+@pytest.mark.parametrize("status", ["warn", "fail"])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_many_checks_to_mend_fit_a_screen_too(monkeypatch, status, nodes):
+    """What does not fit is counted in the last line, failures come first, and nothing in a check acts on the terminal."""
+    odd = "\x1b[2J[red]wide[/red] " * 6
+    rows = [Check(f"area {n}", f"check {n}", "warn", f"{odd}{n}", "mend it " * 10) for n in range(40)]
+    rows += [Check("core", f"last {n}", status, f"the last {n}", "") for n in range(9)]
+    monkeypatch.setattr(command, "checks", lambda output_dir: rows)
+    if nodes > 1:
+        pytest.importorskip("ray", reason="ray is not installed")
+        monkeypatch.setattr("accelprof.cluster.doctor.checks_on_nodes", lambda *_: {"a": rows, "b": rows})
+    result = CliRunner().invoke(command.doctor, ["--nodes"] if nodes > 1 else [])
+    lines = result.output.splitlines()
+    assert len(lines) <= 24
+    assert "\x1b" not in result.output
+    assert "checks more with --verbose)" in lines[-1]
+    assert len(lines[-1]) < 200
+    if status == "fail":
+        assert "last 0" in "".join(lines[:8])
+        assert "and 4 more" in lines[-1]
+    whole = CliRunner().invoke(command.doctor, ["--verbose"]).output
+    assert "check 39" in whole
+    assert "\\x1b[2J[red]" in whole.replace("\n", "")
+
+
+def test_nothing_more_is_not_counted(monkeypatch):
+    """Where every check is shown, or there is none, nothing is said of more."""
+    monkeypatch.setattr(command, "checks", lambda output_dir: [])
+    assert "more with" not in CliRunner().invoke(command.doctor, []).output
