@@ -82,7 +82,8 @@ class PhaseFigures:
         top: ``(kernel name, count, total ns)``, longest first.
         calls_without_work: calls in which nothing was launched that ran on a device.
         outlasting: ``(kernel, its ns, the call's ns)`` of the longest piece of work that took longer than the outermost
-            call that launched it; ``None`` without one. A measurement that did not end, or work that others wait for.
+            call that launched it; ``None`` without one. A measurement that did not end, or work that others wait for;
+            collectives, which wait for other ranks, are left out.
     """
 
     name: str
@@ -349,7 +350,8 @@ def _doubts(
     empty = np.bincount(of_range[~busy], minlength=count)
     outlasting: dict[int, tuple[str, int, int]] = {}
     outer = found.outermost
-    held = np.flatnonzero(outer != NONE)
+    # a collective lasts until the last rank arrives: how long is said where its ranks are matched
+    held = np.flatnonzero((outer != NONE) & (columns.kind[work] != CODES[Kind.COMMUNICATION]))
     took = columns.end[work[held]] - columns.start[work[held]]
     call = ranges[outer[held]]
     lasted = columns.end[call] - columns.start[call]

@@ -140,3 +140,16 @@ def test_launches_whose_kernels_are_not_there_are_counted(run_maker: Any) -> Non
     assert (found.launches, found.launches_without_work) == (4, 2)
     said = list(doubts(run, [ToolFile(file.worker, "torch", "x", (), found)], []))
     assert said[0].endswith(": x: 2 of 4 launches have no kernel in this file")
+
+
+def test_a_collective_that_waits_is_no_doubt(run_maker: Any) -> None:
+    """A collective kernel lasts until the last rank arrives, however short the call that launched it: nothing is said of it."""
+    run, file, _ = two_ranks(run_maker)
+    spans = [
+        Span("update", Kind.PHASE, 0, 900, 1, 1),
+        Span("l", Kind.RUNTIME, 10, 11, 1, 1, args={"correlation": 1}),
+        Span("ncclDevKernel_AllReduce", Kind.COMMUNICATION, 20, 7900, 1, device=0, stream=7, args={"correlation": 1}),
+    ]
+    found = attribute(Trace("x", "torch", spans=spans))
+    assert found.phases[0].outlasting is None
+    assert list(doubts(run, [ToolFile(file.worker, "torch", "x", (), found)], [])) == []

@@ -122,7 +122,10 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
             else str(len(summary.timelines)),
         ),
         ("windows", f"{windows:,}"),
-        ("steps in windows", ", ".join(map(str, steps[:8])) + (" …" if len(steps) > 8 else "") or NONE),
+        (
+            "steps in windows",
+            f"{steps[0]} … {steps[-1]} ({len(steps):,})" if len(steps) > 8 else ", ".join(map(str, steps)) or NONE,
+        ),
         ("time measured", duration(measured) if measured else NONE),
     ]
     busy = [row for file in summary.files for row in file.attribution.devices]

@@ -39,7 +39,7 @@ class Plot {
     this.read = this.section.querySelector(".read");
     this.view = [0, 1];
     this.chosen = null;
-    this.left = 46;
+    this.left = 56;
     this.section.hidden = false;
     this.listen();
     plots.push(this);
@@ -49,6 +49,8 @@ class Plot {
   get width() { return this.canvas.clientWidth || this.section.clientWidth - 40; }
   x(value) { return this.left + (value - this.view[0]) / (this.view[1] - this.view[0]) * (this.width - this.left - 8); }
   value(x) { return this.view[0] + (x - this.left) / (this.width - this.left - 8) * (this.view[1] - this.view[0]); }
+  /* whether the middle of a column is in view: its label is drawn outside the clip, so that the first is whole */
+  seen(at) { return at + 0.5 >= this.view[0] && at + 0.5 <= this.view[1]; }
   reset() { this.view = this.domain(); this.draw(); }
   draw() {
     const scale = window.devicePixelRatio || 1, width = this.width, height = this.height();
@@ -167,10 +169,10 @@ class Steps extends Plot {
       context.fillRect(x, base - tall, Math.max(one - (one > 4 ? 1 : 0), 0.7), tall);
       if (this.chosen && this.chosen.at === at) { context.globalAlpha = 1; context.strokeStyle = this.ink; context.strokeRect(x, base - tall, Math.max(one, 1), tall); }
     });
+    context.restore();
     context.globalAlpha = 1; context.fillStyle = this.soft; context.textAlign = "center";
     const every = Math.max(Math.ceil(46 / one), 1);
-    D.steps.step.forEach((step, at) => { if (at % every === 0) context.fillText(String(step), this.x(at + 0.5), height - 5); });
-    context.restore();
+    D.steps.step.forEach((step, at) => { if (at % every === 0 && this.seen(at)) context.fillText(String(step), this.x(at + 0.5), height - 5); });
   }
   at(x) { const at = Math.floor(this.value(x)); return at >= 0 && at < D.steps.step.length ? { at } : null; }
   move(by) { return { at: Math.min(Math.max((this.chosen?.at ?? -1) + (by || 1), 0), D.steps.step.length - 1) }; }
@@ -252,10 +254,10 @@ class Heat extends Plot {
       context.drawImage(small, this.x(first), 0, this.x(last) - this.x(first), height - 20);
     }
     if (this.chosen) { context.strokeStyle = this.ink; context.lineWidth = 1.5; context.strokeRect(this.x(this.chosen.step), this.chosen.row * tall, Math.max(one, 2), Math.max(tall, 2)); }
+    context.restore();
     context.fillStyle = this.soft; context.textAlign = "center";
     const every = Math.max(Math.ceil(46 / one), 1);
-    for (let at = first - first % every; at < last; at += every) context.fillText(D.heat.steps[at], this.x(at + 0.5), height - 5);
-    context.restore();
+    for (let at = first - first % every; at < last; at += every) if (this.seen(at)) context.fillText(D.heat.steps[at], this.x(at + 0.5), height - 5);
     context.textAlign = "right"; context.fillStyle = this.ink;
     const skip = Math.max(Math.ceil(13 / tall), 1);
     rows.forEach(([name], row) => { if (row % skip === 0) context.fillText(shortened(context, name, this.left - 8), this.left - 5, row * tall + Math.min(tall, 16) / 2 + 4); });
