@@ -280,10 +280,12 @@ def _runner(patches: Patches, driver: _Driver) -> None:
             return
         cls = module.EmbodiedRunner
         opens, closes = cls._open_profiling_window, cls._close_profiling_window
+        opened: list[int] = []
 
         @functools.wraps(opens)
         def open_window(self: Any, step_idx: int) -> None:
             if driver.controller is not None:
+                opened[:] = [step_idx]
                 driver.controller.begin_step(step_idx)
             opens(self, step_idx)
 
@@ -291,7 +293,8 @@ def _runner(patches: Patches, driver: _Driver) -> None:
         def close_window(self: Any, step_idx: int) -> None:
             closes(self, step_idx)
             if driver.controller is not None:
-                driver.controller.end_step(step_idx)
+                # later releases open once for steps that follow one another, and close at the last: what was opened is closed
+                driver.controller.end_step(opened.pop() if opened else step_idx)
 
         patches.set(cls, "_open_profiling_window", open_window)
         patches.set(cls, "_close_profiling_window", close_window)

@@ -302,6 +302,38 @@ def test_untraced_worker_timer(rlinf, tmp_path):
     assert spans(tmp_path) == ["seen"]
 
 
+@pytest.mark.parametrize(("opened", "closed"), [(3, 3), (3, 12)])
+def test_windows_of_the_runner(opened, closed, monkeypatch):
+    """The step that the runner opened its window with is the one that ends, also where a later release closes it at another."""
+    from accelprof.compat import rlinf_install
+    from accelprof.compat.patching import Patches
+
+    runners = pytest.importorskip("rlinf.runners.embodied_runner")
+    told = []
+
+    class Controller:
+        begin_step = staticmethod(lambda step: told.append(("begin", step)))
+        end_step = staticmethod(lambda step: told.append(("end", step)))
+
+    for name in ("_open_profiling_window", "_close_profiling_window"):
+        monkeypatch.setattr(
+            runners.EmbodiedRunner, name, lambda self, step_idx, name=name: told.append((name, step_idx))
+        )
+    driver, patches = rlinf_install._Driver(), Patches()
+    driver.controller = Controller
+    rlinf_install._runner(patches, driver)
+    runner = object.__new__(runners.EmbodiedRunner)
+    runner._open_profiling_window(opened)
+    runner._close_profiling_window(step_idx=closed)
+    patches.undo()
+    assert told == [
+        ("begin", opened),
+        ("_open_profiling_window", opened),
+        ("_close_profiling_window", closed),
+        ("end", opened),
+    ]
+
+
 class TracedTimer:
     """The runners' timer of RLinf 0.4 in shape: spans go to a tracer unless it is told not to."""
 
