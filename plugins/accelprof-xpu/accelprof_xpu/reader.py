@@ -16,6 +16,10 @@ from accelprof.contracts.spans import Clock, Kind, Span, Trace
 from accelprof.reading.chrome_file import Event, exact_ns, load
 
 HEAD = 1 << 16
+#: what stands near the beginning of a torch trace, which has the category ``cpu_op`` too, and never in one of unitrace
+_KINETO = (
+    b'"schemaVersion"', b'"deviceProperties"', b'"user_annotation"', b'"External id"', b'"Ev Idx"', b'"cuda_runtime"',
+)  # fmt: skip
 _CALL = re.compile(r"^(?:ze[A-Z]|zet[A-Z]|zes[A-Z]|cl[A-Z]|ur[A-Z]|pi[A-Z])\w*")
 _WAIT = re.compile(
     r"^(?:zeCommandQueueSynchronize|zeFenceHostSynchronize|zeEventHostSynchronize|clFinish|clWaitForEvents)"
@@ -30,9 +34,9 @@ def is_unitrace(path: str) -> bool:
     """By the categories that nobody else writes, in the file's beginning."""
     with open(path, "rb") as file:
         head = file.read(HEAD)
-    return (
-        b'"traceEvents"' in head and (b'"gpu_op"' in head or b'"cpu_op"' in head) and b'"user_annotation"' not in head
-    )
+    if b'"traceEvents"' not in head or any(mark in head for mark in _KINETO):
+        return False
+    return b'"gpu_op"' in head or b'"cpu_op"' in head
 
 
 def read_unitrace(path: str, tool: str = "unitrace") -> Trace:

@@ -195,6 +195,19 @@ def test_a_trace_of_unitrace(tmp_path: Path) -> None:
     assert trace.completeness.left_out == {"negative duration": 1}
 
 
+@pytest.mark.parametrize(
+    "head",
+    [{"schemaVersion": 1}, {"deviceProperties": []}, {"distributedInfo": {}}, {}],
+    ids=lambda head: "".join(head) or "bare",
+)
+def test_a_torch_trace_of_any_name_is_none_of_unitrace(tmp_path: Path, head: dict[str, Any]) -> None:
+    """Both have the category cpu_op; read as unitrace's, the kernels of a torch trace would be no work of a device."""
+    operator = x("aten::mm", "cpu_op", 1, 1, "1795887644997523.001", 5.0, **{"External id": 1, "Ev Idx": 1})
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({**head, "traceEvents": [operator]}))
+    assert not UnitraceTool.can_read(str(path))
+
+
 def test_files_of_a_process_hold_its_windows(tmp_path: Path) -> None:
     """The pid in unitrace's name tells the process; VTune's directory is its target's."""
     windows = [
