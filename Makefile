@@ -4,7 +4,7 @@
 # make injected   known sleeps in four processes: is the culprit named, and is what-if right?
 # make dist    wheels and source archives of all distributions, checked, and tried on each Python found
 # make compat-suites DIR=…   a framework's own profiler tests (a checkout of it), with accelprof and without
-# make fuzz    hostile configurations, some minutes; COUNT=… and SEED=… choose them (not in CI, where a short part runs)
+# make fuzz    hostile configurations and mangled files, some minutes; COUNT=…, FILES=… and SEED=… choose them (not in CI, where a short part runs)
 # make lint    ruff, mypy, import-linter, news fragments
 #
 # PYTHON=…      the interpreter to make .venv with           PIP_ARGS=…   more arguments for every pip install
@@ -64,8 +64,10 @@ dist: $(VENV)/.stamp-test
 
 COUNT ?= 50000
 SEED ?= 1
+FILES ?= 12000
 fuzz: $(VENV)/.stamp-test
 	$(VENV)/bin/python tests/fuzz/configurations.py --count $(COUNT) --seed $(SEED)
+	$(VENV)/bin/python tests/fuzz/files.py --count $(FILES) --seed $(SEED)
 
 venv: $(VENV)/.stamp-test
 

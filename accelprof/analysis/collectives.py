@@ -26,7 +26,7 @@ from accelprof.analysis.holders import groups_of, holders, label
 from accelprof.analysis.nesting import segments
 from accelprof.analysis.run import WorkerId
 from accelprof.contracts.spans import Kind
-from accelprof.reading.columns import NONE, Columns
+from accelprof.reading.columns import NONE, Columns, whole_number
 
 Array = Any  # numpy.ndarray
 #: rows that are kept; shorter waits are summed by the rank that was waited for
@@ -55,9 +55,10 @@ class Kinship:
     def members(self) -> list[int] | None:
         """Global ranks, where the file lists all of them."""
         inner = self.ranks.strip("[] ")
-        if not inner or not all(part.strip().isdigit() for part in inner.split(",")):
-            return None
-        return [int(part) for part in inner.split(",")]
+        found = [whole_number(part.strip()) for part in inner.split(",")]
+        return (
+            [part for part in found if isinstance(part, int)] if all(isinstance(part, int) for part in found) else None
+        )
 
 
 @dataclass
@@ -179,8 +180,8 @@ def _marked(columns: Columns) -> list[tuple[Any, int, int]]:
     found: dict[str, tuple[Any, int, int]] = {}
     for row in columns.rows(Kind.STEP).tolist():
         name = columns.names[columns.name[row]]
-        number = name.rpartition("#")[2]
-        steps = (int(number),) if number.isdigit() else name
+        text = name.rpartition("#")[2]
+        steps = (step,) if isinstance(step := whole_number(text), int) else name
         found.setdefault(name, (steps, int(columns.start[row]), int(columns.end[row])))
     return list(found.values())
 

@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import queue
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -45,6 +46,8 @@ LANES = 1 << 20
 #: below this a time in ns has at most 15 digits, which a float64 in µs keeps
 EXACT_NS = 10**15
 _encoder = msgspec.json.Encoder()
+#: the ends of names of files that are gzip, under their name and while they are written
+_ZIPPED = re.compile(r"\.gz(\.\d+\.part)?(\.moved)?$")
 
 
 @dataclass
@@ -541,7 +544,7 @@ def _rebase(path: str, by_ns: int) -> None:
 
 def open_written(path: str) -> IO[bytes]:
     """A file to write, gzip when its final name ends in ``.gz``."""
-    if ".gz." not in os.path.basename(path):
+    if not _ZIPPED.search(path):
         return open(path, "wb")
     return cast("IO[bytes]", Zipped(path))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import json
+import importlib.util
 import os
 import pickle
 import random
@@ -19,80 +19,29 @@ from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import load_any
 from accelprof.analysis.seconds import device_seconds
 from accelprof.analysis.summary import summarise
+from accelprof.analysis.timeline import merge_files
 from accelprof.catalogue import get_registry
 from accelprof.errors import ReadError
-from accelprof.reading.columns import columns_of
+from accelprof.reading.columns import columns_of, whole_number
 from accelprof.reading.snapshot import read_snapshot
 
-ODD = (
-    b"NaN", b"1e400", b"-1e999999", b"null", b"[]", b"[[0]]", b"{}", b'"x"', b"9" * 40, b"-1", b"0.5", b"true", b'"\\ud800"',
-    b"\x00", b"\xff\xfe", b"}", b"]", b'"', b"\\", b",,", b'{"ph":"X"}', b"1" * 5000,
-)  # fmt: skip
+FUZZ = Path(__file__).parents[1] / "fuzz" / "files.py"
 
 
-def mangled(data: bytes, rng: random.Random) -> bytes:
-    """``data`` with a few bytes, numbers or stretches changed, doubled or gone."""
-    out = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        if not out:
-            break
-        at = rng.randrange(len(out))
-        how = rng.randrange(6)
-        if how == 0:
-            out[at] = rng.randrange(256)
-        elif how == 1:
-            del out[at : at + rng.choice((1, 4, 40))]
-        elif how == 2:
-            out[at:at] = rng.choice(ODD)
-        elif how == 3:
-            end = at
-            while end < len(out) and chr(out[end]) in "0123456789.-":
-                end += 1
-            out[at : max(end, at + 1)] = rng.choice(ODD)
-        elif how == 4:
-            del out[at:]
-        else:
-            out[at:at] = out[at : at + 200]
-    return bytes(out)
+def fuzz() -> Any:
+    """The program behind ``make fuzz``, of which a short part runs here."""
+    spec = importlib.util.spec_from_file_location("fuzz_files", FUZZ)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
-def a_trace() -> bytes:
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "python"}},
-        {"ph": "X", "cat": "user_annotation", "name": "update", "pid": 1, "tid": 1, "ts": 10.5, "dur": 100, "args": {}},
-        {"ph": "B", "cat": "phase", "name": "p", "pid": 1, "tid": 2, "ts": 11},
-        {"ph": "E", "pid": 1, "tid": 2, "ts": 20},
-        {"ph": "i", "name": "mark", "pid": 1, "tid": 1, "ts": 15, "s": "t"},
-    ]
-    for number in range(6):
-        where = {"pid": 1, "tid": 1}
-        events += [
-            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", **where, "ts": 12 + number, "dur": 0.5,
-             "args": {"correlation": number}},
-            {"ph": "X", "cat": "kernel", "name": "nccl" if number == 3 else "gemm", "pid": 0, "tid": 7, "ts": 20 + 3 * number,
-             "dur": 2.125, "args": {"device": 0, "stream": 7, "correlation": number}},
-        ]  # fmt: skip
-    return json.dumps({"baseTimeNanoseconds": 1_795_852_566_000_000_000, "traceEvents": events}).encode()
-
-
-def an_export(path: Path) -> bytes:
-    database = sqlite3.connect(path)
-    database.executescript(
-        """
-        CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
-        INSERT INTO StringIds VALUES (0, 'cudaLaunchKernel'), (1, 'gemm'), (2, 'update');
-        CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, textId INTEGER, globalTid INTEGER,
-            domainId INTEGER, category INTEGER, color INTEGER, int64Value INTEGER);
-        INSERT INTO NVTX_EVENTS VALUES (0, 1000, 59, NULL, 2, 16777217, 0, NULL, NULL, NULL);
-        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER);
-        INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 20, 16777217, 1, 0);
-        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER,
-            correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER);
-        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (30, 40, 0, 7, 1, 16777216, 1, 1);
-        """
-    )
-    database.close()
-    return path.read_bytes()
+fuzzed = fuzz()
+mangled = fuzzed.mangled
+a_trace, an_export = fuzzed.a_trace, fuzzed.an_export
 
 
 def read_and_report(path: Path) -> None:
@@ -199,3 +148,62 @@ def test_reading_a_snapshot_loads_nothing_of_ours(tmp_path: Path) -> None:
 
     code = f"import runpy, sys; runpy.run_path({snapshot_child.__file__!r}); assert not [m for m in sys.modules if 'accelprof' in m]"
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def formats() -> dict[str, tuple[str, str, bytes]]:
+    return fuzzed.seeds()
+
+
+def test_files_of_every_format_mangled(formats: dict[str, tuple[str, str, bytes]], tmp_path: Path) -> None:
+    """Each is read, with sums that hold, or refused with its name, in time; ``make fuzz`` tries thousands."""
+    whole = {
+        "torch",
+        "timeline",
+        "nsys",
+        "unitrace",
+        "rocprofv3 json",
+        "rocprofv3 db",
+        "rocprofv3 csv",
+        "ascend db",
+        "ascend view",
+    }
+    if not whole <= set(formats):
+        pytest.skip(f"not installed: readers of {', '.join(sorted(whole - set(formats)))}")
+    outcomes = {fuzzed.trial(tmp_path, seed, number) for seed in formats.values() for number in range(1, 21)}
+    assert outcomes <= {"read", "refused"}, outcomes
+    assert "read" in outcomes
+
+
+#: what :data:`FUZZ` found: format and number of a file whose reader ended with an error of Python
+FOUND = [
+    ("rocprofv3 json", 1), ("rocprofv3 json", 23), ("rocprofv3 json", 5106), ("rocprofv3 db", 5160), ("perfetto", 2), ("perfetto", 42),
+    ("ascend db", 8), ("ascend db", 59), ("ascend db", 66), ("ascend db", 96), ("ascend db", 102), ("ascend operators", 8),
+    ("ascend memory", 5155), ("ascend view", 1020), ("unitrace", 1250),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "number"), FOUND)
+def test_what_was_found_stays_mended(
+    formats: dict[str, tuple[str, str, bytes]], tmp_path: Path, kind: str, number: int
+) -> None:
+    """One odd value is named and the rest of the file counts."""
+    if kind not in formats:
+        pytest.skip(f"not installed: the reader of {kind}")
+    assert fuzzed.trial(tmp_path, formats[kind], number) in ("read", "refused")
+
+
+@pytest.mark.parametrize("text", ["\u00b2", "9" * 5000, "1_000", "--1", "", " 3"])
+def test_digits_that_are_no_number_stay_text(text: str) -> None:
+    """Places of files are numbers where they are written as such, and text otherwise."""
+    assert whole_number(text) == text
+    assert whole_number("-17") == -17
+
+
+def test_a_merged_file_is_packed_when_its_own_name_says_so(tmp_path: Path) -> None:
+    """Not because of a ``.gz`` in the middle of it."""
+    path = tmp_path / "t.json"
+    path.write_bytes(a_trace())
+    for name, packed in (("all.json.gz", True), ("t.json.gz.all.json", False)):
+        merged = merge_files([str(path)], str(tmp_path / name))
+        assert Path(merged.path).read_bytes().startswith(b"\x1f\x8b") is packed

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from accelprof.contracts.spans import Kind, Mark, Origin, Span, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.columns import whole_number
 from accelprof_ascend import kinds
 from accelprof_ascend.tables import add_steps
 from accelprof_ascend.times import clock_of, counted, ns_of_ns, ns_of_us
@@ -77,7 +78,7 @@ class _Reading:
         self.database, self.tables = database, _tables(database)
         self.trace = Trace(source=path, tool=tool)
         self.bad: Counter[str] = Counter()
-        self.strings = {row["id"]: row["value"] for row in self._rows("STRING_IDS")}
+        self.strings = {row["id"]: row["value"] for row in self._rows("STRING_IDS", "id", "value")}
         #: CANN's connection -> the host row of torch that made it
         self.launched_by: dict[Any, str] = {}
 
@@ -94,8 +95,12 @@ class _Reading:
         trace.metadata["tables"] = sorted(self.tables)
         return trace
 
-    def _rows(self, table: str) -> Iterator[Row]:
-        if table in self.tables:
+    def _rows(self, table: str, *needed: str) -> Iterator[Row]:
+        """The rows of a table; none, and said so, where it lacks a column without which they mean nothing."""
+        lacking = [column for column in needed if column not in self.tables.get(table, needed)]
+        if lacking:
+            self.trace.problems.append(f"table {table} has no column {', '.join(lacking)}; its rows are not used")
+        elif table in self.tables:
             for row in self.database.execute(f'SELECT * FROM "{table}"'):
                 yield {key: row[key] for key in row.keys()}  # noqa: SIM118 - a Row iterates over its values
 
@@ -134,7 +139,7 @@ class _Reading:
 
     def _host(self) -> None:
         connections: dict[Any, list[Any]] = {}
-        for row in self._rows("CONNECTION_IDS"):
+        for row in self._rows("CONNECTION_IDS", "id", "connectionId"):
             connections.setdefault(row["id"], []).append(row["connectionId"])
         for number, row in enumerate(self._rows("PYTORCH_API")):
             name = self._text(row.get("name"))
@@ -148,7 +153,7 @@ class _Reading:
                 self.launched_by.update(dict.fromkeys(made, args["correlation"]))
             self._add(row, name, kind, category="torch", args=args)
         seen = {span.name for span in self.trace.of_kind(Kind.STEP)}
-        for row in self._rows("STEP_TIME"):
+        for row in self._rows("STEP_TIME", "id"):
             if f"ProfilerStep#{row['id']}" in seen:
                 continue  # the same step, once from torch and once summed up
             self._add(row, f"ProfilerStep#{row['id']}", Kind.STEP, category="STEP_TIME")
@@ -167,7 +172,7 @@ class _Reading:
         return {"connection_id": connection, "correlation": self.launched_by.get(connection, f"cann:{connection}")}
 
     def _device(self) -> None:
-        compute = {row["globalTaskId"]: row for row in self._rows("COMPUTE_TASK_INFO")}
+        compute = {row["globalTaskId"]: row for row in self._rows("COMPUTE_TASK_INFO", "globalTaskId")}
         parts = {row.get("globalTaskId") for row in self._rows("COMMUNICATION_TASK_INFO")}
         devices = Counter(row.get("deviceId") for row in self._rows("TASK"))
         for row in self._rows("TASK"):
@@ -224,7 +229,7 @@ _STEP_COLUMNS = {
 
 def _step_row(row: Row, bad: Counter[str]) -> dict[str, Any]:
     step = str(row.get("step") if row.get("step") is not None else "")
-    found: dict[str, Any] = {"step": int(step) if step.isdigit() else step or None, "type": row.get("type", "device")}
+    found: dict[str, Any] = {"step": None if step == "" else whole_number(step), "type": row.get("type", "device")}
     for theirs, ours in (("deviceId", "device"), ("index", "rank")):
         if row.get(theirs) is not None:
             found[ours] = row[theirs]

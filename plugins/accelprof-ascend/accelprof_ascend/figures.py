@@ -15,6 +15,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Table, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.columns import whole_number
 from accelprof_ascend.csv_rows import Row, column, rows
 from accelprof_ascend.times import counted, ns_of_us, whole
 
@@ -52,7 +53,7 @@ def read_memory_record(path: str, tool: str = "npu") -> Trace:
         held = tuple(_bytes(row, f"Total {name}", bad) for name in ("Allocated", "Reserved", "Active"))
         course.setdefault((column(row, "Component"), column(row, "Device Type", "Device")), []).append((at, *held))  # type: ignore[arg-type]
     for values in course.values():
-        values.sort()
+        values.sort(key=lambda value: value[0])
     trace.metadata["memory"] = course
     trace.tables.append(_peaks(course))
     _left_out(trace, bad)
@@ -110,7 +111,10 @@ def read_operator_memory(path: str, tool: str = "npu") -> Trace:
             mine.held_bytes += size
         length = column(row, "Duration(us)")
         if _number(length):
-            mine.longest = max(mine.longest or 0, ns_of_us(length))
+            try:
+                mine.longest = max(mine.longest or 0, ns_of_us(length))
+            except ValueError as error:
+                bad[f"Duration(us) {error}"] += 1
     trace.tables.append(
         Table(
             "memory by operator",
@@ -217,7 +221,7 @@ def _operations(content: Any) -> Any:
         if "Communication Time Info" in value or "Communication Bandwidth Info" in value:
             if TOTAL not in path and len(path) >= 1:
                 *place, last = path
-                rank = place and last.isdigit()
+                rank = place and isinstance(whole_number(last), int)
                 operation = place.pop() if rank else last
                 yield ((*place, last) if rank else tuple(place)), operation, value
             return

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelprof.contracts.spans import Kind, Span, Table, Trace
+from accelprof.reading.columns import whole_number
 from accelprof_ascend import figures, kinds
 from accelprof_ascend.csv_rows import column, rows
 from accelprof_ascend.times import clock_of, counted, ns_of_us
@@ -60,7 +61,7 @@ def read_kernel_details(path: str, tool: str = "npu") -> Trace:
                 start,
                 start + length,
                 category=column(row, "Type", "OP Type"),
-                device=int(device) if device.isdigit() else "npu",
+                device=found if isinstance(found := whole_number(device), int) else "npu",
                 stream=column(row, "Stream ID", "Stream Id") or None,
                 args=row,
             )
@@ -83,13 +84,13 @@ def step_times(path: str, problems: list[str]) -> list[dict[str, Any]]:
     for row in rows(path):
         step, device, index = column(row, "Step"), column(row, "Device_id"), column(row, "Index")
         times: dict[str, Any] = {
-            "step": int(step) if step.lstrip("-").isdigit() else step or None,
+            "step": None if step == "" else whole_number(step),
             "type": column(row, "Type") or "device",
         }
         if device:
-            times["device"] = int(device) if device.isdigit() else device
+            times["device"] = whole_number(device)
         if index:
-            times["rank"] = int(index) if index.isdigit() else index
+            times["rank"] = whole_number(index)
         for ours, theirs in STEP_COLUMNS.items():
             if theirs not in row:
                 continue

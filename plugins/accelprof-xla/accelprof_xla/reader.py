@@ -15,6 +15,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Clock, Kind, Mark, Span, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.columns import whole_number
 from accelprof_xla.backend import KEY
 
 HOST, ENVIRONMENT = "/host:CPU", "Task Environment"
@@ -69,7 +70,7 @@ class _Reading:
         for plane in self.planes:
             device = _DEVICE.match(plane.name)
             if device:
-                number = int(device[1]) if device[1].isdigit() else device[1]
+                number = whole_number(device[1])
                 for line in plane.lines:
                     self._device_line(line, number)
             elif plane.name == HOST:

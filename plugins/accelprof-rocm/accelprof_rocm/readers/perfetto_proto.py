@@ -14,6 +14,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.columns import whole_number
 from accelprof_rocm.readers.building import CONTROL_NAMES, MARK_NAMES, Builder, call_kind, copy_name, kernel_kind
 from accelprof_rocm.readers.packed import content
 
@@ -40,7 +41,6 @@ STREAM_KEYS = ("stream", "stream_id", "queue", "queue_id")
 CORRELATION_KEYS = ("corr_id", "correlation_id", "corr", "stack_id")
 _TRACK_DEVICE = re.compile(r"\[(\d+)\]|(?:GPU|Device|Agent)\D{0,3}(\d+)", re.IGNORECASE)
 _TRACK_STREAM = re.compile(r"(?:Stream|Queue)\D{0,3}(\d+)", re.IGNORECASE)
-_NUMBER = re.compile(r"^\d+$")
 
 
 def read(path: str, tool: str) -> Trace:
@@ -151,13 +151,13 @@ class _Reader:
     @staticmethod
     def _intern(data: Any, sequence: _Sequence) -> None:
         for item in data.event_names:
-            sequence.names[item.iid] = item.name
+            sequence.names[item.iid] = _text(item.name)
         for item in data.event_categories:
-            sequence.categories[item.iid] = item.name
+            sequence.categories[item.iid] = _text(item.name)
         for item in data.debug_annotation_names:
-            sequence.keys[item.iid] = item.name
+            sequence.keys[item.iid] = _text(item.name)
         for item in data.debug_annotation_string_values:
-            sequence.texts[item.iid] = item.str.decode("utf-8", "replace") if isinstance(item.str, bytes) else item.str
+            sequence.texts[item.iid] = _text(item.str)
 
     @staticmethod
     def _snapshot(snapshot: Any, sequence: _Sequence) -> None:
@@ -184,7 +184,7 @@ class _Reader:
         at = self._time(packet, sequence)
         track = event.track_uuid or sequence.track
         notes = {
-            (note.name or sequence.keys.get(note.name_iid, "")): _value(note, sequence)
+            (_text(note.name) or sequence.keys.get(note.name_iid, "")): _value(note, sequence)
             for note in event.debug_annotations
         }
         if event.type == END:
@@ -195,8 +195,10 @@ class _Reader:
             name, category, start, before = stack.pop()
             self.slices.append((track, name, category, start, at, {**before, **notes}))
             return
-        name = event.name or sequence.names.get(event.name_iid, "")
-        category = next(iter(event.categories), "") or sequence.categories.get(next(iter(event.category_iids), 0), "")
+        name = _text(event.name) or sequence.names.get(event.name_iid, "")
+        category = _text(next(iter(event.categories), "")) or sequence.categories.get(
+            next(iter(event.category_iids), 0), ""
+        )
         if event.type == BEGIN:
             self.open.setdefault(track, []).append((name, category, at, notes))
         elif event.type == INSTANT:
@@ -220,7 +222,9 @@ class _Reader:
         if self.lost:
             problems.append(f"packets were dropped {self.lost} time(s): the trace buffer was full (policy discard)")
         processes = {
-            item.process.pid: item.process.process_name for item in self.tracks.values() if item.HasField("process")
+            item.process.pid: _text(item.process.process_name)
+            for item in self.tracks.values()
+            if item.HasField("process")
         }
         trace = self.build.finish({"format": "perfetto", "processes": processes})
         if len(processes) == 1:
@@ -272,7 +276,7 @@ class _Reader:
 
     def _place(self, track: int, notes: dict[str, Any]) -> tuple[int | str, int | str | None]:
         """Device and stream: from the slice, else from its track's name."""
-        title = self.tracks[track].name if track in self.tracks else ""
+        title = _text(self.tracks[track].name) if track in self.tracks else ""
         device = next((notes[key] for key in DEVICE_KEYS if key in notes), None)
         stream = next((notes[key] for key in STREAM_KEYS if key in notes), None)
         if device is None:
@@ -285,12 +289,17 @@ class _Reader:
 
 
 def _number(value: Any) -> int | str:
-    text = str(value)
-    return int(text) if _NUMBER.match(text) else text
+    return whole_number(str(value))
 
 
 def _value(note: Any, sequence: _Sequence) -> Any:
     which = note.WhichOneof("value")
     if which == "string_value_iid":
         return sequence.texts.get(note.string_value_iid, "")
-    return getattr(note, which) if which else None
+    found = getattr(note, which) if which else None
+    return _text(found) if isinstance(found, bytes) else found
+
+
+def _text(value: Any) -> str:
+    """Text as it is; protobuf gives a string that is no UTF-8 as its bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

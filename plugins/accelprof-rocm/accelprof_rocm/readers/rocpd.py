@@ -15,6 +15,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.columns import whole_number
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name, kernel_kind
 
 Row = Mapping[str, Any]
@@ -116,7 +117,7 @@ def _device(row: Row, side: str) -> int | str:
     """A GPU's number among the GPUs of its node."""
     for column in ("agent_type_index", "agent_log_index", "agent_abs_index"):
         if row.get(side + column) is not None:
-            number = int(row[side + column])
+            number = whole_number(str(row[side + column]))
             return number if str(row.get(f"{side}agent_type", "GPU")).upper() == "GPU" else f"cpu {number}"
     return "?"
 

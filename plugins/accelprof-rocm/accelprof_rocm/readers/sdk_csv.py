@@ -14,6 +14,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.columns import whole_number
 from accelprof_rocm.artifacts import CSV_LEADS, csv_stem
 from accelprof_rocm.readers.building import MARK_NAMES, Builder, call_kind, copy_name, kernel_kind
 from accelprof_rocm.readers.packed import content
@@ -25,7 +26,7 @@ SHAPES = (
     frozenset({"Kind", "Direction", "Start_Timestamp", "End_Timestamp"}),
 )
 TOGETHER = ("marker_api_trace", "hip_api_trace", "hsa_api_trace", "rccl_api_trace", "memory_copy_trace")
-_NUMBER = re.compile(r"(\d+)$")
+_NUMBER = re.compile(r"([0-9]+)$")
 #: domains of ROCTX records; their names begin so in every release
 MARKER = "MARKER"
 CONTROL = "MARKER_CONTROL"
@@ -53,11 +54,12 @@ def _pid(path: str, stem: str) -> int:
     for name in (path, *(f"{stem}_{part}.csv" for part in TOGETHER)):
         if os.path.exists(name):
             for _, row in _rows(name):
-                if row.get("Process_Id", "").isdigit():
-                    return int(row["Process_Id"])
+                if isinstance(owner := whole_number(row.get("Process_Id") or ""), int):
+                    return owner
                 break
     match = _NUMBER.search(os.path.basename(stem))
-    return int(match[1]) if match else 0
+    found = whole_number(match[1]) if match else 0
+    return found if isinstance(found, int) else 0
 
 
 def _rows(path: str) -> Iterator[tuple[int, Row]]:
@@ -83,14 +85,21 @@ def _agents(path: str) -> dict[str, int | str]:
         return {}
     found: dict[str, int | str] = {}
     gpus = 0
-    for _, row in sorted(_rows(path), key=lambda item: int(item[1].get("Node_Id") or 0)):
+    for _, row in sorted(_rows(path), key=lambda item: _order(item[1].get("Node_Id") or "0")):
         node = row.get("Node_Id", "")
         if row.get("Agent_Type", "").upper() == "GPU":
-            found[node] = int(row["Logical_Node_Type_Id"]) if row.get("Logical_Node_Type_Id", "").isdigit() else gpus
+            own = whole_number(row.get("Logical_Node_Type_Id") or "")
+            found[node] = own if isinstance(own, int) else gpus
             gpus += 1
         else:
             found[node] = f"cpu {node}"
     return found
+
+
+def _order(node: str) -> tuple[int, str]:
+    """Nodes by number, those without one behind."""
+    known = whole_number(node)
+    return (known, "") if isinstance(known, int) else (1 << 62, node)
 
 
 def _device(text: str, devices: Mapping[str, int | str]) -> int | str:
@@ -98,7 +107,7 @@ def _device(text: str, devices: Mapping[str, int | str]) -> int | str:
     match = _NUMBER.search(text.strip())
     if match is None:
         return text or "?"
-    return devices.get(match[1], int(match[1]))
+    return devices.get(match[1], whole_number(match[1]))
 
 
 def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: int) -> None:
@@ -108,7 +117,8 @@ def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: 
         seen += 1
         where = f"{name} line {line}"
         start, end = row.get("Start_Timestamp", ""), row.get("End_Timestamp", "")
-        owner = int(row["Process_Id"]) if row.get("Process_Id", "").isdigit() else pid
+        told = whole_number(row.get("Process_Id") or "")
+        owner = told if isinstance(told, int) else pid
         fields: dict[str, Any] = {"pid": owner, "tid": _int(row.get("Thread_Id"))}
         correlation = _int(row.get("Correlation_Id"))
         if "Kernel_Name" in row:
@@ -158,4 +168,4 @@ def _marker(row: Row, start: str, end: str, where: str, build: Builder, fields: 
 
 
 def _int(text: str | None) -> int | str:
-    return int(text) if text and text.isdigit() else text or 0
+    return whole_number(text) if text else 0

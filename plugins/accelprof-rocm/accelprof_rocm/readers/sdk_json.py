@@ -18,8 +18,14 @@ Record = Mapping[str, Any]
 
 
 def read(path: str, tool: str) -> Trace:
+    raw, odd = content(path), 0
     try:
-        data = msgspec.json.decode(content(path))
+        raw.decode()
+    except UnicodeDecodeError:  # a name of a program's own; the times around it are as good as any
+        text = raw.decode("utf-8", "replace")
+        raw, odd = text.encode(), text.count("\ufffd")
+    try:
+        data = msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
         raise ReadError(path, f"not valid JSON: {error}") from None
     processes = data.get(ROOT) if isinstance(data, dict) else None
@@ -27,11 +33,16 @@ def read(path: str, tool: str) -> Trace:
         raise ReadError(path, f"no {ROOT!r} in it")
     build = Builder(path, tool)
     facts: dict[str, Any] = {"format": "rocprofv3 json"}
-    for process in processes:
-        one = _Process(process, build)
-        one.read()
-        facts.update(one.facts)
+    for number, process in enumerate(processes):
+        try:
+            one = _Process(process, build)
+            one.read()
+            facts.update(one.facts)
+        except (KeyError, TypeError, AttributeError) as error:
+            build.bad(f"{type(error).__name__} {error}", f"process {number}")
     trace = build.finish(facts)
+    if odd:
+        trace.problems.append(f"{odd} byte{'s' * (odd != 1)} of its text are no UTF-8 and were replaced")
     if len(processes) == 1:
         trace.origin = Origin(host=facts.get("host"), pid=facts.get("pid"))
     return trace
@@ -42,14 +53,14 @@ class _Process:
         self.data, self.build = data, build
         metadata = data.get("metadata") or {}
         self.pid = metadata.get("pid") or 0
-        self.agents = {agent["id"]["handle"]: agent for agent in data.get("agents", ())}
-        self.symbols = {symbol["kernel_id"]: symbol for symbol in data.get("kernel_symbols", ())}
+        self.agents = self._keyed("agents", data.get("agents"), lambda agent: (agent["id"]["handle"], agent))
+        self.symbols = self._keyed("kernel_symbols", data.get("kernel_symbols"), lambda row: (row["kernel_id"], row))
         strings = data.get("strings") or {}
         self.names = {
             index: (kind.get("kind", ""), kind.get("operations", ()))
             for index, kind in enumerate(strings.get("buffer_records", ()))
         }
-        self.messages = {row["key"]: row["value"] for row in strings.get("marker_api") or ()}
+        self.messages = self._keyed("marker_api", strings.get("marker_api"), lambda row: (row["key"], row["value"]))
         self.facts = {
             "host": (metadata.get("node") or {}).get("hostname"),
             "pid": metadata.get("pid"),
@@ -60,6 +71,17 @@ class _Process:
                 if agent.get("type") == GPU
             },
         }
+
+    def _keyed(self, what: str, rows: Any, pair: Callable[[Any], tuple[Any, Any]]) -> dict[Any, Any]:
+        """A table of the process by its rows' keys; rows without are named and left out."""
+        found = {}
+        for index, row in enumerate(rows or ()):
+            try:
+                key, value = pair(row)
+                found[key] = value
+            except (KeyError, TypeError, AttributeError) as error:
+                self.build.bad(f"{type(error).__name__} {error}", f"{what}[{index}]")
+        return found
 
     def read(self) -> None:
         records = self.data.get("buffer_records") or {}
