@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError
 from accelprof.numberset import NumberSet
-from accelprof.planning.plan import make_plan, to_spec
+from accelprof.planning.plan import LISTED_WINDOWS, make_plan, to_spec
 
 
 def plan(**config):
@@ -242,3 +242,28 @@ def test_a_group_of_roles_asks_for_one():
     assert not row.selected
     assert any("(actor, ref), and none is given; give role= too" in note for note in row.notes)
     assert assign(T(roles=("ref",)), steps=[1], groups=groups).selected
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 1_500), st.integers(1, 3)), min_size=1, max_size=4),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_list_of_windows_is_cut_at_its_end_only(ranges, merge):
+    """However many steps a plan names, its windows are the first thousand of those that grouping all steps gives, and of a long
+    merged one the first steps; how many captures there will be is counted in full."""
+    words = [f"{first}-{first + length}/{stride}" for first, length, stride in ranges]
+    numbers = sorted({n for first, length, stride in ranges for n in range(first, first + length + 1, stride)})
+    groups = [[numbers[0]]]
+    for number in numbers[1:]:
+        if merge and number == groups[-1][-1] + 1:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    found = make_plan(load_config({"steps": words, "merge_steps": merge, "tool": "nsys"}).config).assign(
+        Target("G", rank=0)
+    )
+    assert found.count.exact == len(groups)
+    assert len(found.windows) == min(len(groups), LISTED_WINDOWS)
+    for window, whole in zip(found.windows, groups):
+        assert list(window) == whole[: LISTED_WINDOWS + 1]

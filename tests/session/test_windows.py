@@ -619,3 +619,14 @@ def test_windows_that_never_opened_are_said_as_steps(caplog):
             pass
         run.session.close()
     assert "36, 38, 40 and 79 more never opened" in caplog.text
+
+
+def test_a_merged_window_is_as_long_as_it_was_asked_for():
+    """A plan lists no more than some thousand steps of a window; the window itself closes after the last that was named."""
+    with capture(steps=["1-1200"], merge_steps=True) as run:
+        for number in range(1, 1205):
+            with run.session.step(number):
+                assert (run.session.window is not None) == (number <= 1200)
+        (row,) = run.session.windows
+        assert row.steps == list(range(1, 1201))
+        assert not [text for text in run.session.problems if "never opened" in text]

@@ -1,0 +1,121 @@
+"""Whom a rule takes, against the question asked rank by rank."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelprof.config.load import load_config
+from accelprof.contracts.targets import Target
+from accelprof.planning.selection import covers, group_matches, role_fits, selects
+
+SETS = st.one_of(st.none(), st.just("all"), st.lists(st.integers(0, 4), max_size=3))
+NODES = st.one_of(st.none(), st.lists(st.sampled_from(["a", "b", "n*", "*"]), min_size=1, max_size=2))
+ROLES = st.one_of(st.none(), st.lists(st.sampled_from(["actor", "ref", "r*", "*"]), min_size=1, max_size=2))
+CHOICE = st.fixed_dictionaries({}, optional={"ranks": SETS, "replicas": SETS, "nodes": NODES})
+RULE = st.tuples(CHOICE, ROLES).map(lambda both: {**both[0], **({"roles": both[1]} if both[1] is not None else {})})
+TARGETS = [
+    Target("G", ("actor",), rank, 5, replica, node)
+    for rank in range(5)
+    for replica in (None, 0, 1, 4)
+    for node in ("a", "n1")
+]
+
+
+def read(config, *rules):
+    loaded = load_config({**config, "steps": [1], "groups": {"G": [dict(rule) for rule in rules]}}).config
+    return loaded, loaded.groups["G"]
+
+
+def given_of(rule, config):
+    """Ranks, replicas and nodes that count: the rule's own where it names any, else the configuration's, else rank 0."""
+    for source in (rule, config):
+        chosen = [source.get(name) for name in ("ranks", "replicas", "nodes")]
+        if any(value is not None for value in chosen):
+            return chosen
+    return None
+
+
+def taken(rule, config, target):
+    """The slow obvious answer for a process whose rank is known."""
+    chosen = given_of(rule, config)
+    if chosen is None:
+        return target.rank == 0 and target.replica in (None, 0)
+    ranks, replicas, nodes = chosen
+    if isinstance(ranks, list) and target.rank not in ranks:
+        return False
+    if isinstance(replicas, list) and (target.replica or 0) not in replicas:
+        return False
+    return nodes is None or any(fnmatchcase(target.node, pattern) for pattern in nodes)
+
+
+@given(RULE, CHOICE)
+@settings(max_examples=150, deadline=None)
+def test_a_rule_takes_whom_it_says(rule, config):
+    """Of every rank, replica and node the rule takes exactly those that its words, or else the configuration's, name."""
+    loaded, (made,) = read(config, rule)
+    for target in TARGETS:
+        assert selects(made, loaded, target)[0] == taken(rule, config, target), target
+
+
+@given(RULE, RULE, CHOICE)
+@settings(max_examples=150, deadline=None)
+def test_what_covers_takes_all_that_the_other_takes(one, other, config):
+    """Where one rule is said to cover another, no process of any role is the other's alone."""
+    loaded, (first, second) = read(config, one, other)
+    if not covers(first, second, loaded):
+        return
+    for target in TARGETS:
+        for role in ("actor", "ref", "reward"):
+            if role_fits(second, role) and selects(second, loaded, target)[0]:
+                assert role_fits(first, role)
+                assert selects(first, loaded, target)[0], target
+
+
+def test_a_rule_covers_itself_and_an_equal_one():
+    """A second rule that says the same can never apply."""
+    loaded, (one, other, all_ranks) = read({}, {"ranks": "0-2"}, {"ranks": "0-2"}, {"ranks": "all"})
+    assert covers(one, other, loaded)
+    assert covers(all_ranks, one, loaded)
+    assert not covers(one, all_ranks, loaded)
+
+
+@pytest.mark.parametrize(
+    ("config", "target", "expected", "words"),
+    [
+        ({"ranks": [1]}, Target("G"), False, "is unknown, so ranks 1 cannot be matched"),
+        ({"ranks": [0]}, Target("G"), True, "taken as selected because it is the only process known"),
+        ({"ranks": [0]}, Target("G", world_size=4), False, "pass rank= or set RANK"),
+        ({}, Target("G"), True, ""),
+        ({"ranks": "0-9"}, Target("G", rank=1, world_size=4), True, "are outside 0..3 of G"),
+        ({"replicas": [0]}, Target("G", rank=1), True, "replica of G/rank1 is unknown; taken as replica 0"),
+        ({"replicas": [2]}, Target("G", rank=1), False, "replica of G/rank1 is unknown, so replicas 2"),
+        ({"nodes": ["a"]}, Target("G", rank=1), False, "node of G/rank1 is unknown, so nodes ['a']"),
+        ({"nodes": ["a*"]}, Target("G", rank=1, node="a7"), True, ""),
+    ],
+)
+def test_what_is_unknown_is_said(config, target, expected, words):
+    """A process whose rank, replica or node is unknown is taken only where nothing else can be meant, and that is said."""
+    loaded, (rule,) = read(config, {})
+    found, why = selects(rule, loaded, target)
+    assert found is expected
+    assert words in why if words else why == ""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "group", "expected"),
+    [
+        ("ActorGroup", "ActorGroup", True),
+        ("actorgroup", "ActorGroup", True),
+        ("Actor*", "ActorGroup", True),
+        ("actor*", "ActorGroup", False),
+        ("G[", "G[", True),
+        ("Rollout", "ActorGroup", False),
+    ],
+)
+def test_groups_by_name_pattern_or_case(pattern, group, expected):
+    """A group is meant by its name in any case, or by a pattern in its own; a name that is no pattern still means itself."""
+    assert group_matches(pattern, group) is expected
