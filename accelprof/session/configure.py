@@ -258,11 +258,11 @@ def _make_session(
     if own:
         from accelprof.session.ownrun import OwnRun
 
-        session.own_run = session.step_writer = OwnRun(session.captures, config, registry, run_dir, problem)
+        session.own_run = session.course.writer = OwnRun(session.captures, config, registry, run_dir, problem)
     elif launched:
         from accelprof.session.ownrun import StepsOfLaunched
 
-        session.step_writer = StepsOfLaunched(session.captures)
+        session.course.writer = StepsOfLaunched(session.captures)
     for text in problems:
         session.say(text)
     context = ToolContext(
@@ -324,11 +324,11 @@ def _record(session: Session) -> None:
     from accelprof.session.recorder import Recorder
 
     try:
-        session.recorder = Recorder(session.captures, wanted)
+        recorder = session.course.recorder = Recorder(session.captures, wanted)
     except OSError as error:
         session.say(f"the flight recorder cannot be had: {error}")
         return
-    session.entrance.background = session.recorder.background
+    session.entrance.background = recorder.background
 
 
 def _listen(session: Session) -> None:

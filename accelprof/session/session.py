@@ -1,8 +1,9 @@
 """The one owner of a process's profiling state: events come in, triggers and captures act, rows and files go out.
 
 What owns what: :class:`~accelprof.session.captures.Captures` the open window, :class:`~accelprof.session.pending.Pending` an ask
-that waits, the triggers when a window is due, :class:`~accelprof.voice.Voice` what is said. The session passes events on,
-and no tool that fails stops the user's code (unless ``on_error: raise`` asks for it).
+that waits, the triggers when a window is due, :class:`~accelprof.session.course.Course` which step runs,
+:class:`~accelprof.voice.Voice` what is said. The session passes events on, and no tool that fails stops the user's code (unless
+``on_error: raise`` asks for it).
 """
 
 from __future__ import annotations
@@ -27,17 +28,15 @@ from accelprof.output.records import ProblemRow, TargetRow, WindowRow
 from accelprof.session import rows
 from accelprof.session.budget import BudgetWatch
 from accelprof.session.captures import Ask, Captures, Process
+from accelprof.session.course import Course
 from accelprof.session.entering import Entering
 from accelprof.session.lock import SessionLock
-from accelprof.session.memory import MemoryOfSteps
 from accelprof.session.pending import Pending
-from accelprof.session.steptimes import StepTimes, Timings
+from accelprof.session.steptimes import Timings
 from accelprof.session.triggers import Trigger
 from accelprof.session.triggers.demand import Demand
-from accelprof.session.triggers.phases import Phases
-from accelprof.session.triggers.steps import Steps
+from accelprof.session.triggers.planned import planned
 from accelprof.session.window import Window
-from accelprof.timing import metrics
 from accelprof.timing.gate import gate
 from accelprof.timing.timer import timer
 from accelprof.voice import Voice
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from accelprof.config.model import Config
     from accelprof.session.control import Control
     from accelprof.session.instrument import Instruments
-    from accelprof.session.ownrun import OwnRun, StepsOfLaunched
+    from accelprof.session.ownrun import OwnRun
     from accelprof.session.recorder import Recorder
     from accelprof.tools.trace import TraceTool
 
@@ -64,7 +63,7 @@ class Session:
         assignment: what the plan gives this process.
         captures, demand: its windows, and those that are asked for on the live process.
         closed: nothing happens any more; also in a forked child of the session's process.
-        step_now: the running step, or ``None``.
+        course: the running step, and who hears of it.
     """
 
     def __init__(
@@ -82,19 +81,14 @@ class Session:
         self.config, self.assignment, self.backend, self.registry = config, assignment, backend, registry
         self.process = Process(assignment.target, layout, host, os.getpid())
         self.closed = self.inherited = False
-        self.step_now: int | None = None
         self.own_run: OwnRun | None = None
-        #: where the timings of each step are written down, if anywhere
-        self.step_writer: OwnRun | StepsOfLaunched | None = None
         self.instruments: Instruments | None = None
         self.control: Control | None = None
-        self.recorder: Recorder | None = None
         self.lock = SessionLock(lambda: gate.refresh(self))
         self.voice = Voice(self.target.label, config.on_error == "raise", self._write_problem)
         keeps = assignment.selected or config.recorder is not None or launched
         path = f"{layout.workers_dir}/{self.key}.jsonl" if keeps else None
         self.journal = Journal(path, self.say)
-        self._memory = MemoryOfSteps(self.key, self.journal)
         self.captures = Captures(
             self.process, backend, tools, trace, self.voice, self.journal, self.lock,
             selected=assignment.selected, drain=config.drain, tell=self._tell_of_window,
@@ -103,28 +97,10 @@ class Session:
             self.captures.budget = BudgetWatch(config.budget, self.captures)
         self.pending = Pending(self.captures)
         self.demand = Demand(self.captures, self.pending)
-        self._triggers: list[Trigger] = [*self._planned(), self.demand]
+        self._triggers: list[Trigger] = [*planned(assignment, self.captures, self.pending), self.demand]
+        self.course = Course(self.captures, self._triggers, backend)
         self.entrance = Entering(self.captures, self._triggers, self.pending, backend, self.voice)
-        self._times = StepTimes()
-        self._announced: int | None = None
         self._hooks = {name for name in HOOKS if registry.listens(name)}
-
-    def _planned(self) -> list[Trigger]:
-        assignment = self.assignment
-        if not assignment.selected:
-            return []
-        if assignment.schedules:
-            from accelprof.session.triggers.schedules import Schedules
-
-            schedules = Schedules(assignment, self.captures, self.voice)
-            if assignment.discrete and schedules.keeps_others():
-                return [schedules, Phases(assignment, self.captures, schedules.inside)]
-            if not assignment.discrete and schedules.leads():
-                return [schedules, Steps(assignment, self.captures, self.pending)]
-            return [schedules]
-        if assignment.discrete:
-            return [Phases(assignment, self.captures)]
-        return [Steps(assignment, self.captures, self.pending)]
 
     # --- what is asked of it most ------------------------------------------------------------------------------------
 
@@ -174,8 +150,17 @@ class Session:
         return self.voice.problems
 
     @property
+    def step_now(self) -> int | None:
+        """The running step, or ``None``."""
+        return self.course.running
+
+    @property
     def steps_seen(self) -> dict[int, None]:
-        return self._times.seen
+        return self.course.times.seen
+
+    @property
+    def recorder(self) -> Recorder | None:
+        return self.course.recorder
 
     def say(self, message: str, level: int = logging.WARNING, about: Any = None, code: str = "") -> None:
         """Say something once, with group and rank, in the log and in the manifest; see :meth:`Voice.say`."""
@@ -185,7 +170,7 @@ class Session:
 
     def metrics_of_step(self, number: int | None = None) -> Timings:
         """``{tag: {"seconds", "count"}}`` of one finished step; the last one when ``number`` is ``None``."""
-        return self._times.of(number)
+        return self.course.times.of(number)
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -252,28 +237,9 @@ class Session:
         with self.lock:
             if self.closed:
                 return
-            if self.step_now not in (None, number):
-                self._finish_step()
-            if self._announced != number:
-                self._step_ends(self._announced, number)
-            self.step_now = self._announced = number
-            self._times.begins(number)
             if self.instruments is not None:
                 self.instruments.settle()
-            captures = self.captures
-            if not captures.work_is_plain and captures.bound:
-                captures.work_is_plain = any(state.plain_calls for state in metrics.all_states())
-            self.voice.guarded("beginning a step", self.backend.step_begin, number)
-            if captures.window is not None and not captures.window.overdue:
-                captures.step(number)
-            away = control and threading.current_thread() is not threading.main_thread()
-            for trigger in self._triggers:
-                try:
-                    trigger.step_begins(number, away)
-                except Exception as error:  # noqa: BLE001 - said once; the others hear of the step all the same
-                    self.voice.trouble(f"beginning a step for {type(trigger).__name__}", error)
-            if self.recorder is not None:
-                self.recorder.step_begins(number)
+            self.course.begin(number, control and threading.current_thread() is not threading.main_thread())
         self._tell("accelprof_step_begin", step=number)
         if self.voice.deferred:
             self.captures.close("a tool failed and on_error is raise")
@@ -283,38 +249,10 @@ class Session:
         """The step ended; a window that holds no later step closes. Harmless when no step is running."""
         with self.lock:
             number = self.step_now if number is None else whole(number, "end_step: step numbers")
-            if self.closed or number is None or number != self.step_now:
+            if self.closed or number is None or not self.course.end(number):
                 return
-            self._finish_step()
-            self._step_ends(number, None)
-            self.step_now = None
         self._tell("accelprof_step_end", step=number)
         self.voice.raise_deferred()
-
-    def _finish_step(self) -> None:
-        if self.step_now is not None:
-            self._times.ends(self.step_now)
-            if self.recorder is not None:
-                self.voice.guarded("recording a step", self.recorder.step_ends, self.step_now)
-            if self.step_writer is not None:
-                self.voice.guarded(
-                    "writing down a step",
-                    self.step_writer.step_ended,
-                    self.step_now,
-                    self._times.of(self.step_now),
-                    *self._times.last(),
-                )
-            self.voice.guarded("ending a step", self.backend.step_end, self.step_now)
-            self.voice.guarded("reading the memory of a step", self._memory.step_ends, self.backend, self.step_now)
-
-    def _step_ends(self, number: int | None, following: int | None) -> None:
-        if number is None:
-            return
-        for trigger in self._triggers:
-            try:
-                trigger.step_ends(number, following)
-            except Exception as error:  # noqa: BLE001 - said once; the others hear of it all the same
-                self.voice.trouble(f"ending a step for {type(trigger).__name__}", error)
 
     def attention(self) -> tuple[bool, Any]:
         """What the gate asks when the lock is left; see :meth:`Entering.attention`."""
@@ -395,7 +333,7 @@ class Session:
         guarded = self.voice.guarded
         if self.recorder is not None and reason == "SIGTERM":
             guarded("writing out the recorder", self.recorder.now, "sigterm", "the process was told to end")
-        self._finish_step()
+        self.course.finish()
         for trigger in self._triggers:
             guarded(f"ending {type(trigger).__name__}", trigger.finish)
         guarded("closing a window", self.captures.close, reason)

@@ -29,8 +29,8 @@ BACKEND = {
     "end": "contracts/backend.py",
     "capture_start": "contracts/tool.py",
     "capture_stop": "contracts/tool.py",
-    "step_begin": "session/session.py",
-    "step_end": "session/session.py",
+    "step_begin": "session/course.py",
+    "step_end": "session/course.py",
     "devices": "session/configure.py",
 }
 TOOL = {

@@ -1,0 +1,90 @@
+"""Which step runs in a process, its timings, and everybody who hears of its beginning and end, in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from accelprof.contracts.backend import Backend
+from accelprof.session.memory import MemoryOfSteps
+from accelprof.session.steptimes import StepTimes
+from accelprof.timing import metrics
+
+if TYPE_CHECKING:
+    from accelprof.session.captures import Captures
+    from accelprof.session.ownrun import OwnRun, StepsOfLaunched
+    from accelprof.session.recorder import Recorder
+    from accelprof.session.triggers import Trigger
+
+
+class Course:
+    """At most one step runs. Everything here happens under the session's lock.
+
+    Attributes:
+        running: the step that runs, or ``None``.
+        times: the steps so far, and the timings of the latest.
+        writer: where the timings of each step are written down, if anywhere; ``recorder``: the flight recorder, if there is one.
+    """
+
+    def __init__(self, captures: Captures, triggers: Sequence[Trigger], backend: Backend) -> None:
+        self._captures, self._triggers, self._backend = captures, tuple(triggers), backend
+        self._memory = MemoryOfSteps(captures.process.key, captures.journal)
+        self._announced: int | None = None
+        self.running: int | None = None
+        self.times = StepTimes()
+        self.writer: OwnRun | StepsOfLaunched | None = None
+        self.recorder: Recorder | None = None
+
+    def begin(self, number: int, away: bool) -> None:
+        """``number`` begins; one that runs still has ended. ``away``: this may not be the thread that works."""
+        if self.running not in (None, number):
+            self.finish()
+        if self._announced != number:
+            self._over(self._announced, number)
+        self.running = self._announced = number
+        self.times.begins(number)
+        captures, voice = self._captures, self._captures.voice
+        if not captures.work_is_plain and captures.bound:
+            captures.work_is_plain = any(state.plain_calls for state in metrics.all_states())
+        voice.guarded("beginning a step", self._backend.step_begin, number)
+        if captures.window is not None and not captures.window.overdue:
+            captures.step(number)
+        for trigger in self._triggers:
+            try:
+                trigger.step_begins(number, away)
+            except Exception as error:  # noqa: BLE001 - said once; the others hear of the step all the same
+                voice.trouble(f"beginning a step for {type(trigger).__name__}", error)
+        if self.recorder is not None:
+            self.recorder.step_begins(number)
+
+    def end(self, number: int) -> bool:
+        """``number`` ended; ``False``: it does not run."""
+        if number != self.running:
+            return False
+        self.finish()
+        self._over(number, None)
+        self.running = None
+        return True
+
+    def finish(self) -> None:
+        """What is measured of the running step, if one runs, is written down."""
+        number = self.running
+        if number is None:
+            return
+        times, guarded = self.times, self._captures.voice.guarded
+        times.ends(number)
+        if self.recorder is not None:
+            guarded("recording a step", self.recorder.step_ends, number)
+        if self.writer is not None:
+            guarded("writing down a step", self.writer.step_ended, number, times.of(number), *times.last())
+        guarded("ending a step", self._backend.step_end, number)
+        guarded("reading the memory of a step", self._memory.step_ends, self._backend, number)
+
+    def _over(self, number: int | None, following: int | None) -> None:
+        if number is None:
+            return
+        for trigger in self._triggers:
+            try:
+                trigger.step_ends(number, following)
+            except Exception as error:  # noqa: BLE001 - said once; the others hear of it all the same
+                self._captures.voice.trouble(f"ending a step for {type(trigger).__name__}", error)

@@ -1,0 +1,32 @@
+"""Which triggers a plan gives a process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accelprof.contracts.targets import Assignment
+from accelprof.session.triggers import Trigger
+from accelprof.session.triggers.phases import Phases
+from accelprof.session.triggers.steps import Steps
+
+if TYPE_CHECKING:
+    from accelprof.session.captures import Captures
+    from accelprof.session.pending import Pending
+
+
+def planned(assignment: Assignment, captures: Captures, pending: Pending) -> list[Trigger]:
+    """One for each reason that ``assignment`` has for windows; none where it selects nobody."""
+    if not assignment.selected:
+        return []
+    if assignment.schedules:
+        from accelprof.session.triggers.schedules import Schedules
+
+        schedules = Schedules(assignment, captures, captures.voice)
+        if assignment.discrete and schedules.keeps_others():
+            return [schedules, Phases(assignment, captures, schedules.inside)]
+        if not assignment.discrete and schedules.leads():
+            return [schedules, Steps(assignment, captures, pending)]
+        return [schedules]
+    if assignment.discrete:
+        return [Phases(assignment, captures)]
+    return [Steps(assignment, captures, pending)]
