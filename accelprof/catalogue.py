@@ -60,7 +60,7 @@ class _Names(Generic[T]):
                 names.add(cls, _owner(host, self.hook, cls))
         return names
 
-    def add(self, cls: Any, owner: str) -> None:
+    def add(self, cls: object, owner: str) -> None:
         if not (isinstance(cls, type) and issubclass(cls, self.base)):
             expected = f"{self.base.__module__}.{self.base.__name__}"
             raise PluginError(f"{self.hook}() brought {cls!r}; a subclass of {expected} is expected")
@@ -257,7 +257,7 @@ class Catalogue:
         """
         return self._class(self._tools, name)
 
-    def make_tool(self, name: str, options: Mapping[str, Any] | None = None, path: str | None = None) -> Tool:
+    def make_tool(self, name: str, options: Mapping[str, object] | None = None, path: str | None = None) -> Tool:
         """A tool with its options validated.
 
         Raises:
@@ -334,7 +334,7 @@ class Catalogue:
 
     # --- configurations ---------------------------------------------------------------------------------------------
 
-    def load(self, source: Any = None, overrides: Sequence[str] = (), **values: Any) -> Loaded:
+    def load(self, source: object = None, overrides: Sequence[str] = (), **values: object) -> Loaded:
         """:func:`accelprof.config.load.load_config` with the dialects of all plug-ins; tools under their registered names.
 
         Raises:
@@ -347,7 +347,7 @@ class Catalogue:
         )
         return replace(loaded, config=canonical(loaded.config, self))
 
-    def _detected(self, mapping: Mapping[str, Any], dialects: Sequence[str]) -> str | None:
+    def _detected(self, mapping: Mapping[str, object], dialects: Sequence[str]) -> str | None:
         """The dialect that a plug-in says ``mapping`` is written in; a name that nobody brings is kept in ``broken``."""
         if not self.host.listens("accelprof_detect_dialect"):
             return None
@@ -438,7 +438,7 @@ def reset_registry() -> None:
         _registry = None
 
 
-def register(plugin: Any, name: str | None = None) -> None:
+def register(plugin: object, name: str | None = None) -> None:
     """Take a plug-in into this process's registry; see :meth:`Catalogue.register`.
 
     A module that is imported as an entry point may call this too.

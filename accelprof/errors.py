@@ -49,7 +49,7 @@ class Problem:
 
     _NOTHING: ClassVar[object] = object()
 
-    def __init__(self, path: str, message: str, *, value: Any = _NOTHING, allowed: str = "", mend: str = "") -> None:
+    def __init__(self, path: str, message: str, *, value: object = _NOTHING, allowed: str = "", mend: str = "") -> None:
         self.path, self.message, self.allowed, self.mend = path, message, allowed, mend
         self.has_value = value is not Problem._NOTHING
         self.value = value if self.has_value else None
@@ -69,7 +69,7 @@ class Problem:
     __repr__ = __str__
 
 
-def _rebuild_problem(path: str, message: str, has_value: bool, value: Any, allowed: str, mend: str) -> Problem:
+def _rebuild_problem(path: str, message: str, has_value: bool, value: object, allowed: str, mend: str) -> Problem:
     if has_value:
         return Problem(path, message, value=value, allowed=allowed, mend=mend)
     return Problem(path, message, allowed=allowed, mend=mend)

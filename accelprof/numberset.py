@@ -28,7 +28,7 @@ class NumberSet:
     runs: tuple[tuple[int, int, int], ...] = ()
 
     @classmethod
-    def parse(cls, value: Any) -> NumberSet:
+    def parse(cls, value: object) -> NumberSet:
         """Numbers from an int, a text, a ``range`` or an iterable of these. Duplicates are one; nothing is listed out.
 
         Raises:
@@ -110,7 +110,7 @@ def _inside(run: tuple[int, int, int], other: NumberSet) -> bool:
     return False
 
 
-def _collect(value: Any, plain: list[tuple[int, int]], strided: list[tuple[int, int, int]]) -> None:
+def _collect(value: object, plain: list[tuple[int, int]], strided: list[tuple[int, int, int]]) -> None:
     """Put the parts of ``value`` into ``plain`` (adjacent numbers) and ``strided``."""
     if isinstance(value, bool):
         raise ValueError(f"{value!r} is a truth value, not a number")

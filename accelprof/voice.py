@@ -31,7 +31,7 @@ class Voice:
         self._subjects: set[Any] = set()
         self._deferred: CaptureError | None = None
 
-    def say(self, message: str, level: int = logging.WARNING, about: Any = None, code: str = "") -> bool:
+    def say(self, message: str, level: int = logging.WARNING, about: object = None, code: str = "") -> bool:
         """Say ``message`` unless it was said before; whether it was said now.
 
         ``about`` is what may be said once only; the message itself by default. ``code`` names its kind, where a decision
@@ -52,7 +52,7 @@ class Voice:
         self.say(text, about=(doing, nature(error)))
         self.defer(text, error)
 
-    def guarded(self, doing: str, call: Callable[..., Any], *args: Any) -> None:
+    def guarded(self, doing: str, call: Callable[..., object], *args: object) -> None:
         """Call; a failure is :meth:`trouble`."""
         try:
             call(*args)

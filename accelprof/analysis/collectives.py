@@ -111,7 +111,7 @@ class FileCollectives:
     device: list[Runs] = field(default_factory=list)
 
 
-def kinship_of(name: str, args: Mapping[str, Any]) -> tuple[Kinship, int] | None:
+def kinship_of(name: str, args: Mapping[str, object]) -> tuple[Kinship, int] | None:
     """What a collective kernel says of itself, and its sequence number (:data:`NONE` without); ``None`` for other kernels."""
     kind, group = args.get("Collective name"), args.get("Process Group Name")
     if isinstance(kind, str) and isinstance(group, (str, int)) and not isinstance(group, bool):
@@ -132,7 +132,7 @@ def kinship_of(name: str, args: Mapping[str, Any]) -> tuple[Kinship, int] | None
 def collectives_of(
     columns: Columns,
     worker: WorkerId,
-    windows: Sequence[tuple[Any, int, int]],
+    windows: Sequence[tuple[object, int, int]],
     clock: tuple[int, int | None],
     rank: int | None = None,
 ) -> FileCollectives | None:
@@ -186,7 +186,7 @@ def _marked(columns: Columns) -> list[tuple[Any, int, int]]:
     return list(found.values())
 
 
-def _step_of(steps: Sequence[tuple[Any, int, int]], at: Array) -> tuple[list[Any], Array]:
+def _step_of(steps: Sequence[tuple[object, int, int]], at: Array) -> tuple[list[Any], Array]:
     """For each moment a code into the list of steps: the last step to begin before it, the first for what comes earlier."""
     if not steps:
         return [None], np.zeros(at.size, dtype=np.int64)
@@ -370,7 +370,7 @@ def _missing(key: Kinship, calls: Sequence[_Call], labels: Mapping[int, str]) ->
     return [f"{lost} of {key.size} ranks"] if lost > 0 else []
 
 
-def _shown(steps: Any) -> Any:
+def _shown(steps: object) -> Any:
     if not isinstance(steps, tuple):
         return steps
     return steps[0] if len(steps) == 1 else "-".join(map(str, (steps[0], steps[-1]))) if steps else None

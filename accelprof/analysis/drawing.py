@@ -40,7 +40,7 @@ class Head(msgspec.Struct, gc=False):
     bp: Any = None
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A process or thread as a key: what is no number or text as text."""
     return value if value is None or isinstance(value, (str, int, float)) else str(value)
 

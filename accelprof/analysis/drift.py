@@ -24,7 +24,7 @@ NOTABLE, SURE = 0.01, 0.99
 MAX_OUTLIERS, MAX_DRIFTS = 100, 20
 
 
-def outliers(steps: Sequence[Mapping[str, Any]], waiting: Iterable[str] = ()) -> list[dict[str, Any]]:
+def outliers(steps: Sequence[Mapping[str, object]], waiting: Iterable[str] = ()) -> list[dict[str, Any]]:
     """A row for each step without a window that took longer than usual, the longest excess first.
 
     Args:

@@ -23,7 +23,7 @@ IDLE = {
 }
 
 
-def sentences(report: Mapping[str, Any]) -> list[str]:
+def sentences(report: Mapping[str, object]) -> list[str]:
     """At most three sentences on a summary as ``Summary.to_json`` has it, the most telling first."""
     found = [_step(report), _second(report), _cost(report)]
     if not found[0]:

@@ -47,7 +47,7 @@ def cores() -> int:
 
 def each(
     work: Callable[[Any, Job], Result],
-    shared: Any,
+    shared: object,
     jobs: Sequence[Job],
     sizes: Sequence[int],
     *,
@@ -106,7 +106,7 @@ def _room(sizes: Sequence[int]) -> int:
     return max(1, free // (max(sizes, default=0) * MEMORY + (64 << 20)))
 
 
-def _done(work: Callable[[Any, Job], Result], shared: Any, job: Job) -> Result | Failed:
+def _done(work: Callable[[Any, Job], Result], shared: object, job: Job) -> Result | Failed:
     try:
         return work(shared, job)
     except Exception as error:  # noqa: BLE001 - one job's; the others go on
@@ -122,7 +122,7 @@ class _Child:
         self._jobs: Connection
         self.answers: Connection
 
-    def _start(self, work: Any, shared: Any) -> None:
+    def _start(self, work: object, shared: object) -> None:
         reads, ours = os.pipe()
         answers, writes = os.pipe()
         self._jobs, self.answers = Connection(ours, readable=False), Connection(answers, writable=False)
@@ -136,7 +136,7 @@ class _Child:
             os.close(writes)
         self._jobs.send((work, shared))
 
-    def give(self, work: Any, shared: Any, job: Any, number: int) -> None:
+    def give(self, work: object, shared: object, job: object, number: int) -> None:
         """Have a job done; another process is started in place of one that died."""
         self.job = number
         try:
@@ -172,7 +172,7 @@ class _Child:
         return signal.Signals(-status).name if status < 0 else f"status {status}"
 
 
-def _pickled(result: Any) -> bytes:
+def _pickled(result: object) -> bytes:
     try:
         return pickle.dumps(result)
     except Exception as error:  # noqa: BLE001 - something of a plug-in's that no other process can have

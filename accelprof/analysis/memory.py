@@ -13,7 +13,7 @@ FIRST = ("reserved", "allocated", "resident")
 _KEYS = frozenset({"step", "worker", "workers"})
 
 
-def memory_rows(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+def memory_rows(manifest: Mapping[str, object]) -> list[dict[str, Any]]:
     """``{step, worker, allocated, reserved, peak, …}`` in bytes, as the manifest has them; rows of another shape are left out."""
     rows = manifest.get("memory")
     found = []
@@ -23,7 +23,7 @@ def memory_rows(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def by_worker(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def by_worker(rows: Iterable[Mapping[str, object]]) -> list[dict[str, Any]]:
     """``{worker, what, steps, first, last, largest, at_step, allocated, peak}`` in bytes, the largest first.
 
     ``what`` is the name of the figure that ``first``, ``last`` and ``largest`` are of; ``allocated`` is of the last step,

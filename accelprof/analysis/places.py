@@ -18,20 +18,20 @@ class Places:
         self._taken_tids: set[int] = set()
         self._next = 1_000_000
 
-    def pid(self, owner: str, original: Any) -> int:
+    def pid(self, owner: str, original: object) -> int:
         """The process number for ``original`` (a number, or text such as ``Spans``) of ``owner``."""
         return self._number(self._pids, self._taken_pids, (owner, _key(original)), original)
 
-    def tid(self, pid: int, original: Any) -> int:
+    def tid(self, pid: int, original: object) -> int:
         """The thread number, unique in the whole timeline, for ``original`` in the new process ``pid``."""
         return self._number(self._tids, self._taken_tids, (pid, _key(original)), original)
 
-    def flow(self, source: int, category: Any, original: Any) -> int:
+    def flow(self, source: int, category: object, original: object) -> int:
         """The number of a flow or asynchronous event; a file's own numbers mean something in that file only."""
         key = (source, str(category), str(original))
         return self._ids.setdefault(key, len(self._ids) + 1)
 
-    def _number(self, known: dict[Any, int], taken: set[int], key: tuple[Any, str], original: Any) -> int:
+    def _number(self, known: dict[Any, int], taken: set[int], key: tuple[object, str], original: object) -> int:
         number = known.get(key)
         if number is None:
             if isinstance(original, int) and not isinstance(original, bool) and 0 < original < LIMIT:
@@ -44,5 +44,5 @@ class Places:
         return number
 
 
-def _key(original: Any) -> str:
+def _key(original: object) -> str:
     return f"{type(original).__name__}:{original}"

@@ -67,14 +67,14 @@ class Drawn:
             arrow that starts or ends exactly there has as its number, if it is known.
     """
 
-    def __init__(self, slices: Sequence[tuple[int, int, int, Any]]) -> None:
+    def __init__(self, slices: Sequence[tuple[int, int, int, object]]) -> None:
         self._slices = slices
         self._starts = [row[0] for row in slices]
         self._latest: list[int] = []  # the latest end so far, where a search backwards can stop
         for row in slices:
             self._latest.append(max(row[1], self._latest[-1]) if self._latest else row[1])
 
-    def lane(self, at: int, key: Any, following: bool) -> int:
+    def lane(self, at: int, key: object, following: bool) -> int:
         """The lane of the slice that an arrow at ``at`` belongs to: the one that starts there, otherwise the innermost that
         holds the moment; ``following``: the next to start (an arrow's end without a binding point)."""
         first, last = bisect_left(self._starts, at), bisect_right(self._starts, at)

@@ -210,5 +210,5 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
     return Run(directory, manifest, records, running, problems)
 
 
-def _figures(seconds: Mapping[str, Any]) -> bool:
+def _figures(seconds: Mapping[str, object]) -> bool:
     return all(isinstance(row, dict) and fields.is_number(row.get("max")) for row in seconds.values())

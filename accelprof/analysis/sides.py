@@ -348,7 +348,7 @@ def _add_attribution(
             _add(found, "phase on device", f"{prefix}{phase.name}", worker, sum(phase.busy_ns.values()), files, key, {})
 
 
-def _device_steps(columns: Columns, device: Any, steps: Sequence[tuple[int, int]]) -> dict[str, float]:
+def _device_steps(columns: Columns, device: object, steps: Sequence[tuple[int, int]]) -> dict[str, float]:
     rows = [row for row in columns.rows(*DEVICE_WORK).tolist() if columns.devices[columns.device[row]] == device]
     work = merge_intervals((int(columns.start[row]), int(columns.end[row])) for row in rows)
     return _by_step(work, steps)

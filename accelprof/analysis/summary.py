@@ -367,7 +367,7 @@ def _host_seconds(timeline: WorkerTimeline) -> Iterator[Second]:
         yield host_seconds(timeline.worker.label, identity, start, end, mine)
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 

@@ -213,7 +213,7 @@ class TimelineWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
                 self._finish()
@@ -381,7 +381,7 @@ class TimelineWriter:
             self._said.add((pid, tid))
         event.pid, event.tid = pid, tid
 
-    def _row(self, source: Source, pid: Any, tid: Any, lane: int = 0) -> tuple[int, int]:
+    def _row(self, source: Source, pid: object, tid: object, lane: int = 0) -> tuple[int, int]:
         number = self.places.pid(f"{source.key}|{source.tool}", pid)
         if number not in self._seen:
             self._seen[number] = self._name(source, str(pid))
@@ -488,7 +488,7 @@ class TimelineWriter:
     def _add_name(self, what: str, pid: int, tid: int, name: str) -> None:
         self._add(Event(ph="M", name=what), (pid, tid), {"name": name})
 
-    def _add(self, event: Event, place: tuple[int, int], args: Mapping[str, Any]) -> None:
+    def _add(self, event: Event, place: tuple[int, int], args: Mapping[str, object]) -> None:
         event.pid, event.tid = place
         event.args = msgspec.Raw(_encoder.encode(args))
         self._late.append(event)

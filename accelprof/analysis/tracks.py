@@ -37,7 +37,7 @@ class Tracks:
             row = self._rows[key] = self._made(item, device, stream, task)
         return row
 
-    def _made(self, item: Span | Mark, device: Any, stream: Any, task: str) -> tuple[Any, Any]:
+    def _made(self, item: Span | Mark, device: object, stream: object, task: str) -> tuple[Any, Any]:
         known = self._tracks.get(item.pid, {}).get(item.tid)
         if device is None:
             row: tuple[Any, Any] = (item.pid, item.tid if not task else f"{item.tid} {task}")
@@ -61,12 +61,12 @@ def arguments(item: Span | Mark) -> msgspec.Raw:
     return msgspec.Raw(_encoder.encode({**_plain(item.args), **{key: value for key, value in extra if value}}))
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(values: Mapping[str, object]) -> dict[str, Any]:
     """Arguments that strict JSON can hold; others as text."""
     return {str(key): _plain_value(value) for key, value in values.items()}
 
 
-def _plain_value(value: Any) -> Any:
+def _plain_value(value: object) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if value is None or isinstance(value, (str, int)):

@@ -196,7 +196,7 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
         console.print(plain(f"note: {text}"), highlight=False, markup=False)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return (
         "[" + ", ".join(map(str, value)) + "]"
         if isinstance(value, list)

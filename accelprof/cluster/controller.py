@@ -122,8 +122,8 @@ class Controller:
         world_size: int | None = None,
         node: str | None = None,
         has_devices: bool | None = None,
-        base: Mapping[str, Any] | None = None,
-        **ray_options: Any,
+        base: Mapping[str, object] | None = None,
+        **ray_options: object,
     ) -> dict[str, Any]:
         """What ``ActorCls.options(**...)`` takes so that this worker can be profiled as the plan says.
 
@@ -154,7 +154,7 @@ class Controller:
     def attach(
         self,
         group: str,
-        actors: Any,
+        actors: object,
         *,
         role: str | Sequence[str] | None = None,
         ranks: Sequence[int | None] | None = None,

@@ -81,7 +81,7 @@ def member_of(target: Target, assignment: Assignment, actor: Any) -> Member:
         return Member(target, assignment, actor, call, following, done)
     ray_call = actor.__ray_call__.remote
 
-    def send_plain(command: str, *args: Any) -> Any:
+    def send_plain(command: str, *args: object) -> Any:
         return ray_call(remote.call, command, *args)
 
     return Member(target, assignment, actor, send_plain)
@@ -120,7 +120,7 @@ def identity(actor: Any) -> Any:
     return actor._actor_id
 
 
-def ask(members: Iterable[Member], command: str, *args: Any, timeout: float) -> list[Answer]:
+def ask(members: Iterable[Member], command: str, *args: object, timeout: float) -> list[Answer]:
     """Send ``command`` with the same arguments to every member that can answer; waits at most ``timeout`` seconds in all."""
     return ask_each([(member, args) for member in members], command, timeout=timeout)
 
@@ -155,16 +155,16 @@ def ask_timed(members: Iterable[Member], command: str, *, timeout: float) -> lis
     ]
 
 
-def ask_each(calls: Sequence[tuple[Member, tuple[Any, ...]]], command: str, *, timeout: float) -> list[Answer]:
+def ask_each(calls: Sequence[tuple[Member, tuple[object, ...]]], command: str, *, timeout: float) -> list[Answer]:
     """As :func:`ask`, with arguments per member."""
 
-    def sender(args: tuple[Any, ...]) -> Callable[[Member], Any]:
+    def sender(args: tuple[object, ...]) -> Callable[[Member], Any]:
         return lambda member: member.invoke(command, *args)
 
     return _ask([(member, sender(args)) for member, args in calls], timeout)
 
 
-def _ask(calls: Sequence[tuple[Member, Callable[[Member], Any]]], timeout: float) -> list[Answer]:
+def _ask(calls: Sequence[tuple[Member, Callable[[Member], object]]], timeout: float) -> list[Answer]:
     answers: list[Answer] = []
     members: list[Member] = []
     refs: list[Any] = []
@@ -191,7 +191,7 @@ def _ask(calls: Sequence[tuple[Member, Callable[[Member], Any]]], timeout: float
     return answers
 
 
-def _one_by_one(members: Sequence[Member], refs: Sequence[Any], timeout: float) -> list[Answer]:
+def _one_by_one(members: Sequence[Member], refs: Sequence[object], timeout: float) -> list[Answer]:
     deadline = time.monotonic() + timeout
     answers = []
     try:
@@ -223,7 +223,7 @@ def _one_by_one(members: Sequence[Member], refs: Sequence[Any], timeout: float) 
     return answers
 
 
-def _answer(member: Member, value: Any) -> Answer:
+def _answer(member: Member, value: object) -> Answer:
     if isinstance(value, dict) and value.get("ok"):
         return Answer(member, True, value.get("value"))
     error = value.get("error", "no reason given") if isinstance(value, dict) else f"answered {value!r}"

@@ -27,7 +27,7 @@ def alive() -> dict[str, str]:
     return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
 
 
-def start_on(node_id: str, function: Callable[..., Any], *args: Any) -> Any:
+def start_on(node_id: str, function: Callable[..., object], *args: object) -> Any:
     """Start ``function(*args)`` as a task on that node; the reference of its result.
 
     Raises:
@@ -40,7 +40,7 @@ def start_on(node_id: str, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def on_each(
-    calls: Mapping[str | None, tuple[Any, ...]], function: Callable[..., Any], timeout: float
+    calls: Mapping[str | None, tuple[object, ...]], function: Callable[..., object], timeout: float
 ) -> tuple[dict[str | None, Any], dict[str | None, str]]:
     """Call ``function`` on every node at once, here for the driver's own (or ``None``): ``(results, errors)`` by node."""
     results: dict[str | None, Any] = {}
@@ -78,10 +78,10 @@ class RayNodes:
         node = self._node_of.get(host)
         return None if node == own_node() else node
 
-    def call(self, node: str | None, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, node: str | None, function: Callable[..., object], *args: object) -> Any:
         return function(*args) if node is None else ray.get(start_on(node, function, *args))
 
     def on_each(
-        self, calls: Mapping[str | None, tuple[Any, ...]], function: Callable[..., Any], timeout: float
+        self, calls: Mapping[str | None, tuple[object, ...]], function: Callable[..., object], timeout: float
     ) -> tuple[dict[str | None, Any], dict[str | None, str]]:
         return on_each(calls, function, timeout)

@@ -121,7 +121,7 @@ def _claim(layout: Layout, launch: Launch, target: Target) -> str | None:
     return os.path.join(layout.workers_dir, f"{layout.target_name(target)}.{secrets.token_hex(4)}.pid")
 
 
-def _interpreter(env: Mapping[str, Any]) -> tuple[str, list[str]]:
+def _interpreter(env: Mapping[str, object]) -> tuple[str, list[str]]:
     """The worker's interpreter as the user wrote it (empty: Ray's default) and as argv."""
     job = _job_environment()
     raw = env.get("py_executable") or ("" if _brings_interpreter(env) else job.get("py_executable") or "")
@@ -130,7 +130,7 @@ def _interpreter(env: Mapping[str, Any]) -> tuple[str, list[str]]:
     return str(raw), split_command(str(raw))
 
 
-def _brings_interpreter(env: Mapping[str, Any]) -> bool:
+def _brings_interpreter(env: Mapping[str, object]) -> bool:
     return any(env.get(key) for key in RAY_INTERPRETERS)
 
 
@@ -181,7 +181,7 @@ class Preflight:
         launch: Launch,
         assignment: Assignment,
         env: Mapping[str, str],
-        strategy: Any,
+        strategy: object,
         say: Callable[[str], object],
     ) -> None:
         """Raises ``UnavailableError`` when the trial fails on every node where the actor may run; reports the others."""

@@ -94,7 +94,7 @@ class Roster:
     def attach(
         self,
         group: str,
-        handles: Sequence[Any],
+        handles: Sequence[object],
         roles: tuple[str, ...],
         ranks: Sequence[int | None] | None,
         replicas: Sequence[int | None] | None,

@@ -28,7 +28,7 @@ class StepTimings(dict[str, Any]):
 
     def __init__(
         self,
-        values: Mapping[str, Any],
+        values: Mapping[str, object],
         step: int | None,
         reduce: str | None,
         missing: Mapping[str, list[str]],

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NOTHING = contextlib.nullcontext()
 
 
-def _nothing(_: Any) -> Any:
+def _nothing(_: object) -> Any:
     return _NOTHING
 
 
@@ -45,7 +45,7 @@ def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[Any], A
     wrapper: Any
     if inspect.isasyncgenfunction(function):
 
-        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        async def wrapper(self: object, *args: object, **kwargs: object) -> Any:
             with around(self):
                 inner = choose(self)(self, *args, **kwargs)
                 sent: Any = None
@@ -68,19 +68,19 @@ def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[Any], A
 
     elif inspect.iscoroutinefunction(function):
 
-        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        async def wrapper(self: object, *args: object, **kwargs: object) -> Any:
             with around(self):
                 return await choose(self)(self, *args, **kwargs)
 
     elif inspect.isgeneratorfunction(function):
 
-        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(self: object, *args: object, **kwargs: object) -> Any:
             with around(self):
                 return (yield from choose(self)(self, *args, **kwargs))
 
     else:
 
-        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(self: object, *args: object, **kwargs: object) -> Any:
             with around(self):
                 return choose(self)(self, *args, **kwargs)
 

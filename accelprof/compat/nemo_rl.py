@@ -19,12 +19,12 @@ process = ProcessSession()
 KEY = "nemo_rl"
 
 
-def start_gpu_profiling(self: Any = None) -> None:
+def start_gpu_profiling(self: object = None) -> None:
     """The window of this worker opens: it holds the steps of ``NRL_NSYS_PROFILE_STEP_RANGE``. A second call does nothing."""
     process.start(KEY, first_step(), settings)
 
 
-def stop_gpu_profiling(self: Any = None) -> None:
+def stop_gpu_profiling(self: object = None) -> None:
     """It closes. A second call does nothing."""
     process.stop(KEY)
 
@@ -55,12 +55,12 @@ class Labels:
     def __init__(self) -> None:
         self._open: dict[tuple[int, str], Run] = {}
 
-    def begin(self, timer: Any, label: str) -> None:
+    def begin(self, timer: object, label: str) -> None:
         """Phase ``label`` begins."""
         # labels of one timer may begin and end in any order, across awaits and threads
         self._open[id(timer), label] = Run(process_state(label), PhaseSpec(label), suspends=True)
 
-    def end(self, timer: Any, label: str) -> None:
+    def end(self, timer: object, label: str) -> None:
         """It ends, if it had begun."""
         run = self._open.pop((id(timer), label), None)
         if run is not None:

@@ -41,7 +41,7 @@ def install(patches: Patches, any_version: bool) -> None:
     patches.then(ours.process.release)
     patches.then(lambda: on.__setitem__(0, False))
 
-    def imported(module: Any) -> None:
+    def imported(module: object) -> None:
         if on[0]:
             _workers(patches, module)
 
@@ -65,13 +65,13 @@ def _timer(patches: Patches, cls: Any) -> None:
     starts, stops = cls.start, cls.stop
 
     @functools.wraps(starts)
-    def start(self: Any, label: str, *args: Any, **kwargs: Any) -> Any:
+    def start(self: object, label: str, *args: object, **kwargs: object) -> Any:
         result = starts(self, label, *args, **kwargs)  # raises where the label is running already
         labels.begin(self, label)
         return result
 
     @functools.wraps(stops)
-    def stop(self: Any, label: str, *args: Any, **kwargs: Any) -> Any:
+    def stop(self: object, label: str, *args: object, **kwargs: object) -> Any:
         labels.end(self, label)
         return stops(self, label, *args, **kwargs)
 

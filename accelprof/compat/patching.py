@@ -54,7 +54,7 @@ class Patches:
         self._functions: list[_Function] = []
         self._last: list[Callable[[], None]] = []
 
-    def set(self, owner: Any, name: str, value: Any) -> Any:
+    def set(self, owner: object, name: str, value: object) -> Any:
         """Replace ``owner.name``; returns what stood there itself (descriptors as they are), or ``None``."""
         before = vars(owner).get(name, _ABSENT)
         place = _Place(owner, name, before, value)
@@ -119,7 +119,7 @@ def _take_back(place: _Place) -> None:
         setattr(place.owner, place.name, place.before)
 
 
-def _holding(package: str, value: Any) -> list[tuple[Any, str]]:
+def _holding(package: str, value: object) -> list[tuple[Any, str]]:
     """Modules of ``package`` and their attributes that are ``value`` itself."""
     return [
         (module, attribute)
@@ -130,7 +130,7 @@ def _holding(package: str, value: Any) -> list[tuple[Any, str]]:
     ]
 
 
-def _another(function: Callable[..., Any]) -> Callable[..., Any]:
+def _another(function: Callable[..., object]) -> Callable[..., Any]:
     """One more function object that does the same; frames are counted as in the first."""
     if isinstance(function, FunctionType):
         code, names = function.__code__, function.__globals__
@@ -138,7 +138,7 @@ def _another(function: Callable[..., Any]) -> Callable[..., Any]:
         copy.__kwdefaults__ = function.__kwdefaults__
         return functools.update_wrapper(copy, function)
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(*args: object, **kwargs: object) -> Any:
         return function(*args, **kwargs)
 
     return called
@@ -176,14 +176,14 @@ def _look_again() -> None:
             item[1](module)
 
 
-def _is_partial(module: Any) -> bool:
+def _is_partial(module: object) -> bool:
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 class _Again:
     """Finds no module; that one is looked for is when others may have become whole."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         _look_again()  # no more: whoever goes over the finders now must find them in their places
 
 

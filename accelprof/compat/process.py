@@ -31,7 +31,7 @@ class ProcessSession:
         self._owned: Session | None = None
         self.voice = Voice()
 
-    def start(self, key: Hashable, step: int | None, settings: Callable[[], Mapping[str, Any]]) -> bool:
+    def start(self, key: Hashable, step: int | None, settings: Callable[[], Mapping[str, object]]) -> bool:
         """``key`` begins to profile ``step`` (numbered from 0 where nobody counts); ``True`` when a session takes part.
 
         ``settings`` gives keyword arguments of :func:`accelprof.configure` and is asked when there is no session yet.

@@ -106,22 +106,24 @@ class AcceleratorUtil:
     """RLinf's static calls. The accelerator type is the session's own; the argument names it for readers only."""
 
     @staticmethod
-    def profiling_range(accelerator_type: Any, label: str, color: str | None = None, domain: str | None = None) -> Any:
+    def profiling_range(
+        accelerator_type: object, label: str, color: str | None = None, domain: str | None = None
+    ) -> Any:
         """A range around a block while a window is open; works in coroutines."""
         return profiling_range(label, color=color or "", domain=domain or "")
 
     @staticmethod
-    def start_profiling(accelerator_type: Any, step_idx: int | None = None) -> None:
+    def start_profiling(accelerator_type: object, step_idx: int | None = None) -> None:
         """The step begins; a window opens when the plan has one there. A second call does nothing."""
         process.start(KEY, step_idx, default_settings)
 
     @staticmethod
-    def stop_profiling(accelerator_type: Any) -> None:
+    def stop_profiling(accelerator_type: object) -> None:
         """The step ends. A second call does nothing."""
         process.stop(KEY)
 
     @staticmethod
-    def is_profiling_active(accelerator_type: Any = None) -> bool:
+    def is_profiling_active(accelerator_type: object = None) -> bool:
         """Whether a window is open in this process."""
         session = current_session()
         return session is not None and session.window is not None
@@ -137,7 +139,7 @@ class _Untraced:
 
     __slots__ = ("_start", "_state")
 
-    def __init__(self, instance: Any, tag: str) -> None:
+    def __init__(self, instance: object, tag: str) -> None:
         self._state, self._start = metrics.state_of(instance, tag), 0
 
     def __enter__(self) -> None:
@@ -165,7 +167,7 @@ def timer(tag: Any = None, trace: bool = True) -> Any:
         if trace:
             return engine_timer(label)(function)
 
-        def choose(instance: Any) -> Any:
+        def choose(instance: object) -> Any:
             return function
 
         return by_kind(function, choose, lambda instance: _Untraced(instance, label))
@@ -173,7 +175,7 @@ def timer(tag: Any = None, trace: bool = True) -> Any:
     return decorator
 
 
-def worker_timer(self: Any, tag: str | None = None, trace: bool = True) -> Any:
+def worker_timer(self: object, tag: str | None = None, trace: bool = True) -> Any:
     """A block as a phase, plain or async; the tag is the calling function's name where none is given.
 
     Args:
@@ -189,7 +191,7 @@ class Tracer:
     _open: ClassVar[dict[tuple[int, str], list[Any]]] = {}
 
     @classmethod
-    def trace_begin(cls, name: str, cat: str = "default", args: Any = None) -> None:
+    def trace_begin(cls, name: str, cat: str = "default", args: object = None) -> None:
         """A span of this thread or task begins; ``args`` are not kept."""
         block = profiling_range(name, category=cat)
         block.__enter__()
@@ -205,12 +207,12 @@ class Tracer:
                 del cls._open[_here(), name]
 
     @classmethod
-    def trace_span(cls, name: str, cat: str = "default", args: Any = None) -> Any:
+    def trace_span(cls, name: str, cat: str = "default", args: object = None) -> Any:
         """A block as a span, plain or async."""
         return profiling_range(name, category=cat)
 
     @classmethod
-    def trace_func(cls, func_or_cat: Any = None, cat: str = "default") -> Any:
+    def trace_func(cls, func_or_cat: object = None, cat: str = "default") -> Any:
         """Decorate a function with a span for each call; with and without arguments, as RLinf's."""
         category = func_or_cat if isinstance(func_or_cat, str) else cat
 
@@ -230,12 +232,12 @@ def _here() -> int:
     return threading.get_ident()
 
 
-def pop_execution_times(self: Any) -> dict[str, float]:
+def pop_execution_times(self: object) -> dict[str, float]:
     """Seconds per tag since the last pop."""
     return metrics.pop_times(metrics.states_of(self))
 
 
-def pop_execution_time(self: Any, tag: str) -> float:
+def pop_execution_time(self: object, tag: str) -> float:
     """Seconds of one tag since the last pop.
 
     Raises:

@@ -76,7 +76,7 @@ def _like(theirs: Any, mine: Any) -> Any:
     return called
 
 
-def _worker_timer(self: Any, tag: str | None = None, trace: bool = True) -> Any:
+def _worker_timer(self: object, tag: str | None = None, trace: bool = True) -> Any:
     return ours.worker_timer(self, tag or sys._getframe(1).f_code.co_name, trace)
 
 
@@ -142,7 +142,7 @@ def _scoped_timer(patches: Patches) -> None:
                 self._accelprof_untraced = True
 
         @contextlib.contextmanager
-        def call(self: Any, name: str, trace_args: Any = None) -> Any:
+        def call(self: object, name: str, trace_args: object = None) -> Any:
             untraced_block = getattr(self, "_accelprof_untraced", False)
             with contextlib.nullcontext() if untraced_block else profiling_range(name), theirs_call(self, name):
                 yield
@@ -153,7 +153,7 @@ def _scoped_timer(patches: Patches) -> None:
     when_imported(SCOPED, imported)
 
 
-def _profiling_range(accelerator_type: Any, label: str, color: str | None = None, domain: str | None = None) -> Any:
+def _profiling_range(accelerator_type: object, label: str, color: str | None = None, domain: str | None = None) -> Any:
     if sys._getframe(1).f_globals.get("__name__") == WORKER:
         return contextlib.nullcontext()  # RLinf's timer, whose worker_timer has made the range already
     return ours.AcceleratorUtil.profiling_range(accelerator_type, label, color, domain)
@@ -170,7 +170,7 @@ class _Driver:
         self.given: dict[str, dict[str, Any]] = {}
         self.env: Mapping[str, str] = {}
 
-    def begin(self, cluster_cfg: Any) -> None:
+    def begin(self, cluster_cfg: object) -> None:
         """Read the section as it was written; RLinf has added options of its own to the parsed one."""
         settle()
         section = plain(cluster_cfg)
@@ -223,7 +223,7 @@ def _driver(patches: Patches, driver: _Driver) -> None:
     theirs_init, theirs_allocate, theirs_launch = cluster.__init__, cluster.allocate, group.launch
 
     @functools.wraps(theirs_init)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: object, *args: object, **kwargs: object) -> None:
         theirs_init(self, *args, **kwargs)
         config = kwargs.get("cluster_cfg", args[1] if len(args) > 1 else None)
         if config is not None:
@@ -241,20 +241,22 @@ def _driver(patches: Patches, driver: _Driver) -> None:
     theirs_env = vars(cluster)["get_profiling_env_vars_for_worker"].__func__
 
     @functools.wraps(theirs_modify)
-    def modify_profile_context(cls: Any, python_interpreter_path: str, worker_name: str, profiling_cfg: Any) -> str:
+    def modify_profile_context(
+        cls: object, python_interpreter_path: str, worker_name: str, profiling_cfg: object
+    ) -> str:
         if driver.controller is None:
             return str(theirs_modify(cls, python_interpreter_path, worker_name, profiling_cfg))
         runtime_env = driver.options(worker_name, python_interpreter_path)
         return str(runtime_env.get("py_executable", python_interpreter_path))
 
     @functools.wraps(theirs_env)
-    def environment(cls: Any, worker_name: str, profiling_cfg: Any) -> dict[str, str]:
+    def environment(cls: object, worker_name: str, profiling_cfg: object) -> dict[str, str]:
         if driver.controller is None:
             return dict(theirs_env(cls, worker_name, profiling_cfg))
         return dict(driver.given.get(worker_name, {}).get("env_vars", {}))
 
     @functools.wraps(theirs_launch)
-    def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def launch(self: object, *args: object, **kwargs: object) -> Any:
         launched = theirs_launch(self, *args, **kwargs)
         if driver.controller is not None:
             driver.attach(self)
@@ -283,14 +285,14 @@ def _runner(patches: Patches, driver: _Driver) -> None:
         opened: list[int] = []
 
         @functools.wraps(opens)
-        def open_window(self: Any, step_idx: int) -> None:
+        def open_window(self: object, step_idx: int) -> None:
             if driver.controller is not None:
                 opened[:] = [step_idx]
                 driver.controller.begin_step(step_idx)
             opens(self, step_idx)
 
         @functools.wraps(closes)
-        def close_window(self: Any, step_idx: int) -> None:
+        def close_window(self: object, step_idx: int) -> None:
             closes(self, step_idx)
             if driver.controller is not None:
                 # later releases open once for steps that follow one another, and close at the last: what was opened is closed

@@ -50,7 +50,7 @@ def watch() -> None:
 
 
 def _hook(name: str) -> Any:
-    def imported(module: Any) -> None:
+    def imported(module: object) -> None:
         from accelprof import compat
         from accelprof.errors import AccelprofError
 

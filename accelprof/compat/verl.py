@@ -287,7 +287,7 @@ def annotated(
         scheduled.add(str(label))
     timed: Any = timer(label, color=color or "", domain=domain or "", category=category or "")(function)
 
-    def choose(instance: Any) -> Any:
+    def choose(instance: object) -> Any:
         profiler = getattr(instance, "profiler", None)
         if gate.entrance is None or profiler is None or takes_part(profiler):
             return timed
@@ -311,10 +311,10 @@ class DistProfiler:
     def __init__(
         self,
         rank: int,
-        config: Any = None,
-        tool_config: Any = None,
+        config: object = None,
+        tool_config: object = None,
         save_file_prefix: str | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         if kwargs:
             raise TypeError(f"DistProfiler: unknown arguments {', '.join(sorted(kwargs))}")
@@ -370,7 +370,7 @@ class DistProfilerExtension:
     def __init__(self, profiler: DistProfiler) -> None:
         self.profiler = profiler
 
-    def start_profile(self, **kwargs: Any) -> None:
+    def start_profile(self, **kwargs: object) -> None:
         """See :meth:`DistProfiler.start`."""
         self.profiler.start(**kwargs)
 

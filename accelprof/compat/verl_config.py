@@ -13,7 +13,7 @@ from accelprof.errors import ConfigError, Problem, nearest
 T = TypeVar("T", bound="ProfilerConfig")
 
 
-def as_any(value: Any) -> Any:
+def as_any(value: object) -> Any:
     """A field whose annotation nobody has checked yet."""
     return value
 
@@ -37,7 +37,7 @@ class _Config(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(dataclasses.fields(self))  # type: ignore[arg-type]
 
-    def _refuse(self, name: str, message: str, value: Any, allowed: str = "", mend: str = "") -> None:
+    def _refuse(self, name: str, message: str, value: object, allowed: str = "", mend: str = "") -> None:
         raise CompatConfigError(
             Problem(f"{type(self).__name__}.{name}", message, value=value, allowed=allowed, mend=mend)
         )
@@ -226,7 +226,7 @@ class ProfilerConfig(_Config):
         return dataclasses.replace(self, **changes)
 
 
-def as_mapping(config: Any) -> dict[str, Any]:
+def as_mapping(config: object) -> dict[str, Any]:
     """A configuration object of verl's, of ours, or a mapping, as plain data; ``{}`` for ``None``."""
     if config is None:
         return {}
@@ -237,7 +237,7 @@ def as_mapping(config: Any) -> dict[str, Any]:
     return {key: _plain(value) for key, value in vars(config).items() if not key.startswith("_")}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         return as_mapping(value)
     return [_plain(item) for item in value] if isinstance(value, (list, tuple, set)) else value

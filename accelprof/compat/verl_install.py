@@ -31,11 +31,11 @@ FUNCTIONS = tuple(name for name in verl_marks.__all__ if name != "GPUMemoryLogge
 class _Absorbed:
     """Stands where verl keeps the profiler of one tool: everything goes to the profiler it belongs to."""
 
-    def __init__(self, profiler: Any) -> None:
+    def __init__(self, profiler: object) -> None:
         self.profiler = profiler
         self._made: dict[Any, Any] = {}
 
-    def start(self, **_: Any) -> None:
+    def start(self, **_: object) -> None:
         """The profiler itself has begun already."""
 
     def stop(self) -> None:
@@ -88,7 +88,7 @@ def install(patches: Patches, any_version: bool) -> None:
         ours.prepare(self, rank, config, tool_config, prefix)
         take(self, functools.partial(theirs["__init__"], self, *args, **kwargs))
 
-    def left_alone(self: Any) -> bool:
+    def left_alone(self: object) -> bool:
         return getattr(self, "_tool", None) in NOT_PROFILERS
 
     @functools.wraps(theirs["start"])
@@ -110,7 +110,7 @@ def install(patches: Patches, any_version: bool) -> None:
         return ours.finish(self) if self._enable and run_command else None
 
     @functools.wraps(theirs["step"])
-    def step(self: Any) -> Any:
+    def step(self: object) -> Any:
         return theirs["step"](self) if left_alone(self) else None
 
     original_annotate = theirs["annotate"].__func__
@@ -129,7 +129,7 @@ def install(patches: Patches, any_version: bool) -> None:
             role, over = kwargs.get("role"), bool(kwargs.get("scheduled"))
             mine = _with_state(ours.annotated(function, message, color, domain, category, role, over), role)
 
-            def choose(instance: Any) -> Any:
+            def choose(instance: object) -> Any:
                 profiler = getattr(instance, "profiler", None)
                 return mine if on[0] and not (profiler is not None and left_alone(profiler)) else plain
 
@@ -164,7 +164,7 @@ def _relocate(profiler: Any) -> None:
 
 
 def _arguments(
-    rank: int, config: Any = None, tool_config: Any = None, save_file_prefix: str | None = None, **_: Any
+    rank: int, config: object = None, tool_config: object = None, save_file_prefix: str | None = None, **_: object
 ) -> tuple[int, Any, Any, str | None]:
     return rank, config, tool_config, save_file_prefix
 

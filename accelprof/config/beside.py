@@ -31,7 +31,9 @@ class Words:
         return list(dict.fromkeys([*(_key(text).split(".")[0] for text in self.our_overrides), *self.our_values]))
 
 
-def divide(mapping: Mapping[str, Any], overrides: Sequence[str], values: Mapping[str, Any], dialect: Dialect) -> Words:
+def divide(
+    mapping: Mapping[str, object], overrides: Sequence[str], values: Mapping[str, object], dialect: Dialect
+) -> Words:
     """Each word to whom it belongs.
 
     Raises:
@@ -75,7 +77,7 @@ def divide(mapping: Mapping[str, Any], overrides: Sequence[str], values: Mapping
     return words
 
 
-def lay_over(translation: Translation, changed: Mapping[str, Any], words: Words) -> Translation:
+def lay_over(translation: Translation, changed: Mapping[str, object], words: Words) -> Translation:
     """``translation`` with our words, which are in ``changed`` already: with a note for each, and no source any more.
 
     Raises:
@@ -200,7 +202,7 @@ def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def _has(mapping: Mapping[str, Any], key: str) -> bool:
+def _has(mapping: Mapping[str, object], key: str) -> bool:
     here: Any = mapping
     for part in key.split("."):
         if isinstance(here, str) and "${" in here:
@@ -211,7 +213,7 @@ def _has(mapping: Mapping[str, Any], key: str) -> bool:
     return True
 
 
-def _paths(mapping: Mapping[str, Any], before: str = "") -> list[str]:
+def _paths(mapping: Mapping[str, object], before: str = "") -> list[str]:
     found: list[str] = []
     for key, value in mapping.items():
         path = f"{before}.{key}" if before else str(key)

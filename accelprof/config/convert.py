@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import yaml
 
@@ -25,7 +24,7 @@ def to_yaml(loaded: Loaded) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mapping(mapping: Mapping[str, Any], path: str, depth: int, sources: Mapping[str, str]) -> list[str]:
+def _mapping(mapping: Mapping[str, object], path: str, depth: int, sources: Mapping[str, str]) -> list[str]:
     if not mapping:
         return []
     lines: list[str] = []
@@ -35,7 +34,7 @@ def _mapping(mapping: Mapping[str, Any], path: str, depth: int, sources: Mapping
     return lines
 
 
-def _item(head: str, value: Any, path: str, depth: int, sources: Mapping[str, str]) -> list[str]:
+def _item(head: str, value: object, path: str, depth: int, sources: Mapping[str, str]) -> list[str]:
     comment = f"  # {sources[path]}" if path in sources else ""
     if isinstance(value, Mapping) and value:
         return [head + comment, *_mapping(value, path, depth + 1, sources)]
@@ -53,6 +52,6 @@ def _key(key: str) -> str:
     return key if _PLAIN_KEY.match(key) and yaml.safe_load(key) == key else _scalar(key)
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: object) -> str:
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...").strip()

@@ -47,19 +47,19 @@ class Dialect:
 
     name: ClassVar[str] = ""
 
-    def detects(self, mapping: Mapping[str, Any]) -> bool:
+    def detects(self, mapping: Mapping[str, object]) -> bool:
         """Whether ``mapping`` is written in this dialect, by its keys alone."""
         raise NotImplementedError
 
-    def knows(self, path: str, mapping: Mapping[str, Any]) -> bool:
+    def knows(self, path: str, mapping: Mapping[str, object]) -> bool:
         """Whether an override may set ``path`` (dots) in ``mapping``, which does not have it; by default it may."""
         return True
 
-    def hint(self, mapping: Mapping[str, Any]) -> str:
+    def hint(self, mapping: Mapping[str, object]) -> str:
         """What ``mapping`` is when it is a part of this dialect's files and no file of its own; empty when it is none."""
         return ""
 
-    def translate(self, mapping: Mapping[str, Any]) -> Translation:
+    def translate(self, mapping: Mapping[str, object]) -> Translation:
         """Translate.
 
         Raises:

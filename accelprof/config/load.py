@@ -40,12 +40,12 @@ class Loaded:
 
 @as_config_errors("config")
 def load_config(
-    source: Any = None,
+    source: object = None,
     overrides: Sequence[str] = (),
     *,
     dialects: Sequence[Dialect] = (),
     detect: Callable[[Mapping[str, Any]], str | None] | None = None,
-    **values: Any,
+    **values: object,
 ) -> Loaded:
     """Validate ``source`` (path, mapping, ``DictConfig``, ``Config`` or ``None``), then ``a.b=c`` overrides, then ``values``.
 
@@ -79,7 +79,7 @@ def load_config(
         raise ConfigError(*hints, *error.problems) from None
 
 
-def _own_section(given: Mapping[str, Any], overrides: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+def _own_section(given: Mapping[str, object], overrides: Sequence[str], values: Mapping[str, object]) -> dict[str, Any]:
     """What stands under ``accelprof`` in a larger file, with the words of ours that were given beside the file."""
     words = divide(given, overrides, values, Dialect())
     section = apply_overrides(apply_overrides(given, words.overrides).get("accelprof", {}), words.our_overrides)
@@ -88,7 +88,7 @@ def _own_section(given: Mapping[str, Any], overrides: Sequence[str], values: Map
 
 
 def _translated(
-    dialect: Dialect, given: Mapping[str, Any], overrides: Sequence[str], values: Mapping[str, Any]
+    dialect: Dialect, given: Mapping[str, object], overrides: Sequence[str], values: Mapping[str, object]
 ) -> Translation:
     """The file with its own words changed, translated, with our words laid over it."""
     words = divide(given, overrides, values, dialect)
@@ -99,7 +99,7 @@ def _translated(
     return lay_over(translation, {**changed, **words.our_values}, words)
 
 
-def validate(mapping: Mapping[str, Any], *, prefix: str = "", sources: Mapping[str, str] | None = None) -> Config:
+def validate(mapping: Mapping[str, object], *, prefix: str = "", sources: Mapping[str, str] | None = None) -> Config:
     """``mapping`` as a :class:`Config`.
 
     Raises:
@@ -116,7 +116,7 @@ def problems_of(
     model: type[BaseModel],
     prefix: str = "",
     sources: Mapping[str, str] | None = None,
-    given_mapping: Any = None,
+    given_mapping: object = None,
 ) -> list[Problem]:
     """A pydantic error as our problems: whole path as the user wrote it, value, allowed values, nearest match."""
     problems = []
@@ -150,7 +150,7 @@ def problems_of(
     return problems
 
 
-def apply_overrides(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def apply_overrides(mapping: Mapping[str, object], overrides: Sequence[str]) -> dict[str, Any]:
     """Hydra-style ``a.b=c`` (also ``+a.b=c``, ``++a.b=c``, ``~a.b``); values are YAML.
 
     Raises:
@@ -203,7 +203,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     return data
 
 
-def _to_mapping(source: Any) -> tuple[dict[str, Any], str]:
+def _to_mapping(source: object) -> tuple[dict[str, Any], str]:
     if source is None:
         return {}, "arguments"
     if isinstance(source, (str, os.PathLike)):
@@ -213,7 +213,7 @@ def _to_mapping(source: Any) -> tuple[dict[str, Any], str]:
     return as_mapping(source, "config"), type(source).__name__
 
 
-def as_mapping(source: Any, where: str) -> dict[str, Any]:
+def as_mapping(source: object, where: str) -> dict[str, Any]:
     """:func:`accelprof.config.door.plain` of a mapping.
 
     Raises:
@@ -247,14 +247,14 @@ def _as_written(location: Sequence[Any], mapping: Any) -> list[Any]:
     return parts
 
 
-def _dotted(location: Sequence[Any]) -> str:
+def _dotted(location: Sequence[object]) -> str:
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else str(part))
     return text
 
 
-def _fields_at(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+def _fields_at(model: type[BaseModel], location: Sequence[object]) -> list[str]:
     """Field names allowed at ``location``; groups hold rules, other nested keys their own model."""
     if not location:
         return list(model.model_fields)
@@ -271,7 +271,7 @@ def _fields_at(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
     return list(current.model_fields) if hasattr(current, "model_fields") else []
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _model_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in getattr(annotation, "__args__", ()):

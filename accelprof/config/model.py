@@ -24,7 +24,7 @@ PROCESS: Literal["process"] = "process"
 
 
 def _numbers_or(words: tuple[str, ...]) -> Any:
-    def parse(value: Any) -> Any:
+    def parse(value: object) -> Any:
         if isinstance(value, NumberSet) or value is None:
             return value
         if isinstance(value, str) and value.strip().lower() in words:
@@ -38,7 +38,7 @@ def _numbers_or(words: tuple[str, ...]) -> Any:
     return parse
 
 
-def _dump(value: Any) -> Any:
+def _dump(value: object) -> Any:
     return value.to_config() if isinstance(value, NumberSet) else value
 
 
@@ -46,7 +46,7 @@ Numbers = Annotated[Any, BeforeValidator(_numbers_or(("all",))), PlainSerializer
 Steps = Annotated[Any, BeforeValidator(_numbers_or(("all", "process"))), PlainSerializer(_dump)]
 
 
-def _nodes(value: Any) -> Any:
+def _nodes(value: object) -> Any:
     if value is None or value == "all" or isinstance(value, tuple):
         return value
     items = [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
@@ -63,7 +63,7 @@ def _nodes(value: Any) -> Any:
 Nodes = Annotated[Any, BeforeValidator(_nodes), PlainSerializer(lambda v: list(v) if isinstance(v, tuple) else v)]
 
 
-def _words(value: Any) -> Any:
+def _words(value: object) -> Any:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
@@ -77,7 +77,7 @@ _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?\s*$", re.IGNORECASE)
 _UNIT = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def parse_size(value: Any) -> int | None:
+def parse_size(value: object) -> int | None:
     """Bytes from ``2GiB``, ``500 MB``, ``1024``; ``None`` stays ``None`` (no limit)."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST):
         return value
@@ -145,7 +145,7 @@ class Schedule(_Model):
         return self
 
 
-def _many(value: Any) -> Any:
+def _many(value: object) -> Any:
     """A single mapping stands for a list of one."""
     if value is None:
         return ()
@@ -228,7 +228,7 @@ class Recorder(_Model):
     dumps: int = Field(5, ge=1)
 
 
-def _on_demand(value: Any) -> Any:
+def _on_demand(value: object) -> Any:
     return {} if value is True else None if value is False else value
 
 
@@ -283,7 +283,7 @@ class Config(_Model):
 
     @field_validator("groups", mode="before")
     @classmethod
-    def _rules(cls, value: Any) -> Any:
+    def _rules(cls, value: object) -> Any:
         if not isinstance(value, dict):
             return value
         rules: dict[str, Any] = {}
@@ -295,7 +295,7 @@ class Config(_Model):
 
     @field_validator("tools", "export", mode="before")
     @classmethod
-    def _tool_options(cls, value: Any) -> Any:
+    def _tool_options(cls, value: object) -> Any:
         if isinstance(value, dict):
             return {name: ({} if options is None else options) for name, options in value.items()}
         return value

@@ -30,7 +30,7 @@ class EngineProfiler:
 
     def __init__(
         self,
-        engine: Any,
+        engine: object,
         settings: Settings,
         report: Callable[[str], None],
         options: EngineOptions | None = None,
@@ -103,12 +103,12 @@ class EngineProfiler:
             here = getattr(here, part)
         return here
 
-    async def _when_started(self, answer: Awaitable[Any]) -> Any:
+    async def _when_started(self, answer: Awaitable[object]) -> Any:
         result = await answer
         self._open = True
         return result
 
-    async def _when_stopped(self, answer: Awaitable[Any]) -> Any:
+    async def _when_stopped(self, answer: Awaitable[object]) -> Any:
         try:
             return await answer
         except RuntimeError as error:

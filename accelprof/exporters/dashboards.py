@@ -124,7 +124,7 @@ class Wandb(Exporter):
     def step(self, figures: StepFigures) -> None:
         self._run.log({**scalars(figures), "accelprof/step": figures.step})
 
-    def finish(self, manifest: Mapping[str, Any], directory: str) -> None:
+    def finish(self, manifest: Mapping[str, object], directory: str) -> None:
         self._run.summary.update(summary(manifest))
         if self.options.files:
             for path in pages(directory):
@@ -166,7 +166,7 @@ class Mlflow(Exporter):
         metrics = [Metric(_mlflow_name(name), value, at, figures.step) for name, value in scalars(figures).items()]
         self._client.log_batch(self._id, metrics=metrics)
 
-    def finish(self, manifest: Mapping[str, Any], directory: str) -> None:
+    def finish(self, manifest: Mapping[str, object], directory: str) -> None:
         for name, value in summary(manifest).items():
             self._client.set_tag(self._id, name.replace("/", "."), str(value))
         if self.options.files:

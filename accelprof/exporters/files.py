@@ -91,7 +91,7 @@ class Parquet(Exporter):
     def step(self, figures: StepFigures) -> None:
         self._rows.extend(rows_of(figures))
 
-    def finish(self, manifest: Mapping[str, Any], directory: str) -> None:
+    def finish(self, manifest: Mapping[str, object], directory: str) -> None:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
 

@@ -43,7 +43,7 @@ class Exporters:
         except queue.Full:
             self._left_out += 1
 
-    def finish(self, manifest: Mapping[str, Any], directory: str, timeout: float = 30.0) -> None:
+    def finish(self, manifest: Mapping[str, object], directory: str, timeout: float = 30.0) -> None:
         """The run is over: exporters get the manifest and are closed. Waits for them, ``timeout`` seconds at most."""
         if self._pid != os.getpid() or self._finished:
             return
@@ -71,7 +71,7 @@ class Exporters:
             self._each(call, *(argument if call == "finish" else (argument,)))
         self._each("close")
 
-    def _each(self, call: str, *arguments: Any) -> None:
+    def _each(self, call: str, *arguments: object) -> None:
         for exporter in list(self._live):
             try:
                 getattr(exporter, call)(*arguments)

@@ -136,7 +136,7 @@ class OpenTelemetry(Exporter):
                 if row.get("tool") == "trace" and row.get("state") == "complete":
                     self._phases(row, directory)
 
-    def _phases(self, row: Mapping[str, Any], directory: str) -> None:
+    def _phases(self, row: Mapping[str, object], directory: str) -> None:
         from accelprof.contracts.spans import Kind
         from accelprof.errors import ReadError
         from accelprof.reading.chrome import read_chrome

@@ -26,7 +26,7 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
     Args and errors as :class:`accelprof.integrations.transformers.AccelprofCallback`.
     """
 
-    def __init__(self, config: Any = None, group: str = "Trainer", **values: Any) -> None:
+    def __init__(self, config: object = None, group: str = "Trainer", **values: object) -> None:
         self._loop = Loop(config, group, values)
         self._validating = False
 
@@ -44,28 +44,30 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
         self._loop.step(trainer.global_step + 1)
         self._loop.enter("train/micro_batch")
 
-    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+    def on_before_backward(self, trainer: object, pl_module: object, loss: object) -> None:
         self._loop.enter("train/backward")
 
-    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+    def on_after_backward(self, trainer: object, pl_module: object) -> None:
         self._loop.leave("train/backward")
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: object, pl_module: object, outputs: object, batch: object, batch_idx: int
+    ) -> None:
         self._loop.leave("train/micro_batch")
         self._loop.enter("data")
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: object, pl_module: object) -> None:
         self._loop.leave("data")
 
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_start(self, trainer: object, pl_module: object) -> None:
         self._loop.leave("data")
         self._loop.enter("evaluate")
 
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: object, pl_module: object) -> None:
         self._loop.leave("evaluate")
 
-    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_fit_end(self, trainer: object, pl_module: object) -> None:
         self._loop.end()
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: object, pl_module: object, exception: BaseException) -> None:
         self._loop.end()

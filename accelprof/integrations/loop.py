@@ -30,7 +30,7 @@ class Loop:
         ConfigError, PluginError: the configuration is wrong.
     """
 
-    def __init__(self, config: Any, group: str, values: dict[str, Any]) -> None:
+    def __init__(self, config: object, group: str, values: dict[str, Any]) -> None:
         self._config, self._group, self._values = config, group, values
         self._session: Session | None = None
         self._owned = False
@@ -92,7 +92,7 @@ class Loop:
         if run is not None:
             run.finish()
 
-    def wrap(self, owner: Any, methods: dict[str, str]) -> None:
+    def wrap(self, owner: object, methods: dict[str, str]) -> None:
         """Methods of the object ``owner`` (not of its class) are phases until :meth:`end`: name -> phase. Absent ones are left out."""
         for name, tag in methods.items():
             method = getattr(owner, name, None)
@@ -100,13 +100,13 @@ class Loop:
                 setattr(owner, name, timer(tag)(method))
                 self._wrapped.append((owner, name))
 
-    def before(self, owner: Any, name: str, call: Callable[[], None]) -> None:
+    def before(self, owner: object, name: str, call: Callable[[], None]) -> None:
         """``call`` happens before each call of the object's method."""
         method = getattr(owner, name, None)
         if not callable(method):
             return
 
-        def called(*args: Any, **kwargs: Any) -> Any:
+        def called(*args: object, **kwargs: object) -> Any:
             call()
             return method(*args, **kwargs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import ray.train
 
@@ -12,7 +12,7 @@ from accelprof.integrations.loop import Loop
 T = TypeVar("T")
 
 
-def steps(batches: Iterable[T], config: Any = None, group: str = "Trainer", **values: Any) -> Iterator[T]:
+def steps(batches: Iterable[T], config: object = None, group: str = "Trainer", **values: object) -> Iterator[T]:
     """The batches, each one a step, numbered from 1: fetching it is phase ``data``, what the loop does with it ``train/step``.
 
     All workers of a training share one run directory; no controller is needed. Where there is one, or a session, it is

@@ -42,7 +42,7 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         ConfigError, PluginError: the configuration is wrong.
     """
 
-    def __init__(self, config: Any = None, group: str = "Trainer", **values: Any) -> None:
+    def __init__(self, config: object = None, group: str = "Trainer", **values: object) -> None:
         self._loop = Loop(config, group, values)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -57,17 +57,17 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._loop.step(state.global_step + 1)
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_pre_optimizer_step(self, args: object, state: object, control: object, **_: object) -> None:
         self._loop.enter(OPTIMIZER)
 
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_optimizer_step(self, args: object, state: object, control: object, **_: object) -> None:
         self._loop.leave(OPTIMIZER)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_end(self, args: object, state: object, control: object, **_: object) -> None:
         self._loop.end()
 
 
-def _trainer(state: Any) -> Any:
+def _trainer(state: object) -> Any:
     """The trainer whose callbacks are being called: no argument names it, but it stands on the stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

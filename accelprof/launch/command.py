@@ -46,7 +46,7 @@ _GUARDED_EXEC = (
 )
 
 
-def canonical(options: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+def canonical(options: Mapping[str, object], aliases: Mapping[str, str]) -> dict[str, Any]:
     """Options under one spelling: leading dashes dropped, ``_`` turned to ``-``, ``aliases`` (``t`` -> ``trace``) applied.
 
     Raises:
@@ -65,7 +65,7 @@ def canonical(options: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[st
     return result
 
 
-def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+def merge(*layers: Mapping[str, object]) -> dict[str, Any]:
     """Later layers win; a ``None`` takes an option away that an earlier layer set."""
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -73,7 +73,7 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def render_value(value: Any) -> str:
+def render_value(value: object) -> str:
     """``true``/``false`` for booleans, a comma list for sequences, text otherwise."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -82,7 +82,7 @@ def render_value(value: Any) -> str:
     return str(value)
 
 
-def render(options: Mapping[str, Any], flags: Iterable[str] = ()) -> list[str]:
+def render(options: Mapping[str, object], flags: Iterable[str] = ()) -> list[str]:
     """``{"t": "cuda"}`` -> ``-t cuda``; ``{"trace": "cuda"}`` -> ``--trace=cuda``; flags stand bare (``--python-backtrace``)."""
     argv: list[str] = []
     for key, value in options.items():

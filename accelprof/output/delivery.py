@@ -81,7 +81,7 @@ class RunFacts:
     earlier: bool = False
     again: str | None = None
 
-    def tool_of(self, name: str, options: Mapping[str, Any]) -> Tool:
+    def tool_of(self, name: str, options: Mapping[str, object]) -> Tool:
         """The plan's own; of a run whose plan has none such (it was recorded under another), one that is made now."""
         use = self.plan.use_of(name, options)
         return use.tool if use is not None and use.tool is not None else self.catalogue.make_tool(name, options)
@@ -160,7 +160,7 @@ def _earlier(run: RunFacts) -> dict[str, Any] | None:
         return None
 
 
-def _look_anew(run: RunFacts, earlier: Mapping[str, Any], found: Records) -> None:
+def _look_anew(run: RunFacts, earlier: Mapping[str, object], found: Records) -> None:
     """What an earlier end said stays, but of the tool whose files are looked for again."""
     dropped = {lack.words for lack in found.lacks if lack.code == verdicts.REPORT_MISSING and lack.tool == run.again}
     for place, row in list(found.artifacts.items()):

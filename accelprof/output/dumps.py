@@ -239,5 +239,5 @@ def _stacks(run_dir: str, name: str, by: str, trigger: Trigger) -> None:
             faulthandler.dump_traceback(file, all_threads=True)
 
 
-def _number(value: Any) -> int | None:
+def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None

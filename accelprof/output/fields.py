@@ -16,19 +16,19 @@ class OddError(Exception):
     """A value of another kind; the text says which is expected."""
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     if not isinstance(value, str):
         raise OddError("text")
     return value
 
 
-def whole(value: Any) -> int:
+def whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -_LARGEST <= value < _LARGEST:
         raise OddError("a whole number")
     return value
 
 
-def number(value: Any) -> float:
+def number(value: object) -> float:
     if isinstance(value, float) and math.isfinite(value):
         return value
     try:
@@ -37,13 +37,13 @@ def number(value: Any) -> float:
         raise OddError("a number") from None
 
 
-def flag(value: Any) -> bool:
+def flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise OddError("true or false")
     return value
 
 
-def an_object(value: Any) -> dict[str, Any]:
+def an_object(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise OddError("an object")
     return dict(value)
@@ -54,7 +54,7 @@ def maybe(read: Read) -> Read:
 
 
 def many(read: Read, what: str) -> Read:
-    def values(value: Any) -> list[Any]:
+    def values(value: object) -> list[Any]:
         if not isinstance(value, (list, tuple)):
             raise OddError(f"a list of {what}")
         try:
@@ -65,13 +65,13 @@ def many(read: Read, what: str) -> Read:
     return values
 
 
-def texts_by_name(value: Any) -> dict[str, str]:
+def texts_by_name(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value.values()):
         raise OddError("texts by name")
     return {str(key): item for key, item in value.items()}
 
 
-def name(value: Any) -> str:
+def name(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise OddError("a name")
     return value
@@ -80,7 +80,7 @@ def name(value: Any) -> str:
 texts, wholes = many(text, "texts"), many(whole, "whole numbers")
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: object) -> bool:
     try:
         whole(value)
     except OddError:
@@ -88,7 +88,7 @@ def is_whole(value: Any) -> bool:
     return True
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     try:
         number(value)
     except OddError:
@@ -96,7 +96,7 @@ def is_number(value: Any) -> bool:
     return True
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value for a message, short, without walking through all of a large one."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()

@@ -187,11 +187,11 @@ def build(
     run_dir: str,
     *,
     version: str,
-    config: Mapping[str, Any],
-    plan: Mapping[str, Any],
-    journals: Iterable[Sequence[Any]],
-    clock_offsets: Mapping[str, Any] | None = None,
-    metrics: Mapping[str, Any] | None = None,
+    config: Mapping[str, object],
+    plan: Mapping[str, object],
+    journals: Iterable[Sequence[object]],
+    clock_offsets: Mapping[str, object] | None = None,
+    metrics: Mapping[str, object] | None = None,
     problems: Sequence[str] = (),
     created: float | None = None,
 ) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def build(
     )
 
 
-def records_of(run_dir: str, journals: Iterable[Sequence[Any]]) -> Records:
+def records_of(run_dir: str, journals: Iterable[Sequence[object]]) -> Records:
     """The rows of a run's journals, with paths relative to its directory."""
     return Records.of_journals(journals, lambda path: _found_inside(path, run_dir))
 
@@ -219,10 +219,10 @@ def document(
     found: Records,
     *,
     version: str,
-    config: Mapping[str, Any],
-    plan: Mapping[str, Any],
-    clock_offsets: Mapping[str, Any] | None = None,
-    metrics: Mapping[str, Any] | None = None,
+    config: Mapping[str, object],
+    plan: Mapping[str, object],
+    clock_offsets: Mapping[str, object] | None = None,
+    metrics: Mapping[str, object] | None = None,
     problems: Sequence[str] = (),
     created: float | None = None,
 ) -> dict[str, Any]:
@@ -344,7 +344,7 @@ def _found_inside(path: str, run_dir: str) -> str:
     return inside
 
 
-def offset_at(clock: Mapping[str, Any], epoch_ns: int | None = None) -> int | None:
+def offset_at(clock: Mapping[str, object], epoch_ns: int | None = None) -> int | None:
     """A worker's clock minus the driver's (ns) when the worker's shows ``epoch_ns``; ``None`` where it was not measured.
 
     ``clock`` is a row of ``clock_offsets``. Where the measurement at the end differs by more than both can be wrong, the clocks
@@ -363,7 +363,7 @@ def offset_at(clock: Mapping[str, Any], epoch_ns: int | None = None) -> int | No
     return int(first + (last - first) * min(max(epoch_ns - begin, 0), end - begin) // (end - begin))
 
 
-def write(run_dir: str, manifest: Mapping[str, Any]) -> str:
+def write(run_dir: str, manifest: Mapping[str, object]) -> str:
     """Write ``manifest.json`` in one step (a reader never sees half of it); returns its path.
 
     Raises:

@@ -16,12 +16,12 @@ class Nodes(Protocol):
         """The node with this host name; ``None`` for this host and for one that is not known."""
         ...
 
-    def call(self, node: Node, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, node: Node, function: Callable[..., object], *args: object) -> Any:
         """``function(*args)`` there. Raises what it raises, and when the node is gone."""
         ...
 
     def on_each(
-        self, calls: Mapping[Node, tuple[Any, ...]], function: Callable[..., Any], timeout: float
+        self, calls: Mapping[Node, tuple[object, ...]], function: Callable[..., object], timeout: float
     ) -> tuple[dict[Node, Any], dict[Node, str]]:
         """``function`` on every node at once: ``(results, errors)`` by node. Never raises."""
         ...
@@ -33,11 +33,11 @@ class ThisHost:
     def node_of(self, host: str | None) -> Node:
         return None
 
-    def call(self, node: Node, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, node: Node, function: Callable[..., object], *args: object) -> Any:
         return function(*args)
 
     def on_each(
-        self, calls: Mapping[Node, tuple[Any, ...]], function: Callable[..., Any], timeout: float
+        self, calls: Mapping[Node, tuple[object, ...]], function: Callable[..., object], timeout: float
     ) -> tuple[dict[Node, Any], dict[Node, str]]:
         results: dict[Node, Any] = {}
         errors: dict[Node, str] = {}

@@ -38,14 +38,14 @@ def _identity(read: Read = fields.name) -> Any:
     return field(metadata={"read": read, "identity": True})
 
 
-def _always(read: Read, default: Any = None) -> Any:
+def _always(read: Read, default: object = None) -> Any:
     """A field that is written whatever it holds."""
     if isinstance(default, type):
         return field(default_factory=default, metadata={"read": read})
     return field(default=default, metadata={"read": read})
 
 
-def _if_set(read: Read, default: Any = None) -> Any:
+def _if_set(read: Read, default: object = None) -> Any:
     """A field that is written when it holds something."""
     if isinstance(default, type):
         return field(default_factory=default, metadata={"read": read, "omit": True})
@@ -121,7 +121,7 @@ class Record:
         return {"kind": self.KIND, **row}
 
     @classmethod
-    def read(cls: type[R], row: Any, say: Say, where: str) -> R | None:
+    def read(cls: type[R], row: object, say: Say, where: str) -> R | None:
         """The record in ``row``; ``None`` for one that is no object or has no identity, which is said with ``where``."""
         if not isinstance(row, Mapping):
             say(f"{where} is {fields.shown(row)}, not an object; left out")
@@ -151,7 +151,7 @@ class Record:
             raise KeyError(name)
         return value
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """A field by its name on disk."""
         for ours, theirs in self.IN_JOURNAL.items():
             name = ours if name == theirs else name
@@ -190,7 +190,7 @@ class Moment(Record):
         return cls(time.time_ns(), time.perf_counter_ns())
 
 
-def _moment(value: Any) -> Moment | None:
+def _moment(value: object) -> Moment | None:
     if value is None:
         return None
     moment = Moment.read(value, lambda text: None, "")
@@ -463,7 +463,9 @@ class Records:
     odd: list[str] = field(default_factory=list)
 
     @classmethod
-    def of_journals(cls, journals: Iterable[Sequence[Any]], place: Callable[[str], str] = lambda path: path) -> Records:
+    def of_journals(
+        cls, journals: Iterable[Sequence[object]], place: Callable[[str], str] = lambda path: path
+    ) -> Records:
         """One row of each target, window and file: later records complete earlier ones. ``place`` gives a file's path in the run."""
         found = cls()
         rows: dict[tuple[str, Any], dict[str, Any]] = {}
@@ -486,7 +488,7 @@ class Records:
         return found
 
     @classmethod
-    def of_manifest(cls, manifest: Mapping[str, Any]) -> Records:
+    def of_manifest(cls, manifest: Mapping[str, object]) -> Records:
         """The rows of a manifest, whatever else may stand in it."""
         found = cls()
         for name, kind in (("targets", TargetRow), ("windows", WindowRow), ("artifacts", ArtifactRow), ("lacks", Lack)):
@@ -504,7 +506,7 @@ class Records:
         if text not in self.odd:
             self.odd.append(text)
 
-    def _add(self, name: str, values: Any, where: str = "") -> None:
+    def _add(self, name: str, values: object, where: str = "") -> None:
         record = JOURNALLED[name].read(values, self.say, where or f"a {name} in a journal")
         if isinstance(record, TargetRow):
             self.targets[record.key] = record
@@ -529,7 +531,7 @@ class Records:
         return found
 
 
-def _unpacked(record: Any) -> tuple[str, dict[str, Any]]:
+def _unpacked(record: object) -> tuple[str, dict[str, Any]]:
     """The kind of a journal's record, and its values by their own names."""
     if isinstance(record, Record):
         record = record.to_journal()
@@ -543,7 +545,7 @@ def _unpacked(record: Any) -> tuple[str, dict[str, Any]]:
     return name, values
 
 
-def _key_of(name: str, values: Mapping[str, Any]) -> Any:
+def _key_of(name: str, values: Mapping[str, object]) -> Any:
     """What makes two records one row; ``None`` where each is its own."""
     if name == ArtifactRow.KIND:
         key: Any = (values.get("host") or "", values.get("path"))

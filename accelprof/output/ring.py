@@ -95,7 +95,7 @@ class Ring:
         OSError: the file cannot be made, or the disk has no room for it: it is taken whole, so that a write never fails later.
     """
 
-    def __init__(self, path: str, who: Mapping[str, Any], size: int = RING) -> None:
+    def __init__(self, path: str, who: Mapping[str, object], size: int = RING) -> None:
         self.path, self._size = path, size
         os.makedirs(os.path.dirname(path), exist_ok=True)
         total = HEAD + NAMES + NOW + size
@@ -128,7 +128,7 @@ class Ring:
         self._publish()
         return True
 
-    def add(self, step: int | None, begin_ns: int, end_ns: int, rows: Sequence[Sequence[Any]]) -> None:
+    def add(self, step: int | None, begin_ns: int, end_ns: int, rows: Sequence[Sequence[object]]) -> None:
         """A finished step; the oldest give way to it."""
         payload, whole = _encode((step, begin_ns, end_ns, 0, rows)), len(rows)
         while len(payload) > self._size // 4:
@@ -151,7 +151,7 @@ class Ring:
         self._end = end = end + length
         self._map[_ENDS_AT:_ENDS_END] = _ENDS.pack(self._first, end, self._named)
 
-    def now(self, step: int | None, begin_ns: int, rows: Sequence[Sequence[Any]]) -> None:
+    def now(self, step: int | None, begin_ns: int, rows: Sequence[Sequence[object]]) -> None:
         """The running step so far, phases in progress included; in place of what was written of it before."""
         cut = 0
         payload = _encode((step, begin_ns, None, 0, rows))

@@ -110,7 +110,7 @@ def verdict(
     return list({lack.words: lack for lack in lacks}.values())
 
 
-def judge(manifest: Mapping[str, Any], run_dir: str, found: Records, running: Collection[str] = ()) -> list[Lack]:
+def judge(manifest: Mapping[str, object], run_dir: str, found: Records, running: Collection[str] = ()) -> list[Lack]:
     """The verdict on a manifest that was written earlier: its own word, its rows, and the disk as it is now."""
     stated = [lack for lack in found.lacks if lack.code not in DERIVED]
     known = {lack.words for lack in found.lacks}
@@ -182,7 +182,7 @@ def _of_file(row: ArtifactRow) -> Lack:
     return Lack(code=FILE.get(row.state, FILE_ODD), target=row.label, tool=row.tool, words=words)
 
 
-def _listed(values: Any) -> str:
+def _listed(values: object) -> str:
     if not values:
         return "none"
     if isinstance(values, (list, tuple)):

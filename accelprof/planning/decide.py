@@ -24,7 +24,7 @@ class Names(Protocol):
     """What is asked of the catalogue."""
 
     def tool_class(self, name: str) -> type[Tool]: ...
-    def make_tool(self, name: str, options: Mapping[str, Any] | None = None, path: str | None = None) -> Tool: ...
+    def make_tool(self, name: str, options: Mapping[str, object] | None = None, path: str | None = None) -> Tool: ...
     def tool_names(self) -> list[str]: ...
     def backend_class(self, name: str) -> type[Backend]: ...
     def backend_names(self) -> list[str]: ...
@@ -151,7 +151,7 @@ class _Maker:
         own = _normalised(cls, rule.options, f"{path}.options")
         return ToolUse(cls.name, {**base, **own}, self._tool(cls.name, {**base, **own}, f"{path}.options", own))
 
-    def _tool(self, name: str, options: Mapping[str, Any], own_path: str = "", own: Iterable[str] = ()) -> Tool:
+    def _tool(self, name: str, options: Mapping[str, object], own_path: str = "", own: Iterable[str] = ()) -> Tool:
         key = (name, json.dumps(options, sort_keys=True, default=repr))
         if key not in self._made:
             try:
@@ -187,7 +187,7 @@ class _Maker:
             raise ConfigError(*problems)
 
 
-def _normalised(cls: type[Tool], options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _normalised(cls: type[Tool], options: Mapping[str, object], where: str) -> Mapping[str, Any]:
     try:
         return cls.normalise(options) if options else {}
     except ConfigError:

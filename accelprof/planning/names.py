@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 from accelprof.config.model import Config
 from accelprof.contracts.targets import Assignment, Target
@@ -17,7 +16,7 @@ def records_anything(config: Config) -> bool:
     if not config.enabled:
         return False
 
-    def wants(steps: Any, schedule: Any) -> bool:
+    def wants(steps: object, schedule: object) -> bool:
         return bool(schedule) or not (steps is None or (isinstance(steps, NumberSet) and not steps))
 
     if config.groups is None:

@@ -90,7 +90,7 @@ class Plan:
             found.append(use)
         return tuple(found)
 
-    def use_of(self, name: str, options: Mapping[str, Any]) -> ToolUse | None:
+    def use_of(self, name: str, options: Mapping[str, object]) -> ToolUse | None:
         """The tool of this name and these options as it was made when the plan was; ``None``: no rule asks for it."""
         return next((use for use in self.uses.values() if use.name == name and use.options == options), None)
 
@@ -394,7 +394,7 @@ def describe(assignment: Assignment) -> dict[str, Any]:
     }
 
 
-def _mode(steps: Any) -> str:
+def _mode(steps: object) -> str:
     return "off" if steps is None else steps if isinstance(steps, str) else "steps"
 
 
@@ -426,7 +426,7 @@ def _count(mode: str, steps: NumberSet, rule: _Resolved, schedules: tuple[Schedu
     return CaptureCount(steps.stretch_count() if rule.merge_steps else len(steps))
 
 
-def _steps_text(steps: Any) -> Any:
+def _steps_text(steps: object) -> Any:
     return steps.to_config() if isinstance(steps, NumberSet) else steps
 
 

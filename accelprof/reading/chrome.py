@@ -146,7 +146,7 @@ _OUR_CATEGORIES = frozenset(kind.value for kind in (Kind.PHASE, Kind.RANGE, Kind
 class _Codes(dict[Any, int]):
     """Codes of values in the order in which they came first; looking one up gives it one."""
 
-    def __missing__(self, value: Any) -> int:
+    def __missing__(self, value: object) -> int:
         code = self[value] = len(self)
         return code
 
@@ -155,11 +155,11 @@ def _texts(codes: _Codes) -> list[str]:
     return [_text(value) for value in codes]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else str(place(value))
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> Any:
     return value if isinstance(value, (str, int, float, type(None))) else place(value)
 
 
@@ -359,7 +359,7 @@ class _Reading:
             trace.completeness.dropped = dropped if isinstance(dropped, int) else 0
         return trace
 
-    def _columns(self, ours: Mapping[str, Any] | None) -> Columns:
+    def _columns(self, ours: Mapping[str, object] | None) -> Columns:
         joined = {
             column: np.concatenate(found) if found else np.zeros(0, dtype=FIELDS.get(column, (np.int64,))[0])
             for column, found in self.parts.items()
@@ -452,7 +452,7 @@ def _by_name(kinds: Array, name: Array, names: list[str]) -> Array:
     return found
 
 
-def _scopes(ours: Mapping[str, Any] | None, processes: list[Any]) -> tuple[Array, dict[Any, str]]:
+def _scopes(ours: Mapping[str, object] | None, processes: list[Any]) -> tuple[Array, dict[Any, str]]:
     """For each process of a merged timeline the source it came from, and what the source is called; 0 for all others."""
     scopes: Array = np.zeros(max(len(processes), 1), dtype=np.int32)
     workers: dict[Any, str] = {}
@@ -522,7 +522,7 @@ class Arguments(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         return self._decoded()[key]
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         return self._decoded().get(key, default)
 
     def __iter__(self) -> Iterator[str]:
@@ -550,7 +550,7 @@ def _args(event: Any) -> Mapping[str, Any]:
 _place = place
 
 
-def _facts(top: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _facts(top: Mapping[str, object]) -> Mapping[str, Any] | None:
     """What our own timeline says of itself, ``None`` for other files."""
     other = top.get("otherData")
     ours = other.get("accelprof") if isinstance(other, dict) else None

@@ -307,7 +307,7 @@ def _event(value: dict[str, Any]) -> Event:
     return Event(**fields)
 
 
-def _clean(value: Any) -> Any:
+def _clean(value: object) -> Any:
     """``value`` as strict JSON can hold it: NaN and infinities become their names, lone surrogates question marks."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")

@@ -54,13 +54,13 @@ class Names:
 
     __slots__ = ("_codes", "values")
 
-    def __init__(self, values: Iterable[Any] = ()) -> None:
+    def __init__(self, values: Iterable[object] = ()) -> None:
         self.values: list[Any] = []
         self._codes: dict[Any, int] = {}
         for value in values:
             self.code(value)
 
-    def code(self, value: Any) -> int:
+    def code(self, value: object) -> int:
         """The code of a hashable value; ``1`` and ``"1"`` are two."""
         code = self._codes.get(value)
         if code is None:
@@ -339,7 +339,7 @@ _TEXTS = {
 }  # fmt: skip
 
 
-def _codes(table: Names, values: Iterable[Any]) -> Array:
+def _codes(table: Names, values: Iterable[object]) -> Array:
     return np.array([table.code(value) for value in values], dtype=np.int32)
 
 
@@ -358,7 +358,7 @@ class Correlations:
     def __init__(self) -> None:
         self._odd: dict[str, int] = {}
 
-    def number(self, value: Any) -> int:
+    def number(self, value: object) -> int:
         if value is None:
             return NONE
         if type(value) is int and 0 <= value < 1 << 63:
@@ -366,12 +366,12 @@ class Correlations:
         return self._odd.setdefault(str(place(value)), NONE - 1 - len(self._odd))
 
 
-def whole(value: Any) -> bool:
+def whole(value: object) -> bool:
     """Whether a value is a whole number that a column holds."""
     return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
-def place(value: Any) -> int | str:
+def place(value: object) -> int | str:
     """A process, thread, device or stream as it can be kept: a number or text; anything else by how it is written."""
     if isinstance(value, str):
         return value

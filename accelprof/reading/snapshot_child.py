@@ -35,11 +35,11 @@ def facts_of(data: Any) -> dict[str, int]:
     }
 
 
-def listed(value: Any) -> list[Any]:
+def listed(value: object) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
-def size(value: Any) -> int:
+def size(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 

@@ -117,7 +117,7 @@ def forget() -> None:
     leave()
 
 
-def _write_new(path: str, data: Any) -> None:
+def _write_new(path: str, data: object) -> None:
     """Write ``data`` as JSON in one step; a file that is there already stays."""
     if os.path.exists(path):
         return

@@ -340,7 +340,7 @@ def _listen(session: Session) -> None:
         session.control.start()
 
 
-def _number(name: str, *values: Any) -> int | None:
+def _number(name: str, *values: object) -> int | None:
     """The first that is known, as a number; whoever starts a process may give what an environment gave it, as text."""
     given = next((value for value in values if value is not None), None)
     if given is None:

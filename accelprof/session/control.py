@@ -164,7 +164,7 @@ class Control:
             raise UserError(f"{path} holds no request")
         return data
 
-    def _meant(self, request: Mapping[str, Any]) -> bool:
+    def _meant(self, request: Mapping[str, object]) -> bool:
         wanted = {key: request[key] for key in ("group", "role", "rank") if request.get(key) is not None}
         return facts_fit(wanted, self._process.target, None)
 
@@ -192,7 +192,7 @@ class Control:
             if state == "refused":
                 self._voice.say(f"no window on a signal: {text}")
 
-    def _say(self, state: str, request: Mapping[str, Any] | None = None, text: str = "") -> None:
+    def _say(self, state: str, request: Mapping[str, object] | None = None, text: str = "") -> None:
         process, tools, window = self._process, self._captures.tools, self._captures.window
         if self._ended:
             state = "ended"  # an answer that comes after the end must not say that somebody listens
@@ -235,7 +235,7 @@ def _load(path: str) -> Any:
         raise UserError(f"{path} is no JSON") from None
 
 
-def _is_word(value: Any) -> bool:
+def _is_word(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_WORD
 
 
@@ -286,7 +286,7 @@ def _trusted(path: str, facts: os.stat_result, *, directory: bool) -> None:
         )
 
 
-def _write(path: str, data: Mapping[str, Any]) -> None:
+def _write(path: str, data: Mapping[str, object]) -> None:
     atomic.write(path, lambda file: json.dump(data, file), 0o600)
 
 
@@ -401,7 +401,7 @@ def _workers(run_dir: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _is_answer(row: Mapping[str, Any]) -> bool:
+def _is_answer(row: Mapping[str, object]) -> bool:
     """Whether the fields are what a worker writes: the directory is this user's, but anything may lie in it."""
     pid = row["pid"]
     texts = all(isinstance(row[key], str) for key in ("key", "label", "host", "state", "text", "cannot"))

@@ -44,7 +44,7 @@ def install() -> None:
         children.voice.say(f"instruments cannot be put into this process: {text_of(error)}")
 
 
-def _join(instance: Any, item: Item, config: Config, target: Target) -> None:
+def _join(instance: object, item: Item, config: Config, target: Target) -> None:
     """The first instrumented method is used: this process is a worker of the run, if its rank in the engine is selected."""
     try:
         children.leave()

@@ -69,7 +69,7 @@ class SessionLock:
                 self._held[number] = handler
                 _signal.signal(number, self._note)
 
-    def _note(self, number: int, frame: Any) -> None:
+    def _note(self, number: int, frame: object) -> None:
         self._came[number] = None
 
     def _give_back(self, held: dict[int, Any], came: dict[int, None]) -> None:

@@ -21,7 +21,7 @@ _taken: dict[str, tuple[int, int]] = {}
 _announced: int | None = None
 
 
-def serve(command: str, *args: Any, **kwargs: Any) -> Any:
+def serve(command: str, *args: object, **kwargs: object) -> Any:
     """Run one command; ``{"ok": True, "value": ...}`` or ``{"ok": False, "error": "..."}``."""
     handler = COMMANDS.get(command)
     if handler is None:
@@ -32,7 +32,7 @@ def serve(command: str, *args: Any, **kwargs: Any) -> Any:
         return {"ok": False, "error": f"{type(error).__name__}: {error}"}
 
 
-def call(actor: Any, command: str, *args: Any, **kwargs: Any) -> Any:
+def call(actor: object, command: str, *args: object, **kwargs: object) -> Any:
     """The same for classes without the mixin, through Ray's ``__ray_call__``; ``actor`` is the instance."""
     return serve(command, *args, **kwargs)
 

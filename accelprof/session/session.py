@@ -162,7 +162,7 @@ class Session:
     def recorder(self) -> Recorder | None:
         return self.course.recorder
 
-    def say(self, message: str, level: int = logging.WARNING, about: Any = None, code: str = "") -> None:
+    def say(self, message: str, level: int = logging.WARNING, about: object = None, code: str = "") -> None:
         """Say something once, with group and rank, in the log and in the manifest; see :meth:`Voice.say`."""
         self.voice.say(message, level, about, code)
 
@@ -406,7 +406,7 @@ class Session:
             self.recorder.window_opened(window)
         self._tell(f"accelprof_window_{what}", window=info)
 
-    def _tell(self, hook: str, **facts: Any) -> None:
+    def _tell(self, hook: str, **facts: object) -> None:
         if hook in self._hooks:
             self.registry.event(hook, session=self._facts(), **facts)
 

@@ -114,7 +114,7 @@ class PlainCalls:
         bound = self.phases[key_of(spec)] = self._resolve(spec)
         return bound
 
-    def bind_range(self, key: Any, spec: PhaseSpec) -> RangeBound:
+    def bind_range(self, key: object, spec: PhaseSpec) -> RangeBound:
         """The same for an ad-hoc range."""
         bound = self.ranges[key] = (*self._resolve(spec), spec)
         return bound

@@ -61,7 +61,7 @@ class Gate:
         self.session, self.devices = session, session.entrance
         self.refresh(session)
 
-    def release(self, session: Any = None) -> None:
+    def release(self, session: object = None) -> None:
         """This process has no session any more; with ``session`` only if it is that one."""
         if session is None or self.session is session:
             self.direct = self.entrance = self.devices = self.session = None
@@ -84,7 +84,7 @@ class Gate:
         return self._under_its_old_name("lane", "direct", self.direct)
 
     @staticmethod
-    def _under_its_old_name(old: str, new: str, value: Any) -> Any:
+    def _under_its_old_name(old: str, new: str, value: object) -> Any:
         warnings.warn(
             f"gate.{old} is gate.{new} now; the old name goes with the next release", DeprecationWarning, stacklevel=3
         )

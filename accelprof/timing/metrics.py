@@ -83,7 +83,7 @@ class State(list[list[int]]):
         "total",
     )
 
-    def __init__(self, tag: str, spec: PhaseSpec | None = None, owner: Any = None) -> None:
+    def __init__(self, tag: str, spec: PhaseSpec | None = None, owner: object = None) -> None:
         self.tag = tag
         #: the first timer that uses it
         self.spec = spec or PhaseSpec(tag)
@@ -200,7 +200,7 @@ def _nobody() -> None:
     return None
 
 
-def _weak(owner: Any) -> Callable[[], Any]:
+def _weak(owner: object) -> Callable[[], Any]:
     try:
         return weakref.ref(owner)
     except TypeError:
@@ -231,12 +231,12 @@ _alive: set[weakref.ref[State]] = set()
 _retired: dict[str, tuple[int, int]] = {}
 
 
-def belongs(state: Any, instance: Any) -> bool:
+def belongs(state: object, instance: object) -> bool:
     """Whether ``state`` is one of this very instance, rather than one that a copy carried along."""
     return type(state) is State and (state.ref() is instance or (state.number != 0 and state.number == id(instance)))
 
 
-def state_of(instance: Any, tag: str, spec: PhaseSpec | None = None) -> State:
+def state_of(instance: object, tag: str, spec: PhaseSpec | None = None) -> State:
     """The state of ``tag`` on ``instance``, made at first use."""
     slot = slot_of(tag)
     with _fold_lock:
@@ -274,7 +274,7 @@ def process_state(tag: str, spec: PhaseSpec | None = None) -> State:
     return state
 
 
-def states_of(instance: Any) -> list[State]:
+def states_of(instance: object) -> list[State]:
     """All states of an instance; of the process when ``instance`` is ``None``."""
     if instance is None:
         return list(process_states.values())

@@ -29,7 +29,7 @@ class _Closed:
     async def __aexit__(self, *_: object) -> None:
         return None
 
-    def __call__(self, function: Any) -> Any:
+    def __call__(self, function: object) -> Any:
         raise TypeError("profiling_range is for 'with' blocks; decorate functions with accelprof.timer(label)")
 
 

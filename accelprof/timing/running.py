@@ -365,7 +365,7 @@ class WorkerTimer:
     __slots__ = ("_instance", "_runs", "_spec")
 
     def __init__(
-        self, instance: Any, tag: str, color: str = "", domain: str = "", category: str = "", device: bool = False
+        self, instance: object, tag: str, color: str = "", domain: str = "", category: str = "", device: bool = False
     ) -> None:
         self._instance, self._spec = instance, PhaseSpec(bounded(tag), domain, color, category, device)
         self._runs: list[Run] = []

@@ -32,7 +32,7 @@ def timer(
 ) -> Callable[[F], F]: ...
 
 
-def timer(tag: Any = None, *, color: str = "", domain: str = "", category: str = "", device: bool = False) -> Any:
+def timer(tag: object = None, *, color: str = "", domain: str = "", category: str = "", device: bool = False) -> Any:
     """Decorate a function, method, coroutine function, generator or async generator, static or class method.
 
     Args:
@@ -59,7 +59,7 @@ def timer(tag: Any = None, *, color: str = "", domain: str = "", category: str =
     return decorate
 
 
-def _decorate(function: Any, tag: str | None, domain: str, color: str, category: str, device: bool) -> Any:
+def _decorate(function: object, tag: str | None, domain: str, color: str, category: str, device: bool) -> Any:
     import inspect  # here, because importing accelprof must stay cheap
 
     if isinstance(function, (staticmethod, classmethod)):
@@ -252,7 +252,7 @@ OWN = (
 RESERVED = "_accelprof_"
 
 
-def _generate(function: Any, spec: PhaseSpec, kind: str) -> Any:
+def _generate(function: object, spec: PhaseSpec, kind: str) -> Any:
     parameters, call, defaults, first = parameters_of(function)
     is_method = first is not None and "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
     words = {**LOCALS, **{name: RESERVED + name for name in OWN}}
@@ -301,7 +301,7 @@ def indented(text: str) -> str:
     return "".join(f"    {line}\n" if line else "\n" for line in text.split("\n"))
 
 
-def def_name(function: Any, otherwise: str) -> str:
+def def_name(function: object, otherwise: str) -> str:
     """The function's own name where it can stand behind ``def`` and hides nothing that a wrapper needs."""
     from keyword import iskeyword
 
@@ -367,7 +367,7 @@ def parameters_of(function: Any) -> tuple[str, str, dict[str, Any], str | None]:
     return ", ".join(texts), ", ".join(calls), defaults, first
 
 
-def _make_state(instance: Any, spec: PhaseSpec, wrapper: Any) -> State:
+def _make_state(instance: object, spec: PhaseSpec, wrapper: object) -> State:
     """First call on an instance, or not an instance of the class at all (a static or class method, a bare call)."""
     hide()
     name = getattr(wrapper, "__name__", "")

@@ -35,7 +35,7 @@ class Worker:
             tag: str | None = None, *, color: str = "", domain: str = "", category: str = "", device: bool = False
         ) -> Callable[[F], F]: ...
         @staticmethod
-        def timer(tag: Any = None, **options: Any) -> Any: ...
+        def timer(tag: object = None, **options: object) -> Any: ...
 
     else:
         timer = staticmethod(_timer)
@@ -64,7 +64,7 @@ class Worker:
 
     keep_out(worker_timer, "worker_timer")
 
-    def accelprof_call(self, command: str, *args: Any, **kwargs: Any) -> Any:
+    def accelprof_call(self, command: str, *args: object, **kwargs: object) -> Any:
         """What the controller calls in a Ray actor; see ``accelprof.session.remote``."""
         from accelprof.session.remote import serve
 

@@ -27,7 +27,7 @@ TAKEN = "another torch profiler was started inside the window and took this one'
 Content = Literal["cpu", "cuda", "memory", "shapes", "stack", "flops", "modules"]
 
 
-def _unique(value: Any) -> Any:
+def _unique(value: object) -> Any:
     if value is None:
         return ()
     items = [value] if isinstance(value, str) else value

@@ -314,5 +314,5 @@ def epoch_offset() -> int:
     return best[1] if best is not None else 0
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))

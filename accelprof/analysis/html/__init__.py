@@ -94,13 +94,13 @@ def write_report(summary: Summary, path: str, comparison: Comparison | None = No
             os.unlink(temporary)
 
 
-def _script_json(data: Mapping[str, Any]) -> str:
+def _script_json(data: Mapping[str, object]) -> str:
     """JSON that can stand in a script element: nothing in it ends the element or begins a comment."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _bytes(value: Any) -> str:
+def _bytes(value: object) -> str:
     if not isinstance(value, (int, float)):
         return NONE
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):

@@ -38,7 +38,7 @@ Worked = tuple[WorkerTimeline, int, list[tuple[int, int]]]
 FULL = 65_535
 
 
-def page_data(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
+def page_data(summary: Summary, report: Mapping[str, object]) -> dict[str, Any]:
     """Data of the drawn parts; ``report`` is the summary as ``to_json`` has it. Times in ns."""
     colors = _colors(summary)
     order = list(dict.fromkeys([*colors, *(row.phase for row in summary.phases)]))
@@ -81,7 +81,7 @@ def _steps(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ns(seconds: Any) -> int | None:
+def _ns(seconds: object) -> int | None:
     return round(seconds * 1e9) if isinstance(seconds, (int, float)) else None
 
 

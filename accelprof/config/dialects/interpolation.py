@@ -28,7 +28,7 @@ class InterpolationError(Exception):
 class Resolver:
     """Values of one mapping with every interpolation in them resolved."""
 
-    def __init__(self, mapping: Mapping[str, Any]) -> None:
+    def __init__(self, mapping: Mapping[str, object]) -> None:
         self._root = mapping
         self._depth = 0
 
@@ -85,7 +85,7 @@ class Resolver:
             return known(self, keys, *inner.arguments)
         return self._found(inner.arguments[0], keys)
 
-    def _found(self, path: str, keys: tuple[str, ...], default: Any = _ABSENT) -> Any:
+    def _found(self, path: str, keys: tuple[str, ...], default: object = _ABSENT) -> Any:
         place = self._place(path, keys)
         if place is None:
             if default is _ABSENT:
@@ -110,17 +110,17 @@ class Resolver:
 
     # --- the resolvers that are there without any framework -------------------------------------------------------------
 
-    def select(self, keys: tuple[str, ...], path: str, default: Any = None) -> Any:
+    def select(self, keys: tuple[str, ...], path: str, default: object = None) -> Any:
         return self._found(path, keys, default)
 
-    def env(self, keys: tuple[str, ...], name: str, default: Any = _ABSENT) -> Any:
+    def env(self, keys: tuple[str, ...], name: str, default: object = _ABSENT) -> Any:
         if name in os.environ:
             return os.environ[name]
         if default is _ABSENT:
             raise InterpolationError(f"environment variable {name!r} is not set")
         return None if default is None else str(default)
 
-    def decode(self, keys: tuple[str, ...], text: Any) -> Any:
+    def decode(self, keys: tuple[str, ...], text: object) -> Any:
         if text is None or not isinstance(text, str):
             return text
         return _Reader(text, lambda inner: self._one(inner, keys)).value()
@@ -145,7 +145,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _is_interpolation(value: Any) -> bool:
+def _is_interpolation(value: object) -> bool:
     return isinstance(value, str) and re.search(r"(?<!\\)(\\\\)*\$\{", value) is not None
 
 
@@ -159,7 +159,7 @@ class _Inner:
 class _Reader:
     """Reads one text; ``resolve`` gives the value of what stands between braces."""
 
-    def __init__(self, text: str, resolve: Callable[[_Inner], Any]) -> None:
+    def __init__(self, text: str, resolve: Callable[[_Inner], object]) -> None:
         self.text, self.at, self.resolve = text, 0, resolve
 
     def whole(self) -> Any:

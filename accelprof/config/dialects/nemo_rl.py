@@ -30,13 +30,13 @@ class NemoRLDialect(Dialect):
 
     name: ClassVar[str] = "nemo_rl"
 
-    def detects(self, mapping: Mapping[str, Any]) -> bool:
+    def detects(self, mapping: Mapping[str, object]) -> bool:
         return any(str(key).startswith(PREFIX) for key in mapping)
 
-    def knows(self, path: str, mapping: Mapping[str, Any]) -> bool:
+    def knows(self, path: str, mapping: Mapping[str, object]) -> bool:
         return path in VARIABLES
 
-    def translate(self, mapping: Mapping[str, Any]) -> Translation:
+    def translate(self, mapping: Mapping[str, object]) -> Translation:
         # a program's whole environment may be given; only what begins as theirs is looked at
         own = {str(key): value for key, value in mapping.items() if str(key).startswith(PREFIX)}
         source, draft = Source(own), Draft()

@@ -14,7 +14,7 @@ TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 def own_options(
-    source: Source, path: str, options: Mapping[str, Any], windows: int | None, gated: bool
+    source: Source, path: str, options: Mapping[str, object], windows: int | None, gated: bool
 ) -> dict[str, Any]:
     """``options`` without what the plan decides; contradictions are refused.
 

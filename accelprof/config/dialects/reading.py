@@ -23,7 +23,7 @@ class Source:
     rest of a large file may use resolvers that exist in its framework alone.
     """
 
-    def __init__(self, mapping: Mapping[str, Any]) -> None:
+    def __init__(self, mapping: Mapping[str, object]) -> None:
         self.mapping = mapping
         self.problems: list[Problem] = []
         self.notes: list[Note] = []
@@ -32,7 +32,7 @@ class Source:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def get(self, path: str, default: Any = None) -> Any:
+    def get(self, path: str, default: object = None) -> Any:
         """The value at ``path``, resolved; ``default`` where the file has none or ``null``."""
         here = self._at(path)
         if isinstance(here, str) and here == MISSING:
@@ -214,7 +214,7 @@ class Source:
 
     # --- interpolations -----------------------------------------------------------------------------------------------
 
-    def _resolve(self, path: str, value: Any) -> Any:
+    def _resolve(self, path: str, value: object) -> Any:
         """The value at ``path`` as Hydra would have it: by OmegaConf where it is installed, by our own resolver otherwise."""
         if path not in self._resolved:
             try:
@@ -283,7 +283,7 @@ class Draft:
         self.config: dict[str, Any] = {}
         self.sources: dict[str, str] = {}
 
-    def set(self, path: str, value: Any, source: str = "") -> None:
+    def set(self, path: str, value: object, source: str = "") -> None:
         """Set ``a.b[0].c``; lists grow as needed."""
         here: Any = self.config
         parts = re.findall(r"[^.\[\]]+|\[\d+\]", path)
@@ -300,7 +300,7 @@ class Draft:
             self.sources[path] = source
 
 
-def _interpolates(value: Any) -> bool:
+def _interpolates(value: object) -> bool:
     if isinstance(value, str):
         return "${" in value
     if isinstance(value, Mapping):
@@ -308,7 +308,7 @@ def _interpolates(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(_interpolates(item) for item in value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """What OmegaConf takes: no tuples, sets or ranges."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}

@@ -59,15 +59,15 @@ class RLinfDialect(Dialect):
 
     name: ClassVar[str] = "rlinf"
 
-    def detects(self, mapping: Mapping[str, Any]) -> bool:
+    def detects(self, mapping: Mapping[str, object]) -> bool:
         cluster = mapping.get("cluster")
         return isinstance(cluster, Mapping) and bool({"profiling", "tracer", "component_placement"} & cluster.keys())
 
-    def knows(self, path: str, mapping: Mapping[str, Any]) -> bool:
+    def knows(self, path: str, mapping: Mapping[str, object]) -> bool:
         inside = (PROFILING, TRACER, "runner.logger.log_path", "runner.logger.experiment_name")
         return any(path == place or path.startswith(place + ".") for place in inside)
 
-    def hint(self, mapping: Mapping[str, Any]) -> str:
+    def hint(self, mapping: Mapping[str, object]) -> str:
         found = set(mapping)
         if "backend" in found and found & {"worker_groups", "options", "args", "env", "flags", "steps", "enabled"}:
             return (
@@ -85,7 +85,7 @@ class RLinfDialect(Dialect):
             return "worker_groups is RLinf's: the block stands under cluster.profiling, with a backend"
         return ""
 
-    def translate(self, mapping: Mapping[str, Any]) -> Translation:
+    def translate(self, mapping: Mapping[str, object]) -> Translation:
         source, draft = Source(mapping), Draft()
         source.check_spelling("cluster", ("profiling", "tracer"))
         if mapping.get("defaults"):

@@ -39,14 +39,14 @@ class VerlDialect(Dialect):
     def __init__(self, rollout_ranks: str = "auto") -> None:
         self.rollout_ranks = rollout_ranks
 
-    def detects(self, mapping: Mapping[str, Any]) -> bool:
+    def detects(self, mapping: Mapping[str, object]) -> bool:
         trainer = mapping.get("trainer")
         words = (*keys.TRAINER_AB, "profile_interval")
         if isinstance(trainer, Mapping) and any(near_miss(str(key), words) or key in words for key in trainer):
             return True
         return "global_profiler" in mapping or "actor_rollout_ref" in mapping
 
-    def knows(self, path: str, mapping: Mapping[str, Any]) -> bool:
+    def knows(self, path: str, mapping: Mapping[str, object]) -> bool:
         own = (f"global_profiler.{keys.ROLLOUT_RANKS}", f"global_profiler.{keys.VERSION}")
         if any("_target_" in section for section in _sections(mapping)):
             return path in own  # a composed file has every key that its release knows
@@ -59,7 +59,7 @@ class VerlDialect(Dialect):
         )
         return path in keys.READ or any(path == place or path.startswith(place + ".") for place in inside)
 
-    def hint(self, mapping: Mapping[str, Any]) -> str:
+    def hint(self, mapping: Mapping[str, object]) -> str:
         found = set(mapping)
         if found & {"worker_nsight_options", "controller_nsight_options"}:
             return "nsys options of verl: they stand under global_profiler.global_tool_config.nsys (v0.6 on) or trainer (before)"
@@ -78,7 +78,7 @@ class VerlDialect(Dialect):
             return "the roles of verl's hybrid worker: they stand under actor_rollout_ref"
         return ""
 
-    def translate(self, mapping: Mapping[str, Any]) -> Translation:
+    def translate(self, mapping: Mapping[str, object]) -> Translation:
         source, draft = Source(mapping), Draft()
         generation, foreign = keys.generation_of(source)
         for sign in foreign:
@@ -95,7 +95,7 @@ class VerlDialect(Dialect):
         return source.finish(draft, generation)
 
 
-def _sections(mapping: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _sections(mapping: Mapping[str, object]) -> Iterator[Mapping[str, Any]]:
     source = Source(mapping)
     for path in ("global_profiler", "profiler", *(path for paths in keys.ROLE_PATHS.values() for path in paths)):
         yield source.section(path if path.endswith("profiler") else f"{path}.profiler")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.metadata
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from accelprof.config.dialects import verl_keys as keys
 from accelprof.config.dialects.reading import Source
@@ -69,7 +68,7 @@ def name(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-def parse(text: Any) -> Version | None:
+def parse(text: object) -> Version | None:
     """The known release that ``text`` behaves like: itself, or the last one before it; ``None`` where it is no version."""
     match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text) if isinstance(text, str) else None
     if match is None:
