@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
-from accelprof.planning.selection import covers, group_matches, role_fits, selects
+from accelprof.planning.selection import covering, group_matches, role_fits, selects
 
 SETS = st.one_of(st.none(), st.just("all"), st.lists(st.integers(0, 4), max_size=3))
 NODES = st.one_of(st.none(), st.lists(st.sampled_from(["a", "b", "n*", "*"]), min_size=1, max_size=2))
@@ -61,26 +61,31 @@ def test_a_rule_takes_whom_it_says(rule, config):
         assert selects(made, loaded, target)[0] == taken(rule, config, target), target
 
 
-@given(RULE, RULE, CHOICE)
-@settings(max_examples=150, deadline=None)
-def test_what_covers_takes_all_that_the_other_takes(one, other, config):
-    """Where one rule is said to cover another, no process of any role is the other's alone."""
-    loaded, (first, second) = read(config, one, other)
-    if not covers(first, second, loaded):
+@given(st.lists(RULE, min_size=1, max_size=3), RULE, CHOICE)
+@settings(max_examples=200, deadline=None)
+def test_what_covers_takes_all_that_the_other_takes(earlier, other, config):
+    """Where earlier rules are said to cover another, no process of any role is the other's alone."""
+    loaded, (*before, rule) = read(config, *earlier, other)
+    found = [before[index] for index in covering(before, rule, loaded)]
+    if not found:
         return
     for target in TARGETS:
         for role in ("actor", "ref", "reward"):
-            if role_fits(second, role) and selects(second, loaded, target)[0]:
-                assert role_fits(first, role)
-                assert selects(first, loaded, target)[0], target
+            if role_fits(rule, role) and selects(rule, loaded, target)[0]:
+                assert any(role_fits(one, role) and selects(one, loaded, target)[0] for one in found), target
 
 
-def test_a_rule_covers_itself_and_an_equal_one():
-    """A second rule that says the same can never apply."""
-    loaded, (one, other, all_ranks) = read({}, {"ranks": "0-2"}, {"ranks": "0-2"}, {"ranks": "all"})
-    assert covers(one, other, loaded)
-    assert covers(all_ranks, one, loaded)
-    assert not covers(one, all_ranks, loaded)
+def test_a_rule_covers_an_equal_one_and_several_do_together():
+    """A later rule that says the same, or no more than two earlier ones say together, can never apply; one that says more can."""
+    loaded, (low, high, both, everybody) = read(
+        {}, {"ranks": "0-1"}, {"ranks": "2-3"}, {"ranks": "0-3"}, {"ranks": "all"}
+    )
+    assert covering([low], low, loaded) == [0]
+    assert covering([low, high], both, loaded) == [0, 1]
+    assert covering([low, both], high, loaded) == [1]
+    assert covering([low], both, loaded) == []
+    assert covering([low, high], everybody, loaded) == []
+    assert covering([everybody], both, loaded) == [0]
 
 
 @pytest.mark.parametrize(
