@@ -59,8 +59,9 @@ class RunFile:
 
     @property
     def where(self) -> str:
-        """``ActorGroup/rank0: ActorGroup/…pt.trace.json.gz`` for messages."""
-        return f"{self.worker.label}: {self.artifact.path}"
+        """``ActorGroup/rank0: ActorGroup/…pt.trace.json.gz`` for messages; a file that stands for its worker once."""
+        label, path = self.worker.label, self.artifact.path
+        return path if label == os.path.basename(path) else f"{label}: {path}"
 
     @property
     def windows(self) -> tuple[str, ...]:

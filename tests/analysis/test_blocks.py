@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accelprof.analysis.files import summarise_files
 from accelprof.contracts.spans import FURTHEST_NS
 from accelprof.errors import ReadError
 from accelprof.reading import gzipped
@@ -112,6 +113,8 @@ def test_a_wrong_checksum_loses_no_event_and_is_said(tmp_path: Path) -> None:
     trace = read_chrome(str(path), "t")
     assert len(trace) == 3000
     assert "checksum" in trace.completeness.cut
+    (problem,) = summarise_files([str(path)]).problems
+    assert problem.count("t.json.gz") == 1
 
 
 def test_a_stream_that_grows_without_end_is_refused(tmp_path: Path) -> None:
