@@ -195,7 +195,9 @@ def _flat(row: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, An
     for key, value in row.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}_")
-        elif not isinstance(value, (list, tuple)):
+        elif isinstance(value, (list, tuple)):
+            yield prefix + key, ", ".join(map(str, value))
+        else:
             yield prefix + key, value
 
 

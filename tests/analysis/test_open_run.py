@@ -92,3 +92,16 @@ def test_files_without_a_run(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[{"ph":"X","cat":"user_annotation","name":"p","pid":1,"tid":1,"ts":0,"dur":5}]')
     run = accelprof.open_run(tmp_path / "a.json")
     assert [(row["phase"], row["total_ns"]) for row in run.rows("phases")] == [("p", 5000)]
+
+
+def test_every_table_is_documented_and_reads() -> None:
+    """Each table of a real run of two GPUs gives rows of plain values, lists as text; the documentation names every one."""
+    run = accelprof.open_run(Path(__file__).parent / "two_gpus")
+    text = (Path(__file__).parents[2] / "docs/output.md").read_text()
+    listed = text[text.index("The tables are") : text.index("## Comparing")]
+    for name in run.tables():
+        assert f"`{name}`" in listed
+        for row in run.rows(name):
+            assert all(value is None or isinstance(value, (str, int, float)) for value in row.values()), (name, row)
+    assert {row["waited_by"] for row in run.rows("stragglers")} == {"ActorGroup/rank0", "ActorGroup/rank1"}
+    assert len(run.rows("stragglers")) == len(run.summary.to_json()["stragglers"])

@@ -251,3 +251,27 @@ def test_a_stop_that_failed_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) 
     backend.capture_stop()
     backend.capture_stop()
     assert calls == ["cudaProfilerStart", "cudaProfilerStop", "cudaProfilerStop"]
+
+
+def test_memory_is_what_torch_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question for all three figures gives what torch's three functions give each; nothing before CUDA is in use."""
+    torch = pytest.importorskip("torch")
+    asked = []
+
+    def stats(device: Any = None) -> dict[str, int]:
+        asked.append(device)
+        return {"allocated_bytes.all.current": 7, "allocated_bytes.all.peak": 11, "reserved_bytes.all.current": 20}
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(vendor, "torch_cuda", lambda: torch.cuda)
+    assert CudaBackend().memory() == {}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_stats", stats)
+    monkeypatch.setattr(torch.cuda.memory, "memory_stats", stats)
+    found = CudaBackend().memory()
+    assert len(asked) == 1
+    assert found == {
+        "allocated": torch.cuda.memory_allocated(),
+        "reserved": torch.cuda.memory_reserved(),
+        "max_allocated": torch.cuda.max_memory_allocated(),
+    }

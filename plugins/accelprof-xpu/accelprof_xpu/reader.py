@@ -18,7 +18,8 @@ from accelprof.reading.chrome_file import Event, exact_ns, load
 HEAD = 1 << 16
 #: what stands near the beginning of a torch trace, which has the category ``cpu_op`` too, and never in one of unitrace
 _KINETO = (
-    b'"schemaVersion"', b'"deviceProperties"', b'"user_annotation"', b'"External id"', b'"Ev Idx"', b'"cuda_runtime"',
+    b'"schemaVersion"', b'"deviceProperties"', b'"user_annotation"', b'"External id"', b'"Ev Idx"', b'"Record function id"',
+    b'"cuda_runtime"',
 )  # fmt: skip
 _CALL = re.compile(r"^(?:ze[A-Z]|zet[A-Z]|zes[A-Z]|cl[A-Z]|ur[A-Z]|pi[A-Z])\w*")
 _WAIT = re.compile(

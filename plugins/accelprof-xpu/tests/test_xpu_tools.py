@@ -239,3 +239,25 @@ def test_a_process_that_was_not_wrapped_says_so(monkeypatch: pytest.MonkeyPatch)
     for tool in (VtuneTool(), UnitraceTool()):
         with pytest.raises(CaptureError, match="was not started under"):
             tool.attach(context())
+
+
+@pytest.mark.parametrize("argument", ['"External id": 1', '"Ev Idx": 3', '"Record function id": 7'])
+def test_a_trace_of_torch_is_not_unitraces(tmp_path: Path, argument: str) -> None:
+    """A plain torch trace that begins with operators, before any annotation, is read as torch's, whatever its name: its kernels are
+    there."""
+    from accelprof.analysis.attribution import attribute
+    from accelprof.analysis.reading import read_any
+
+    launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 2, "dur": 1}
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 4, "dur": 5}
+    operators = ",".join(
+        f'{{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": {n}, "dur": 1, "args": {{{argument}}}}}'
+        for n in range(900)
+    )
+    device = [{**row, "args": {"correlation": 9, "device": 0, "stream": 7}} for row in (launch, kernel)]
+    path = tmp_path / "64.json"
+    path.write_text(f'{{"traceEvents": [{operators}, {json.dumps(device)[1:-1]}]}}')
+    for tool in ("torch", None):
+        trace = read_any(path, tool)
+        assert attribute(trace).kernels == 1
+        assert trace.problems == []
