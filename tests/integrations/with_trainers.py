@@ -127,6 +127,23 @@ def test_a_second_training_and_an_exception(tmp_path):
     assert accelprof.current_session() is None
 
 
+def test_resume_continues_the_steps_numbers(tmp_path):
+    """A training that goes on from a checkpoint counts on: the window of a step before it does not open, one after it does, and
+    the weights are those of an uninterrupted training without us."""
+    trainer(tmp_path, max_steps=2).train()
+    made = trainer(tmp_path, AccelprofCallback(steps=[1, 4], output_dir=str(tmp_path / "p")))
+    made.train(resume_from_checkpoint=str(tmp_path / "out/checkpoint-2"))
+    run_dir, manifest = run_of(tmp_path / "p")
+    assert [window["steps"] for window in manifest["windows"]] == [[4]]
+    assert manifest["targets"][0]["steps_seen"] == [3, 4]
+    found = phases(run_dir, 4)
+    assert (found.count("train/micro_batch"), found.count("evaluate"), found.count("save")) == (2, 1, 1)
+    torch.manual_seed(0)
+    plain = trainer(tmp_path / "again")
+    plain.train(resume_from_checkpoint=str(tmp_path / "out/checkpoint-2"))
+    assert all(torch.equal(one, other) for one, other in zip(weights(made), weights(plain), strict=True))
+
+
 def test_wrong_configuration_is_refused_at_once():
     """A configuration that is wrong is refused where the callback is made, before anything is trained."""
     with pytest.raises(ConfigError, match="stepz"):
