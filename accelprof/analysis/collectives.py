@@ -13,6 +13,7 @@ to arrive has the shortest kernel, the others waited for what theirs are longer.
 
 from __future__ import annotations
 
+import functools
 import re
 import statistics
 from collections import defaultdict
@@ -33,6 +34,8 @@ Array = Any  # numpy.ndarray
 MAX_ROWS = 1000
 OUTSIDE = "(outside every phase)"
 OTHERS = "(shorter waits)"
+#: of so many other ranks the median is taken that the last one is compared with, or some more
+OTHERS_ASKED = 16
 #: ranges that a framework puts around the call of a collective: waiting is no phase to be late in
 _AROUND = re.compile(r"^(?:nccl|rccl|hccl|gloo|mpi|ucc|xccl|c10d)::?", re.IGNORECASE)
 _POINT_TO_POINT = re.compile(r"^_?(?:i?send|i?recv|batch_isend_irecv|send_?recv)", re.IGNORECASE)
@@ -72,7 +75,7 @@ class Runs:
     def spent(self, low: int, high: int, names: Sequence[str]) -> dict[str, int]:
         """ns by phase between two moments."""
         found: dict[str, int] = defaultdict(int)
-        first, last = int(np.searchsorted(self.end, low, side="right")), int(np.searchsorted(self.start, high))
+        first, last = int(self.end.searchsorted(low, side="right")), int(self.start.searchsorted(high))
         for start, end, phase in zip(
             self.start[first:last].tolist(), self.end[first:last].tolist(), self.phase[first:last].tolist(), strict=True
         ):
@@ -109,6 +112,33 @@ class FileCollectives:
     names: list[str] = field(default_factory=list)
     host: list[Runs] = field(default_factory=list)
     device: list[Runs] = field(default_factory=list)
+
+    # --- made when ranks are matched: one look at each of a hundred ranks' thousands must be a look into a list
+
+    @functools.cached_property
+    def starts(self) -> list[int]:
+        """On the driver's clock."""
+        return (self.start - self.shift).tolist()  # type: ignore[no-any-return]
+
+    @functools.cached_property
+    def ends(self) -> list[int]:
+        """On the driver's clock."""
+        return (self.end - self.shift).tolist()  # type: ignore[no-any-return]
+
+    @functools.cached_property
+    def ended(self) -> Array:
+        """Ends in order, on its own clock."""
+        return np.sort(self.end)
+
+    @functools.cached_property
+    def launched(self) -> Array:
+        """Launches in order, on its own clock."""
+        return np.sort(self.launch[self.launch != NONE])
+
+    def since(self, moments: Array, until: int, side: str) -> int:
+        """The last of ordered moments before ``until``, the file's beginning without one."""
+        at = int(moments.searchsorted(until, side=side)) - 1
+        return int(moments[at]) if at >= 0 else self.began
 
 
 def kinship_of(name: str, args: Mapping[str, object]) -> tuple[Kinship, int] | None:
@@ -238,15 +268,15 @@ class _Call:
 
     @property
     def start(self) -> int:
-        return int(self.file.start[self.at]) - self.file.shift
+        return self.file.starts[self.at]
 
     @property
     def end(self) -> int:
-        return int(self.file.end[self.at]) - self.file.shift
+        return self.file.ends[self.at]
 
     @property
     def ns(self) -> int:
-        return int(self.file.end[self.at] - self.file.start[self.at])
+        return self.file.ends[self.at] - self.file.starts[self.at]
 
 
 def device_stragglers(files: Sequence[FileCollectives]) -> list[dict[str, Any]]:
@@ -328,32 +358,38 @@ def _row(
     if len(calls) < 2:
         return None
     hosts = {call.file.worker.host for call in calls}
-    together = len(hosts) == 1 and None not in hosts
-    known = together or all(call.file.error is not None for call in calls)
-    if known:
-        last = max(calls, key=lambda call: call.start)
+    same_host = len(hosts) == 1 and None not in hosts
+    known = same_host or all(call.file.error is not None for call in calls)
+    ends_together = _TOGETHER.search(key.name) is not None
+    starts, ends = [call.start for call in calls], [call.end for call in calls]
+    places = range(len(calls))
+    at = max(places, key=starts.__getitem__) if known else min(places, key=lambda place: ends[place] - starts[place])
+    last, begun, ended = calls[at], starts[at], ends[at]
+    waited = low = high = 0
+    waiting = []
+    for call, start, end in zip(calls, starts, ends, strict=True):
         # a sender that is through before the last one begins (broadcast) did not wait for it
-        joined = [call for call in calls if call.end > last.start or _TOGETHER.search(key.name)]
-        waits = {call: min(max(last.start - call.start, 0), call.ns) for call in joined if call is not last}
-    else:
-        last = min(calls, key=lambda call: call.ns)
-        waits = {call: call.ns - last.ns for call in calls if call is not last}
-    waits = {call: ns for call, ns in waits.items() if ns > 0}
-    if not waits:
-        return None
-    low = high = 0
-    for call, ns in waits.items():
-        error = 0 if together else (call.file.error or 0) + (last.file.error or 0)
-        if _TOGETHER.search(key.name):
-            error = max(error, abs(call.end - last.end))
+        if call is last or (known and not ends_together and end <= begun):
+            continue
+        taken = end - start
+        ns = min(begun - start, taken) if known else taken - (ended - begun)
+        if ns <= 0:
+            continue
+        error = 0 if same_host else (call.file.error or 0) + (last.file.error or 0)
+        if ends_together:
+            error = max(error, abs(end - ended))
+        waited += ns
         low += max(ns - error, 0) if known else 0
-        high += min(ns + error, call.ns) if known else call.ns
+        high += min(ns + error, taken) if known else taken
+        waiting.append(call.file.worker.label)
+    if not waiting:
+        return None
     seq = int(last.file.number[last.at])
     row = {
         "step": _shown(last.file.steps[int(last.file.step[last.at])]), "phase": key.name,
         "number": number if seq == NONE else seq, "group": group, "worker": last.file.worker.label,
-        "waited_ns": sum(waits.values()), "low_ns": low, "high_ns": high,
-        "waited_by": sorted(call.file.worker.label for call in waits), "late_in": None,
+        "waited_ns": waited, "low_ns": low, "high_ns": high,
+        "waited_by": sorted(waiting), "late_in": None,
         "missing": _missing(key, calls, labels), "transfer_ns": last.ns, "on": "device",
         "process_group": key.shown or key.group,
     }  # fmt: skip
@@ -380,6 +416,8 @@ def _late_in(calls: Sequence[_Call], last: _Call) -> str | None:
     """The phase that took the last one longer than the median of the others since their collective before: of its host where
     it launched late, of its device where that was still at work."""
     others = [call for call in calls if call is not last]
+    others = others[:: max(len(others) // OTHERS_ASKED, 1)]
+    calls = [*others, last]
     behind = last.start - statistics.median(call.start for call in others)
     launches = [_launch(call) for call in others]
     mine = _launch(last)
@@ -405,12 +443,10 @@ def _spent(call: _Call, host: bool) -> dict[str, int]:
         until = int(file.launch[at])
         if until == NONE:
             return {}
-        earlier = file.launch[(file.launch != NONE) & (file.launch < until)]
-        since, runs = int(earlier.max()) if earlier.size else file.began, file.host
+        since, runs = file.since(file.launched, until, "left"), file.host
     else:
         until = int(file.start[at])
-        earlier = file.end[file.end <= until]
-        since, runs = int(earlier.max()) if earlier.size else file.began, file.device
+        since, runs = file.since(file.ended, until, "right"), file.device
     spent: dict[str, int] = defaultdict(int)
     for one in runs:
         for phase, ns in one.spent(since, until, file.names).items():
