@@ -18,6 +18,9 @@ from accelprof.output.presence import there
 from accelprof.output.records import MISSING, ArtifactRow, Lack, Records
 from accelprof.output.verdict import judge
 
+#: of a step's row: whole nanoseconds
+_WHOLE = frozenset({"wall_ns", "began_ns"})
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerId:
@@ -129,11 +132,12 @@ class Run:
         return offset, error if isinstance(error, int) else None
 
     def steps(self) -> list[Mapping[str, Any]]:
-        """Timings of each announced step: ``{"step", "seconds": {tag: {"max", …}}}``; rows of another shape are left out."""
+        """Timings of each announced step: ``{"step", "seconds": {tag: {"max", …}}}``; rows of another shape are left out,
+        and times that are no whole numbers."""
         metrics = self.manifest.get("metrics")
         rows = metrics.get("steps") if isinstance(metrics, dict) else None
         return [
-            row
+            {key: value for key, value in row.items() if key not in _WHOLE or fields.is_whole(value)}
             for row in (rows if isinstance(rows, list) else ())
             if isinstance(row, dict)
             and fields.is_whole(row.get("step"))

@@ -74,6 +74,13 @@ class Source:
     clock: str = ""
     pids: list[int] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        # a manifest may hold halves of surrogate pairs, which no file can have
+        for name in ("worker", "key", "tool", "host"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                setattr(self, name, value.encode("utf-8", "replace").decode())
+
 
 @dataclass
 class Merged:

@@ -28,7 +28,7 @@ TRIES = 8
 _HEAD = re.compile(rb"(?<!\\)\"traceEvents\"\s*:\s*\[")
 _SCALE = (1000, 100, 10)
 _ARRAY = re.compile(r"\"traceEvents\"\s*:\s*\[")
-_BASE = re.compile(r"\"baseTimeNanoseconds\"\s*:\s*(\d+)")
+_BASE = re.compile(r"\"baseTimeNanoseconds\"\s*:\s*(\d{1,19})(?!\d)")
 #: times beyond this many ns either way are no times (a signed 64-bit count of ns ends in the year 2262)
 ENDLESS_NS = 1 << 63
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+#: characters of the longest whole number that is one
+LONGEST = 400
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|Infinity|NaN|inf(?:inity)?|nan)")
@@ -67,7 +69,7 @@ def objects(text: str, position: int, repairs: Repairs) -> Iterator[tuple[dict[s
 
     Numbers with a fraction come as ``Decimal``, NaN and infinities as ``float``.
     """
-    decoder = json.JSONDecoder(strict=False, parse_float=Decimal)
+    decoder = json.JSONDecoder(strict=False, parse_float=Decimal, parse_int=integer)
     size = len(text)
     while True:
         position = _end(_BETWEEN, text, position)
@@ -209,8 +211,13 @@ class _Lenient:
         return self.text[at]
 
 
+def integer(word: str) -> int | Decimal:
+    """A whole number; Python makes none of more than 4,300 digits, and nothing in a trace has more than 20."""
+    return int(word) if len(word) <= LONGEST else Decimal(word)
+
+
 def _number(word: str) -> int | float | Decimal:
     bare = word.lstrip("-")
     if bare.isdigit():
-        return int(word)
+        return integer(word)
     return float(word) if bare[0].isalpha() else Decimal(word)

@@ -179,7 +179,7 @@ def test_files_of_every_format_mangled(formats: dict[str, tuple[str, str, bytes]
 FOUND = [
     ("rocprofv3 json", 1), ("rocprofv3 json", 23), ("rocprofv3 json", 5106), ("rocprofv3 db", 5160), ("perfetto", 2), ("perfetto", 42),
     ("ascend db", 8), ("ascend db", 59), ("ascend db", 66), ("ascend db", 96), ("ascend db", 102), ("ascend operators", 8),
-    ("ascend memory", 5155), ("ascend view", 1020), ("unitrace", 1250),
+    ("ascend memory", 5155), ("ascend view", 1020), ("unitrace", 1250), ("ascend view", 282), ("torch", 397), ("unitrace", 795), ("ascend operators", 195),
 ]  # fmt: skip
 
 
@@ -191,6 +191,12 @@ def test_what_was_found_stays_mended(
     if kind not in formats:
         pytest.skip(f"not installed: the reader of {kind}")
     assert fuzzed.trial(tmp_path, formats[kind], number) in ("read", "refused")
+
+
+@pytest.mark.parametrize("number", [15, 88, 107, 139, 286, 355, *range(1, 9)])
+def test_odd_manifests_go_through_every_command(tmp_path: Path, number: int) -> None:
+    """Report, page, tables, timeline and comparison: each comes of it or is refused by name."""
+    assert fuzzed.manifest_trial(tmp_path, number) in ("read", "refused")
 
 
 @pytest.mark.parametrize("text", ["\u00b2", "9" * 5000, "1_000", "--1", "", " 3"])

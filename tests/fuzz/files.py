@@ -8,11 +8,15 @@ read all figures are made, and the kernels of phases, unattributed and unlaunche
 from __future__ import annotations
 
 import argparse
+import copy
+import functools
 import gzip
 import importlib.util
+import io
 import json
 import random
 import resource
+import shutil
 import sqlite3
 import sys
 import tempfile
@@ -173,6 +177,7 @@ def _csv(header: list[str], *rows: list[Any]) -> bytes:
     return "".join(",".join(f'"{value}"' for value in row) + "\n" for row in (header, *rows)).encode()
 
 
+@functools.cache
 def seeds() -> dict[str, tuple[str, str, bytes]]:
     """Format -> ``(file name, tool, a whole file)``, of what is installed and there."""
     made: dict[str, tuple[str, str, bytes]] = {"torch": ("t.pt.trace.json", "torch", a_trace())}
@@ -313,6 +318,113 @@ def _read(path: Path, tool: str, *, whole: bool) -> str:
     return "read"
 
 
+#: what may stand anywhere in a manifest
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, 0, -1, 1.5, 1e300, 2**70, "", "x", "\x1b[2J", "\ud800", "../../etc", [], {}, [[]], [None], {"": {}}, {"a": [1]}, "9" * 500,
+)  # fmt: skip
+
+
+def a_manifest(place: Path) -> dict[str, Any]:
+    """A run of two workers with a timeline each, and its manifest."""
+    name, _, data = seeds()["timeline"]
+    targets, windows, artifacts = [], [], []
+    for rank in (0, 1):
+        key = f"A-r{rank}-h-{100 + rank}"
+        who = {"group": "A", "rank": rank, "host": "h", "pid": 100 + rank}
+        targets.append(
+            {
+                "key": key,
+                **who,
+                "role": "actor",
+                "armed": True,
+                "windows_opened": 1,
+                "steps_seen": [2],
+                "tools": ["trace"],
+            }
+        )
+        moment = {"epoch_ns": 1_795_852_566_000_000_000, "monotonic_ns": 5, "driver_ns": 1_795_852_566_000_000_000}
+        windows.append(
+            {"id": f"{key}-1", "target": key, "sequence": 1, "kind": "step", "steps": [2], "state": "closed", "tools": ["trace"], "opened": moment, "closed": moment, "open_ns": 5, "close_ns": 6, "drain_ns": 7, "spans": 6}
+        )  # fmt: skip
+        path = f"{rank}-{name}"
+        (place / path).write_bytes(data)
+        artifacts.append(
+            {"path": path, "tool": "trace", **who, "windows": [f"{key}-1"], "bytes": len(data), "state": "complete"}
+        )
+    steps = [
+        {
+            "step": step,
+            "seconds": {"p1": {"max": 0.5, "min": 0.1, "mean": 0.3, "max_rank": 1}},
+            "wall_ns": 10**9,
+            "began_ns": 10**18,
+            "window": step == 2,
+        }
+        for step in range(1, 5)
+    ]
+    return {
+        "format": 1, "accelprof": "0.1.0", "run": "made", "created": "2026-11-28T07:56:32+00:00", "problems": ["one"],
+        "clock_offsets": {targets[0]["key"]: {"offset_ns": 5, "error_ns": 2}}, "targets": targets, "windows": windows,
+        "artifacts": artifacts, "metrics": {"steps": steps, "timings": {}}, "plan": {"groups": []}, "config": {"steps": [2]},
+    }  # fmt: skip
+
+
+def manifest_trial(place: Path, number: int) -> str:
+    """A run whose manifest has odd values, through report, page, timeline and comparison."""
+    from rich.console import Console
+
+    from accelprof.analysis.compare import compare
+    from accelprof.analysis.html import render_html
+    from accelprof.analysis.summary import summarise
+    from accelprof.analysis.table import render
+    from accelprof.analysis.timeline import write_timeline
+
+    rng = random.Random(number)
+    run = place / f"run{number}"
+    run.mkdir()
+    manifest: Any = a_manifest(run)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        where, key = rng.choice(_places(manifest))
+        how = rng.randrange(4)
+        if how == 0 and isinstance(where, dict):
+            where.pop(key)
+        elif how == 1 and isinstance(where, list):
+            where.append(copy.deepcopy(where[key]))
+        else:
+            where[key] = copy.deepcopy(rng.choice(ODD_VALUES))
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    try:
+        for step in (
+            lambda: json.dumps(summarise(run).to_json(), allow_nan=False, default=str).encode(),
+            lambda: render_html(summarise(run)),
+            lambda: render(summarise(run), Console(file=io.StringIO()), everything=True, by_file=True),
+            lambda: write_timeline(run, str(run / "all.json")),
+            lambda: compare(run, run, allow_partial=True),
+        ):
+            try:
+                step()
+            except AccelprofError as error:
+                assert len(str(error)) < 5000, f"a message of {len(str(error)):,} characters"
+                outcome = "refused"
+            else:
+                outcome = "read"
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(f"{type(error).__name__}: {str(error)[:300]}\n{traceback.format_exc()[-1800:]}") from None
+    finally:
+        shutil.rmtree(run)
+    return outcome
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) in a value."""
+    found: list[tuple[Any, Any]] = []
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        found.append((value, key))
+        found.extend(_places(inner))
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=12_000)
@@ -327,7 +439,7 @@ def main() -> int:
     if asked.only:
         kind, _, number = asked.only.rpartition(":")
         tries = [(kind, int(number))]
-    outcomes: dict[str, Counter[str]] = {kind: Counter() for kind in made}
+    outcomes: dict[str, Counter[str]] = {kind: Counter() for kind in (*made, "manifest")}
     failures = 0
     with tempfile.TemporaryDirectory() as place:
         for kind, number in tries:
@@ -341,6 +453,14 @@ def main() -> int:
                 outcomes[kind]["wrong"] += 1
                 if failures <= 20:
                     print(f"--- {kind}:{number}: {error}\n", flush=True)
+        for number in numbers if asked.only is None else ():
+            try:
+                outcomes["manifest"][manifest_trial(Path(place), number)] += 1
+            except AssertionError as error:
+                failures += 1
+                outcomes["manifest"]["wrong"] += 1
+                if failures <= 20:
+                    print(f"--- manifest {number}: {error}\n", flush=True)
     for kind, found in outcomes.items():
         print(f"{kind:20s} {sum(found.values()):6d} files  {dict(found)}")
     print(f"{len(tries)} files, {failures} failed")

@@ -66,7 +66,7 @@ def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
         data=Markup(_script_json(data)),
         summary=summary,
         report=report,
-        manifest=summary.run.manifest,
+        manifest={name: _words(summary.run.manifest.get(name)) for name in ("run", "created", "accelprof")},
         first=sentences(report),
         color=lambda phase: f"c{data['colors'][phase]}" if phase in data["colors"] else "other",
         facts=_facts(summary),
@@ -207,3 +207,7 @@ def _waited(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 __all__ = ["COLORS", "render_html", "write_report"]
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) else ""

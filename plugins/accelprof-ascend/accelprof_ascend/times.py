@@ -12,6 +12,8 @@ from decimal import Decimal, InvalidOperation
 from accelprof.contracts.spans import Clock
 
 _LIMIT_NS = 1 << 63
+#: more digits before the point than any time has; beyond some a decimal cannot even be multiplied
+DIGITS = 20
 #: Unix-epoch times of 2005 to 2100, in ns
 _EPOCH_NS = (1_104_537_600_000_000_000, 4_102_444_800_000_000_000)
 
@@ -45,7 +47,7 @@ def whole(value: object, factor: int) -> int:
         raise ValueError("not a number") from None
     if exact.is_nan():
         raise ValueError("NaN")
-    if exact.is_infinite() or abs(exact) * factor >= _LIMIT_NS:
+    if exact.is_infinite() or exact.adjusted() > DIGITS or abs(exact) * factor >= _LIMIT_NS:
         raise ValueError("endless")
     return int((exact * factor).to_integral_value())
 

@@ -14,6 +14,7 @@ import msgspec
 
 from accelprof.contracts.spans import Clock, Kind, Span, Trace
 from accelprof.reading.chrome_file import Event, exact_ns, load
+from accelprof.reading.columns import place
 
 HEAD = 1 << 16
 #: what stands near the beginning of a torch trace, which has the category ``cpu_op`` too, and never in one of unitrace
@@ -49,8 +50,8 @@ def read_unitrace(path: str, tool: str = "unitrace") -> Trace:
     file = load(path)
     trace = Trace(path, tool, Clock.EPOCH, problems=list(file.problems))
     named = [(event, str(_args(event).get("name", ""))) for event in file.events if event.ph == "M"]
-    names = {event.pid: name for event, name in named if event.name == "process_name"}
-    threads = {(event.pid, event.tid): name for event, name in named if event.name == "thread_name"}
+    names = {_at(event)[0]: name for event, name in named if event.name == "process_name"}
+    threads = {_at(event): name for event, name in named if event.name == "thread_name"}
     bad: Counter[str] = Counter()
     begins: dict[tuple[Any, Any, int], str] = {}
     spans: list[Span] = []
@@ -59,7 +60,7 @@ def read_unitrace(path: str, tool: str = "unitrace") -> Trace:
             if event.ph == "X":
                 spans.append(_span(event, exact_ns(bytes(event.ts)), exact_ns(bytes(event.dur)), names, threads))
             elif event.ph == "s" and (flow := _FLOW.match(str(event.cat or ""))):
-                begins[event.pid, event.tid, exact_ns(bytes(event.ts))] = flow[1]
+                begins[(*_at(event), exact_ns(bytes(event.ts)))] = flow[1]
         except ValueError as error:
             bad[f"time {error}"] += 1
     for span in spans:
@@ -77,20 +78,24 @@ def read_unitrace(path: str, tool: str = "unitrace") -> Trace:
 
 
 def _span(event: Event, start: int, length: int, names: dict[Any, str], threads: dict[tuple[Any, Any], str]) -> Span:
-    name, args = str(event.name), _args(event)
+    name, args, (pid, tid) = str(event.name), _args(event), _at(event)
     device: int | str | None = None
     if event.cat == "gpu_op":
         kind = Kind.COPY if _COPY.match(name) else Kind.COMMUNICATION if _COMMUNICATION.match(name) else Kind.KERNEL
-        device = names.get(event.pid, "") if _DEVICE.search(names.get(event.pid, "")) else "xpu"
+        device = names.get(pid, "") if _DEVICE.search(names.get(pid, "")) else "xpu"
         args = {**args, "correlation": str(args["id"])} if "id" in args else args
     elif _CALL.match(name):
         kind = Kind.SYNC if _WAIT.match(name) else Kind.RUNTIME
     else:
         kind = Kind.RANGE  # an ITT task
-    stream = threads.get((event.pid, event.tid), event.tid) if device is not None else None
-    return Span(
-        name, kind, start, start + length, event.pid or 0, event.tid or 0, device=device, stream=stream, args=args
-    )
+    stream = threads.get((pid, tid), tid) if device is not None else None
+    return Span(name, kind, start, start + length, pid, tid, device=device, stream=stream, args=args)
+
+
+def _at(event: Event) -> tuple[int | str, int | str]:
+    """Process and thread; what is neither a number nor text, by how it is written."""
+    pid, tid = (place(value) if value else 0 for value in (event.pid, event.tid))
+    return pid, tid
 
 
 def _args(event: Event) -> dict[str, Any]:
