@@ -52,7 +52,11 @@ def report(
 
     summary, directory = _summary(sources)
     if as_json:
-        click.echo(json.dumps(summary.to_json(), indent=1, allow_nan=False, default=str))
+        from accelprof.analysis.first import sentences
+
+        found = summary.to_json()
+        found["first"] = sentences(found)
+        click.echo(json.dumps(found, indent=1, allow_nan=False, default=str))
     else:
         from rich.console import Console
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from click.testing import CliRunner
 
 from accelprof.analysis.accounts import cost_rows, doubts, shared_out
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.run import open_run
 from accelprof.analysis.toolfile import ToolFile
+from accelprof.cli.main import cli
 from accelprof.contracts.spans import Kind, Span, Trace
 from accelprof.reading.columns import columns_of
 
@@ -153,3 +157,21 @@ def test_a_collective_that_waits_is_no_doubt(run_maker: Any) -> None:
     found = attribute(Trace("x", "torch", spans=spans))
     assert found.phases[0].outlasting is None
     assert list(doubts(run, [ToolFile(file.worker, "torch", "x", (), found)], [])) == []
+
+
+def test_what_windows_cost_the_steps_is_a_sentence_for_machines_too(run_maker: Any, event: Any) -> None:
+    """From the wall times of all steps in the manifest; the tool that ran is named with its worker."""
+    key = run_maker.target(0)
+    run_maker.timeline(key, [event("actor/update", 10, 300)])
+    trace = {"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5}]}
+    (run_maker.directory / "t.pt.trace.json").write_text(json.dumps(trace))
+    run_maker.artifact("t.pt.trace.json", "torch", run_maker.manifest["targets"][0])
+    run_maker.manifest["metrics"] = {
+        "steps": [{"step": n, "seconds": {}, "wall_ns": 160 if n == 2 else 100, "window": n == 2} for n in range(1, 6)]
+    }
+    run_maker.write()
+    found = CliRunner().invoke(cli, ["report", str(run_maker.directory), "--json", "--no-html"])
+    assert (
+        "Steps with a window took 1.6 times the others; torch ran on ActorGroup/rank0."
+        in json.loads(found.output)["first"]
+    )
