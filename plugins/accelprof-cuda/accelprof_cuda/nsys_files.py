@@ -78,7 +78,8 @@ def match_files(files: Sequence[str], windows: Sequence[WindowInfo], tool: str) 
     for window in sorted(windows, key=lambda item: item.sequence):
         by_pid.setdefault(_pid_of(window.stem), []).append(window)
     captures = {pid: [[window] for window in own] for pid, own in by_pid.items()}
-    together = _noted(files, windows)
+    noted = _noted(files, windows)
+    together = noted
     if not together:
         together = next(iter(captures.values())) if len(captures) == 1 else _together(by_pid.values())
     reports = {path for path in files if path.endswith(REPORT)}
@@ -91,7 +92,7 @@ def match_files(files: Sequence[str], windows: Sequence[WindowInfo], tool: str) 
         index = int(name["number"]) - 1 if name and name["number"] else 0
         held = tuple(window.id for window in own[index]) if index < len(own) else ()
         result.append(_artifact(path, tool, held))
-    return result
+    return result + _never_written(files, noted, tool)
 
 
 def _pid_of(stem: str) -> str:
@@ -115,6 +116,19 @@ def _noted(files: Sequence[str], windows: Sequence[WindowInfo]) -> list[list[Win
         if window.id in numbers:
             found[numbers[window.id] - 1].append(window)
     return found
+
+
+def _never_written(files: Sequence[str], noted: Sequence[Sequence[WindowInfo]], tool: str) -> list[ArtifactFile]:
+    """Captures that windows went into and of which nsys left nothing, under the names they would have."""
+    names = [name for path in files if (name := _FILE.match(path))]
+    if not names or not noted:
+        return []
+    there = {int(name["number"] or 1) for name in names}
+    missing = [(number, held) for number, held in enumerate(noted, 1) if held and number not in there]
+    return [
+        _artifact(f"{names[0]['base']}.{number}{REPORT}", tool, tuple(window.id for window in held))
+        for number, held in missing
+    ]
 
 
 def _together(processes: Iterable[Sequence[WindowInfo]]) -> list[list[WindowInfo]]:

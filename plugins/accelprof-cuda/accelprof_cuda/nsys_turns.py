@@ -1,9 +1,15 @@
 """Whose turn it is where several processes share one nsys, and which capture each window went into.
 
-One nsys has one capture at a time. It begins with the first process that asks for it and ends when the last of those has asked for the
-end; a process that asks while nsys is still writing the capture before is not recorded at all (seen with nsys 2025.3 on two
-cards: the faster rank's next window was in no report). So a window of another stretch of the run waits until the capture before it
-is written, and each window is noted down with the number of its capture, which is the number in the report's name.
+One nsys has one capture at a time, of all its processes. Tried with nsys 2025.3 and two processes on a GPU:
+
+- the first process that asks for the end ends it, however many asked for the beginning;
+- a process that asks for the end a second time, or without having asked for the beginning, costs every later capture;
+- a process that asks for the beginning of one that runs already may lose what it does in the next;
+- with one process that begins and ends every capture all of them are whole, the other processes' work included.
+
+So one process, the first that opens a window, asks nsys, and the others take part: they wait until it has begun a capture for the
+same stretch of the run, and it waits for them before it ends one. Each window is noted down with the number of its capture, which
+is the number in the report's name.
 
 Locks on bytes of one file: they go with their process, however it ends.
 """
@@ -15,11 +21,11 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-#: the byte that is held while nsys is told anything; stretches of the run have those behind it
-CALL = 0
-FIRST, END = 1, 1 + (1 << 24)
+#: bytes: held while anything is decided; by the process that asks nsys; while a capture runs. Stretches of the run lie behind
+DECIDING, KEEPER, RUNNING = 0, 1, 2
+FIRST, END = 3, 3 + (1 << 24)
 PREFIX = "nsys-captures-"
 POLL_S = 0.005
 
@@ -31,13 +37,14 @@ class Turns:
         directory: where the reports go; processes that share an nsys share it.
         session: nsys's session.
         report: says something once.
-        patience: seconds to wait for another process's window of another stretch; after that nothing is waited for but calls.
+        patience: seconds to wait for the others each time; whom that was once too short for does not wait again.
     """
 
     def __init__(self, directory: str, session: str, report: Callable[[str], None], patience: float = 20.0) -> None:
         self._path, self._report, self._patience = os.path.join(directory, f"{PREFIX}{session}.txt"), report, patience
         self._handle: int | None = None
         self._mine: int | None = None
+        self._started = self._keeper = False
         try:
             os.makedirs(directory, exist_ok=True)
             self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -45,21 +52,35 @@ class Turns:
             self._give_up(error)
 
     def open(self, stretch: str, window: str, start: Callable[[], None]) -> None:
-        """Call ``start`` when no capture is being written and none of another stretch is open; raises what it raises."""
+        """Take part in the capture of ``stretch``; the one that begins it calls ``start``, and raises what it raises."""
         place = _place(stretch)
-        with self._calling(place):
-            start()
-            self._note(place, window)
+        with self._deciding(lambda: self._can_open(place)) as in_time:
+            if not in_time:
+                self._waited(f"window {window} was to begin")
+            running = not self._free(RUNNING, RUNNING + 1)
+            if not running:
+                start()
+                self._started = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB, RUNNING)
+            self._note(place, window, new=not running)
 
     def close(self, stop: Callable[[], None]) -> None:
-        """Call ``stop`` with every other call kept waiting; raises what it raises."""
-        with self._calling():
+        """Leave the capture; the one that began it calls ``stop`` once the others have left, and raises what it raises."""
+        with self._deciding(self._can_close) as in_time:
             try:
-                stop()
+                if self._handle is None or self._started:
+                    if not in_time:
+                        self._waited("its window was to end")
+                    stop()
+                elif self._free(RUNNING, RUNNING + 1):
+                    self._report(
+                        "nsys: the process that began this window's capture ended it before the window was over"
+                    )
             finally:
-                if self._mine is not None:
-                    self._lock(fcntl.LOCK_UN, self._mine)
-                    self._mine = None
+                self._started = False
+                for place in (RUNNING, self._mine):
+                    if place is not None:
+                        self._lock(fcntl.LOCK_UN, place)
+                self._mine = None
 
     def leave(self) -> None:
         """This process opens no window any more."""
@@ -67,59 +88,82 @@ class Turns:
             os.close(self._handle)
             self._handle = None
 
+    def _can_open(self, place: int) -> bool:
+        """Whether no window of another stretch is open, and a capture of this one runs or is this process's to begin."""
+        if not (self._free(FIRST, place) and self._free(place + 1, END)):
+            return False
+        if not self._free(RUNNING, RUNNING + 1):
+            return True
+        self._keeper = self._keeper or self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB, KEEPER)
+        return self._keeper or any(done == place for done, _ in self._noted())  # its capture is over already
+
+    def _can_close(self) -> bool:
+        return not self._started or self._free(FIRST, END)
+
     @contextlib.contextmanager
-    def _calling(self, place: int | None = None) -> Iterator[None]:
+    def _deciding(self, ready: Callable[[], bool]) -> Iterator[bool]:
+        """Nobody else decides anything meanwhile; ``False`` where it was not ``ready`` in time."""
         deadline = time.monotonic() + self._patience
-        held = False
+        held, in_time = False, True
         while self._handle is not None:
-            held = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB, CALL)
-            if held and (place is None or self._others(place)):
+            held = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB, DECIDING)
+            if held and ready():
                 break
             if time.monotonic() >= deadline:
-                self._waited(place)
+                in_time = False
                 break
             if held:
-                self._lock(fcntl.LOCK_UN, CALL)
+                self._lock(fcntl.LOCK_UN, DECIDING)
             time.sleep(POLL_S)
         try:
-            yield
+            yield in_time
         finally:
             if held:
-                self._lock(fcntl.LOCK_UN, CALL)
-
-    def _others(self, place: int) -> bool:
-        """Whether no process has a window of another stretch open."""
-        return self._free(FIRST, place) and self._free(place + 1, END)
+                self._lock(fcntl.LOCK_UN, DECIDING)
 
     def _free(self, start: int, end: int) -> bool:
         """Whether no other process holds a byte from ``start`` on and before ``end``."""
+        mine = self._mine
         if start < end:
             if not self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB, start, end - start):
                 return False
             self._lock(fcntl.LOCK_UN, start, end - start)
+            if mine is not None and start <= mine < end:
+                self._lock(fcntl.LOCK_SH | fcntl.LOCK_NB, mine)  # a process has one lock on a byte, and it was let go
         return True
 
-    def _waited(self, place: int | None) -> None:
-        if place is not None and self._patience:
+    def _waited(self, what: str) -> None:
+        if self._patience:
             self._report(
-                f"nsys: another process of this nsys had a window of other steps open for {self._patience:g} s; from here on "
-                "windows of different steps may share a capture. Give each process an nsys of its own (accelprof run under torchrun)"
+                f"nsys: {what}, and other processes of this nsys were not ready for it within {self._patience:g} s; from here on "
+                "nobody is waited for, and windows of different steps may share a capture. Give each process an nsys of its own "
+                "(accelprof run under torchrun)"
             )
             self._patience = 0.0
 
-    def _note(self, place: int, window: str) -> None:
-        """The window's capture: a new one where nobody has a window open, otherwise the last one."""
+    def _note(self, place: int, window: str, new: bool) -> None:
+        """Write down which capture the window went into."""
         if self._handle is None:
             return
-        last = max(captures_in(self._path).values(), default=0)
-        number = last + 1 if self._free(FIRST, END) or not last else last
+        last = max((number for _, number in self._noted()), default=0)
         try:
-            os.write(self._handle, f"{number} {window}\n".encode())
+            os.write(self._handle, f"{max(last + new, 1)} {place} {window}\n".encode())
         except OSError as error:
             self._give_up(error)
             return
         self._lock(fcntl.LOCK_SH | fcntl.LOCK_NB, place)
         self._mine = place
+
+    def _noted(self) -> Collection[tuple[int, int]]:
+        """Read by the handle that is open: closing another one of the same file would let all locks go."""
+        if self._handle is None:
+            return ()
+        try:
+            text = os.pread(self._handle, os.fstat(self._handle).st_size, 0).decode(errors="replace")
+        except OSError as error:
+            self._give_up(error)
+            return ()
+        return _rows(text).values()
 
     def _lock(self, how: int, start: int, length: int = 1) -> bool:
         """Whether it is had."""
@@ -142,12 +186,18 @@ class Turns:
 
 def captures_in(path: str) -> dict[str, int]:
     """``window id -> number of its capture``, 1-based, as :class:`Turns` noted them; empty where there is no such file."""
-    found: dict[str, int] = {}
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            number, _, window = line.rstrip("\n").partition(" ")
-            if number.isdecimal() and window:
-                found[window] = int(number)
+        return {window: number for window, (_, number) in _rows(file.read()).items()}
+    return {}
+
+
+def _rows(text: str) -> dict[str, tuple[int, int]]:
+    """``window id -> (place of its stretch, capture)``."""
+    found: dict[str, tuple[int, int]] = {}
+    for line in text.splitlines():
+        number, place, window = (*line.split(" ", 2), "", "")[:3]
+        if number.isdecimal() and place.isdecimal() and window:
+            found[window] = (int(place), int(number))
     return found
 
 
