@@ -25,7 +25,7 @@ from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, Problem, ReadError
 from accelprof.launch.command import WRAPPED_ENV
 from accelprof.output.layout import Layout
-from accelprof_ascend import database, vendor
+from accelprof_ascend import vendor
 from accelprof_ascend.backend import NpuBackend
 from accelprof_ascend.options import _words
 from accelprof_ascend.trace_view import read_trace_view
@@ -161,6 +161,8 @@ class MsprofTool(Tool):
             return DIRECTORY.match(name) is not None
         if name.startswith("msprof_") and name.endswith(".json"):
             return True
+        from accelprof_ascend import database  # tables are loaded by who reads, not by training code
+
         return name.startswith("msprof_") and name.endswith(".db") and database.can_read(path)
 
     def read(self, path: str) -> Trace:
@@ -170,6 +172,8 @@ class MsprofTool(Tool):
             ReadError: not there, or msprof has not exported it.
         """
         if not os.path.isdir(path):
+            from accelprof_ascend import database  # tables are loaded by who reads, not by training code
+
             return database.read_database(path, self.name) if path.endswith(".db") else read_trace_view(path, self.name)
         below = glob.escape(path)
         found = [
