@@ -11,13 +11,13 @@ are loaded when files are read, never by training code.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Kind, Span, Trace
+from accelprof.reading.numbers import whole_number as whole_number
 
 #: code in ``Columns.kind`` -> kind
 KINDS: tuple[Kind, ...] = tuple(Kind)
@@ -27,7 +27,6 @@ NONE = -1
 Array = Any  # numpy.ndarray: numpy's own types are not asked of those who check this package
 Arguments = Callable[[int], Mapping[str, Any]]
 _LONGEST = 200
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
 #: columns that hold a value for each row, and what they hold where a reader says nothing
 FIELDS: dict[str, tuple[type, int]] = {
     "kind": (np.uint8, CODES[Kind.RANGE]),
@@ -387,12 +386,6 @@ def place(value: object) -> int | str:
         return str(value)[:_LONGEST]
     except (RecursionError, ValueError):  # nested without end, or a number of too many digits
         return f"a {type(value).__name__}"
-
-
-def whole_number(text: str) -> int | str:
-    """The whole number that a text is; any other text as it is (``"²"`` is a digit and no number, and 5,000 digits are none
-    that ``int`` takes)."""
-    return int(text) if _WHOLE.fullmatch(text) else text
 
 
 def columns_of(trace: Trace) -> Columns:

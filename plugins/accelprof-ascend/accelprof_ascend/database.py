@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from accelprof.contracts.spans import Kind, Mark, Origin, Span, Trace
 from accelprof.errors import ReadError
-from accelprof.reading.columns import whole_number
+from accelprof.reading.numbers import whole_number
 from accelprof_ascend import kinds
 from accelprof_ascend.tables import add_steps
 from accelprof_ascend.times import clock_of, counted, ns_of_ns, ns_of_us

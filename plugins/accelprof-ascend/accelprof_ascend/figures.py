@@ -15,7 +15,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Table, Trace
 from accelprof.errors import ReadError
-from accelprof.reading.columns import whole_number
+from accelprof.reading.numbers import whole_number
 from accelprof_ascend.csv_rows import Row, column, rows
 from accelprof_ascend.times import counted, ns_of_us, whole
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelprof.contracts.spans import Kind, Span, Table, Trace
-from accelprof.reading.columns import whole_number
+from accelprof.reading.numbers import whole_number
 from accelprof_ascend import figures, kinds
 from accelprof_ascend.csv_rows import column, rows
 from accelprof_ascend.times import clock_of, counted, ns_of_us

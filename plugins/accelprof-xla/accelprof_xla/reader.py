@@ -15,7 +15,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Clock, Kind, Mark, Span, Trace
 from accelprof.errors import ReadError
-from accelprof.reading.columns import whole_number
+from accelprof.reading.numbers import whole_number
 from accelprof_xla.backend import KEY
 
 HOST, ENVIRONMENT = "/host:CPU", "Task Environment"

@@ -15,7 +15,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof.reading.columns import whole_number
+from accelprof.reading.numbers import whole_number
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name, kernel_kind
 
 Row = Mapping[str, Any]

@@ -14,7 +14,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof.reading.columns import whole_number
+from accelprof.reading.numbers import whole_number
 from accelprof_rocm.artifacts import CSV_LEADS, csv_stem
 from accelprof_rocm.readers.building import MARK_NAMES, Builder, call_kind, copy_name, kernel_kind
 from accelprof_rocm.readers.packed import content
