@@ -131,6 +131,10 @@ class DeviceTimer:
     def resolve(self) -> int | None:
         raise NotImplementedError
 
+    def reading(self) -> AbstractContextManager[object]:
+        """What is to be entered around :meth:`resolve`, once for many timers of one backend."""
+        return nullcontext()
+
 
 class EventTimer(DeviceTimer):
     """Two events on the current stream; the host waits for neither.
@@ -149,22 +153,31 @@ class EventTimer(DeviceTimer):
 
     def begin(self) -> None:
         self._begin, self._end = self._pool.pair(self._place) if self._pool is not None else (self._make(), None)
-        self._begin.record()
+        self._record(self._begin)
 
     def finish(self) -> bool | None:
         if self._pool is not None and self._pool.capturing():
             return False  # what is recorded now would be part of the graph, and can never be read
         if self._end is None:
             self._end = self._make()
-        self._end.record()
+        self._record(self._end)
         return None
+
+    def _record(self, event: Any) -> None:
+        stream = None if self._pool is None else self._pool.stream(self._place)
+        if stream is None:
+            event.record()
+        else:
+            event.record(stream)
+
+    def reading(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._pool is None else self._pool.reading()
 
     def resolve(self) -> int | None:
         if self._taken is None:
-            with self._pool.reading() if self._pool is not None else nullcontext():
-                if not self._end.query():
-                    return None
-                milliseconds: float = self._begin.elapsed_time(self._end)
+            if not self._end.query():
+                return None
+            milliseconds: float = self._begin.elapsed_time(self._end)
             self._taken = round(milliseconds * 1e6)
             if self._pool is not None:
                 self._pool.give_back(self._place, self._begin, self._end)
@@ -176,6 +189,10 @@ def _never() -> bool:
     return False
 
 
+def _no_stream(place: object) -> None:
+    return None
+
+
 class EventPool:
     """Events of one process for :class:`EventTimer`, used again once they were read.
 
@@ -185,6 +202,7 @@ class EventPool:
             graph, so a phase that begins or ends there gets no device time.
         reading: a context in which events may be read while another stream is being captured.
         place: the device that is current; an event stays with the device it was first recorded on.
+        stream: the current stream of a place, for ``record``; ``None`` leaves it to the event to look it up.
     """
 
     #: pairs kept for each device
@@ -194,10 +212,11 @@ class EventPool:
         self,
         make: Callable[[], Any],
         capturing: Callable[[], bool] = _never,
-        reading: Callable[[], AbstractContextManager[Any]] = nullcontext,
-        place: Callable[[], Any] = _nothing,
+        reading: Callable[[], AbstractContextManager[object]] = nullcontext,
+        place: Callable[[], object] = _nothing,
+        stream: Callable[[object], object] = _no_stream,
     ) -> None:
-        self._make, self.capturing, self.reading, self._place = make, capturing, reading, place
+        self._make, self.capturing, self.reading, self._place, self.stream = make, capturing, reading, place, stream
         self._free: dict[Any, list[tuple[Any, Any]]] = {}
 
     def timer(self) -> EventTimer | None:

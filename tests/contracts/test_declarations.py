@@ -135,8 +135,8 @@ def test_what_a_room_reads_it_reads(name):
 
 
 def test_a_device_timer_has_what_the_timers_use():
-    """A device timer is begun, finished and resolved; nothing else is asked of it."""
-    assert names(DeviceTimer) == ["begin", "finish", "resolve"]
+    """A device timer is begun, finished and resolved, the last inside what it wants entered; nothing else is asked of it."""
+    assert names(DeviceTimer) == ["begin", "finish", "reading", "resolve"]
 
 
 def test_the_old_name_of_the_trigger_call_works_and_warns():

@@ -166,6 +166,44 @@ def test_events_are_used_again(run, stream):
     assert stream.made <= 2 * (RESOLVED_AT + 1)
 
 
+def test_events_are_recorded_on_the_stream_of_their_place():
+    """A backend that knows the current stream of a device hands it over; one that does not leaves it to the event."""
+    recorded = []
+
+    class Told(Event):
+        def record(self, stream=None):
+            recorded.append(stream)
+
+    for stream, expected in ((lambda place: f"stream of {place}", "stream of 3"), (lambda place: None, None)):
+        timer = EventPool(Told, place=lambda: 3, stream=stream).timer()
+        timer.begin()
+        timer.finish()
+        assert recorded == [expected] * 2
+        recorded.clear()
+
+
+def test_a_place_to_read_that_fails_costs_times_and_nothing_else():
+    """What is entered around reading raises: said once, the times are lost, and training goes on."""
+
+    def fails():
+        raise RuntimeError("no driver")
+
+    pool = EventPool(Event, reading=fails)
+
+    class Device(RecordingBackend):
+        name = "device"
+
+        def device_timer(self):
+            return pool.timer()
+
+    with capture(backend=Device, steps=[1]) as run:
+        actor = Actor()
+        for _ in range(3):
+            actor.forward()
+        assert actor.timing_stats()["forward"]["count"] == 3
+        assert len([text for text in run.session.problems if "no driver" in text]) == 1
+
+
 def test_events_stay_with_their_device(monkeypatch):
     """An event that was recorded on one device is never recorded on another."""
     monkeypatch.setattr(Event, "passed", True)

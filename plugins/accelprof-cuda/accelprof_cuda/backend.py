@@ -121,6 +121,7 @@ class CudaBackend(BoundEmitter, Backend):
                 cuda.is_current_stream_capturing,
                 vendor.outside_captures,
                 cuda.current_device,
+                vendor.CurrentStreams(cuda),
             )
         return self._events.timer()
 

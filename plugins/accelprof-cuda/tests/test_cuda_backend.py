@@ -183,6 +183,43 @@ def test_no_device_timer_before_cuda_is_in_use() -> None:
     assert CudaBackend().device_timer() is None
 
 
+def test_current_streams_are_torchs_own_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream that torch names, one object for each as torch's ``current_stream`` makes it; where torch no longer tells, or
+    its answer is of another shape, there is none, and the event looks it up itself."""
+    import inspect
+    import sys
+    import types
+
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    source = inspect.getsource(torch.cuda.current_stream)
+    assert "torch._C._cuda_getCurrentStream(" in source
+    assert "stream_id=streamdata[0], device_index=streamdata[1], device_type=streamdata[2]" in source
+    current = [(7, 0, 1)]
+    fake = types.SimpleNamespace(_C=types.SimpleNamespace(_cuda_getCurrentStream=lambda device: current[0]))
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    made: list[dict[str, int]] = []
+
+    class Cuda:
+        @staticmethod
+        def Stream(**where: int) -> object:
+            made.append(where)
+            return object()
+
+    streams = vendor.CurrentStreams(Cuda)
+    first = streams(0)
+    assert streams(0) is first
+    current[0] = (8, 0, 1)
+    assert streams(0) is not first
+    assert made == [
+        {"stream_id": 7, "device_index": 0, "device_type": 1},
+        {"stream_id": 8, "device_index": 0, "device_type": 1},
+    ]
+    current[0] = (8, 0)  # type: ignore[assignment]
+    assert streams(0) is None
+    fake._C = types.SimpleNamespace()
+    assert vendor.CurrentStreams(Cuda)(0) is None
+
+
 def test_labels_are_resolved_once() -> None:
     """The same range gets the same callables; a new colour or category gets its own."""
     backend = CudaBackend()
