@@ -16,6 +16,7 @@ import click
 
 from accelprof.analysis.escape import terminal
 from accelprof.contracts.doctor import Check
+from accelprof.output.layout import impossible
 from accelprof.session.identity import from_environment, host_name
 
 LIBRARIES = ("pluggy", "pydantic", "torch", "ray", "omegaconf", "hydra-core")
@@ -61,13 +62,12 @@ def _libraries() -> list[Check]:
 
 
 def _output(output_dir: str) -> Check:
-    place = os.path.abspath(output_dir)
-    while not os.path.exists(place) and place != os.path.dirname(place):
+    reason = impossible(output_dir)
+    if reason:
+        return Check("core", "output directory", "fail", f"{output_dir}: {reason}", "choose another output_dir")
+    place = os.path.abspath(os.path.expanduser(output_dir))
+    while not os.path.exists(place):
         place = os.path.dirname(place)
-    if not os.access(place, os.W_OK):
-        return Check(
-            "core", "output directory", "fail", f"{output_dir}: {place} is not writable", "choose another output_dir"
-        )
     free = shutil.disk_usage(place).free
     status = "ok" if free > LOW_SPACE else "warn"
     return Check(

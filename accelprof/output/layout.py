@@ -90,11 +90,11 @@ class Layout:
 
 
 def impossible(output_dir: str) -> str:
-    """Why ``output_dir`` cannot be made here; empty where it can, as far as this machine tells. Makes nothing."""
+    """Why ``output_dir`` cannot be made here; empty where it can, as far as this machine tells. Leaves nothing behind."""
     if "\0" in output_dir:
         return "a NUL character in its name"
     try:
-        place = os.path.abspath(output_dir)
+        place = os.path.abspath(os.path.expanduser(output_dir))
         while not os.path.lexists(place) and place != os.path.dirname(place):
             place = os.path.dirname(place)
         too_long = [part for part in output_dir.split(os.sep) if len(os.fsencode(part)) > 255]
@@ -106,6 +106,12 @@ def impossible(output_dir: str) -> str:
         return f"{place} is no directory"
     if not os.access(place, os.W_OK | os.X_OK):
         return f"{place} cannot be written"
+    import tempfile  # it costs what training code should not wait for
+
+    try:  # a right to write is no promise: /proc, a full quota, a disk that others hold
+        os.rmdir(tempfile.mkdtemp(prefix=".accelprof-", dir=place))
+    except OSError as error:
+        return f"no directory can be made in {place}: {error.strerror}"
     return ""
 
 

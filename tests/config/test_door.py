@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import importlib.util
+import os
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from accelprof.config.door import MAX_DEPTH, MAX_VALUES, parse, plain
 from accelprof.config.load import load_config
 from accelprof.errors import MAX_MESSAGE, AccelprofError, ConfigError, Problem, nearest, shown
 from accelprof.launch.run import run as run_command
+from accelprof.output.layout import impossible
 from accelprof.testing import RecordingBackend
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -242,6 +244,17 @@ def test_check_says_what_configure_would_refuse(tmp_path, monkeypatch, text, sta
     assert said in told
     assert getattr(result.exception, "exit_code", result.exit_code) == status
     assert ("nothing is profiled" in told) == ("nothing" in said)
+
+
+def test_a_directory_is_impossible_where_none_can_be_made(tmp_path, monkeypatch):
+    """What the system refuses although it grants the right to write is told, a home directory is found, and nothing is left."""
+    if os.path.isdir("/proc/self"):
+        assert "no directory can be made in /proc" in impossible("/proc/x/y")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").write_text("a file")
+    assert impossible("~/x") == f"{tmp_path / 'home'} is no directory"
+    assert impossible(str(tmp_path / "a" / "b")) == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 def test_run_refuses_an_impossible_directory_before_it_starts(tmp_path):
