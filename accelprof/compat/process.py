@@ -16,8 +16,12 @@ from accelprof.contracts.targets import RUN_ENV
 from accelprof.errors import AccelprofError, text_of
 from accelprof.session.configure import configure, current_session
 from accelprof.session.session import Session
+from accelprof.session.writing import group_timeout
 from accelprof.timing.gate import gate
 from accelprof.voice import Voice
+
+#: seconds that a framework's stop waits for the files of its windows
+PATIENCE_S = 10.0
 
 
 class ProcessSession:
@@ -62,8 +66,18 @@ class ProcessSession:
             self.voice.guarded("ending a step", session.end_step, number)
             if session is self._owned:
                 run = session.own_run
-                if run is not None:
-                    session.captures.once_written(lambda: self.voice.guarded("writing the manifest", run.so_far))
+                if run is None:
+                    return
+
+                def tell() -> None:
+                    self.voice.guarded("writing the manifest", run.so_far)
+
+                # frameworks' own profilers have written their file when their stop returns; an export that takes longer
+                # goes on behind training, because the other ranks wait
+                if session.captures.wait_for_files(min(PATIENCE_S, (group_timeout() or 3600) / 4)):
+                    tell()
+                else:
+                    session.captures.once_written(tell)
 
     def session(self, settings: Callable[[], Mapping[str, Any]]) -> Session | None:
         """The session of this process, made when there is none; ``None`` when it cannot be had (said once)."""

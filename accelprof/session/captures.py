@@ -429,9 +429,9 @@ class Captures:
         self.journal.add(window.row)
         self._tell("closed", window.info)
 
-    def wait_for_files(self) -> None:
-        """Wait until the files of every window that is closed are written."""
-        self._writing.finish()
+    def wait_for_files(self, seconds: float | None = None) -> bool:
+        """Wait until the files of every window that is closed are written, ``seconds`` at most; whether they are."""
+        return self._writing.finish(seconds)
 
     def once_written(self, job: Callable[[], None]) -> None:
         """Run ``job``, which does not raise, behind training: when the files of every window that is closed are written."""

@@ -42,11 +42,12 @@ class Writing:
             self._jobs.pop()
         job()  # the process is about to end
 
-    def finish(self) -> None:
-        """Wait until everything is written; harmless when nothing was."""
+    def finish(self, seconds: float | None = None) -> bool:
+        """Wait until everything is written, ``seconds`` at most; whether it is. Harmless when there was nothing."""
         with self._changed:
-            while (self._jobs or self._busy) and self._thread is not threading.current_thread():
-                self._changed.wait()
+            if self._thread is threading.current_thread():
+                return True
+            return self._changed.wait_for(lambda: not self._jobs and not self._busy, seconds)
 
     def _run(self) -> None:
         while True:
