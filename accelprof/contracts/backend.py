@@ -214,7 +214,7 @@ class EventPool:
         capturing: Callable[[], bool] = _never,
         reading: Callable[[], AbstractContextManager[object]] = nullcontext,
         place: Callable[[], object] = _nothing,
-        stream: Callable[[object], object] = _no_stream,
+        stream: Callable[[Any], object] = _no_stream,
     ) -> None:
         self._make, self.capturing, self.reading, self._place, self.stream = make, capturing, reading, place, stream
         self._free: dict[Any, list[tuple[Any, Any]]] = {}

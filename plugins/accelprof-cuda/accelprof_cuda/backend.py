@@ -76,13 +76,10 @@ class CudaBackend(BoundEmitter, Backend):
         if bound is None:
             where, made = self.attributes(spec)
             start, end = getattr(where, "start_range", None), getattr(where, "end_range", None)
-            both = start is not None and end is not None  # a stub may have push and pop alone, and those stay
-            bound = self._bound[spec] = BoundRange(
-                functools.partial(where.push_range, made),
-                where.pop_range,
-                functools.partial(start, made) if both else NO_RANGE.start,
-                end if both else NO_RANGE.end,
-            )
+            pair = NO_RANGE.start, NO_RANGE.end  # a stub may have push and pop alone, and those stay
+            if start is not None and end is not None:
+                pair = functools.partial(start, made), end
+            bound = self._bound[spec] = BoundRange(functools.partial(where.push_range, made), where.pop_range, *pair)
         return bound
 
     def mark(self, spec: RangeSpec) -> Any:

@@ -60,7 +60,8 @@ def read_unitrace(path: str, tool: str = "unitrace") -> Trace:
             if event.ph == "X":
                 spans.append(_span(event, exact_ns(bytes(event.ts)), exact_ns(bytes(event.dur)), names, threads))
             elif event.ph == "s" and (flow := _FLOW.match(str(event.cat or ""))):
-                begins[(*_at(event), exact_ns(bytes(event.ts)))] = flow[1]
+                process, thread = _at(event)
+                begins[process, thread, exact_ns(bytes(event.ts))] = flow[1]
         except ValueError as error:
             bad[f"time {error}"] += 1
     for span in spans:
