@@ -22,7 +22,7 @@ from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_seconds
 from accelprof.analysis.toolfile import ToolFile
-from accelprof.analysis.waits import Waits, waits_of
+from accelprof.analysis.waits import Waits, not_on_the_path, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import PARTIAL
@@ -221,7 +221,9 @@ class SummaryBuilder:
             if timeline.worker.label not in with_device:
                 summary.seconds.extend(_host_seconds(timeline))
         summary.waits = waits_of(summary.run, summary.timelines)
-        summary.waits.stragglers.extend(device_stragglers(self._collectives))
+        on_device = device_stragglers(self._collectives)
+        summary.waits.stragglers.extend(on_device)
+        summary.waits.notices.extend(not_on_the_path(on_device, summary.waits.critical_path))
         summary.notices.extend(summary.waits.notices)
         if summary.empty and not summary.undelivered:
             summary.undelivered.append("no window was opened in this run; nothing was measured")

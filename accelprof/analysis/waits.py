@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
     """See the module. Windows without a step (schedules, on demand) are left out."""
     found = Waits(of=run_steps(run, timelines))
     found.notices.extend(_left_out(timelines))
+    found.notices.extend(_apart(found.of))
     for step in found.of:
         path = critical_path(step)
         found.stragglers.extend(stragglers(step))
@@ -56,6 +57,18 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
     return found
 
 
+def not_on_the_path(rows: Sequence[Mapping[str, Any]], paths: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What a reader of the critical paths must know of collectives on the device, ``rows`` of stragglers there."""
+    held = {row["step"] for row in rows if row["waited_ns"] > 0}
+    steps = [str(path["step"]) for path in paths if path["step"] in held and path["segments"]]
+    if steps:
+        more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
+        yield (
+            f"collectives on the device held ranks together in step {', '.join(steps[:5])}{more}: the critical path and whatif "
+            "follow the host's phases alone"
+        )
+
+
 def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     """The steps that a run has windows of, with the leaves of all workers on the driver's clock."""
     leaves: list[Leaf] = []
@@ -75,6 +88,19 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
             for row in (timeline.stretches if few else ())
         ]  # fmt: skip
     return steps_of(leaves, windows, worst)
+
+
+def _apart(steps: Sequence[Step]) -> Iterator[str]:
+    """The steps whose workers had their windows at different times, as workers do that never wait for each other."""
+    apart = [step for step in steps if step.apart_ns > step.overhead_ns]
+    if apart:
+        more = f" and {len(apart) - 5} more" if len(apart) > 5 else ""
+        share = max(step.apart_ns / step.wall_ns for step in apart)
+        yield (
+            f"the workers' windows of step {', '.join(str(step.name) for step in apart[:5])}{more} do not overlap: up to "
+            f"{share:.0%} of its length lies between them and is outside every phase on its critical path, though nothing that "
+            "was recorded joins the workers"
+        )
 
 
 def _count(timelines: Sequence[WorkerTimeline]) -> int:

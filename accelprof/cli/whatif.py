@@ -22,14 +22,16 @@ def whatif(
     """Replay a recorded step of the run in DIR with other lengths of phases, and say what it would take.
 
     What waits for what is kept: a phase begins after the one before it on its thread and after the one of any worker that
-    it waited for; collectives end after the last rank has arrived.
+    it waited for; collectives end after the last rank has arrived, and phases that wait for another role or for data after
+    the work that they waited for.
     """
     from accelprof.analysis.critical import scatter, what_if
     from accelprof.analysis.summary import summarise
     from accelprof.analysis.table import duration
 
     factors = dict(map(_factor, scales))
-    steps = summarise(directory).waits.of
+    waits = summarise(directory).waits
+    steps = waits.of
     if not steps:
         raise UserError(f"whatif: {directory} has no window of a step; record steps with a timeline (timeline: true)")
     chosen = [one for one in steps if step is None or step in one.steps]
@@ -41,7 +43,11 @@ def whatif(
     lost = sorted(set(factors) - known)
     if lost:
         raise UserError(f"whatif: no phase {lost[0]!r} in step {found.name}; there are {', '.join(sorted(known))}")
-    answer = what_if(found, factors, rank, remove_wait, scatter([one.wall_ns for one in steps]))
+    ranks = sorted({leaf.rank for leaf in found.leaves if leaf.rank is not None})
+    if rank is not None and rank not in ranks:
+        there = ", ".join(map(str, ranks)) or "none with a rank"
+        raise UserError(f"whatif: --rank {rank} has no phase in step {found.name}; there are {there}")
+    answer = what_if(found, factors, rank, remove_wait, scatter([one.wall_ns for one in steps]), waits.stragglers)
     if as_json:
         click.echo(json.dumps(answer, indent=1))
         return
@@ -50,6 +56,8 @@ def whatif(
         f"step {answer['step']}: {duration(answer['wall_ns'])} -> {duration(answer['predicted_ns'])} ({change:+.1%}; "
         f"between {duration(answer['low_ns'])} and {duration(answer['high_ns'])})"
     )
+    for note in answer["notes"]:
+        click.echo(f"note: {note}")
 
 
 def _factor(text: str) -> tuple[str, float]:

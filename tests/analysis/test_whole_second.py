@@ -163,13 +163,84 @@ def test_a_role_that_waits_for_another_follows_it() -> None:
     assert [(part["phase"], part["ns"] // MS) for part in critical_path(step)] == [
         ("rollout", 60), ("(outside every phase)", 2), ("update", 40),
     ]  # fmt: skip
-    assert what_if(step, {"rollout": 0.5})["predicted_ns"] == 72 * MS
+    found = what_if(step, {"rollout": 0.5})
+    assert found["predicted_ns"] == 72 * MS
+    assert found["low_ns"] <= 72 * MS
+    assert found["high_ns"] >= 102 * MS  # that it waited for rollout is a guess
+    assert "is a guess" in found["notes"][0]
+
+
+@pytest.mark.parametrize(("name", "category"), [("recv", ""), ("ray.get", ""), ("pull", "data"), ("turn", "wait")])
+@pytest.mark.parametrize(
+    ("factors", "expected"),
+    [({}, 181), ({"rollout": 0.3}, 111), ({"rollout": 0.1}, 101), ({"rollout": 2.0}, 281), ({"train": 0.5}, 141)],
+)
+def test_a_phase_that_waits_ends_when_what_it_waits_for_is_there(
+    name: str, category: str, factors: dict[str, float], expected: int
+) -> None:
+    """The trainer is ready after 20 ms, receives 1 ms after rollout's end at 100 and trains for 80: rollout decides, until
+    it takes less than 20 ms. The 1 ms stays."""
+    leaves = [
+        leaf(0, "rollout", 0, 100), leaf(1, "prepare", 0, 20), leaf(1, name, 20, 101, category), leaf(1, "train", 101, 181),
+    ]  # fmt: skip
+    step = Step((3,), 0, 181 * MS, leaves)
+    assert [(part["worker"], part["phase"], part["ns"] // MS) for part in critical_path(step)] == [
+        ("G/rank0", "rollout", 100), ("G/rank1", name, 1), ("G/rank1", "train", 80),
+    ]  # fmt: skip
+    found = what_if(step, factors)
+    assert found["predicted_ns"] == expected * MS
+    assert found["low_ns"] <= found["predicted_ns"] <= found["high_ns"]
+    assert found["notes"] == []
+
+
+def test_a_wait_that_goes_on_long_after_is_a_guess() -> None:
+    """What ended 50 ms before the wait may not be what it waited for: the interval holds both answers. A wait in which
+    nothing of others ended is replayed as it was, and said."""
+    leaves = [leaf(0, "tick", 0, 50), leaf(1, "prepare", 0, 20), leaf(1, "recv", 20, 100)]
+    found = what_if(Step((3,), 0, 100 * MS, leaves), {"tick": 0.1})
+    assert found["predicted_ns"] == 70 * MS
+    assert found["low_ns"] <= 70 * MS
+    assert found["high_ns"] >= 100 * MS
+    alone = what_if(Step((3,), 0, 100 * MS, leaves[1:]), {"prepare": 0.5})
+    assert alone["predicted_ns"] == 90 * MS
+    assert "G/rank1 waits 80 ms in recv and no phase of another ended in it" in alone["notes"][0]
+
+
+def test_ranks_that_wait_for_each_other_are_no_cause() -> None:
+    """Two ranks receive at nearly the same time: neither is what the other waited for."""
+    leaves = [
+        leaf(0, "work", 0, 40), leaf(0, "recv", 40, 70), leaf(1, "work", 0, 39), leaf(1, "recv", 39, 69),
+    ]  # fmt: skip
+    step = Step((3,), 0, 70 * MS, leaves)
+    assert what_if(step, {"recv": 0.0}, rank=1)["predicted_ns"] == 70 * MS
+
+
+def test_a_little_time_between_phases_joins_no_ranks() -> None:
+    """Rank 0's rollout ends in the 2 ms between two phases of rank 1, which did not wait for it: three times the rollout on
+    rank 0 ends at 94, before rank 1 arrives at 152."""
+    leaves = [
+        leaf(0, "rollout", 0, 21), leaf(0, "update", 22, 52), leaf(0, "all_reduce", 52, 153, "collective"),
+        leaf(1, "rollout", 0, 20), leaf(1, "update", 22, 152), leaf(1, "all_reduce", 152, 153, "collective"),
+    ]  # fmt: skip
+    step = Step((4,), 0, 153 * MS, leaves)
+    found = what_if(step, {"rollout": 3.0}, rank=0)
+    assert (found["predicted_ns"], found["low_ns"], found["high_ns"]) == (153 * MS, 153 * MS, 153 * MS)
+    assert {part["worker"] for part in critical_path(step)} == {"G/rank1"}
+
+
+def test_another_thread_of_the_process_goes_before_other_ranks() -> None:
+    """Backward runs on a thread of its own, right after forward, when another rank's phase ended too: it follows forward."""
+    backward = Leaf("G/rank0", "G", 1, "backward", "", 50 * MS, 90 * MS, 0)
+    step = Step((4,), 0, 90 * MS, [leaf(0, "forward", 0, 50), leaf(1, "other", 0, 50), backward])
+    assert [part["phase"] for part in critical_path(step)] == ["forward", "backward"]
+    found = what_if(step, {"forward": 0.5})
+    assert (found["predicted_ns"], found["notes"]) == (65 * MS, [])
 
 
 @relaxed
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(1, 20), st.sampled_from("abc")),
+        st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(1, 20), st.sampled_from(["a", "b", "recv"])),
         min_size=1,
         max_size=12,
     )
@@ -184,7 +255,20 @@ def test_a_replay_without_a_change_changes_nothing(rows: list[tuple[int, int, in
         free[rank] = begin + length
     step = Step((1,), 0, max(free.values()) * MS + 3, leaves)
     assert replayed(step, lambda _: 1.0) == step.wall_ns
+    assert replayed(step, lambda _: 1.0, guesses=False) == step.wall_ns
     assert sum(part["ns"] for part in critical_path(step)) == step.wall_ns
+
+
+def test_windows_that_do_not_overlap_are_said(run_maker: Any, event: Any) -> None:
+    """Two workers that never wait for each other run step 5 at different times: 8 of 10 ms lie between their windows."""
+    for rank, begin in ((0, 0), (1, 9_000)):
+        run_maker.timeline(run_maker.target(rank), [event("fwd", begin, 900)], steps=(5,), end_us=1000, at_us=begin)
+    found = summarise(run_maker.write())
+    [line] = [line for line in found.notices if "do not overlap" in line]
+    assert "windows of step 5 do not overlap: up to 80% of its length lies between them" in line
+    [step] = found.waits.of
+    assert step.apart_ns == 8 * MS
+    assert "8 ms lie between them" in what_if(step, {})["notes"][0]
 
 
 def test_a_report_has_all_of_it_under_its_fixed_names(run_maker: Any, event: Any) -> None:
@@ -311,6 +395,8 @@ def test_what_if_from_the_command_line(run_maker: Any, event: Any, tmp_path: Any
     assert (answer["step"], answer["wall_ns"], answer["predicted_ns"]) == (2, 900_000, 550_000)
     refused = CliRunner().invoke(whatif, [directory, "--scale", "update=0.5"])
     assert "no phase 'update' in step 2; there are actor/update, all_reduce" in str(refused.exception)
+    refused = CliRunner().invoke(whatif, [directory, "--scale", "actor/update=0.5", "--rank", "7"])
+    assert "--rank 7 has no phase in step 2; there are 0, 1" in str(refused.exception)
 
 
 @settings(deadline=None)
@@ -380,5 +466,10 @@ def test_the_fixed_names() -> None:
     ]  # fmt: skip
     asked = ["--scale", "rollout=0.1", "--rank", "1", "--step", "2", "--json"]
     answer = json.loads(CliRunner().invoke(whatif, [run, *asked]).output)
-    assert tuple(answer) == ("step", "wall_ns", "predicted_ns", "low_ns", "high_ns")
+    assert tuple(answer) == ("step", "wall_ns", "predicted_ns", "low_ns", "high_ns", "notes")
     assert answer["low_ns"] <= answer["predicted_ns"] <= answer["high_ns"] < answer["wall_ns"]
+    # rank 0 waited for rank 1 in a collective on the device, which is not replayed: the interval must not leave that out
+    waited = sum(row["waited_ns"] for row in found["stragglers"] if row["step"] == 2 and row["on"] == "device")
+    assert answer["low_ns"] < answer["wall_ns"] - 0.8 * waited
+    assert any("collectives on the device held ranks together in this step" in note for note in answer["notes"])
+    assert any("held ranks together in step 2" in line for line in found["notices"])
