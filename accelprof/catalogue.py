@@ -19,7 +19,7 @@ from accelprof.contracts.answers import probe_of
 from accelprof.contracts.backend import Backend, Probe
 from accelprof.contracts.exporter import Exporter
 from accelprof.contracts.tool import Tool
-from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest
+from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest, shown
 from accelprof.planning.decide import canonical, decide
 from accelprof.planning.names import nearest_accelerator
 from accelprof.planning.plan import Plan
@@ -318,7 +318,7 @@ class Catalogue:
         return merged
 
     def _unknown(self, names: _Names[T], name: str) -> str:
-        text = f"no {names.what} {name!r} is registered; registered: {', '.join(sorted(names.classes)) or 'none'}"
+        text = f"no {names.what} {shown(name)} is registered; registered: {', '.join(sorted(names.classes)) or 'none'}"
         backends = names is self._backends
         near = nearest_accelerator(name, names.words) if backends else nearest(name.casefold(), names.words)
         if near:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof.analysis.nesting import segments
+from accelprof.analysis.run import absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.spans import Kind, Span
 from accelprof.errors import ReadError
-from accelprof.numberset import NumberSet
 from accelprof.output.dumps import PLACE, request_of
 from accelprof.output.records import TargetRow
 from accelprof.reading.chrome import read_chrome
@@ -135,21 +135,11 @@ def of_dump(directory: str, traces: Mapping[str, str], targets: Iterable[TargetR
 
 def _without_part(targets: Iterable[TargetRow]) -> list[str]:
     """Ranks of the groups that have a part here, which have none themselves."""
-    there: dict[str, set[int]] = defaultdict(set)
-    sizes: dict[str, int] = {}
-    for target in targets:
-        if target.rank is not None and target.world_size is not None and target.replica is None:
-            there[target.group].add(target.rank)
-            sizes[target.group] = max(sizes.get(target.group, 0), target.world_size)
-    said = []
-    for group, size in sorted(sizes.items()):
-        absent = NumberSet.parse(sorted(set(range(min(size, 100_000))) - there[group]))
-        if absent:
-            said.append(
-                f"{len(there[group])} of {size} ranks of {group} are in this dump; of the others (rank {absent}) there is no part: "
-                "they write where they can see it, so look for a directory of this name on their own disks, or they were gone"
-            )
-    return said
+    return [
+        f"{there} of {size} ranks of {group} are in this dump; of the others (rank {absent}) there is no part: "
+        "they write where they can see it, so look for a directory of this name on their own disks, or they were gone"
+        for group, there, size, absent in absent_ranks(targets)
+    ]
 
 
 def _seconds(ns: float) -> str:

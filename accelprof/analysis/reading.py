@@ -153,6 +153,9 @@ def looks_like_chrome(path: str) -> bool:
     """By content: gzip, or text that begins as JSON does. Empty files are left to the reader, which names them."""
     if os.path.isdir(path):
         return False
-    with open(path, "rb") as file:
-        head = file.read(256)
+    try:
+        with open(path, "rb") as file:
+            head = file.read(256)
+    except OSError as error:
+        raise ReadError(path, f"it cannot be read: {error.strerror or error}") from error
     return not head or head.startswith(GZIP) or head.removeprefix(UTF8_MARK).lstrip()[:1] in (b"{", b"[")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from accelprof.errors import ReadError
+from accelprof.numberset import NumberSet
 from accelprof.output import fields
 from accelprof.output import manifest as manifests
 from accelprof.output.atomic import halves
 from accelprof.output.presence import there
-from accelprof.output.records import MISSING, ArtifactRow, Lack, Records
+from accelprof.output.records import MISSING, ArtifactRow, Lack, Records, TargetRow
 from accelprof.output.verdict import judge
 
 #: of a step's row: whole nanoseconds
@@ -217,3 +218,17 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
 
 def _figures(seconds: Mapping[str, object]) -> bool:
     return all(isinstance(row, dict) and fields.is_number(row.get("max")) for row in seconds.values())
+
+
+def absent_ranks(targets: Iterable[TargetRow]) -> Iterator[tuple[str, int, int, NumberSet]]:
+    """``(group, ranks that are there, its size, those that are not)`` of groups that say their size and lack some."""
+    there: dict[str, set[int]] = defaultdict(set)
+    sizes: dict[str, int] = {}
+    for target in targets:
+        if target.rank is not None and target.world_size is not None and target.replica is None:
+            there[target.group].add(target.rank)
+            sizes[target.group] = max(sizes.get(target.group, 0), target.world_size)
+    for group, size in sorted(sizes.items()):
+        absent = NumberSet.parse(sorted(set(range(min(size, 100_000))) - there[group]))
+        if absent:
+            yield group, len(there[group]), size, absent

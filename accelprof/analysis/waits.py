@@ -9,7 +9,7 @@ from typing import Any
 from accelprof.analysis.critical import Leaf, Step, critical_path, steps_of, stragglers
 from accelprof.analysis.drift import drifts, outliers
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
-from accelprof.analysis.run import Run
+from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
 
 #: with more leaves than this in a run who waited for whom is not worked out: a leaf takes about 200 bytes
@@ -38,6 +38,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
         path = critical_path(step)
         found.stragglers.extend(stragglers(step))
         found.critical_path.append({"step": step.name, "wall_ns": step.wall_ns, "segments": path})
+    found.notices.extend(_not_known(run, found, timelines))
     walls = {number: step.wall_ns for step in found.of if len(step.steps) == 1 for number in step.steps}
     rows = run.steps()
     numbers = [row.get("step") for row in rows]
@@ -74,7 +75,7 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     leaves: list[Leaf] = []
     few = _count(timelines) <= MAX_LEAVES
     windows: list[tuple[tuple[int, ...], int, int]] = []
-    worst = 0
+    worst, compared = 0, not _hosts_apart(run, timelines)
     for timeline in timelines:
         worker = timeline.worker
         shift, error = run.offset_ns(worker, timeline.windows[0][2] if timeline.windows else None)
@@ -87,7 +88,36 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
             )
             for row in (timeline.stretches if few else ())
         ]  # fmt: skip
-    return steps_of(leaves, windows, worst)
+    found = steps_of(leaves, windows, worst)
+    if not compared:
+        for step in found:
+            step.error_ns = max(step.error_ns, step.wall_ns)  # nothing is known but that it was the same step
+    return found
+
+
+def _hosts_apart(run: Run, timelines: Sequence[WorkerTimeline]) -> list[str]:
+    """Hosts of workers, where there are several and the clock of one was never compared with the driver's."""
+    hosts = {str(timeline.worker.host) for timeline in timelines if timeline.windows}
+    unknown = any(run.offset_ns(timeline.worker)[1] is None for timeline in timelines if timeline.windows)
+    return sorted(hosts) if len(hosts) > 1 and unknown else []
+
+
+def _not_known(run: Run, found: Waits, timelines: Sequence[WorkerTimeline]) -> Iterator[str]:
+    """What makes the rows of waiting and of the critical path less than certain."""
+    hosts = _hosts_apart(run, timelines)
+    if hosts:
+        yield (
+            f"the clocks of {', '.join(hosts[:5])}{' …' if len(hosts) > 5 else ''} were not compared, so who waited for whom, for how "
+            "long, and the critical path over several hosts are not known"
+        )
+    groups = {str(row["group"]) for row in found.stragglers if row.get("on") == "host"}
+    recorded = [run.records.targets[t.worker.key] for t in timelines if t.worker.key in run.records.targets]
+    for group, there, size, absent in absent_ranks(recorded):
+        if group in groups:
+            yield (
+                f"{group}: {there} of {size} ranks are recorded (not {absent}), so whom the others waited for in a collective may be "
+                "one of those that are not"
+            )
 
 
 def _apart(steps: Sequence[Step]) -> Iterator[str]:

@@ -71,4 +71,4 @@ def timeline(sources: tuple[str, ...], output: str | None, kind: str, as_json: b
     for note in merged.notes:
         say(note)
     lost = f", {merged.left_out} left out" if merged.left_out else ""
-    click.echo(f"{merged.path}: {merged.written - merged.added} events of {len(merged.sources)} files{lost}")
+    click.echo(f"{merged.path}: {merged.read - merged.left_out} events of {len(merged.sources)} files{lost}")

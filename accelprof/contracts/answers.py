@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from accelprof.contracts.backend import NO_RANGE, Backend, BoundRange, Emitter, Probe, RangeSpec
+from accelprof.contracts.targets import ArtifactFile
 from accelprof.contracts.tool import Tool
 from accelprof.errors import PluginError
 
@@ -52,6 +54,33 @@ def bound_of(emitter: Emitter, spec: RangeSpec) -> BoundRange:
         if not callable(part):
             raise PluginError(f"bind() of {named(emitter)} has {part!r} for {field}; a callable is expected")
     return bound
+
+
+def files_of(answer: object, call: str) -> list[ArtifactFile]:
+    """What a tool's ``close``, ``finalise`` or ``stop`` left.
+
+    Raises:
+        PluginError: it is no list of :class:`~accelprof.contracts.targets.ArtifactFile`, or a field of one is of another type.
+    """
+    if isinstance(answer, (str, bytes)) or not isinstance(answer, Iterable):
+        raise PluginError(
+            f"{call} returned {_kind(answer)}; a list of accelprof.contracts.targets.ArtifactFile is expected"
+        )
+    files: list[ArtifactFile] = []
+    for file in answer:
+        if not isinstance(file, ArtifactFile):
+            raise PluginError(
+                f"{call} returned a list with {_kind(file)}; accelprof.contracts.targets.ArtifactFile is expected"
+            )
+        windows: object = file.windows
+        whole = isinstance(windows, (tuple, list)) and all(isinstance(window, str) for window in windows)
+        right = {"path": isinstance(file.path, str), "tool": isinstance(file.tool, str), "windows": whole}
+        right["bytes"] = isinstance(file.bytes, int)
+        for field, fits in right.items():
+            if not fits:
+                raise PluginError(f"{call} returned an ArtifactFile with {field} {getattr(file, field)!r}")
+        files.append(file)
+    return files
 
 
 def emitter_of(tool: Tool, backend: Backend) -> Emitter:

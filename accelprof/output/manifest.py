@@ -157,10 +157,11 @@ def _lines(path: str) -> Iterator[bytes]:
         OSError: it is none, cannot be read, or is beyond what a journal can be.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)  # fdopen refuses a directory, and would leave it open
+        raise OSError("it is no regular file")
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError("it is no regular file")
         if found.st_size > MAX_JOURNAL:
             raise OSError(f"it has {found.st_size:,} bytes, and no journal has more than {MAX_JOURNAL:,}")
         skipping = False

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from accelprof.contracts.answers import emitter_of, named
+from accelprof.contracts.answers import emitter_of, files_of, named
 from accelprof.contracts.backend import Backend, Emitter
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool
@@ -401,7 +401,7 @@ class Captures:
             try:
                 write = tool.stop(window.info)
                 if write is None:
-                    files.extend(tool.close(window.info))
+                    files.extend(files_of(tool.close(window.info), f"close() of tool {tool.name}"))
                 else:
                     later.append((tool, write))
             except Exception as error:  # noqa: BLE001 - said once; later windows and the user's code go on
@@ -418,7 +418,7 @@ class Captures:
         before = now_ns()
         for tool, write in later:
             try:
-                files = list(write())
+                files = files_of(write(), f"what stop() of tool {tool.name} returned")
                 self._add_artifacts(files)
                 if self.budget is not None:
                     self.budget.learn([tool], files, seconds)
@@ -469,7 +469,7 @@ class Captures:
             self.wait_for_files()
             for tool in self.tools:
                 try:
-                    self._add_artifacts(tool.finalise(reason))
+                    self._add_artifacts(files_of(tool.finalise(reason), f"finalise() of tool {tool.name}"))
                 except Exception as error:  # noqa: BLE001 - said once
                     self.voice.say(f"tool {tool.name} failed while finishing: {text_of(error)}")
 

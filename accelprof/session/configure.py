@@ -89,7 +89,11 @@ def configure(
             engines_of(resolved)
         identity = from_environment(os.environ)
         told = registry.first("accelprof_worker_identity", env=dict(os.environ)) or {}
+        for name, value in (("group", group), ("node", node), ("accelerator", accelerator)):
+            _text(name, value)
         roles = (role,) if isinstance(role, str) else tuple(role or ())
+        for one in roles:
+            _text("role", one)
         if not roles and told.get("role"):
             roles = (str(told["role"]),)
         target = Target(
@@ -233,7 +237,7 @@ def _make_session(
     if own:
         try:
             run_dir = claim_run(config.output_dir, config.run, _job(), host)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a NUL character in its name
             problem = f"the output directory {config.output_dir!r} cannot be made: {error}"
             if config.on_error == "raise":
                 raise
@@ -340,6 +344,11 @@ def _listen(session: Session) -> None:
         session.control.start()
 
 
+def _text(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(Problem(name, "it is no text", value=value, allowed="text; None where it is not known"))
+
+
 def _number(name: str, *values: object) -> int | None:
     """The first that is known, as a number; whoever starts a process may give what an environment gave it, as text."""
     given = next((value for value in values if value is not None), None)
@@ -347,9 +356,9 @@ def _number(name: str, *values: object) -> int | None:
         return None
     try:
         number = whole(given, name, text=True)
-    except TypeError:
+    except Exception:  # noqa: BLE001 - a value of the user's may raise whatever it likes where it is asked for a number
         number = -1
-    if number < 0:
+    if not 0 <= number < 1 << 63:
         raise ConfigError(
             Problem(
                 name, "it is no such number", value=given, allowed="a whole number from 0; None where it is not known"

@@ -224,8 +224,12 @@ def _load(path: str) -> Any:
         OSError: it cannot be opened or read.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would be waited for
-    with os.fdopen(handle, "rb") as file:
+    try:  # fdopen refuses a directory, and would leave the handle open
         _trusted(path, os.fstat(handle), directory=False)
+    except BaseException:
+        os.close(handle)
+        raise
+    with os.fdopen(handle, "rb") as file:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise UserError(f"{path} has more than {MAX_BYTES} bytes")

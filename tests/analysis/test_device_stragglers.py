@@ -80,7 +80,13 @@ def test_a_real_run_of_two_gpus_names_who_was_late() -> None:
     assert abs(first["waited_ns"] + first["transfer_ns"] - 60_536_081) < 2 * (first["high_ns"] - first["low_ns"])
     assert {row["process_group"] for row in rows} == {"1", "default_pg"}
     assert {row["worker"] for row in rows if row["step"] == 2} == {"ActorGroup/rank1"}
-    assert "waited 63.9 ms for ActorGroup/rank1 in allreduce (late in rollout)" in sentences(found)[0]
+    [late] = [
+        row
+        for row in found["stragglers"]
+        if row["step"] == 2 and row["late_in"] == "rollout" and row["phase"] == "allreduce"
+    ]
+    assert round(late["waited_ns"] / 1e6, 1) == 60.3
+    assert "waited 60.3 ms for ActorGroup/rank1 in allreduce (late in rollout)" in sentences(found)[0]
 
 
 def test_counted_on_paper() -> None:

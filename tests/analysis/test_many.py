@@ -134,7 +134,7 @@ def test_too_much_to_say_who_waited_is_said(run_maker: Any, event: Any, monkeypa
         calls = [event(f"p{n}", 10 * n, 5) for n in range(20 + 20 * rank)]
         run_maker.timeline(run_maker.target(rank), calls)
     run_maker.write()
-    assert not any("who waited" in line for line in summarise(run_maker.directory).notices)
+    assert not any("worked out" in line for line in summarise(run_maker.directory).notices)
     monkeypatch.setattr(waits, "MAX_LEAVES", 30)
     summary = summarise(run_maker.directory)
     assert any("60 stretches" in line for line in summary.notices)

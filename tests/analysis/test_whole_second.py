@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.critical import Leaf, Step, critical_path, replayed, stragglers, what_if
+from accelprof.analysis.first import sentences
 from accelprof.analysis.seconds import PARTS, WAITING_NAME, _named_so, device_seconds, divided, host_seconds
 from accelprof.analysis.summary import summarise
 from accelprof.contracts.spans import Kind, Span
@@ -292,6 +293,30 @@ def test_a_report_has_all_of_it_under_its_fixed_names(run_maker: Any, event: Any
     [path] = found["critical_path"]
     assert sum(part["ns"] for part in path["segments"]) == path["wall_ns"] == 1_000_000
     assert found["steps"] == [{"step": 2, "wall_ns": 1_000_000, "window": True}]
+
+
+@pytest.mark.parametrize("hosts", [("one", "one"), ("one", "two")])
+@pytest.mark.parametrize("size", [2, 4])
+def test_who_waited_is_as_certain_as_clocks_and_ranks_are(
+    run_maker: Any, event: Any, hosts: tuple[str, str], size: int
+) -> None:
+    """Clocks of two hosts that were never compared leave everything open, and the first sentence blames nobody; ranks that are not
+    recorded are said, because the others may have waited for them."""
+    for rank, update in ((0, 300), (1, 700)):
+        key = run_maker.target(rank, host=hosts[rank], world_size=size)
+        events = [
+            event("actor/update", 0, update),
+            event("all_reduce", update, 900 - update, category="collective"),
+        ]
+        run_maker.timeline(key, events, steps=(2,), end_us=1000)
+    summary = summarise(run_maker.write())
+    found = summary.to_json()
+    [late] = found["stragglers"]
+    apart = hosts[0] != hosts[1]
+    assert (late["low_ns"], late["high_ns"] > 1_000_000) == ((0, True) if apart else (400_000, False))
+    assert ("rank1 in all_reduce" in sentences(found)[0]) != apart
+    assert any("clocks of one, two were not compared" in text for text in found["notices"]) == apart
+    assert any("2 of 4 ranks are recorded (not 2-3)" in text for text in found["notices"]) == (size == 4)
 
 
 def figures(columns: Columns) -> tuple[float, float, float, float | None]:

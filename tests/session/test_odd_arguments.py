@@ -1,0 +1,107 @@
+"""What is no argument is named; what a tool answers wrongly is said, and training's own exception stays what it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import accelprof
+from accelprof.contracts.targets import ArtifactFile
+from accelprof.errors import AccelprofError, ConfigError
+from accelprof.session.control import _load
+from accelprof.testing import RecordingTool, capture
+
+
+class NoNumber:
+    def __index__(self) -> int:
+        raise RuntimeError("not today")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        ({"group": ["a"]}, "group"),
+        ({"group": 5}, "group"),
+        ({"accelerator": 5}, "accelerator"),
+        ({"role": [3]}, "role"),
+        ({"node": b"x"}, "node"),
+        ({"rank": 10**5000}, "rank"),
+        ({"rank": NoNumber()}, "rank"),
+        ({"world_size": -1}, "world_size"),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused_by_name(tmp_path: Path, arguments: dict[str, Any], key: str) -> None:
+    """Each is a ConfigError that begins with the argument's name and stays short."""
+    with pytest.raises(ConfigError, match=rf"^{key}: ") as raised:
+        accelprof.configure(steps=[1], tool=None, output_dir=str(tmp_path), **arguments)
+    assert len(str(raised.value)) < 2000
+    accelprof.reset()
+
+
+def test_a_long_unknown_name_stays_short(tmp_path: Path) -> None:
+    """A name of 5,000 characters is shortened in the message."""
+    with pytest.raises(AccelprofError) as raised:
+        accelprof.configure(steps=[1], tool=None, output_dir=str(tmp_path), accelerator="x" * 5000)
+    assert len(str(raised.value)) < 2000
+    accelprof.reset()
+
+
+def test_a_directory_with_a_nul_costs_the_files_and_not_training(tmp_path: Path) -> None:
+    """It cannot be made, is said, and the step goes on."""
+    session = accelprof.configure(steps=[1], tool=None, output_dir=str(tmp_path / "a\0b"), group="G")
+    with session.step(1):
+        pass
+    assert any("cannot be made" in text for text in session.problems)
+    accelprof.reset()
+
+
+class Wrong(RecordingTool):
+    name = "wrong"
+    answer: Any = None
+
+    def close(self, window: Any) -> Any:
+        super().close(window)
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        "path",
+        ["path"],
+        [None],
+        5,
+        [ArtifactFile(None, "wrong")],
+        [ArtifactFile("p", "wrong", 5)],
+        [ArtifactFile("p", 3)],
+    ],  # type: ignore[arg-type]
+)
+def test_a_wrong_answer_of_close_names_the_tool_and_leaves_trainings_exception(
+    monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    """Whatever a plug-in's ``close`` returns, the exception that leaves the step is the user's, and the tool is named once."""
+    monkeypatch.setattr(Wrong, "answer", answer)
+    with capture(tool="wrong", tools=(Wrong,), steps=[1]) as run:
+        with pytest.raises(KeyError, match="mine"), run.session.step(1):
+            raise KeyError("mine")
+        said = [text for text in run.session.problems if "tool wrong" in text]
+        assert len(said) == 1
+        assert "close() of tool wrong returned" in said[0]
+
+
+def test_a_directory_in_a_requests_place_costs_no_handle(tmp_path: Path) -> None:
+    """It is refused with words that do not change, and nothing is left open."""
+    place = tmp_path / "request.json"
+    place.mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    texts = set()
+    for _ in range(20):
+        with pytest.raises(AccelprofError) as raised:
+            _load(str(place))
+        texts.add(str(raised.value))
+    assert len(texts) == 1
+    assert len(os.listdir("/proc/self/fd")) == before
