@@ -149,12 +149,18 @@ class Run:
     def files(self, max_bytes: int | None = None) -> Iterator[RunFile]:
         """Every artifact that should lie somewhere, those of one worker together; ``skip`` says why one cannot be read."""
         found = []
+        here = os.path.join(os.path.realpath(self.directory), "")  # links lead anywhere
         for artifact in self.records.artifacts.values():
             if artifact.state != MISSING:
                 found.append(RunFile(artifact, self.worker(artifact), self.path(artifact)))
         for file in sorted(found, key=lambda file: (file.worker.order, file.path)):
             if not os.path.exists(file.path):
                 file.skip = f"it is on {file.artifact.host}" if file.artifact.remote else "it is not there"
+            elif not os.path.realpath(file.path).startswith(here):
+                file.skip = (
+                    f"it lies outside of the run directory, at {os.path.realpath(file.path)}; name it to read it: "
+                    "accelprof report FILE"
+                )
             elif max_bytes is not None and file.bytes > max_bytes:
                 file.skip = f"its {file.bytes:,} bytes are left to `accelprof report` and `accelprof timeline`"
             yield file

@@ -244,3 +244,29 @@ def test_partial_files_and_spent_time_are_named(run_maker: Any, event: Event) ->
     assert "ActorGroup/rank0: x.pt.trace.json is partial: stopped early" in summary.problems
     assert any("reading took 0 s already" in line for line in summary.problems)
     assert len(summary.phases) == 2
+
+
+@pytest.mark.parametrize("how", ["absolute", "upwards", "a link", "a link to a directory"])
+def test_a_path_out_of_the_run_directory_is_named_and_not_followed(
+    run_maker: Any, event: Any, tmp_path: Path, how: str
+) -> None:
+    """Whatever way a manifest leads out of its run, the file there is not read: it is said where it lies and how to read it."""
+    key = run_maker.target(0)
+    run_maker.timeline(key, [event("actor/update", 0, 300)], steps=(2,))
+    run_maker.timeline(key, [event("secret/phase", 0, 300)], steps=(4,), at_us=5000)
+    inside = run_maker.directory / run_maker.manifest["artifacts"][1]["path"]
+    outside = tmp_path / "elsewhere" / inside.name
+    outside.parent.mkdir()
+    inside.rename(outside)
+    if how == "a link":
+        inside.symlink_to(outside)
+    elif how == "a link to a directory":
+        (run_maker.directory / "linked").symlink_to(outside.parent)
+        run_maker.manifest["artifacts"][1]["path"] = f"linked/{inside.name}"
+    else:
+        run_maker.manifest["artifacts"][1]["path"] = (
+            str(outside) if how == "absolute" else f"../elsewhere/{inside.name}"
+        )
+    found = summarise(run_maker.write()).to_json()
+    assert [row["phase"] for row in found["phases"]] == ["actor/update"]
+    assert any("outside of the run directory" in text for text in found["problems"] + found["notices"])
