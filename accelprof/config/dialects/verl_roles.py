@@ -63,7 +63,8 @@ def nsys_tool(source: Source, draft: Draft, path: str, windows: int | None, cont
         if value not in (None, "")
     }
     if driver and controller:
-        draft.set("controller", {"tool": "nsys", "options": driver}, f"{path}.controller_nsight_options")
+        draft.set("controller.tool", "nsys", f"{path}.controller_nsight_options")
+        draft.set("controller.options", driver, f"{path}.controller_nsight_options")
 
 
 def add_rules(
@@ -88,7 +89,10 @@ def add_rules(
             draft.set(f"{where}.discrete", True, role.discrete_path)
         if role.tool is not None and role.tool != global_tool:
             draft.set(f"{where}.tool", role.tool, f"{role.path}.tool")
+        draft.sources[f"{where}.options"] = (
+            f"{role.path}.tool_config.{role.tool or global_tool}"  # also where there are none
+        )
         if role.options:
-            draft.set(f"{where}.options", role.options, f"{role.path}.tool_config.{role.tool}")
+            draft.set(f"{where}.options", role.options)
         if role.schedule is not None:
             draft.set(f"{where}.schedule", [role.schedule], f"{role.path}.tool_config.{role.tool}")

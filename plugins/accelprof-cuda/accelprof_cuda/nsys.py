@@ -131,6 +131,10 @@ class NsysTool(Tool):
             arguments["capture-range"] = GATES[gate]
             exact = assignment.count.exact
             arguments.setdefault("capture-range-end", f"repeat:{exact}" if exact else "repeat")
+        elif (
+            "capture-range" in arguments
+        ):  # of the user's own; nsys's default ends its session, and the command is left alone
+            arguments.setdefault("capture-range-end", "stop")
         if gate == "range":
             arguments["nvtx-capture"] = OUR_RANGE
         arguments["kill"] = "none"

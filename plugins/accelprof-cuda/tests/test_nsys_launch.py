@@ -218,6 +218,8 @@ def test_a_range_of_ones_own_begins_the_capture_where_no_steps_are_planned(assig
         argv_of(row, **options)
     )
     assert tool.check([row]) == []
+    del options["capture-range-end"]  # nsys's own default would leave the program behind
+    assert "--capture-range-end=stop" in argv_of(row, **options)
     assert tool.launch(row, "/out").env["NSYS_NVTX_PROFILER_REGISTER_ONLY"] == "0"
     assert [expected.count for expected in tool.expects(row, "/out")] == [1]
     (problem,) = tool.check([assignment([3])])
