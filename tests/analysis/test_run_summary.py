@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,8 @@ def test_device_figures_of_a_vendor_file(run_maker: Any, event: Event, shared: P
     """A tool's trace gets busy time per device and device time per phase of its worker."""
     run_maker.timeline(run_maker.target(0), [event("update", 0, 10)])
     sample = shared / "samples/tracelens/h100/gaunernst_bert-small-uncased__1016001.json.gz"
-    run_maker.artifact(str(sample), "torch", run_maker.manifest["targets"][0])
+    shutil.copy(sample, run_maker.directory)
+    run_maker.artifact(sample.name, "torch", run_maker.manifest["targets"][0])
     [file] = summarise(run_maker.write()).files
     [device] = file.attribution.devices
     assert (file.worker.label, device.kernels, device.kernel_ns) == ("ActorGroup/rank0", 60, 307_197)

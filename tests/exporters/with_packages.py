@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import struct
+import time
 import threading
 import urllib.request
 from pathlib import Path
@@ -105,13 +106,17 @@ def test_wandb_offline(run, tmp_path):
     directory, manifest = run
     whole(dashboards.Wandb(dashboards.WandbOptions(mode="offline", dir=str(tmp_path))), directory, manifest)
     (stored,) = glob.glob(str(tmp_path / "wandb/offline-run-*/*.wandb"))
+    until = time.monotonic() + 20
     history, summary = [], {}
-    for data in records(Path(stored).read_bytes()):
-        record = wandb_internal_pb2.Record.FromString(data)
-        if record.WhichOneof("record_type") == "history":
-            history.append(items(record.history.item))
-        if record.WhichOneof("record_type") == "summary":
-            summary.update(items(record.summary.update))
+    while len(history) < len(SECONDS) and time.monotonic() < until:  # W&B's own process may still be writing
+        time.sleep(0.1)
+        history, summary = [], {}
+        for data in records(Path(stored).read_bytes()):
+            record = wandb_internal_pb2.Record.FromString(data)
+            if record.WhichOneof("record_type") == "history":
+                history.append(items(record.history.item))
+            if record.WhichOneof("record_type") == "summary":
+                summary.update(items(record.summary.update))
     assert [(row["accelprof/step"], row["accelprof/actor/update/max"]) for row in history] == [
         (step, max(values)) for step, values in SECONDS.items()
     ]
