@@ -7,8 +7,8 @@ import http.server
 import json
 import os
 import struct
-import time
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
