@@ -282,7 +282,7 @@ def trial(place: Path, seed: tuple[str, str, bytes], number: int) -> str:
     began = time.process_time()
     try:
         outcome = _read(path, seed[1], whole=number % 10 == 0)
-    except AssertionError:
+    except (AssertionError, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise AssertionError(f"{type(error).__name__}: {str(error)[:300]}\n{traceback.format_exc()[-1800:]}") from None

@@ -101,8 +101,9 @@ class RocprofAttachTool(Rocprofv3Tool):
         return Emitter()
 
     def open(self, window: WindowInfo) -> None:
+        if self.context is None:
+            raise CaptureError("tool rocprofv3_attach was not attached to this session")
         directory, name = os.path.split(window.stem)
-        assert self.context is not None
         argv = [
             installation.command(self.program), "--attach", str(os.getpid()), "-d", directory, "-o", name,
             *self._arguments(self.context.assignment),
