@@ -499,7 +499,6 @@ def everything():
     return found
 
 
-@pytest.mark.timeout(300)
 def test_uninstall_gives_every_name_back(tmp_path):
     """After three rounds of install, use and uninstall every name of verl is what it was, also in modules imported in between."""
     import sys
@@ -512,7 +511,8 @@ def test_uninstall_gives_every_name_back(tmp_path):
     for number in range(3):
         compat.install("verl")
         try:
-            assert sum(everything().get(place) is not value for place, value in before.items()) > 20
+            ours = everything()
+            assert sum(ours.get(place) is not value for place, value in before.items()) > 20
             late = sys.modules["verl.imported_late"] = ModuleType("verl.imported_late")
             for module in sets:
                 for name in ("marked_timer", "simple_timer", "mark_start_range", "mark_annotate"):
