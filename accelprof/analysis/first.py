@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from accelprof.analysis.table import duration, percent
+from accelprof.analysis.units import duration, percent
 
 #: others' waiting below this share of the slowest step is not worth a sentence
 NOTABLE = 0.01

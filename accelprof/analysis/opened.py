@@ -12,7 +12,7 @@ from accelprof.analysis.files import summarise_files
 from accelprof.analysis.first import sentences
 from accelprof.analysis.run import is_run
 from accelprof.analysis.summary import Summary, summarise
-from accelprof.analysis.table import duration
+from accelprof.analysis.units import duration
 from accelprof.errors import UserError
 
 #: rows of each table that a notebook shows

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.analysis import figures, frames
 from accelprof.analysis.escape import elide, terminal
+from accelprof.analysis.first import sentences
 from accelprof.analysis.grid import Column, Grid, show, tell
 from accelprof.analysis.memory import by_worker, memory_rows
 from accelprof.analysis.phases import PhaseRow
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.toolfile import ToolFile
+from accelprof.analysis.units import NONE, duration, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,23 +34,8 @@ GROUPS: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("outside", ("outside",), 1),
     ("unknown", ("unknown",), 2),
 )
-NONE = "-"
 #: rows of a table by worker or phase that are shown; the others are summed, ``--all`` shows them
 MAX_ROWS = 16
-
-
-def duration(ns: float | None) -> str:
-    """``1.23 s``, ``45.6 ms``, ``7.8 µs``, ``90 ns``; a dash for none."""
-    if ns is None:
-        return NONE
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(ns) >= size:
-            return f"{ns / size:.3g} {unit}" if abs(ns) < 1000 * size else f"{ns / size:,.0f} {unit}"
-    return f"{ns:.0f} ns"
-
-
-def percent(share: float | None) -> str:
-    return NONE if share is None else f"{share:.1%}"
 
 
 def change_cells(row: Change) -> tuple[str, str, str, str, str, str]:
@@ -99,7 +86,7 @@ def slowest_text(row: PhaseRow) -> str:
 
 
 def render(summary: Summary, console: Console, *, everything: bool = False, by_file: bool = False) -> None:
-    """Print what a run measured, and before all what it was asked for and did not deliver.
+    """Print what a run measured: before all what it was asked for and did not deliver, then what to look at first.
 
     Args:
         everything: all rows and lines; otherwise the worst are shown and the others summed.
@@ -110,6 +97,11 @@ def render(summary: Summary, console: Console, *, everything: bool = False, by_f
         tell(console, f"not delivered: {line}", "bold red")
     for line in summary.notices:
         tell(console, f"note: {line}", "bold yellow")
+    first = sentences(summary.to_json())
+    for line in first:
+        tell(console, line, "bold")
+    if first:
+        console.print()
     for grid in (*grids(summary, limit, by_file), *figures.grids(summary)):
         show(console, grid)
     notes = [f"{file.worker.label}: {os.path.basename(file.path)} ({file.tool})" for file in summary.files if file.note]

@@ -27,7 +27,7 @@ def whatif(
     """
     from accelprof.analysis.critical import scatter, what_if
     from accelprof.analysis.summary import summarise
-    from accelprof.analysis.table import duration
+    from accelprof.analysis.units import duration
 
     factors = dict(map(_factor, scales))
     waits = summarise(directory).waits

@@ -242,3 +242,12 @@ def test_open_starts_a_browser(run_maker: Any, event: Any, tmp_path: Path, monke
         time.sleep(0.02)
     assert {Path(line).resolve() for line in opened} == {Path(directory, "report.html"), tmp_path / "compare.html"}
     assert all(Path(line).stat().st_size > 1000 for line in opened)
+
+
+def test_what_to_look_at_first_stands_above_the_tables(tmp_path: Path) -> None:
+    """The sentences of the page stand on the terminal too, before the first table, and are those of ``--json``."""
+    path = kernels(tmp_path / "trace.json", "k1", "k2")
+    first = json.loads(run(path, "--json").output)["first"]
+    text = " ".join(run(path, columns=200).output.split())
+    assert first
+    assert text.startswith(" ".join(" ".join(first).split()))

@@ -24,7 +24,8 @@ from accelprof.analysis.first import sentences
 from accelprof.analysis.html.data import COLORS, MAX_ROWS, page_data
 from accelprof.analysis.memory import by_worker
 from accelprof.analysis.summary import Summary
-from accelprof.analysis.table import NONE, change_cells, duration, headline, percent, slowest_text
+from accelprof.analysis.table import change_cells, headline, slowest_text
+from accelprof.analysis.units import NONE, duration, percent
 
 if TYPE_CHECKING:
     from accelprof.analysis.compare import Comparison
