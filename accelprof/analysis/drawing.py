@@ -24,8 +24,6 @@ CODES = {"X": COMPLETE, "M": META, "B": BEGIN, "E": END, "s": FLOW, "t": FLOW, "
 #: no end: an event without length, or one that is left out
 NEVER = -(1 << 62)
 Place = tuple[Any, Any]
-_ZERO, _NINE, _DOT, _COMMA = b"09.,"
-_TENS: Any = np.array([1, 10, 100, 1000], np.int64)
 
 
 class Head(msgspec.Struct, gc=False):
@@ -59,39 +57,6 @@ class Codes(dict[Place, int]):
     def __missing__(self, place: Place) -> int:
         number = self[place] = len(self)
         return number
-
-
-def column(raws: Sequence[Any]) -> tuple[Any, dict[int, str]]:
-    """As :func:`accelprof.reading.times.exact_column`, quicker where all are plain decimals with at most three places."""
-    text = b",".join(raws)
-    letters: Any = np.frombuffer(text + b",", np.uint8)
-    commas: Any = np.flatnonzero(letters == _COMMA)
-    dots: Any = np.flatnonzero(letters == _DOT)
-    digits = (letters >= _ZERO) & (letters <= _NINE)
-    if len(commas) != len(raws) or not len(raws) or int(digits.sum()) + len(commas) + len(dots) != len(letters):
-        return exact_column(raws)
-    owner: Any = np.searchsorted(commas, dots)
-    begins = np.concatenate([[0], commas[:-1] + 1])
-    places: Any = np.zeros(len(raws), np.int64)
-    places[owner] = commas[owner] - dots - 1
-    count = commas - begins - places
-    count[owner] -= 1
-    several = len(owner) > 1 and not (np.diff(owner) > 0).all()
-    if several or (places > 3).any() or (places[owner] == 0).any() or (count < 1).any() or (count > 15).any():
-        return exact_column(raws)
-    size = int(commas[0]) + 1
-    if (
-        len(letters) == size * len(raws)
-        and (np.diff(commas) == size).all()
-        and (not len(dots) or (len(dots) == len(raws) and (np.diff(dots) == size).all()))
-    ):
-        table = letters.reshape(len(raws), size)[:, :-1]
-        if len(dots):
-            table = np.delete(table, int(dots[0]), axis=1)
-        powers: Any = 10 ** np.arange(table.shape[1] - 1, -1, -1, dtype=np.int64)
-        return (table - np.uint8(_ZERO)).astype(np.int64) @ powers * _TENS[3 - places], {}
-    whole = np.fromstring(text.replace(b".", b"").decode("ascii"), dtype=np.int64, sep=",")
-    return whole * _TENS[3 - places], {}
 
 
 class Drawing:
@@ -131,13 +96,13 @@ class Drawing:
         timed = np.flatnonzero(code != META)
         at: Any = np.zeros(len(events), np.int64)
         kept: Any = np.ones(len(events), np.bool_)
-        at[timed], bad = column([events[index].ts for index in timed.tolist()])
+        at[timed], bad = exact_column([events[index].ts for index in timed.tolist()])
         for index, why in bad.items():
             kept[timed[index]] = False
             self.bad[f"time {why}"] += 1
         end: Any = np.full(len(events), NEVER, np.int64)
         whole = np.flatnonzero((code == COMPLETE) & kept)
-        length, bad = column([events[index].dur for index in whole.tolist()])
+        length, bad = exact_column([events[index].dur for index in whole.tolist()])
         end[whole] = at[whole] + length
         for index, why in bad.items():
             kept[whole[index]], end[whole[index]] = False, NEVER
@@ -270,16 +235,22 @@ def _correlations(path: str, asked: set[int]) -> dict[int, Any]:
     return found
 
 
-def drawing_of_spans(places: Iterable[Place], starts: Any, ends: Any) -> Drawing:
-    """Places of the spans of another format: ``places`` are their rows, in ns; marks are to follow with an end of :data:`NEVER`."""
+def drawing_of_spans(rows: Any, places: Sequence[Place], marks: Iterable[Place], starts: Any, ends: Any) -> Drawing:
+    """Places of the spans of another format, then of its marks.
+
+    Args:
+        rows, places: of each span which of the places it stands on.
+        marks: the places of marks.
+        starts, ends: ns, of spans and then of marks, whose end is :data:`NEVER`.
+    """
     drawing = Drawing()
-    count = len(starts)
-    row = np.fromiter((drawing.rows[place] for place in places), np.int32, count)
+    codes: Any = np.array([drawing.rows[place] for place in places] or [0], np.int32)
+    row = np.concatenate([codes[rows], np.array([drawing.rows[place] for place in marks], np.int32)])
     code = np.where(ends == NEVER, POINT, COMPLETE).astype(np.uint8)
     kept = (ends >= starts) | (ends == NEVER)
     if not kept.all():
         drawing.bad["duration negative"] += int((~kept).sum())
     drawing._parts.append((code, row, starts, np.where(kept, ends, NEVER), kept))
-    drawing._count = count
+    drawing._count = len(starts)
     drawing.finish(lambda asked: {})
     return drawing

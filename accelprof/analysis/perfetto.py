@@ -46,8 +46,9 @@ from accelprof.analysis.packets import (
 )
 from accelprof.analysis.rows import Drawn
 from accelprof.analysis.timeline import LANES, Source, TimelineWriter, decoded, open_written
-from accelprof.contracts.spans import Span, Trace
+from accelprof.contracts.spans import Trace
 from accelprof.reading.chrome_file import Event
+from accelprof.reading.columns import KINDS
 from accelprof.reading.gzipped import GZIP
 
 #: clocks: those of the format, and one of a sequence's own, whose times are since the packet before
@@ -174,12 +175,13 @@ class PerfettoWriter(TimelineWriter):
         self._count(source, drawing, counters, shift)
 
     def _spans(self, source: Source, trace: Trace) -> None:
-        items, _, _, drawing, shift, places = self._laid_out(source, trace)
+        columns, marks, drawing, shift, places = self._laid_out(source, trace)
         self._name_rows(source, drawing, places)
-        names, cats = _Names(), _Names()
-        name = np.array([names[item.name] for item in items], np.int32)
-        cat = np.array([cats[item.kind.value if isinstance(item, Span) else "mark"] for item in items], np.int32)
-        self._rows(drawing, places, shift, list(names), name, list(cats), cat, {})
+        names, kinds = _Names(), [kind.value for kind in KINDS]
+        codes: Any = np.array([names[name] for name in columns.names] or [0], np.int32)
+        name = np.concatenate([codes[columns.name], np.array([names[mark.name] for mark in marks], np.int32)])
+        cat = np.concatenate([columns.kind.astype(np.int32), np.full(len(marks), len(kinds), np.int32)])
+        self._rows(drawing, places, shift, list(names), name, [*kinds, "mark"], cat, {})
 
     # --- packets --------------------------------------------------------------------------------------------------------
 

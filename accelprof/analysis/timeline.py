@@ -24,11 +24,12 @@ from accelprof.analysis.many import Progress
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, open_run
-from accelprof.analysis.tracks import Tracks, arguments
-from accelprof.contracts.spans import Mark, Span, Trace
+from accelprof.analysis.tracks import Tracks, arguments, of_mark, whole_text
+from accelprof.contracts.spans import FURTHEST_NS, Mark, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
 from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
+from accelprof.reading.columns import KINDS, Columns, columns_of, whole
 from accelprof.threads import started
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ SECOND = 1_000_000_000
 #: float64 viewers steps of 0.02 ns
 MARGIN_NS = 86_400 * SECOND
 EPOCH_BEGINS_NS = 1_104_537_600 * SECOND
-BATCH = 2000
+BATCH = 20_000
 #: more lanes than any row has
 LANES = 1 << 20
 #: below this a time in ns has at most 15 digits, which a float64 in µs keeps
@@ -426,36 +427,56 @@ class TimelineWriter:
     # --- files of other formats: events are made of their spans ----------------------------------------------------
 
     def _spans(self, source: Source, trace: Trace) -> None:
-        items, starts, ends, drawing, shift, places = self._laid_out(source, trace)
-        order = [*np.setdiff1d(np.flatnonzero(drawing.kept), drawing.deferred).tolist(), *drawing.deferred]
-        times, lengths = _times(starts + shift), _times(np.where(ends == NEVER, 0, ends - starts))
-        for first in range(0, len(order), BATCH):
-            written = []
-            for index in order[first : first + BATCH]:
-                item = items[index]
-                if isinstance(item, Span):
-                    event = Event(ph="X", name=item.name, cat=item.kind.value, args=arguments(item))
-                    event.dur = lengths[index]
-                else:
-                    event = Event(ph="i", name=item.name, cat="mark", s="t", args=arguments(item))
-                event.ts = times[index]
-                event.pid, event.tid = places[int(drawing.row[index]), int(drawing.lane[index])]
-                written.append(event)
-            self._write(written)
+        columns, marks, drawing, shift, places = self._laid_out(source, trace)
+        pids, tids = _numbers(drawing, places)
+        names = [whole_text(name) for name in columns.names]
+        kinds = [kind.value for kind in KINDS]
+        kept, count = np.flatnonzero(drawing.kept), len(columns)
+        kept = kept[~np.isin(kept, drawing.deferred)]
+
+        def write(rows: Any) -> None:
+            for first in range(0, len(rows), BATCH):
+                part = rows[first : first + BATCH]
+                fields = zip(
+                    columns.kind[part].tolist(), columns.name[part].tolist(), pids[part].tolist(), tids[part].tolist(),
+                    _times(drawing.at[part] + shift), _times(drawing.end[part] - drawing.at[part]),
+                    arguments(columns, part), strict=True,
+                )  # fmt: skip
+                self._write([
+                    Event("X", kinds[kind], names[name], pid, tid, at, length, args=args)
+                    for kind, name, pid, tid, at, length, args in fields
+                ])  # fmt: skip
+
+        write(kept[kept < count])
+        of_marks = kept[kept >= count]
+        for first in range(0, len(of_marks), BATCH):
+            part = of_marks[first : first + BATCH]
+            times = zip(part.tolist(), _times(drawing.at[part] + shift), strict=True)
+            self._write([
+                Event("i", "mark", whole_text(mark.name), int(pids[row]), int(tids[row]), at, s="t", args=of_mark(mark))
+                for row, at in times for mark in (marks[row - count],)
+            ])  # fmt: skip
+        write(np.array(drawing.deferred, np.int64))
         self._name_rows(source, drawing, places)
 
     def _laid_out(
         self, source: Source, trace: Trace
-    ) -> tuple[list[Span | Mark], Any, Any, Drawing, int, Mapping[tuple[int, int], tuple[int, int]]]:
-        """Spans and marks with their times, where each is drawn, by how much the file is shifted, and its rows; processes are named."""
+    ) -> tuple[Columns, list[Mark], Drawing, int, Mapping[tuple[int, int], tuple[int, int]]]:
+        """Spans, then marks: where each is drawn, by how much the file is shifted, and its rows; processes are named."""
         for problem in trace.problems:
             self.problem(source, problem)
+        self.merged.read += len(trace) + len(trace.marks)
+        before = dict(trace.completeness.left_out)
+        columns = columns_of(trace)
+        marks = [mark for mark in trace.marks if whole(mark.at_ns) and abs(mark.at_ns) < FURTHEST_NS]
         tracks = Tracks(trace)
-        items: list[Span | Mark] = [*trace.spans, *trace.marks]
-        self.merged.read += len(items)
-        starts = np.array([i.start_ns if isinstance(i, Span) else i.at_ns for i in items], np.int64)
-        ends = np.array([i.end_ns if isinstance(i, Span) else NEVER for i in items], np.int64)
-        drawing = drawing_of_spans(map(tracks.row, items), starts, ends)
+        rows, of_rows = tracks.rows(columns)
+        starts = np.concatenate([columns.start, np.array([mark.at_ns for mark in marks], np.int64)])
+        ends = np.concatenate([columns.end, np.full(len(marks), NEVER, np.int64)])
+        drawing = drawing_of_spans(rows, of_rows, map(tracks.of_mark, marks), starts, ends)
+        for reason, count in trace.completeness.left_out.items():
+            drawing.bad[reason] += count - before.get(reason, 0)
+        drawing.bad["marks whose times are no whole numbers of 64 bits"] += len(trace.marks) - len(marks)
         shift = self._shift(source, drawing, 0)
         places = self._places(source, drawing)
         self._threads.update(tracks.threads)
@@ -463,7 +484,7 @@ class TimelineWriter:
             number = self._row(source, pid, None)[0]
             self._named[number] = self._name(source, name)
             self._add_name("process_name", number, 0, self._named[number])
-        return items, starts, ends, drawing, shift, places
+        return columns, marks, drawing, shift, places
 
     # --- both: what is left out and moved is counted, rows get names ---------------------------------------------------
 
@@ -486,14 +507,14 @@ class TimelineWriter:
             self.merged.moved += moved
             line = f"{moved} event{'s' * (moved != 1)} on {rows} row{'s' * (rows != 1)} overlapped without nesting; put on rows beside"
             self.merged.notes.append(f"{source.worker}: {os.path.basename(source.path)}: {line}")
-        for what, count in drawing.bad.items():
+        for what, count in (+drawing.bad).items():
             self.merged.left_out += count
             self.problem(source, f"{count} event{'s' * (count != 1)} left out: {what}")
         self._threads.clear()
         self._sorted.clear()
 
     def _add_name(self, what: str, pid: int, tid: int, name: str) -> None:
-        self._add(Event(ph="M", name=what), (pid, tid), {"name": name})
+        self._add(Event(ph="M", name=what), (pid, tid), {"name": whole_text(name)})
 
     def _add(self, event: Event, place: tuple[int, int], args: Mapping[str, object]) -> None:
         event.pid, event.tid = place

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
+import numpy as np
 
-from accelprof.contracts.spans import Mark, Span, Trace
+from accelprof.contracts.spans import Mark, Trace
+from accelprof.reading.columns import NONE, Columns
 
-_encoder = msgspec.json.Encoder()
+#: characters of a number that is longer than 64 bits
+LONGEST = 40
 
 
 class Tracks:
@@ -27,50 +29,102 @@ class Tracks:
         self._tracks: Mapping[Any, Mapping[Any, str]] = trace.metadata.get("thread_names", {})
         self._rows: dict[Any, tuple[Any, Any]] = {}
 
-    def row(self, item: Span | Mark) -> tuple[Any, Any]:
-        """The process and the thread to draw it on; both as they are shown where they are text."""
-        device, stream = (item.device, item.stream) if isinstance(item, Span) else (None, None)
-        task = item.task if isinstance(item, Span) else ""
-        key = (item.pid, item.tid, task, device, stream)
+    def rows(self, columns: Columns) -> tuple[Any, list[tuple[Any, Any]]]:
+        """For each row of a table the number of the process and thread to draw it on, and these; text as it is shown."""
+        fields = ("process", "thread", "task", "device", "stream")
+        number: Any = np.zeros(len(columns), np.int64)
+        for field in fields:
+            values = getattr(columns, field)
+            if len(values) and (values != values[0]).any():
+                _, number = np.unique(number << 32 | values.astype(np.int64) - NONE, return_inverse=True)
+        _, first, number = np.unique(number, return_index=True, return_inverse=True)
+        places = []
+        for row in first.tolist():
+            process, thread, task, device, stream = (int(getattr(columns, field)[row]) for field in fields)
+            places.append(
+                self._made(
+                    columns.processes[process],
+                    columns.threads[thread][1],
+                    None if device == NONE else columns.devices[device],
+                    None if stream == NONE else columns.streams[stream],
+                    columns.tasks[task],
+                )
+            )
+        return number, places
+
+    def of_mark(self, mark: Mark) -> tuple[Any, Any]:
+        """The process and the thread to draw a mark on."""
+        key = (mark.pid, mark.tid)
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = self._made(item, device, stream, task)
+            row = self._rows[key] = self._made(mark.pid, mark.tid, None, None, "")
         return row
 
-    def _made(self, item: Span | Mark, device: object, stream: object, task: str) -> tuple[Any, Any]:
-        known = self._tracks.get(item.pid, {}).get(item.tid)
+    def _made(self, pid: object, tid: object, device: object, stream: object, task: str) -> tuple[Any, Any]:
+        known = self._tracks.get(pid, {}).get(tid)
         if device is None:
-            row: tuple[Any, Any] = (item.pid, item.tid if not task else f"{item.tid} {task}")
+            row: tuple[Any, Any] = (pid, tid if not task else f"{tid} {task}")
             if known is not None or task:
-                self.threads[row] = " ".join(filter(None, (known or f"thread {item.tid}", task)))
-            if item.pid in self._names:
-                self.processes[item.pid] = self._names[item.pid]
+                self.threads[row] = " ".join(filter(None, (known or f"thread {tid}", task)))
+            if pid in self._names:
+                self.processes[pid] = self._names[pid]
             return row
-        process = self._names.get(item.pid)
-        pid = f"device {device}" + (f", {process}" if process else "")
+        process = self._names.get(pid)
+        shown = f"device {device}" + (f", {process}" if process else "")
         if process:
-            self.processes[pid] = pid
-        row = (pid, f"stream {stream} of {item.pid}, {item.tid}")
+            self.processes[shown] = shown
+        row = (shown, f"stream {stream} of {pid}, {tid}")
         self.threads[row] = known or f"stream {stream}"
         return row
 
 
-def arguments(item: Span | Mark) -> msgspec.Raw:
-    """Arguments of an event that keep what a span has beside its times."""
-    extra = (("domain", item.domain), ("category", item.category), ("color", item.color))
-    return msgspec.Raw(_encoder.encode({**_plain(item.args), **{key: value for key, value in extra if value}}))
+def arguments(columns: Columns, rows: Any) -> list[Any]:
+    """Arguments of events, mappings that strict JSON can hold, that keep what rows have beside their times."""
+    found = [dict(args) for args in columns.args_of(rows)]
+    for field, texts in (
+        ("correlation", None),
+        ("domain", columns.words),
+        ("category", columns.words),
+        ("color", columns.words),
+    ):
+        values = getattr(columns, field)[rows]
+        for at in np.flatnonzero(values > 0 if texts is not None else values != NONE).tolist():
+            value = int(values[at])
+            if texts is not None:
+                found[at][field] = texts[value]
+            elif value >= 0:
+                found[at].setdefault(field, value)
+    return [plain_arguments(args) for args in found]
 
 
-def _plain(values: Mapping[str, object]) -> dict[str, Any]:
+def of_mark(mark: Mark) -> Any:
+    """The same of a mark."""
+    extra = (("domain", mark.domain), ("category", mark.category), ("color", mark.color))
+    return plain_arguments({**mark.args, **{key: value for key, value in extra if value}})
+
+
+def whole_text(text: str) -> str:
+    """Text as a file can hold it: halves of surrogate pairs, which a file's escapes may leave, become question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def plain_arguments(values: Mapping[str, object]) -> dict[str, Any]:
     """Arguments that strict JSON can hold; others as text."""
-    return {str(key): _plain_value(value) for key, value in values.items()}
+    return {
+        key if type(key) is str and key.isascii() else whole_text(str(key)): _plain(value)
+        for key, value in values.items()
+    }
 
 
-def _plain_value(value: object) -> Any:
+def _plain(value: object) -> Any:
+    if isinstance(value, str):
+        return value if value.isascii() else whole_text(value)
+    if isinstance(value, int):
+        return value if -(1 << 63) <= value < 1 << 64 else str(value)[:LONGEST]
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if value is None or isinstance(value, (str, int)):
+    if value is None:
         return value
     if isinstance(value, (list, tuple)):
-        return [_plain_value(item) for item in value]
-    return _plain(value) if isinstance(value, Mapping) else str(value)
+        return [_plain(item) for item in value]
+    return plain_arguments(value) if isinstance(value, Mapping) else str(value)

@@ -130,6 +130,7 @@ class _Known(msgspec.Struct, gc=False):
     color: Any = None
     own_ns: Any = None
     in_progress: Any = None
+    collective: Any = msgspec.field(default=None, name="Collective name")
 
 
 _known = msgspec.json.Decoder(_Known)
@@ -137,6 +138,7 @@ _NOTHING = _Known()
 #: kinds whose arguments are looked at while reading: work for its device, launches for their number
 _LINKED = frozenset({*DEVICE_WORK, Kind.DEVICE_ANNOTATION, Kind.RUNTIME, Kind.SYNC})
 _WORK = frozenset({*DEVICE_WORK, Kind.DEVICE_ANNOTATION})
+_LINKED_CODES, _WORK_CODES = (np.array([kind in kinds for kind in KINDS]) for kinds in (_LINKED, _WORK))
 _COLUMNS = ("kind", "name", "thread", "device", "stream", "start", "end", "correlation", "category")
 #: columns of our own timeline, and the categories of the rows that have them
 _OURS = ("task", "domain", "category", "color", "own", "cut")
@@ -188,11 +190,17 @@ class _Reading:
 
     def add(self, events: Sequence[Any]) -> None:
         """Take in a block of events."""
-        self.counts.update(_hashable(event.ph) for event in events)
-        complete = [(event, at) for at, event in enumerate(events, self.seen) if event.ph == "X"]
-        if complete:
-            self._complete([event for event, _ in complete], np.array([at for _, at in complete], dtype=np.int64))
-        if len(complete) < len(events):
+        phases = [event.ph for event in events]
+        try:
+            self.counts.update(phases)
+        except TypeError:  # a list or an object in place of a letter
+            self.counts.update(map(_hashable, phases))
+        if phases.count("X") == len(events):
+            self._complete(events, np.arange(self.seen, self.seen + len(events)))
+        else:
+            chosen = [at for at, phase in enumerate(phases) if phase == "X"]
+            if chosen:
+                self._complete([events[at] for at in chosen], np.array(chosen, dtype=np.int64) + self.seen)
             others: list[tuple[Any, int, int, int]] = []
             for at, event in enumerate(events, self.seen):
                 if event.ph in ("B", "E", "b", "e", "i", "I", "R"):
@@ -202,7 +210,7 @@ class _Reading:
                 self._spans(list(ended), np.array(begins), np.array(ends), np.array(ordinals, dtype=np.int64))
         self.seen += len(events)
 
-    def _complete(self, events: list[Any], ordinals: Array) -> None:
+    def _complete(self, events: Sequence[Any], ordinals: Array) -> None:
         starts, bad_start = exact_column([event.ts for event in events])
         durations, bad_duration = exact_column([event.dur for event in events])
         for row, why in bad_start.items():
@@ -216,7 +224,7 @@ class _Reading:
             self.bad["negative duration"] += int(negative.sum())
             keep[[*bad_start, *bad_duration]] = False
             rows = np.flatnonzero(keep)
-            events = [events[row] for row in rows]
+            events = [events[row] for row in rows.tolist()]
             starts, durations, ordinals = starts[rows], durations[rows], ordinals[rows]
         self._spans(events, starts, starts + durations, ordinals)
 
@@ -258,7 +266,7 @@ class _Reading:
             return
         found.append((event, start, at, ordinal))
 
-    def _spans(self, events: list[Any], starts: Array, ends: Array, ordinals: Array) -> None:
+    def _spans(self, events: Sequence[Any], starts: Array, ends: Array, ordinals: Array) -> None:
         """Rows of whole events whose times are known."""
         try:
             names = [self.names[event.name] for event in events]
@@ -269,31 +277,37 @@ class _Reading:
             categories = [self.categories[_hashable(event.cat)] for event in events]
             rows = [self.rows[_hashable(event.pid), _hashable(event.tid)] for event in events]
         self._new_kinds()
+        category = np.array(categories, dtype=np.int32)
+        kind = np.array(self.kinds or [0], dtype=np.uint8)[category]
         device, stream, correlation = [NONE] * len(events), [NONE] * len(events), [NONE] * len(events)
-        kinds = self.kinds
-        for at, (event, category) in enumerate(zip(events, categories, strict=True)):
-            kind = KINDS[kinds[category]]
-            if kind in _LINKED:
-                known = _decode(event.args)
-                correlation[at] = self.numbers.number(known.correlation)
-                if kind in _WORK:
-                    where = event.pid if known.device is None else known.device
+        works = _WORK_CODES[kind].tolist()
+        for at in np.flatnonzero(_LINKED_CODES[kind]).tolist():
+            event = events[at]
+            known = _decode(event.args)
+            correlation[at] = self.numbers.number(known.correlation)
+            if works[at]:
+                where = event.pid if known.device is None else known.device
+                track = event.tid if known.stream is None else known.stream
+                try:
+                    device[at], stream[at] = self.devices[event.pid, where], self.streams[track]
+                except TypeError:
                     device[at] = self.devices[_hashable(event.pid), _hashable(where)]
-                    stream[at] = self.streams[_hashable(event.tid if known.stream is None else known.stream)]
+                    stream[at] = self.streams[_hashable(track)]
+                if known.collective is not None:  # those are asked for
+                    self.raw[self.count + at] = bytes(event.args)
         parts = self.parts
-        parts["kind"].append(np.array([kinds[category] for category in categories], dtype=np.uint8))
+        parts["kind"].append(kind)
         for column, values in (("name", names), ("thread", rows), ("device", device), ("stream", stream)):
             parts[column].append(np.array(values, dtype=np.int32))
-        parts["category"].append(np.array(categories, dtype=np.int32))
+        parts["category"].append(category)
         parts["correlation"].append(np.array(correlation, dtype=np.int64))
         parts["start"].append(starts)
         parts["end"].append(ends)
         parts["ordinal"].append(ordinals)
         self._own_fields(events, categories)
-        self._raws(events, categories)
         self.count += len(events)
 
-    def _own_fields(self, events: list[Any], categories: list[int]) -> None:
+    def _own_fields(self, events: Sequence[Any], categories: list[int]) -> None:
         """The fields that our own timelines keep in the arguments of the rows that only they have."""
         ours = {code for code, category in enumerate(self.categories) if category in _OUR_CATEGORIES}
         columns: dict[str, Array] = {}
@@ -312,13 +326,6 @@ class _Reading:
                     self.raw[self.count + at] = bytes(event.args)
         for column, values in columns.items():
             self.parts["our " + column].append(values)
-
-    def _raws(self, events: list[Any], categories: list[int]) -> None:
-        """Keep the arguments of collectives: those are asked for."""
-        kernels = {code for code, kind in enumerate(self.kinds) if KINDS[kind] in _WORK}
-        for at, (event, category) in enumerate(zip(events, categories, strict=True), self.count):
-            if category in kernels and b"Collective name" in (raw := bytes(event.args)):
-                self.raw[at] = raw
 
     def _new_kinds(self) -> None:
         for category in list(self.categories)[len(self.kinds) :]:

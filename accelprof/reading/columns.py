@@ -173,6 +173,13 @@ class Columns:
         """The other arguments of a row, as the file gives them."""
         return self._args(int(row)) if self._args is not None else {}
 
+    def args_of(self, rows: Array) -> Sequence[Mapping[str, Any]]:
+        """:meth:`args` of each of ``rows``; of readers whose arguments have a ``many`` for that, all at once."""
+        if self._args is None:
+            return [{}] * len(rows)
+        many = getattr(self._args, "many", None)
+        return many(rows) if many is not None else list(map(self._args, rows.tolist()))
+
     def known_args(self, row: int) -> Mapping[str, Any]:
         """The arguments of a row that reading kept (those of collectives); empty where the file would be read again."""
         return getattr(self._args, "kept", self._args)(int(row)) if self._args is not None else {}

@@ -79,8 +79,18 @@ numbers = st.one_of(
 )  # fmt: skip
 
 
+#: what tools write: one width or several, up to 16 digits before the point
+decimals = st.from_regex(r"\A(0|[1-9][0-9]{0,15})(\.[0-9]{1,3})?\Z")
+of_one_width = st.integers(0, 3).flatmap(
+    lambda places: st.lists(
+        st.integers(10**15, 10**16 - 1).map(lambda number: f"{number}.{number % 10**places:0{places}}".rstrip(".")),
+        max_size=12,
+    )
+)
+
+
 @patient
-@given(st.lists(numbers, max_size=20))
+@given(st.one_of(st.lists(numbers, max_size=20), st.lists(decimals, max_size=12), of_one_width))
 def test_times_of_a_column_are_those_of_one(texts: list[str]) -> None:
     """Each time of a column, short or long, is what reading it alone gives, or is left out for the same reason."""
     long = texts * (times_module._FEW // max(len(texts), 1) + 1)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from accelprof.analysis.timeline import merge_files, write_timeline
+from accelprof.analysis.reading import Loaded
+from accelprof.analysis.timeline import Source, TimelineWriter, merge_files, write_timeline
 from accelprof.cli.timeline import timeline
-from accelprof.contracts.spans import Kind
+from accelprof.contracts.spans import Kind, Mark, Span, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.chrome import read_chrome
 
@@ -181,3 +182,37 @@ def test_the_command(run_maker: Any, event: Event, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "3 events of 1 files" in result.output
     assert strict(tmp_path / "o.json.gz")["traceEvents"]
+
+
+def test_whatever_a_reader_yields_stands_in_the_file(tmp_path: Path) -> None:
+    """Of a third party's spans and marks what JSON cannot hold is written as it can; what has no times is counted."""
+    odd = "half \ud800"
+    spans = [
+        Span(
+            odd,
+            Kind.KERNEL,
+            1_000,
+            2_500,
+            device=0,
+            stream=odd,
+            args={odd: [odd, 1 << 70, float("nan")], 5: {"a": odd}},
+        ),
+        Span("backwards", Kind.RANGE, 10, 5),
+        Span("beyond", Kind.RANGE, 0, 1 << 70),
+        Span("host", Kind.RANGE, 900, 1_500, 7, "main", "task", "domain", "of", "red", args={"correlation": 3}),
+    ]
+    marks = [Mark(odd, 1_200, args={"x": odd}), Mark("nowhere", 1 << 80), Mark("no time", 1.5)]  # type: ignore[arg-type]
+    out = str(tmp_path / "t.json")
+    with TimelineWriter(out, None) as made:
+        made.add(Source("f", "w", "k"), Loaded("f", "other", None, Trace("f", "other", spans=spans, marks=marks)))
+    events = {
+        event["name"]: event for event in json.loads(Path(out).read_bytes())["traceEvents"] if event["ph"] in "Xi"
+    }
+    assert set(events) == {"half ?", "host"}
+    assert (made.merged.read, made.merged.left_out) == (7, 4)
+    assert made.merged.read + made.merged.added - made.merged.left_out == made.merged.written
+    assert events["host"]["args"] == {"correlation": 3, "domain": "domain", "category": "of", "color": "red"}
+    assert (events["host"]["ts"], events["host"]["dur"]) == (0.9, 0.6)
+    said = " ".join(made.merged.problems)
+    for reason in ("negative duration", "times beyond 64 bits", "marks whose times"):
+        assert reason in said

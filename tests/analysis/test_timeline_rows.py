@@ -7,16 +7,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accelprof.analysis.drawing import column
 from accelprof.analysis.reading import Loaded
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files
 from accelprof.contracts.spans import Kind, Span, Trace
-from accelprof.reading.times import exact_column
 
 Row = dict[str, Any]
 
@@ -204,18 +201,3 @@ def test_nothing_crosses_and_nothing_is_lost(tmp_path: Path, files: list[list[Ro
         if row["ph"] == "X" and row.get("dur", -1) >= 0
     )
     assert sorted((row["name"], row["dur"]) for row in events if row["ph"] == "X") == original
-
-
-decimals = st.from_regex(r"\A(0|[1-9][0-9]{0,12})(\.[0-9]{1,3})?\Z")
-odd = st.sampled_from(
-    ["", "null", "NaN", "1e3", "-1.5", '"12.25"', "1.23456", "12345678901234567", "1..2", ".5", "1,2"]
-)
-
-
-@given(st.lists(decimals, max_size=12), st.lists(st.one_of(decimals, odd), max_size=6), st.integers(0, 3))
-def test_times_of_a_block_are_those_of_each(plain: list[str], mixed: list[str], places: int) -> None:
-    """A column of times, plain or odd, of one width or several, is what each is by itself."""
-    for texts in (plain, mixed, [f"{number:06}.{number:03}"[: 7 + places] for number in range(1, 9)]):
-        raws = [msgspec.Raw(text.encode()) for text in texts]
-        quick, slow = column(raws), exact_column(raws)
-        assert (quick[0].tolist(), quick[1]) == (slow[0].tolist(), slow[1])

@@ -201,24 +201,46 @@ class Stretches:
             device = joined["device"]
             joined["device"] = np.where(device == NONE, NONE, np.array(codes, dtype=np.int32)[device])
 
-        def args(row: int) -> Mapping[str, Any]:
-            at = int(order[row])
-            part = int(np.searchsorted(first, at, side="right")) - 1
-            found: dict[str, Any] = {}
-            for key, held in extras[part].items():
-                values, texts = held if isinstance(held, tuple) else (held, None)
-                value = int(values[at - int(first[part])])
-                if texts is not None:
-                    found[key] = texts.get(value, "")
-                elif value != MISSING:
-                    found[key] = value
-            return found
-
         return Columns(
             count, names=self._names.values or [""], processes=processes or [0], threads=threads or [(0, 0)],
             devices=labels, streams=[number if number != MISSING else "unknown" for number in self._streams.values],
-            words=self._words.values, args=args, **joined,
+            words=self._words.values, args=_Arguments(order, first, extras), **joined,
         )  # fmt: skip
+
+
+class _Arguments:
+    """Arguments of rows by their number in the sorted table; each part of the table has its own, in the order of reading."""
+
+    __slots__ = ("_extras", "_first", "_order")
+
+    def __init__(self, order: Any, first: Any, extras: list[dict[str, Any]]) -> None:
+        self._order, self._first, self._extras = order, first, extras
+
+    def __call__(self, row: int) -> Mapping[str, Any]:
+        return self.many(slice(row, row + 1))[0]
+
+    def many(self, rows: Any) -> list[Mapping[str, Any]]:
+        import numpy as np
+
+        at = self._order[rows].astype(np.int64)
+        found: list[Mapping[str, Any]] = [{}] * at.size
+        parts = np.searchsorted(self._first, at, side="right") - 1
+        for part in np.unique(parts).tolist():
+            held = self._extras[part]
+            if not held:
+                continue
+            mine = np.flatnonzero(parts == part)
+            within = at[mine] - self._first[part]
+            columns = [_values(values, within) for values in held.values()]
+            for row, *values in zip(mine.tolist(), *columns, strict=True):
+                found[row] = {key: value for key, value in zip(held, values, strict=True) if value != MISSING}
+        return found
+
+
+def _values(held: Any, rows: Any) -> list[Any]:
+    values, texts = held if isinstance(held, tuple) else (held, None)
+    numbers: list[int] = values[rows].tolist()
+    return numbers if texts is None else [texts.get(number, "") for number in numbers]
 
 
 def _narrow(held: Any) -> Any:
