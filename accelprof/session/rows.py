@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -109,18 +109,36 @@ def say_what_never_opened(
     """Say which windows were asked for and never opened, with the steps and phases that were seen."""
     if not assignment.selected or (assignment.mode == "off" and not assignment.schedules):
         return
-    seen = steps_text(steps_seen)
+    seen, first = steps_text(steps_seen), min(steps_seen, default=None)
+    earlier = [step for window in assignment.windows for step in window if first is not None and step < first]
+    before = ""
+    if earlier:
+        one = len(earlier) == 1
+        before = (
+            f"{'step' if one else 'steps'} {_listed((step,) for step in earlier)} {'was' if one else 'were'} before the first "
+            f"step that this process saw ({first}), as when a training goes on from a checkpoint"
+        )
     if windows:
+        if before:
+            voice.say(f"no window for {before}", level=logging.INFO)
         recorded = {step for row in windows for step in row.steps}
-        missed = [steps for steps in assignment.windows if recorded.isdisjoint(steps)]
+        missed = [
+            steps
+            for steps in assignment.windows
+            if recorded.isdisjoint(steps) and (first is None or steps[-1] >= first)
+        ]
         if missed and not assignment.discrete:
-            text = ", ".join(layout.steps_text(steps) for steps in missed[:20])
-            more = f" and {len(missed) - 20:,} more" if len(missed) > 20 else ""
-            voice.say(f"windows for steps {text}{more} never opened; steps seen: {seen}", level=logging.INFO)
+            voice.say(f"windows for steps {_listed(missed)} never opened; steps seen: {seen}", level=logging.INFO)
         return
     phases = ", ".join(metrics.tags_seen()) or "none"
     text = f"armed, 0 windows opened; steps seen: {seen}; phases seen: {phases}; wanted: {wanted(assignment)}"
-    voice.say(text, code=NEVER_OPENED)
+    voice.say(f"{text}; {before}" if before else text, code=NEVER_OPENED)
+
+
+def _listed(windows: Iterable[Sequence[int]]) -> str:
+    """Steps of windows, of very many not all."""
+    texts = [layout.steps_text(steps) for steps in windows]
+    return ", ".join(texts[:20]) + (f" and {len(texts) - 20:,} more" if len(texts) > 20 else "")
 
 
 def steps_text(seen: Collection[int]) -> str:

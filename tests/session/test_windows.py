@@ -621,6 +621,26 @@ def test_windows_that_never_opened_are_said_as_steps(caplog):
     assert "36, 38, 40 and 79 more never opened" in caplog.text
 
 
+@pytest.mark.parametrize("discrete", [False, True])
+def test_a_training_that_goes_on_from_a_checkpoint_says_which_steps_lay_before_it(discrete):
+    """What was asked for and had happened before the process began is a note; only a process without any window lacks something."""
+    work = accelprof.Worker.timer("work")(lambda: None)
+    with capture(steps=[1, 2, 4, 9], discrete=discrete) as run:
+        for number in (4, 5):
+            with run.session.step(number):
+                work()
+        run.session.close()
+        text = "steps 1, 2 were before the first step that this process saw (4), as when a training goes on from a checkpoint"
+        said = [f"no window for {text}"] + ["windows for steps 9 never opened; steps seen: 4, 5"] * (not discrete)
+        assert run.session.problems == said
+    with capture(steps=[1]) as run:
+        with run.session.step(4):
+            work()
+        run.session.close()
+        (said,) = run.session.problems
+        assert said.endswith("wanted: steps 1; " + text.replace("steps 1, 2 were", "step 1 was"))
+
+
 def test_a_merged_window_is_as_long_as_it_was_asked_for():
     """A plan lists no more than some thousand steps of a window; the window itself closes after the last that was named."""
     with capture(steps=["1-1200"], merge_steps=True) as run:
