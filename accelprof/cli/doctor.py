@@ -86,7 +86,8 @@ def _identity() -> Check:
         if identity.rank is None
         else f"rank {identity.rank} of {identity.world_size} from {identity.source}"
     )
-    return Check("core", "identity", "info", text)
+    wrong = "; ".join(identity.problems)
+    return Check("core", "identity", "warn" if wrong else "info", text, wrong)
 
 
 @click.command()

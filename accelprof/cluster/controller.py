@@ -29,7 +29,7 @@ from accelprof.cluster.roster import Roster, roles_of
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config, Rule
 from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Target
-from accelprof.errors import AccelprofError, IncompleteError
+from accelprof.errors import AccelprofError, ConfigError, IncompleteError
 from accelprof.exporters.host import figures_of, start_exporters
 from accelprof.output.delivery import RunFacts, deliver
 from accelprof.output.layout import claim_run
@@ -383,7 +383,7 @@ class Controller:
     def _claim(self) -> str | None:
         try:
             return claim_run(self.config.output_dir, self.config.run, secrets.token_hex(8), host_name())
-        except OSError as error:
+        except (OSError, ConfigError) as error:
             if self.config.on_error == "raise":
                 raise
             text = f"the output directory {self.config.output_dir!r} cannot be made: {error}; nothing is recorded"

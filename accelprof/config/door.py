@@ -9,13 +9,14 @@ import contextlib
 import enum
 import operator
 import os
-from collections.abc import Iterator, Mapping
-from typing import SupportsIndex, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, SupportsIndex, cast
 
 import yaml
 from pydantic import BaseModel
 
-from accelprof.errors import AccelprofError, ConfigError, Problem, shown
+from accelprof.errors import AccelprofError, ConfigError, Problem, shown, text_of
+from accelprof.numberset import NumberSet
 
 #: characters of a configuration; the largest known (a composed verl one) has 60,000
 MAX_TEXT = 4_000_000
@@ -24,10 +25,29 @@ MAX_VALUES = 100_000
 #: mappings and lists within each other
 MAX_DEPTH = 100
 _SCALARS = frozenset({int, float, bool, type(None)})
+_MANY = "many numbers are one text: '0-900000/2'"
+
+
+class _Single(Protocol):
+    def item(self) -> object: ...
+
+
+class _OutOfBoundsError(Exception):
+    def __init__(self, mark: yaml.Mark, what: str, mend: str = "") -> None:
+        super().__init__(f"line {mark.line + 1}, column {mark.column + 1}: {what}")
+        self.mend = mend
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's own, bounded in depth, which says where a value stands that cannot be made (a month 13, ``!!float ''``)."""
+    """PyYAML's own, bounded in depth and number, which says where a value stands that cannot be made (a month 13)."""
+
+    values = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
+        self.values += parent is None or index is not None  # a key has no index
+        if self.values > MAX_VALUES:
+            raise _OutOfBoundsError(self.peek_event().start_mark, f"more than {MAX_VALUES:,} values", _MANY)
+        return super().compose_node(parent, index)
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
         self._bounded(self.flow_level)
@@ -40,8 +60,7 @@ class _Loader(yaml.SafeLoader):
     def _bounded(self, depth: int) -> None:
         # here, because PyYAML's scanner takes time with the square of the depth
         if depth > MAX_DEPTH:
-            text = f"more than {MAX_DEPTH} mappings and lists within each other"
-            raise yaml.scanner.ScannerError(None, None, text, self.get_mark())
+            raise _OutOfBoundsError(self.get_mark(), f"more than {MAX_DEPTH} mappings and lists within each other")
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         try:
@@ -68,6 +87,8 @@ def parse(text: str, where: str) -> object:
         loader = _Loader(text)
         try:
             made = loader.get_single_data()
+        except _OutOfBoundsError as error:
+            raise ConfigError(Problem(where, str(error), mend=error.mend)) from None
         finally:
             loader.dispose()
         return plain(made, where)
@@ -94,12 +115,27 @@ class _Copy:
     def of(self, value: object, path: str, depth: int) -> object:
         self._left -= 1
         if self._left < 0:
-            raise self._refused(path, f"more than {MAX_VALUES:,} values, each alias counted with all it repeats")
+            raise self._refused(
+                path,
+                f"more than {MAX_VALUES:,} values, each alias counted with all it repeats",
+                _MANY,
+            )
         kind = type(value)
         if kind is str:
             return self._text(cast(str, value), path)
         if kind in _SCALARS:
             return value
+        try:
+            return self._other(value, path, depth)
+        except (AccelprofError, RecursionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the user's object raises when it is looked at
+            what = " ".join(text_of(error).split())
+            raise self._refused(path, f"a {kind.__name__} that cannot be read: {what}") from None
+
+    def _other(self, value: object, path: str, depth: int) -> object:
+        """What is no plain scalar itself; may raise whatever an object of the user's raises."""
+        kind = type(value)
         if isinstance(value, str):
             return self._text(value, path)
         if value is None or isinstance(value, (bool, BaseModel)):
@@ -108,28 +144,36 @@ class _Copy:
             return self.of(value.value, path, depth)
         if isinstance(value, float):
             return float(value)
-        if hasattr(kind, "__index__"):  # what behaves as an int
-            return operator.index(cast(SupportsIndex, value))
-        if type(value).__module__.startswith("omegaconf"):
+        if kind.__module__.startswith("omegaconf"):
             return self.of(_resolved(value), path, depth)
+        if not isinstance(value, Mapping) and getattr(value, "ndim", None) == 0:  # a number of numpy's or torch's
+            item = cast(_Single, value).item()
+            return item if type(item) is kind else self.of(item, path, depth)
+        if hasattr(kind, "__index__") and not hasattr(kind, "__iter__"):  # what behaves as an int; arrays have both
+            return operator.index(cast(SupportsIndex, value))
         if isinstance(value, os.PathLike):
             return os.fspath(value)
-        if isinstance(value, range) and len(value) > MAX_VALUES:  # never listed out
+        if isinstance(value, NumberSet):
+            return value.to_config()
+        if (
+            isinstance(value, range) and value and (value[-1] - value[0]) // value.step >= MAX_VALUES
+        ):  # never listed out
             low, high = min(value[0], value[-1]), max(value[0], value[-1])
             return f"{low}-{high}/{abs(value.step)}"
-        if isinstance(value, (Mapping, list, tuple)):
-            if id(value) in self._open:
-                raise self._refused(path, "it contains itself")
-            if depth >= MAX_DEPTH:
-                raise self._refused(path, f"more than {MAX_DEPTH} mappings and lists within each other")
-            self._open.add(id(value))
-            try:
-                if isinstance(value, Mapping):
-                    return self._mapping(value, path, depth)
-                return [self.of(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-            finally:
-                self._open.discard(id(value))
-        return value
+        if not isinstance(value, Iterable) or isinstance(value, (bytes, bytearray)):
+            return value
+        if id(value) in self._open:
+            raise self._refused(path, "it contains itself")
+        if depth >= MAX_DEPTH:
+            raise self._refused(path, f"more than {MAX_DEPTH} mappings and lists within each other")
+        self._open.add(id(value))
+        try:
+            if isinstance(value, Mapping):
+                return self._mapping(value, path, depth)
+            items = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
+            return [self.of(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(items)]
+        finally:
+            self._open.discard(id(value))
 
     def _mapping(self, value: Mapping[object, object], path: str, depth: int) -> dict[str, object]:
         made: dict[str, object] = {}
@@ -149,8 +193,8 @@ class _Copy:
             raise self._refused(path, f"{shown(text)} is no Unicode text") from None
         return str.__str__(text)  # of a text that is an enum too, its value
 
-    def _refused(self, path: str, message: str) -> ConfigError:
-        return ConfigError(Problem(f"{self._where}: {path}" if path else self._where, message))
+    def _refused(self, path: str, message: str, mend: str = "") -> ConfigError:
+        return ConfigError(Problem(f"{self._where}: {path}" if path else self._where, message, mend=mend))
 
 
 def _resolved(value: object) -> object:

@@ -90,7 +90,7 @@ def run(
     registry.event("accelprof_plan_ready", plan=plan)
     try:
         run_dir = claim_run(config.output_dir, config.run, secrets.token_hex(8), os.uname().nodename)
-    except (OSError, ValueError) as error:
+    except (OSError, ConfigError) as error:
         reason = impossible(config.output_dir) or str(error)
         raise ConfigError(
             Problem(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelprof.contracts.targets import Target
+from accelprof.errors import ConfigError, Problem
 
 MARKER = ".accelprof-run"
 MAX_NAME = 180  # bytes; suffixes of tools must fit below the 255 of common file systems
@@ -123,7 +124,10 @@ def claim_run(output_dir: str, run: str, token: str, host: str, now: float | Non
 
     Raises:
         OSError: the directory cannot be made.
+        ConfigError: no directory can have such a name.
     """
+    if "\0" in output_dir:
+        raise ConfigError(Problem("output_dir", "a NUL character, which no path has", value=output_dir))
     base = os.path.abspath(os.path.expanduser(output_dir))
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
     name = f"{stamp}-{safe(host, 40)}" if run == "auto" else safe(run, 100)

@@ -122,6 +122,8 @@ def configure(
         assignment = _with_devices(assignment, detected.name, has_devices, detected)
         launched = launched and engine_rank is None and bool(resolved.export)
         session = _make_session(registry, resolved, assignment, uses, detected, run_dir, launched)
+        for text in identity.problems if rank is None and told.get("rank") is None else ():
+            session.say(text)
         _record(session)
         gate.take(session)
         _install()
@@ -237,7 +239,7 @@ def _make_session(
     if own:
         try:
             run_dir = claim_run(config.output_dir, config.run, _job(), host)
-        except (OSError, ValueError) as error:  # ValueError: a NUL character in its name
+        except (OSError, ConfigError) as error:
             problem = f"the output directory {config.output_dir!r} cannot be made: {error}"
             if config.on_error == "raise":
                 raise

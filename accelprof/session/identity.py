@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accelprof.errors import shown
 from accelprof.numberset import whole
 
 #: variables by launcher, tried in order: (what sets them, rank, world size)
@@ -21,20 +22,24 @@ RANK_VARIABLES: tuple[tuple[str, str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Facts of one process from its environment; ``source`` names the variable that gave the rank."""
+    """Facts of one process from its environment; ``source`` names the variable that gave the rank, ``problems`` those that
+    are set and say no number."""
 
     rank: int | None = None
     world_size: int | None = None
     source: str = ""
+    problems: tuple[str, ...] = ()
 
 
 def from_environment(env: Mapping[str, str]) -> Identity:
-    """Rank and world size by the launchers' variables; a value that is no number is passed over."""
+    """Rank and world size by the launchers' variables; one that says no number is passed over and named."""
+    problems: list[str] = []
     for _, rank_name, size_name in RANK_VARIABLES:
-        rank = _number(env.get(rank_name))
+        rank = _number(env, rank_name, problems)
         if rank is not None:
-            return Identity(rank, _number(env.get(size_name)), rank_name)
-    return Identity()
+            size = _number(env, size_name, problems)
+            return Identity(rank, size, rank_name, tuple(problems))
+    return Identity(problems=tuple(problems))
 
 
 def host_name() -> str:
@@ -42,8 +47,12 @@ def host_name() -> str:
     return os.uname().nodename
 
 
-def _number(text: str | None) -> int | None:
+def _number(env: Mapping[str, str], name: str, problems: list[str]) -> int | None:
+    text = env.get(name)
     try:
-        return None if text is None else whole(text, "ranks", text=True)
+        return whole(text, name, text=True) if text else None
     except TypeError:
+        problems.append(
+            f"{name}={shown(text)} in the environment is no whole number from 0 and is passed over; set it right, or give rank= and world_size="
+        )
         return None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 import enum
 import importlib.util
+import itertools
 import os
+import re
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -300,3 +303,72 @@ def registered():
 class _Cuda(RecordingBackend):
     name = "cuda"
     aliases = ()
+
+
+class NoNumber:
+    def __index__(self):
+        raise RuntimeError("not today")
+
+
+class NoList:
+    def __iter__(self):
+        raise RuntimeError("not today")
+
+
+@pytest.mark.parametrize("key", ["steps", "ranks"])
+@pytest.mark.parametrize(
+    ("make", "means"),
+    [
+        (lambda: numpy.array([1, 2, 7]), [1, 2, 7]),
+        (lambda: numpy.array([[1, 2], [3, 4]]), [1, 2, 3, 4]),
+        (lambda: numpy.array(3), [3]),
+        (lambda: numpy.int64(3), [3]),
+        (lambda: numpy.array([], dtype=int), []),
+        (lambda: numpy.array(["1-3", "9"]), [1, 2, 3, 9]),
+        (lambda: pytest.importorskip("torch").tensor([4, 1]), [1, 4]),
+        (lambda: pytest.importorskip("torch").tensor(4), [4]),
+        (lambda: (number for number in (3, 1)), [1, 3]),
+        (lambda: {3: "a", 1: "b"}.keys(), [1, 3]),
+        (lambda: range(0, 10**18, 10**17), list(range(0, 10**18, 10**17))),
+    ],
+)
+def test_numbers_of_other_kinds_are_taken(key, make, means):
+    """Arrays, tensors and whatever gives numbers one after another say the same as a list of them."""
+    assert list(getattr(load_config({key: make()}).config, key)) == means
+    assert list(getattr(load_config(**{key: make()}).config, key)) == means
+
+
+@pytest.mark.parametrize("key", ["steps", "ranks"])
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: numpy.array([1.5]), "1.5 is a float"),
+        (lambda: numpy.array([True]), "True is a truth value"),
+        (lambda: pytest.importorskip("torch").tensor(2.5), "2.5 is a float"),
+        (lambda: range(0, 10**21, 10), "above 10^18"),
+        (lambda: range(0, 10**21, 10**20), "above 10^18"),
+        (NoNumber, "a NoNumber that cannot be read: RuntimeError: not today"),
+        (NoList, "a NoList that cannot be read: RuntimeError: not today"),
+        (itertools.count, "more than 100,000 values"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_key(key, make, says):
+    """An object that raises, one without an end, one that gives no whole numbers: the message begins with the key, in time."""
+    began = time.process_time()
+    for call in (lambda: load_config({key: make()}), lambda: load_config(**{key: make()})):
+        with pytest.raises(ConfigError, match=re.escape(says)) as raised:
+            call()
+        assert re.match(rf"((config|arguments): )?{key}(\[\d+\])?: ", str(raised.value))
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("items", ["steps: [" + "1," * 300_000 + "]", "steps:\n" + "- 1\n" * 900_000])
+def test_a_long_list_is_refused_while_it_is_read(items):
+    """The parser stops at the bound, with line and column and the short way to write many numbers."""
+    began = time.process_time()
+    with pytest.raises(
+        ConfigError, match=r"^c.yaml: line \d+, column \d+: more than 100,000 values. Mend: .*0-900000/2"
+    ):
+        parse(items, "c.yaml")
+    assert time.process_time() - began < 10
+    assert len(parse("steps: [" + "1," * 1000 + "]", "c.yaml")["steps"]) == 1000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import random
 import resource
 import sys
@@ -15,9 +16,11 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy
 import yaml
 
 from accelprof.catalogue import Catalogue, make_catalogue
@@ -25,6 +28,49 @@ from accelprof.errors import MAX_MESSAGE, AccelprofError
 
 SECONDS = 10.0
 MEMORY = 6 << 30
+
+
+class NoNumber:
+    def __index__(self) -> int:
+        raise RuntimeError("no number today")
+
+
+class Endless:
+    """A list without an end, as a generator is one; may be copied, which a generator may not."""
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
+
+
+class NoList:
+    def __iter__(self) -> Iterator[int]:
+        raise OSError("gone")
+
+
+class NoMapping(Mapping[str, int]):
+    def __getitem__(self, key: str) -> int:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter("ab")
+
+    def __len__(self) -> int:
+        return 2
+
+
+class Array:
+    """As numpy's and torch's: an index where it has one number, and items."""
+
+    def __init__(self, *items: object) -> None:
+        self.items, self.ndim = items, 1
+
+    def __index__(self) -> int:
+        raise TypeError("only integer scalar arrays can be converted to a scalar index")
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self.items)
+
+
 OURS = {
     "steps": [2, "5-7"],
     "tool": "torch",
@@ -56,7 +102,8 @@ ODD: list[Any] = [
     "0", "1-3", "3-1", "0-99999999999/2", "0-999999999999999999999", "1-9/0", "1" * 5000, "x" * 100_000, "${", "${a.b}", "${a.b", "???",
     "\x1b[2J", "\x00", "\ud800", "ü/ß", "../../x", "/dev/null/x", "a\nb", [], {}, [[]], [{}], [None], {"": None}, {1: 2}, {None: 1},
     {True: 1}, {(1, 2): 3}, b"bytes", (), range(10**12), {1, 2}, "2020-13-45", "null", "yes", [1] * 300, [[[[[[1]]]]]], "nsys", "npu",
-    "kineto", "torch", "level9", ["cpu", "cpu"], "<<", "!!python/object:os.system x",
+    "kineto", "torch", "level9", ["cpu", "cpu"], range(0, 10**21, 10), range(0, 10**21, 10**20), NoNumber(), Endless(), NoList(), NoMapping(), Array(1, 2), Array(),
+    Array(1.5, Array(True)), numpy.array([1, 2]), numpy.array([[0.5]]), numpy.array(3), numpy.bool_(True), numpy.longdouble(1), numpy.array(["1-3"]), "<<", "!!python/object:os.system x",
 ]  # fmt: skip
 #: what a key may well have: half of the mappings are changed with these alone, so that plans are made and not only refused
 LIKELY: dict[str, list[Any]] = {
@@ -70,6 +117,7 @@ LIKELY: dict[str, list[Any]] = {
     "options": [{}, {"t": "cuda,nvtx"}], "target": ["torch.optim:SGD.step", "a.b:C.d"],
 }  # fmt: skip
 TEXTS = [
+    "steps: [" + "1," * 300_000 + "]\n", "steps:\n" + "- 1\n" * 300_000, "tools: {" + ",".join(f"k{n}:" for n in range(150_000)) + "}\n",
     "steps: !!float ''\n", "steps: !!int ''\n", "steps: !!timestamp x\n", "steps: !!binary '?'\n", "? [a]\n: b\n", "&a [*a]\n", "a: &a {b: *a}\n",
     "steps: 2020-13-45\n", "[" * 3000, "{a: " * 3000, "- " * 3000, "steps: 0x" + "F" * 4000 + "\n", "%YAML 9.9\n---\na: 1\n", "\t\n", "a: b: c\n",
     "---\na: 1\n---\nb: 2\n", "!!set {a, b}\n", "!!omap [a: 1]\n", "!!pairs [a: 1]\n", "!!merge x\n", "<<: [1]\n", "<<: 3\n", "@\n", "`x`\n",

@@ -12,6 +12,7 @@ import accelprof
 from accelprof.contracts.targets import ArtifactFile
 from accelprof.errors import AccelprofError, ConfigError
 from accelprof.session.control import _load
+from accelprof.session.identity import RANK_VARIABLES
 from accelprof.testing import RecordingTool, capture
 
 
@@ -55,6 +56,43 @@ def test_a_directory_with_a_nul_costs_the_files_and_not_training(tmp_path: Path)
     with session.step(1):
         pass
     assert any("cannot be made" in text for text in session.problems)
+    accelprof.reset()
+
+
+def test_who_asked_to_have_it_raised_gets_our_error(tmp_path: Path) -> None:
+    """With ``on_error: raise`` the same directory is a ConfigError with its key."""
+    with pytest.raises(ConfigError, match=r"^output_dir: a NUL character"):
+        accelprof.configure(steps=[1], tool=None, output_dir=str(tmp_path / "a\0b"), on_error="raise")
+    accelprof.reset()
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank", "named"),
+    [
+        ({"RANK": "x"}, None, ["RANK='x'"]),
+        ({"RANK": "-1", "SLURM_PROCID": "3", "SLURM_NTASKS": "many"}, 3, ["RANK='-1'", "SLURM_NTASKS='many'"]),
+        ({"RANK": "1.0", "PMI_RANK": "2", "PMI_SIZE": "4"}, 2, ["RANK='1.0'"]),
+        ({"RANK": "", "WORLD_SIZE": "x"}, None, []),
+        ({"RANK": "5", "WORLD_SIZE": "8"}, 5, []),
+    ],
+)
+def test_a_launchers_variable_that_is_no_number_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], rank: int | None, named: list[str]
+) -> None:
+    """Each is passed over, said with its value and the mend, once; not where the rank was given."""
+    for _, *names in RANK_VARIABLES:
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    session = accelprof.configure(steps=[1], tool=None, output_dir=str(tmp_path), ranks="all")
+    said = [text for text in session.problems if "in the environment" in text]
+    assert session.target.rank == rank
+    assert [text.split(" ")[0] for text in said] == named
+    assert all("give rank=" in text for text in said)
+    accelprof.reset()
+    session = accelprof.configure(steps=[1], tool=None, output_dir=str(tmp_path), ranks="all", rank=0)
+    assert not [text for text in session.problems if "in the environment" in text]
     accelprof.reset()
 
 
