@@ -43,10 +43,10 @@ class _Loader(yaml.SafeLoader):
 
     values = 0
 
-    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self.values += parent is None or index is not None  # a key has no index
         if self.values > MAX_VALUES:
-            raise _OutOfBoundsError(self.peek_event().start_mark, f"more than {MAX_VALUES:,} values", _MANY)
+            raise _OutOfBoundsError(self.get_mark(), f"more than {MAX_VALUES:,} values", _MANY)
         return super().compose_node(parent, index)
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
