@@ -49,7 +49,8 @@ def unmatched_roles(config: Config, seen: Mapping[str, Iterable[str]]) -> list[P
                             where,
                             "no worker of this group has this role",
                             value=pattern,
-                            allowed=", ".join(roles) or "none seen (attach(..., role=...) names them)",
+                            allowed=", ".join(roles)
+                            or "none seen (role= of attach, or of options before the start, names them)",
                             mend=nearest(pattern, roles),
                         )
                     )

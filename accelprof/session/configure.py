@@ -14,10 +14,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from accelprof.catalogue import Catalogue, get_registry, unlock_after_fork
-from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, Assignment, Target
+from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, WRAPPED_ENV, Assignment, Target
 from accelprof.contracts.tool import Tool, ToolContext, ToolUse
 from accelprof.environment import without
-from accelprof.errors import AccelprofError, ConfigError, Problem, UnavailableError, UserError
+from accelprof.errors import AccelprofError, CaptureError, ConfigError, Problem, UnavailableError, UserError
 from accelprof.numberset import whole
 from accelprof.output.layout import Layout, claim_run, job_token
 from accelprof.session.identity import from_environment, host_name
@@ -278,14 +278,35 @@ def _make_session(
         try:
             tool.attach(context)
         except Exception as error:
-            session.say(f"tool {tool.name} cannot be used here: {type(error).__name__}: {error}")
+            hint = _start_hint(tool, assignment, context.directory)
+            session.say(f"tool {tool.name} cannot be used here: {type(error).__name__}: {error}{hint}")
             if config.on_error == "raise":
+                if hint:
+                    raise CaptureError(f"{error}{hint}") from error
                 raise
         else:
             if tool is not trace:
                 session.tools.append(tool)
                 _spare_children(tool, assignment, context.directory, session)
     return session
+
+
+def _start_hint(tool: Tool, assignment: Assignment, directory: str) -> str:
+    """How a worker that has roles only since it was attached would have been started under ``tool``; else empty."""
+    target = assignment.target
+    if not target.roles or os.environ.get(WRAPPED_ENV):
+        return ""
+    try:
+        mode = tool.launch(assignment, directory).mode
+    except Exception:  # noqa: BLE001 - what kept the tool from being used is said already
+        return ""
+    roles = target.roles[0] if len(target.roles) == 1 else list(target.roles)
+    return (
+        ""
+        if mode == "none"
+        else f". A process is started for the roles it is planned with: options({target.group!r}, role={roles!r}) "
+        "needs the role= that attach has"
+    )
 
 
 def _spare_children(tool: Tool, assignment: Assignment, directory: str, session: Session) -> None:

@@ -192,6 +192,23 @@ def test_the_selected_worker_alone_is_wrapped_and_its_children_are_not(place: Pa
     assert manifest["undelivered"] == []
 
 
+def test_a_role_given_to_options_is_enough_and_one_given_to_attach_names_the_other(place: Path) -> None:
+    """The start needs the role: given there it holds for ``attach`` too; given to ``attach`` alone, the worker's own message
+    says which call needs it as well."""
+    ctl = make(place, groups={"Engines": [{"roles": ["actor"], "ranks": "all"}]}, report_timeout=30)
+    one = start(ctl, place, 0, role="actor")
+    other = start(ctl, place, 1)
+    ctl.attach("Engines", one, ranks=[0])
+    ctl.attach("Engines", other, ranks=[1], role="actor")
+    with ctl.step(1):
+        ray.get([actor.generate.remote() for actor in (one, other)])
+    manifest = ctl.close(end_workers=True)
+    assert [row["target"] for row in manifest["windows"] if row["opened"]]
+    assert len([artifact for artifact in manifest["artifacts"] if artifact["tool"] == "fakeprof"]) == 1
+    [said] = [text for text in manifest["problems"] if "not started under fakeprof" in text and "rank1" in text]
+    assert "options('Engines', role='actor') needs the role= that attach has" in said
+
+
 def test_a_killed_worker_leaves_no_report_and_is_named(place: Path) -> None:
     """A SIGKILL right after the window loses what is written at exit: the manifest says for whom, and is incomplete."""
     ctl = make(place, report_timeout=5)

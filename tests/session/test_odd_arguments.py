@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import accelprof
-from accelprof.contracts.targets import ArtifactFile
-from accelprof.errors import AccelprofError, ConfigError
+from accelprof.contracts.targets import ArtifactFile, Launch
+from accelprof.errors import AccelprofError, CaptureError, ConfigError
 from accelprof.session.control import _load
 from accelprof.session.identity import RANK_VARIABLES
 from accelprof.testing import RecordingTool, capture
@@ -143,3 +143,32 @@ def test_a_directory_in_a_requests_place_costs_no_handle(tmp_path: Path) -> None
         texts.add(str(raised.value))
     assert len(texts) == 1
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+class Launched(RecordingTool):
+    """A tool around the process, in a process that was started without it."""
+
+    name = "launched"
+
+    def launch(self, assignment: Any, directory: str) -> Launch:
+        return Launch("prefix", ("launched",))
+
+    def attach(self, context: Any) -> None:
+        raise CaptureError("this process was not started under launched")
+
+
+@pytest.mark.parametrize("on_error", ["warn", "raise"])
+@pytest.mark.parametrize(
+    ("role", "named"), [("actor", "role='actor'"), (["actor", "ref"], "role=['actor', 'ref']"), (None, "")]
+)
+def test_a_worker_with_a_role_says_where_its_start_needs_it(on_error: str, role: Any, named: str) -> None:
+    """Where a tool's start is missing, a role that came with ``attach`` is named for ``options``; without roles nothing is."""
+    asked = {"tool": "launched", "tools": (Launched,), "identity": {"role": role}, "steps": [1], "on_error": on_error}
+    said = ""
+    try:
+        with capture(**asked) as run:
+            said = next(text for text in run.session.problems if "not started under" in text)
+    except CaptureError as error:
+        assert on_error == "raise"
+        said = str(error)
+    assert ("options('Group', " + named + ")" in said) == bool(named)
