@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from accelprof.catalogue import get_registry
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.dialects.rlinf import PHASES
 from accelprof.config.load import load_config
@@ -111,14 +112,20 @@ ROCPROF = {
 }
 
 
-def test_e22_options_of_another_program():
-    """E22: options that rocprof-sys-python does not have are refused by name with the form that works; env is kept."""
-    said = refused(ROCPROF)
+def test_e22_what_the_launcher_takes_its_tool_decides():
+    """E22: args and env go to the tool as they stand; which of them its program has, and the form that works, the tool says."""
+    loaded = load({**ROCPROF, "args": {"b": True, "T": "hip,hsa,rccl"}})
+    assert loaded.config.tools["rocprof_sys"] == {
+        "args": {"b": True, "T": "hip,hsa,rccl"},
+        "env": {"ROCPROFSYS_SAMPLING_FREQ": "100"},
+    }
+    assert assign(loaded, "AnyGroup").selected
+    pytest.importorskip("accelprof_rocm", reason="accelprof-rocm is not installed")
+    with pytest.raises(ConfigError) as error:
+        get_registry().plan(load(ROCPROF).config)
+    said = {problem.path: str(problem) for problem in error.value.problems}
     assert "ROCPROFSYS_ROCM_DOMAINS" in said["cluster.profiling.args.T"]
     assert "no option --output-format" in said["cluster.profiling.args.output-format"]
-    loaded = load({**ROCPROF, "args": {"b": True}})
-    assert loaded.config.tools["rocprof_sys"]["env"] == {"ROCPROFSYS_SAMPLING_FREQ": "100"}
-    assert assign(loaded, "AnyGroup").selected
 
 
 def test_e23_output_directory_of_the_logger():

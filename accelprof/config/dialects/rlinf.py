@@ -17,41 +17,6 @@ BACKENDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "nsight": ("nsys", ("options", "flags")),
     "rocprof_sys": ("rocprof_sys", ("args", "env")),
 }
-#: what ``rocprof-sys-python`` itself understands; everything else goes through its environment
-ROCPROF_PYTHON_OPTIONS = frozenset(
-    {
-        "v", "verbosity", "b", "builtin", "c", "config", "s", "setup", "F", "full-filepath", "label", "I",
-        "function-include", "E", "function-exclude", "R", "function-restrict", "MI", "module-include", "ME",
-        "module-exclude", "MR", "module-restrict", "trace-c", "a", "annotate-trace",
-    }
-)  # fmt: skip
-#: what rocprof-sys records by itself; a list of domains takes its place, and without marker_api there is neither range nor window
-ROCPROF_DOMAINS = ("hip_runtime_api", "marker_api", "kernel_dispatch", "memory_copy", "scratch_memory")
-#: words that guides put behind ``-T``, and the domain that is meant
-ROCPROF_WORDS = {
-    "hip": "hip_api",
-    "hsa": "hsa_api",
-    "rccl": "rccl_api",
-    "roctx": "marker_api",
-    "marker": "marker_api",
-    "kernel": "kernel_dispatch",
-    "memory": "memory_copy",
-}
-#: options of the sibling programs rocprof-sys-sample and -run that users bring along, and the setting that works here
-ROCPROF_MENDS = {
-    "trace": "env: {ROCPROFSYS_TRACE: 'true'}",
-    "P": "env: {ROCPROFSYS_PROFILE: 'true'}",
-    "profile": "env: {ROCPROFSYS_PROFILE: 'true'}",
-    "output-format": "env: {ROCPROFSYS_TRACE: 'true'} for Perfetto, {ROCPROFSYS_PROFILE: 'true'} for text and JSON",
-    "profile-format": "env: {ROCPROFSYS_PROFILE: 'true'}",
-    "o": "output_dir",
-    "output": "output_dir",
-    "f": "env: {ROCPROFSYS_SAMPLING_FREQ: '100'}",
-    "H": "env: {ROCPROFSYS_USE_PROCESS_SAMPLING: 'true'}",
-    "host": "env: {ROCPROFSYS_USE_PROCESS_SAMPLING: 'true'}",
-    "D": "env: {ROCPROFSYS_USE_PROCESS_SAMPLING: 'true'}",
-    "device": "env: {ROCPROFSYS_USE_PROCESS_SAMPLING: 'true'}",
-}
 
 
 class RLinfDialect(Dialect):
@@ -199,36 +164,15 @@ def _nsight(source: Source, draft: Draft, windows: int | None, gated: bool) -> N
 
 
 def _rocprof(source: Source, draft: Draft) -> None:
-    args = source.mapping_at(f"{PROFILING}.args")
-    for name, value in args.items():
-        if str(name) not in ROCPROF_PYTHON_OPTIONS:
-            source.refuse(
-                f"{PROFILING}.args.{name}",
-                f"rocprof-sys-python has no option {'-' if len(str(name)) == 1 else '--'}{name}; "
-                "what it records is chosen through its environment",
-                value=value,
-                allowed="verbosity, builtin, config, setup, full-filepath, label, function-include, module-include, "
-                "annotate-trace and their like",
-                mend=_domains(value)
-                if str(name) == "T"
-                else ROCPROF_MENDS.get(str(name), "env: {ROCPROFSYS_...: ...}"),
-            )
-    env = {str(name): str(value) for name, value in source.mapping_at(f"{PROFILING}.env").items()}
+    """``args`` and ``env`` as they stand: which of them the launcher takes, and what is meant by the others, its tool knows."""
+    args, env = source.mapping_at(f"{PROFILING}.args"), source.mapping_at(f"{PROFILING}.env")
     options: dict[str, Any] = {}
     if args:
         options["args"] = {str(name): value for name, value in args.items()}
     if env:
-        options["env"] = env
+        options["env"] = {str(name): str(value) for name, value in env.items()}
     if options:
         draft.set("tools.rocprof_sys", options, PROFILING)
-
-
-def _domains(value: object) -> str:
-    """What a list behind ``-T`` is as a setting: what is recorded anyway, and what was asked for."""
-    words = value if isinstance(value, list) else str(value).split(",")
-    asked = [ROCPROF_WORDS.get(str(word).strip(), "") for word in words[:20]]
-    domains = dict.fromkeys((*ROCPROF_DOMAINS, *(name for name in asked if name)))
-    return f"env: {{ROCPROFSYS_TRACE: 'true', ROCPROFSYS_ROCM_DOMAINS: '{','.join(domains)}'}}"
 
 
 def _tracer(source: Source, with_profiling: bool) -> None:

@@ -6,6 +6,7 @@ with a truth value), ``value``, or ``words`` (several, each an argument of its o
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -194,6 +195,14 @@ MEANT = {
     "kernel": "kernel_dispatch",
     "memory": "memory_copy",
 }
+
+
+def meant(word: str) -> str:
+    """The domain that a word stands for, or that it is all but a letter of; empty where there is none."""
+    if word in DOMAINS:
+        return word
+    near = difflib.get_close_matches(word, DOMAINS, n=1, cutoff=0.8)
+    return MEANT.get(word) or (near[0] if near else "")
 
 
 def known(table: Table, release: Release) -> dict[str, Option]:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target
 from accelprof.contracts.tool import ToolOptions
-from accelprof.errors import CaptureError, ConfigError, Problem, nearest
+from accelprof.errors import CaptureError, ConfigError, Problem
 from accelprof.launch.command import WRAPPED_ENV
 from accelprof_rocm import arguments, artifacts, installation, option_tables, releases, roctx
 from accelprof_rocm.rocprof import SCRATCH, RocprofOptions, RocprofTool, pattern
@@ -148,16 +148,29 @@ class RocprofSysTool(RocprofTool):
         if not self.row.domains:
             names = [name for word in asked for name in option_tables.ROCTRACER.get(word, ())]
             return [f"{env}{name}: 'true'" for name in dict.fromkeys(names)]
-        meant = [option_tables.MEANT.get(word, word) for word in asked]
-        domains = [word for word in meant if word in option_tables.DOMAINS]
+        domains = [word for word in map(option_tables.meant, asked) if word]
         if not domains:
             return []
         return [f"{env}ROCM_DOMAINS: '{','.join(dict.fromkeys([*option_tables.DEFAULT_DOMAINS, *domains]))}'"]
 
+    def _in_place_of(self, setting: str, value: str) -> str:
+        """What this release takes in place of a setting of another's: the mend, in one go."""
+        env, row = self.row.env, self.row
+        if setting == "ROCM_DOMAINS":
+            settings = self._settings_of(_words(value))
+            left = "leave it out: HIP, kernels, copies and ranges are recorded"
+            return f"env: {{{', '.join(settings)}}}" if settings else left
+        if setting == "USE_ROCTX":
+            return f"env: {{{env}USE_ROCTX: 'true'}}" if row.legacy else "leave it out: ranges are recorded"
+        if setting == "SELECTED_REGIONS" and not row.regions:
+            return f"leave it out: it came with ROCm {_since_regions()}"
+        if setting == "SELECTED_REGIONS" and _is_switch(value):
+            return "leave it out; windows have a region of their own"
+        return f"env: {{{env}{setting}: '{value}'}}"
+
     def _domains(self) -> list[str]:
         """The domains that the user chose; empty where the default holds."""
-        given = self.options.env.get(f"{self.row.env}ROCM_DOMAINS", "")
-        return [word for word in re.split(r"[ ,;:\t\n]+", given) if word]
+        return _words(self.options.env.get(f"{self.row.env}ROCM_DOMAINS", ""))
 
     def _check_markers(self, assignments: Sequence[Assignment]) -> list[Problem]:
         """Ranges, and the marks by which a recording of the whole process is cut, are records of one domain."""
@@ -200,16 +213,11 @@ class RocprofSysTool(RocprofTool):
         if given is None:
             return problems
         if not self.row.regions:
-            since = releases.show(next(since for since, row in releases.SYS if row.regions))
-            said, mend = (
-                f"{self.program} of ROCm {releases.show(self.release)} does not read it",
-                f"it came with ROCm {since}",
-            )
-        elif given.strip().lower() in TRUE | {"0", "false", "off", "no"}:
-            said, mend = (
-                "it takes names of ranges, and is no switch",
-                "leave it out; windows have a region of their own",
-            )
+            said = f"{self.program} of ROCm {releases.show(self.release)} does not read it"
+            mend = self._in_place_of("SELECTED_REGIONS", given)
+        elif _is_switch(given):
+            said = "it takes names of ranges, and is no switch"
+            mend = self._in_place_of("SELECTED_REGIONS", given)
         elif self.options.windows == "whole":
             said, mend = (
                 "recorded in these regions only, the process is not whole, and windows cannot be cut",
@@ -221,42 +229,40 @@ class RocprofSysTool(RocprofTool):
 
     def _check_env(self) -> list[Problem]:
         problems, row = [], self.row
-        for name in self.options.env:
+        for name, value in self.options.env.items():
             for _, other in releases.SYS:
                 if other.env != row.env and name.startswith(other.env):
                     problems.append(
                         Problem(
                             f"{PATH}.env.{name}",
                             f"{self.program} of ROCm {releases.show(self.release)} does not read {other.env}*",
-                            mend=f"{row.env}{name.removeprefix(other.env)}",
+                            value=value,
+                            mend=self._in_place_of(name.removeprefix(other.env), value),
                         )
                     )
                     break
         domains = self.options.env.get(f"{row.env}ROCM_DOMAINS", "")
         if domains and not row.domains:
-            settings = ", ".join(self._settings_of(self._domains()))
             problems.append(
                 Problem(
                     f"{PATH}.env.{row.env}ROCM_DOMAINS",
                     f"{self.program} of ROCm {releases.show(self.release)} has no such setting: it came with 6.4",
                     value=domains,
-                    mend=f"env: {{{settings}}}"
-                    if settings
-                    else "leave it out: HIP, kernels, copies and ranges are recorded",
+                    mend=self._in_place_of("ROCM_DOMAINS", domains),
                 )
             )
-        for word in self._domains() if row.domains else ():
-            if word not in option_tables.DOMAINS:
-                meant = option_tables.MEANT.get(word)
-                problems.append(
-                    Problem(
-                        f"{PATH}.env.{row.env}ROCM_DOMAINS",
-                        f"the worker would end at its start: {word!r} is no domain",
-                        value=domains,
-                        allowed=", ".join(option_tables.DOMAINS),
-                        mend=meant or nearest(word, option_tables.DOMAINS) or "leave it out",
-                    )
+        unknown = [word for word in self._domains() if word not in option_tables.DOMAINS] if row.domains else []
+        if unknown:
+            problems.append(
+                Problem(
+                    f"{PATH}.env.{row.env}ROCM_DOMAINS",
+                    f"the worker would end at its start: {', '.join(map(repr, unknown))} "
+                    + ("is no domain" if len(unknown) == 1 else "are no domains"),
+                    value=domains,
+                    allowed=", ".join(option_tables.DOMAINS),
+                    mend=self._in_place_of("ROCM_DOMAINS", domains),
                 )
+            )
         rocpd = f"{row.env}USE_ROCPD"
         if self._on(rocpd) and self.options.variant == "python" and not row.rocpd_python:
             problems.append(
@@ -424,6 +430,19 @@ class RocprofSysTool(RocprofTool):
 def regions(value: str) -> list[str]:
     """The names in a ``SELECTED_REGIONS``, as AMD's library splits them."""
     return [word for word in value.split(",") if word]
+
+
+def _words(domains: str) -> list[str]:
+    """The words in a ``ROCM_DOMAINS``, as AMD's library splits them."""
+    return [word for word in re.split(r"[ ,;:\t\n]+", domains) if word]
+
+
+def _is_switch(value: str) -> bool:
+    return value.strip().lower() in TRUE | {"0", "false", "off", "no"}
+
+
+def _since_regions() -> str:
+    return releases.show(next(since for since, row in releases.SYS if row.regions))
 
 
 def _existing(glob_pattern: str, pid: int) -> list[str]:

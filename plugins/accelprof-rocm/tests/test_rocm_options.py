@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_the_guides_configuration_of_rlinf() -> None:
     with pytest.raises(
         ConfigError, match=rf"cluster\.profiling\.args\.T: .*ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT},hip_api'"
     ):
-        registry.load({"cluster": {"profiling": {**profiling, "args": {"T": "hip"}}}})
+        registry.plan(registry.load({"cluster": {"profiling": {**profiling, "args": {"T": "hip"}}}}).config)
     env = {
         "ROCPROFSYS_TRACE": "true",
         "ROCPROFSYS_ROCM_DOMAINS": f"{DEFAULT},hip_api",
@@ -133,6 +134,30 @@ def test_the_guides_configuration_of_rlinf() -> None:
     assert {name: launch.env[name] for name in env} == env
 
 
+SETTINGS = [
+    *(("ROCM_DOMAINS", value) for value in ("hip_api", "hsa,hip", "nonsense", "kernel_dispach", "rccl_api;ompt", "hip hsa", "marker_api")),
+    ("USE_ROCTX", "off"), ("SELECTED_REGIONS", "true"), ("SELECTED_REGIONS", "mine"), ("TRACE", "true"), ("SAMPLING_FREQ", "100"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rocm", ["5.7", "6.2", "6.3", "6.4", "7.0", "7.2", "7.13"])
+@pytest.mark.parametrize("prefix", ["OMNITRACE_", "ROCPROFSYS_"])
+@pytest.mark.parametrize(("setting", "value"), SETTINGS)
+def test_what_is_refused_comes_with_what_is_taken(
+    assignment: Make, rocm: str, prefix: str, setting: str, value: str
+) -> None:
+    """Whatever release and prefix: the mend of a setting, written in its place, is taken at the next try."""
+    name = prefix + setting
+    found = RocprofSysTool({"rocm": rocm, "env": {name: value}}).check([assignment("rocprof_sys")])
+    if not found:
+        return
+    [problem] = found
+    assert problem.path == f"tools.rocprof_sys.env.{name}"
+    env = dict(re.findall(r"(\w+): '([^']*)'", problem.mend)) if problem.mend.startswith("env: {") else {}
+    assert env or problem.mend.startswith("leave it out")
+    assert RocprofSysTool({"rocm": rocm, "env": env}).check([assignment("rocprof_sys")]) == []
+
+
 @pytest.mark.parametrize(
     ("tool", "options", "expected"),
     [
@@ -143,7 +168,7 @@ def test_the_guides_configuration_of_rlinf() -> None:
         (RocprofSysTool, {"args": {"label": ["arg"]}}, "did you mean 'args'?"),
         (RocprofSysTool, {"args": {"b": "yes please"}}, "is a switch"),
         (RocprofSysTool, {"args": {"v": 1, "verbosity": 2}}, "given twice"),
-        (RocprofSysTool, {"env": {"OMNITRACE_TRACE": "1"}}, "does not read OMNITRACE_*. Mend: ROCPROFSYS_TRACE"),
+        (RocprofSysTool, {"env": {"OMNITRACE_TRACE": "1"}}, "does not read OMNITRACE_* (got '1'). Mend: env: {ROCPROFSYS_TRACE: '1'}"),
         (RocprofSysTool, {"env": {"ROCPROFSYS_ROCM_DOMAINS": "hip"}}, "'hip' is no domain"),
         (RocprofSysTool, {"env": {"ROCPROFSYS_USE_ROCPD": "on"}}, "crashes with rocpd before ROCm 7.2"),
         (RocprofSysTool, {"windows": "pause"}, "of ROCm 7.0 cannot be paused from inside"),
@@ -158,7 +183,7 @@ def test_the_guides_configuration_of_rlinf() -> None:
         (RocprofSysTool, {"env": {"OMNITRACE_ROCM_DOMAINS": "hip_api"}, "rocm": "6.2"}, "has no such setting: it came with 6.4 (got 'hip_api'). Mend: leave it out"),
         (RocprofSysTool, {"env": {"ROCPROFSYS_ROCM_DOMAINS": "hsa,rccl"}, "rocm": "6.3"}, "Mend: env: {ROCPROFSYS_ROCTRACER_HSA_API: 'true', ROCPROFSYS_ROCTRACER_HSA_ACTIVITY: 'true', ROCPROFSYS_USE_RCCLP: 'true'}"),
         (RocprofSysTool, {"args": {"T": "hip,hsa"}, "rocm": "6.2"}, "Mend: env: {OMNITRACE_TRACE: 'true', OMNITRACE_ROCTRACER_HSA_API: 'true', OMNITRACE_ROCTRACER_HSA_ACTIVITY: 'true'}"),
-        (RocprofSysTool, {"env": {"ROCPROFSYS_SELECTED_REGIONS": "mine"}}, "does not read it (got 'mine'). Mend: it came with ROCm 7.13"),
+        (RocprofSysTool, {"env": {"ROCPROFSYS_SELECTED_REGIONS": "mine"}}, "does not read it (got 'mine'). Mend: leave it out: it came with ROCm 7.13"),
         (RocprofSysTool, {"env": {"ROCPROFSYS_SELECTED_REGIONS": "true"}, "rocm": "7.13"}, "takes names of ranges, and is no switch"),
         (RocprofSysTool, {"env": {"ROCPROFSYS_SELECTED_REGIONS": "mine"}, "rocm": "7.13", "windows": "whole"}, "windows cannot be cut"),
         (RocprofSysTool, {"variant": "run", "args": {"selected-regions": "mine"}, "rocm": "7.13"}, "Mend: env: {ROCPROFSYS_SELECTED_REGIONS: …}"),
