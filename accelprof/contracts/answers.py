@@ -8,7 +8,7 @@ from typing import Protocol
 from accelprof.contracts.backend import NO_RANGE, Backend, BoundRange, Emitter, Probe, RangeSpec
 from accelprof.contracts.targets import ArtifactFile
 from accelprof.contracts.tool import Tool
-from accelprof.errors import PluginError
+from accelprof.errors import PluginError, text_of
 
 
 class Probed(Protocol):
@@ -22,8 +22,7 @@ def probe_of(thing: Probed) -> Probe:
     try:
         answer: object = thing.probe()
     except Exception as error:  # noqa: BLE001 - kept as the reason
-        text = " ".join(str(error).split())
-        return Probe(None, f"unavailable: {type(error).__name__}{f': {text}' if text else ''}")
+        return Probe(None, f"unavailable: {text_of(error)}")
     if not isinstance(answer, Probe):
         return Probe(
             None, f"unavailable: probe() returned {_kind(answer)}; accelprof.contracts.backend.Probe is expected"
@@ -41,9 +40,12 @@ def bound_of(emitter: Emitter, spec: RangeSpec) -> BoundRange:
     """``emitter.bind(spec)``.
 
     Raises:
-        PluginError: it is no :class:`~accelprof.contracts.backend.BoundRange` of four callables.
+        PluginError: it raises, or is no :class:`~accelprof.contracts.backend.BoundRange` of four callables.
     """
-    bound: object = emitter.bind(spec)
+    try:
+        bound: object = emitter.bind(spec)
+    except Exception as error:
+        raise PluginError(f"bind() of {named(emitter)} failed: {text_of(error)}") from error
     if bound is NO_RANGE:
         return NO_RANGE
     if not isinstance(bound, BoundRange):

@@ -167,9 +167,12 @@ def command(registry: Registry, plan: Any, group: str, worlds: dict[str, int]) -
 
 
 def refusal(row: Row, typed: Iterable[str] | None = None, base: Mapping[str, Any] | None = None) -> str:
-    with pytest.raises(ConfigError) as caught:
+    def planned() -> None:
         registry, _, file = loaded(row, base, typed)
         registry.plan(file.config)  # what a tool refuses of its own options
+
+    with pytest.raises(ConfigError) as caught:
+        planned()
     return str(caught.value)
 
 

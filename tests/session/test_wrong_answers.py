@@ -43,6 +43,7 @@ BOUND = {
     "a text": lambda self, spec: "push",
     "no callable": lambda self, spec: BoundRange(nothing, nothing, None, nothing),
     "too late": lambda self, spec: self.late(spec),
+    "an error": lambda self, spec: {}["nobody"],
 }
 
 
@@ -52,7 +53,7 @@ def late(self, spec):
 
 @pytest.mark.parametrize("kind", BOUND)
 def test_bind_that_answers_wrongly_disables_the_backend(kind):
-    """Four plain callables, nothing, a text, a range with a hole, in plain and suspended code: named once, no call is lost."""
+    """Four plain callables, nothing, a text, a range with a hole, an error, in plain and suspended code: named once, no call is lost."""
     wrong = type("Wrong", (RecordingBackend,), {"name": "wrong", "bind": BOUND[kind], "late": late})
     with capture(backend=wrong, steps=[1, 2]) as run:
         worker = Work()
@@ -63,8 +64,8 @@ def test_bind_that_answers_wrongly_disables_the_backend(kind):
         assert worker.timing_stats()["plain"]["count"] == 2
         said = [text for text in run.session.close()["problems"] if "bind()" in text]
     assert len(said) == 1
-    assert "backend wrong" in said[0]
-    assert "expected" in said[0]
+    assert "bind() of backend wrong" in said[0]
+    assert ("KeyError: 'nobody'" if kind == "an error" else "expected") in said[0]
 
 
 @pytest.mark.parametrize("answer", [None, 3, BoundRange(nothing, nothing, nothing, nothing)])
