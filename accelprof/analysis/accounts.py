@@ -127,20 +127,38 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
+_NO_COST = {
+    "windows": 0, "open_ns": 0, "drain_ns": 0, "close_ns": 0, "spans": 0, "ranges": None, "ranges_ns": None,
+    "ranges_unmeasured": 0, "range_ns": None, "range_calls": None,
+}  # fmt: skip
+
+
 def cost_rows(run: Run) -> list[dict[str, Any]]:
-    """What recording itself took of each worker's time, in ns: opening, waiting for the device, closing of its windows,
-    and how many spans our own timeline wrote in them."""
+    """What recording itself took of each worker's time, in ns: opening, waiting for the device, closing of its windows, and
+    the ranges in them.
+
+    ``ranges`` is how many of them there were, ``None`` where no timeline counted; ``ranges_ns`` what those of the
+    windows took in which a range's cost was measured, ``None`` without any, and ``ranges_unmeasured`` how many there
+    were in the others; ``range_ns`` what one takes in the last of these windows, as measured over ``range_calls`` calls.
+    """
     rows: dict[str, dict[str, Any]] = {}
     for window in run.records.windows.values():
         worker = run.workers.get(window.target)
         if worker is None:
             continue
-        row = rows.setdefault(
-            worker.key, {"worker": worker.label, "windows": 0, "open_ns": 0, "drain_ns": 0, "close_ns": 0, "spans": 0}
-        )
+        row = rows.setdefault(worker.key, {"worker": worker.label, **_NO_COST})
         row["windows"] += 1
         row["open_ns"] += window.open_ns or 0
         row["drain_ns"] += window.drain_ns or 0
         row["close_ns"] += window.close_ns or 0
         row["spans"] += window.spans or 0
+        if window.spans is None:
+            continue
+        ranges = window.spans + (window.dropped or 0)
+        row["ranges"] = (row["ranges"] or 0) + ranges
+        if window.range_ns is None:
+            row["ranges_unmeasured"] += ranges
+        else:
+            row["ranges_ns"] = (row["ranges_ns"] or 0) + ranges * window.range_ns
+            row["range_ns"], row["range_calls"] = window.range_ns, window.range_calls
     return list(rows.values())

@@ -228,6 +228,7 @@ TABLES: dict[str, Callable[[Summary], Iterator[Row]]] = {
     "kernels": kernels,
     "operators": operators,
     "memory": _listed("memory"),
+    "cost": _listed("cost"),
     "seconds": _listed("seconds"),
     "stragglers": _listed("stragglers"),
     "critical_path": critical_path,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from accelprof.analysis import figures, frames
+from accelprof.analysis.accounts import cost_rows
 from accelprof.analysis.escape import elide, terminal
 from accelprof.analysis.first import sentences
 from accelprof.analysis.grid import Column, Grid, show, tell
@@ -33,6 +34,10 @@ GROUPS: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("idle", ("idle_launching", "idle_queued", "idle_sync", "idle_collective", "idle_waiting"), 0),
     ("outside", ("outside",), 1),
     ("unknown", ("unknown",), 2),
+)
+#: where the cost of ranges comes from
+COST_SOURCE = (
+    "all ranges: those in the windows, each as long as one took, the median of the process's first calls in windows."
 )
 #: rows of a table by worker or phase that are shown; the others are summed, ``--all`` shows them
 MAX_ROWS = 16
@@ -141,6 +146,9 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
     rows = summary.operators.to_json()
     if rows:
         yield operators_grid(rows, limit)
+    costs = cost_rows(summary.run)
+    if costs:
+        yield cost_grid(costs, limit)
     if by_file:
         for file in summary.files:
             if file.attribution.devices and file.attribution.phases:
@@ -428,6 +436,36 @@ def operators_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> 
         rest = duration(sum(row["self_ns"] for row in rows[limit:]))
         grid.note = f"… and {len(rows) - limit} with {rest} together (--all). "
     grid.note += "self: without what is nested in them; share: of all self time."
+    return grid
+
+
+def ranges_cost(row: Mapping[str, Any]) -> str:
+    """What a worker's ranges cost, or why that is not known."""
+    if row["ranges"] is None:
+        return "not counted"
+    if row["ranges_ns"] is None:
+        return "not measured" if row["ranges"] else duration(0)
+    rest = f", {row['ranges_unmeasured']:,} not measured" if row["ranges_unmeasured"] else ""
+    return f"{duration(row['ranges_ns'])}{rest}"
+
+
+def cost_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
+    """What recording itself took by worker, the most first."""
+    columns = [
+        Column("worker", label=24), Column("windows", 2), Column("opening"), Column("waiting for device", 1), Column("closing"),
+        Column("ranges", 3), Column("one range", 4), Column("all ranges"),
+    ]  # fmt: skip
+    grid = Grid("what recording itself took", columns)
+    rows = sorted(rows, key=lambda row: -(row["open_ns"] + row["drain_ns"] + row["close_ns"] + (row["ranges_ns"] or 0)))
+    for row in rows if limit is None else rows[:limit]:
+        grid.add(
+            row["worker"], f"{row['windows']:,}", duration(row["open_ns"]), duration(row["drain_ns"]),
+            duration(row["close_ns"]), NONE if row["ranges"] is None else f"{row['ranges']:,}",
+            NONE if row["range_ns"] is None else duration(row["range_ns"]), ranges_cost(row),
+        )  # fmt: skip
+    if limit is not None and len(rows) > limit:
+        grid.note = f"… and {len(rows) - limit} with less (--all). "
+    grid.note += COST_SOURCE
     return grid
 
 

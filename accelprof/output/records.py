@@ -209,6 +209,9 @@ class WindowRow(Record):
         tools: those that recorded it.
         closed: ``None`` while it is open, and for ever where its process was killed.
         open_ms, close_ms, open_ns, close_ns, drain_ns: what opening, closing and waiting for the device took.
+        spans, dropped: rows of our own timeline, and those that there was no room for; both were ranges.
+        range_ns: what one of its ranges costs: push and pop of its tools and the timeline's row, the median of
+            ``range_calls`` calls in this window and earlier ones; ``None`` where none was timed.
         write_ns: what writing its files took behind the training, where a tool leaves them for later.
         drained: whether the device was waited for; ``None`` where only our own timeline ran.
         reason: why it closed.
@@ -241,6 +244,8 @@ class WindowRow(Record):
     errors: list[str] = _if_set(fields.texts, list)
     spans: int | None = _if_set(fields.whole)
     dropped: int | None = _if_set(fields.whole)
+    range_ns: int | None = _if_set(fields.whole)
+    range_calls: int | None = _if_set(fields.whole)
     holds: list[str] = _if_set(fields.texts, list)
     schedule: dict[str, Any] | None = _if_set(fields.an_object)
     closed_early: str | None = _if_set(fields.text)

@@ -21,6 +21,7 @@ from accelprof.session.window import Window
 from accelprof.session.writing import Writing, group_timeout
 from accelprof.timing.entry import Entry, PlainCalls
 from accelprof.timing.gate import now_ns
+from accelprof.timing.range_cost import RangeCost
 from accelprof.timing.running import running_phases
 from accelprof.voice import Voice, nature
 
@@ -132,6 +133,8 @@ class Captures:
         self._writing = Writing()
         #: whose answers could not be called
         self._no_ranges: list[Emitter] = []
+        #: what a range costs, by who takes it
+        self._costs: dict[tuple[str, ...], RangeCost] = {}
         self._sequence = itertools.count(1)
         self._place = process.layout.target_dir(process.target)
         self._has_place = False
@@ -217,7 +220,8 @@ class Captures:
             )
             trace = self.trace if self.trace in opened else None
             window = Window(info, opened, trace, emitters, now_ns(), row, self._refuse)
-            window.plain = PlainCalls(window, self.voice.trouble)
+            window.cost = self._costs.setdefault(tuple(map(named, emitters)), RangeCost())
+            window.plain = PlainCalls(window, self.voice.trouble, window.cost)
             self.rows.append(row)
             self.journal.add(row)
             self.window = window
@@ -362,6 +366,7 @@ class Captures:
             row.close_ms, row.close_ns = round(took / 1e6, 3), took
             if self.trace is not None and window.trace is not None:
                 row.spans, row.dropped = self.trace.span_count, self.trace.dropped
+            row.range_ns, row.range_calls = window.cost.of_one(window.trace is not None)
             self.journal.add(row)
             self._add_artifacts(files)
             if self.budget is not None:

@@ -14,6 +14,7 @@ from accelprof.errors import PluginError
 from accelprof.output.records import WindowRow
 from accelprof.timing.entry import Bound, PlainCalls
 from accelprof.timing.phase import PhaseSpec
+from accelprof.timing.range_cost import RangeCost
 
 if TYPE_CHECKING:
     from accelprof.tools.trace import TraceTool
@@ -26,6 +27,7 @@ class Window:
         "_refuse",
         "bounds",
         "closing",
+        "cost",
         "emitters",
         "info",
         "native",
@@ -60,6 +62,8 @@ class Window:
         self.thread = threading.get_ident()
         #: what plain calls need in it
         self.plain: PlainCalls | None = None
+        #: what a range costs in it
+        self.cost = RangeCost()
         #: somebody closes it at this moment
         self.closing = False
         #: why this window must close as soon as its own thread comes by; empty = it may stay

@@ -14,6 +14,7 @@ from accelprof.contracts.backend import BoundRange
 from accelprof.contracts.spans import Kind
 from accelprof.timing.loops import loaded, overlaps, running_loop, running_task
 from accelprof.timing.phase import IN_PIECES, ON_STACK, SUSPENDS, PhaseSpec, key_of
+from accelprof.timing.range_cost import RangeCost
 
 #: a phase's callables in an open window: for push/pop, for start/end
 Bound = tuple[tuple[BoundRange, ...], tuple[BoundRange, ...]]
@@ -80,13 +81,16 @@ class PlainCalls:
         quick: where the calls of a window without tools go, as ``(number of the phase, start, end, thread)``: the flight recorder's;
             ``None`` for any other window.
         numbers: of it, a phase's key -> its number.
+        cost: times the first calls in the window; ``None`` where nobody asks.
         overlaps: answers something else than ``None`` where this thread's calls are not plain (an event loop, greenlets).
     """
 
-    __slots__ = ("_trouble", "_window", "numbers", "overlaps", "phases", "quick", "ranges", "room", "rows")
+    __slots__ = ("_trouble", "_window", "cost", "numbers", "overlaps", "phases", "quick", "ranges", "room", "rows")
 
-    def __init__(self, window: OpenWindow, trouble: Callable[[str, Exception], None]) -> None:
-        self._window, self._trouble = window, trouble
+    def __init__(
+        self, window: OpenWindow, trouble: Callable[[str, Exception], None], cost: RangeCost | None = None
+    ) -> None:
+        self._window, self._trouble, self.cost = window, trouble, cost
         self.phases: dict[str, PlainBound] = {}
         self.ranges: dict[Any, RangeBound] = {}
         self.quick: list[tuple[int, int, int, int]] | None = None
@@ -111,13 +115,29 @@ class PlainCalls:
 
     def bind(self, spec: PhaseSpec) -> PlainBound:
         """Resolve a phase's first call in this window; a vendor that fails at it is reported and gets no range."""
-        bound = self.phases[key_of(spec)] = self._resolve(spec)
-        return bound
+        key, bound = key_of(spec), self._resolve(spec)
+        if self.cost is None or self.cost.known:
+            self.phases[key] = bound
+            return bound
+        push, pop, number = bound
+        timed = self.phases[key] = (
+            *self.cost.timed(push, pop, functools.partial(self.phases.__setitem__, key, bound)),
+            number,
+        )
+        return timed
 
     def bind_range(self, key: object, spec: PhaseSpec) -> RangeBound:
         """The same for an ad-hoc range."""
-        bound = self.ranges[key] = (*self._resolve(spec), spec)
-        return bound
+        push, pop, number = self._resolve(spec)
+        bound = self.ranges[key] = (push, pop, number, spec)
+        if self.cost is None or self.cost.known:
+            return bound
+        timed = self.ranges[key] = (
+            *self.cost.timed(push, pop, functools.partial(self.ranges.__setitem__, key, bound)),
+            number,
+            spec,
+        )
+        return timed
 
     def _resolve(self, spec: PhaseSpec) -> PlainBound:
         pushers: tuple[BoundRange, ...] = ()

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from accelprof.analysis.accounts import cost_rows, doubts, shared_out
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.run import open_run
+from accelprof.analysis.table import ranges_cost
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.cli.main import cli
 from accelprof.contracts.spans import Kind, Span, Trace
@@ -110,6 +111,27 @@ def test_what_recording_cost_is_a_row(run_maker: Any) -> None:
         ("ActorGroup/rank0", 1, 5, 7),
         ("ActorGroup/rank1", 1, 5, 7),
     ]
+
+
+def test_ranges_cost_what_each_window_says(run_maker: Any) -> None:
+    """Ranges of windows whose cost was measured, those of others counted apart; not counted where no timeline ran."""
+    run, _, _ = two_ranks(run_maker)
+    first, second = run.records.windows.values()
+    first.spans, first.dropped, first.range_ns, first.range_calls = 100, 20, 3_000, 16
+    rows = cost_rows(run)
+    assert (rows[0]["ranges"], rows[0]["ranges_ns"], rows[0]["ranges_unmeasured"]) == (120, 360_000, 0)
+    assert (rows[0]["range_ns"], rows[0]["range_calls"]) == (3_000, 16)
+    second.spans = 7
+    row = cost_rows(run)[1]
+    assert (row["ranges"], row["ranges_ns"], row["ranges_unmeasured"]) == (7, None, 7)
+    assert ranges_cost(row) == "not measured"
+    second.target, second.range_ns = first.target, None
+    (row,) = cost_rows(run)
+    assert ranges_cost(row) == "360 µs, 7 not measured"
+    second.spans = first.spans = None
+    (row,) = cost_rows(run)
+    assert row["ranges"] is None
+    assert ranges_cost(row) == "not counted"
 
 
 def test_idle_at_both_ends_of_a_window_counts(tmp_path: Any) -> None:

@@ -24,7 +24,7 @@ from accelprof.analysis.first import sentences
 from accelprof.analysis.html.data import COLORS, MAX_ROWS, page_data
 from accelprof.analysis.memory import by_worker
 from accelprof.analysis.summary import Summary
-from accelprof.analysis.table import change_cells, headline, slowest_text
+from accelprof.analysis.table import COST_SOURCE, change_cells, headline, ranges_cost, slowest_text
 from accelprof.analysis.units import NONE, duration, percent
 
 if TYPE_CHECKING:
@@ -53,7 +53,15 @@ def _template() -> jinja2.Template:
         finalize=lambda value: escape.terminal(value) if type(value) is str else value,
     )
     environment.filters.update(duration=duration, percent=percent, bytes=_bytes)
-    environment.globals.update(slowest=slowest_text, changes=change_cells, headline=headline, shown=shown, NONE=NONE)
+    environment.globals.update(
+        slowest=slowest_text,
+        ranges_cost=ranges_cost,
+        cost_source=COST_SOURCE,
+        changes=change_cells,
+        headline=headline,
+        shown=shown,
+        NONE=NONE,
+    )
     return environment.get_template("report.html.j2")
 
 
@@ -173,6 +181,7 @@ def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
         "kernels": list(frames.kernels(summary))[:60],
         "operators": (operators := report.get("operators") or [])[:MAX_OPERATORS],
         "operators_rest": operators[MAX_OPERATORS:],
+        "cost": report["cost"][:MAX_ROWS],
         "memory": by_worker(report.get("memory") or ())[:MAX_ROWS],
         "files": summary.run.rows("artifacts"),
     }
