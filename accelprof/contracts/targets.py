@@ -73,6 +73,10 @@ NO_STEPS = NumberSet()
 NO_CAPTURES = CaptureCount(0)
 
 
+#: what a schedule does with a call
+WAIT, WARMUP, ACTIVE, DONE = "wait", "warmup", "active", "done"
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
     """A sampling schedule on one phase, in calls of that phase (see ``config.model.Schedule`` for the meaning)."""
@@ -87,6 +91,26 @@ class ScheduleSpec:
     token_start: int | None = None
     token_end: int | None = None
     keep_others: bool = False
+
+    @property
+    def cycle(self) -> int:
+        """Calls of one round: waited for, warmed up, recorded."""
+        return self.wait + self.warmup + self.active
+
+    @property
+    def first(self) -> int:
+        """Number of the first call that is recorded, counted from 0."""
+        return self.skip_first + self.wait + self.warmup
+
+    def place(self, index: int) -> tuple[str, int]:
+        """``(wait | warmup | active | done, round)`` of call ``index`` where counting began, both counted from 0."""
+        at = index - self.skip_first
+        if at < 0:
+            return WAIT, 0
+        turn, offset = divmod(at, self.cycle)
+        if self.repeat and turn >= self.repeat:
+            return DONE, turn
+        return (WAIT if offset < self.wait else WARMUP if offset < self.wait + self.warmup else ACTIVE), turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +148,22 @@ class Assignment:
     count: CaptureCount = NO_CAPTURES
     asked_by: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def window_of(self, step: int) -> tuple[int, int] | None:
+        """First and last step of the window that ``step`` belongs to, or would if no schedule made the windows; ``None``: it
+        is not selected."""
+        if self.mode == "all":
+            return step, step
+        if self.mode != "steps" or step not in self.steps:
+            return None
+        return self.steps.run_of(step) if self.merge_steps else (step, step)
+
+    def stays(self, step: int, following: int | None) -> bool:
+        """Whether the window of ``step`` also holds ``following``, or any later step where that is not known."""
+        window = self.window_of(step)
+        if window is None:
+            return False
+        return step < window[1] if following is None else window[0] <= following <= window[1]
 
     @property
     def tools(self) -> tuple[str, ...]:

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from accelprof.contracts.backend import Backend
 from accelprof.contracts.targets import Assignment
-from accelprof.contracts.tool import Tool
+from accelprof.contracts.tool import ToolUse
 from accelprof.errors import AccelprofError
 
 
 class Names(Protocol):
     """What is asked of the catalogue here."""
 
-    def tool_class(self, name: str) -> type[Tool]: ...
     def backend(self, name: str) -> Backend: ...
 
 
-def as_seen_here(catalogue: Names, assignment: Assignment) -> Assignment:
-    """``assignment`` with ``target.has_devices`` filled in, where nobody said it and a tool of it serves one accelerator type.
+def as_seen_here(catalogue: Names, assignment: Assignment, uses: Sequence[ToolUse]) -> Assignment:
+    """``assignment`` with ``target.has_devices`` filled in, where nobody said it and one of its tools
+    (``uses``) serves one accelerator type.
 
     A command inherits this machine and this environment, so what its backend lists here is what its processes will see,
     unless the command itself changes the variables that choose devices.
     """
-    if assignment.target.has_devices is not None or not assignment.selected or assignment.tool is None:
+    if assignment.target.has_devices is not None or not assignment.selected or not uses:
         return assignment
     found: bool | None = None
-    for name in (assignment.tool, *(more for more, _ in assignment.also)):
-        for accelerator in sorted(catalogue.tool_class(name).accelerators):
+    for use in uses:
+        for accelerator in sorted(use.tool.accelerators if use.tool is not None else ()):
             try:
                 found = found or bool(catalogue.backend(accelerator).devices())
             except AccelprofError:

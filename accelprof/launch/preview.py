@@ -37,7 +37,7 @@ def _driver(plan: Plan) -> tuple[Plan, Assignment] | None:
 
 
 def _row(registry: Catalogue, plan: Plan, assignment: Assignment, layout: Layout) -> dict[str, Any]:
-    assignment = as_seen_here(registry, assignment)
+    assignment = as_seen_here(registry, assignment, plan.uses_of(assignment))
     row = describe(assignment)
     row.update(
         command="",
@@ -79,8 +79,7 @@ def _row(registry: Catalogue, plan: Plan, assignment: Assignment, layout: Layout
 def _windows_text(assignment: Assignment) -> str:
     if assignment.schedules:
         text = "; ".join(
-            f"{spec.phase}: calls {spec.skip_first + spec.wait + spec.warmup}-{spec.skip_first + spec.wait + spec.warmup + spec.active - 1}"
-            for spec in assignment.schedules
+            f"{spec.phase}: calls {spec.first}-{spec.first + spec.active - 1}" for spec in assignment.schedules
         )
         return text + (f" in steps {assignment.steps}" if assignment.mode == "steps" else "")
     if assignment.mode != "steps":

@@ -34,6 +34,7 @@ class Names(Protocol):
 def decide(config: Config, catalogue: Names, *, decided: bool = False) -> Plan:
     """The plan of ``config``: one tool for each distinct (name, options), one assignment for each target that is asked for.
 
+    ``config`` has its tools under their registered names, as :meth:`accelprof.catalogue.Catalogue.load` gives it.
     ``decided``: somebody did this before the process was started (``accelprof run``, the controller), so what concerns
     the plan as a whole is not looked at again.
 
@@ -42,7 +43,6 @@ def decide(config: Config, catalogue: Names, *, decided: bool = False) -> Plan:
             under two names of a tool, a rule that can never apply; then contradictions between roles of one process;
             then what the tools object to.
     """
-    config = canonical(config, catalogue)
     problems = [] if decided else [*_presets(config, catalogue), *_accelerator(config, catalogue), *unreachable(config)]
     maker = _Maker(config, catalogue)
     uses: dict[str, ToolUse] = {}

@@ -106,11 +106,10 @@ def _overlap(one: ScheduleSpec, other: ScheduleSpec) -> str:
 
 def _recorded(spec: ScheduleSpec, limit: int) -> set[int]:
     """Numbers of the calls that are recorded, those below ``limit``."""
-    cycle = spec.wait + spec.warmup + spec.active
-    turns = spec.repeat or limit // cycle + 1
+    turns = spec.repeat or limit // spec.cycle + 1
     numbers: set[int] = set()
     for turn in range(turns):
-        first = spec.skip_first + turn * cycle + spec.wait + spec.warmup
+        first = spec.first + turn * spec.cycle
         if first >= limit:
             break
         numbers.update(range(first, min(first + spec.active, limit)))
@@ -128,7 +127,7 @@ def schedule_notes(schedules: Sequence[ScheduleSpec], mode: str, discrete: bool)
                 f"schedule on {spec.phase}: keep_others with discrete needs per: the phase that {spec.phase!r} runs in; "
                 "the calls to record lie in the windows of whatever phase encloses them"
             )
-        elif spec.keep_others and not discrete and spec.skip_first + spec.wait + spec.warmup:
+        elif spec.keep_others and not discrete and spec.first:
             yield f"schedule on {spec.phase}: keep_others keeps nothing here, because calls are left out before the first one"
         if not spec.repeat:
             yield f"schedule on {spec.phase}: repeat 0 opens windows without an end; files grow with the length of the run"

@@ -611,9 +611,8 @@ def schedule_of(row: Row) -> Any:
 
 
 def recorded(spec: Any, calls: int) -> list[int]:
-    from accelprof.session.triggers.schedules import place
 
-    return [number for number in range(calls) if place(spec, number)[0] == "active"]
+    return [number for number in range(calls) if spec.place(number)[0] == "active"]
 
 
 @tries("D13")

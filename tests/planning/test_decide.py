@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 from click.testing import CliRunner
 
+from accelprof import catalogue as catalogue_module
 from accelprof.catalogue import make_catalogue
 from accelprof.cli.config import config as config_cli
 from accelprof.config.load import load_config
@@ -74,13 +75,31 @@ def plan(catalogue, **values):
     return catalogue.plan(catalogue.load(None, **values).config)
 
 
+#: what is asked of the catalogue by who plans or makes tools
+CLIMBS = ("load", "plan", "tool_class", "make_tool", "tool_names", "backend_class", "backend_names", "presets")
+
 EIGHT = {"steps": [2, 4], "tool": "wraps", "tools": {"wraps": {"depth": 5}}, "groups": {"G": {"ranks": "all"}}}
 
 
 def test_eight_ranks_cost_one_tool_and_one_assignment_each(catalogue, monkeypatch):
-    """From the configuration to the command lines of 8 ranks and their reports: one tool, one assignment a target."""
+    """From the configuration to the command lines of 8 ranks and their reports: one tool, one assignment a target, names made
+    canonical once, and no climb: once it is decided nobody asks the catalogue for a tool or plans again."""
     assigned: Counter[Target] = Counter()
     original = plans.Plan._assign
+    asked: Counter[str] = Counter()
+
+    def counting(holder, name):
+        real = getattr(holder, name)
+
+        def call(*args, **kwargs):
+            asked[name] += 1
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(holder, name, call)
+
+    counting(catalogue_module, "canonical")
+    for climb in CLIMBS:
+        counting(catalogue, climb)
 
     def counted(self, target):
         assigned[target] += 1
@@ -88,6 +107,9 @@ def test_eight_ranks_cost_one_tool_and_one_assignment_each(catalogue, monkeypatc
 
     monkeypatch.setattr(plans.Plan, "_assign", counted)
     made = plan(catalogue, **EIGHT)
+    assert asked["canonical"] == asked["plan"] == 1
+    assert asked["make_tool"] == 1
+    asked.clear()
     rows = preview(catalogue, made, {"G": 8})
     for rank in range(8):
         assignment = made.assign(Target("G", rank=rank, world_size=8))
@@ -104,6 +126,7 @@ def test_eight_ranks_cost_one_tool_and_one_assignment_each(catalogue, monkeypatc
         known.windows[f"w{rank}"] = WindowRow(id=f"w{rank}", sequence=1, target=f"G-r{rank}", tools=["wraps"])
     assert await_reports(run.tool_of, expected, "/somewhere", known, ThisHost(), 0.0) == ([], [])
     assert sum(Wraps.made.values()) == 1
+    assert asked == {}
 
 
 def test_names_that_are_right_already_change_nothing(catalogue):

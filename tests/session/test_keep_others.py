@@ -7,7 +7,6 @@ import random
 import pytest
 
 import accelprof
-from accelprof.session.triggers.schedules import place
 from accelprof.testing import capture
 
 
@@ -54,12 +53,12 @@ def continuous(spec, steps, work):
         open_ = True
         for name in flat:
             if name == "train":
-                action, turn = place(spec, trains)
+                action, turn = spec.place(trains)
                 if action == "active" and not open_:
                     open_, current = True, []
                 if open_:
                     current.append(name)
-                following, next_turn = place(spec, trains + 1)
+                following, next_turn = spec.place(trains + 1)
                 if open_ and action == "active" and (following != "active" or next_turn != turn):
                     found.append(current)
                     open_ = False
@@ -81,14 +80,14 @@ def discrete(spec, steps, work):
                 continue
             current, last = None, None
             for number in range(item):
-                action, turn = place(spec, number)
+                action, turn = spec.place(number)
                 if action == "active" and (current is None or turn != last):
                     if current is not None:
                         found.append(current)
                     current, last = [], turn
                 if current is not None and action == "active":
                     current.append("train")
-                    following, next_turn = place(spec, number + 1)
+                    following, next_turn = spec.place(number + 1)
                     if following == "active" and next_turn == turn:
                         current.append("sync")
                     else:

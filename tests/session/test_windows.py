@@ -14,7 +14,7 @@ import textwrap
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import accelprof
@@ -468,6 +468,7 @@ def test_second_configure_joins_roles():
     merge=st.booleans(),
     ends=st.lists(st.booleans(), min_size=25, max_size=25),
 )
+@example(asked=set(range(13)), announced=[12, 0, 12, 1], merge=True, ends=[False, False, True, False])
 def test_windows_against_an_obvious_model(asked, announced, merge, ends):
     """Any order of announcements opens what a slow model says, each window closed once, nothing left open."""
     with capture(steps=sorted(asked), merge_steps=merge, timeline=False) as run:

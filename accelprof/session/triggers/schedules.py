@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
-from accelprof.contracts.targets import Assignment, ScheduleSpec, WindowInfo
+from accelprof.contracts.targets import ACTIVE, DONE, WARMUP, Assignment, ScheduleSpec, WindowInfo
 from accelprof.session.captures import Ask
 from accelprof.session.triggers import Quiet
 
@@ -22,24 +22,6 @@ if TYPE_CHECKING:
     from accelprof.session.window import Window
     from accelprof.timing.entry import Entry
     from accelprof.voice import Voice
-
-WAIT, WARMUP, ACTIVE, DONE = "wait", "warmup", "active", "done"
-
-
-def place(spec: ScheduleSpec, index: int) -> tuple[str, int]:
-    """``(wait | warmup | active | done, round)`` of call ``index`` of a scope, both counted from 0."""
-    at = index - spec.skip_first
-    if at < 0:
-        return WAIT, 0
-    turn, offset = divmod(at, spec.wait + spec.warmup + spec.active)
-    if spec.repeat and turn >= spec.repeat:
-        return DONE, turn
-    return (WAIT if offset < spec.wait else WARMUP if offset < spec.wait + spec.warmup else ACTIVE), turn
-
-
-def first_active(spec: ScheduleSpec) -> int:
-    """Number of the first call that is recorded."""
-    return spec.skip_first + spec.wait + spec.warmup
 
 
 @dataclass(eq=False)
@@ -125,7 +107,7 @@ class Schedules(Quiet):
     def step_ends(self, number: int, following: int | None) -> None:
         """A step ended, or (``following``) another was announced: what may not outlive it is cut."""
         self._step = None
-        leaves = self._bounded and not self._stays(number, following)
+        leaves = self._bounded and not self._assignment.stays(number, following)
         if leaves or any(series.spec.per == "step" for series in self._series):
             self._over.add(number)
         for series in self._series:
@@ -178,9 +160,7 @@ class Schedules(Quiet):
 
     def leads(self) -> bool:
         """Whether a window may begin with the step, before the first call, because the stretch begins with that one."""
-        return any(
-            spec.keep_others and spec.per in ("step", "process") and not first_active(spec) for spec in self._specs
-        )
+        return any(spec.keep_others and spec.per in ("step", "process") and not spec.first for spec in self._specs)
 
     def keeps_others(self) -> bool:
         """Whether phases outside of what is counted have windows of their own."""
@@ -210,23 +190,13 @@ class Schedules(Quiet):
     def _selected(self, step: int | None) -> bool:
         if step is None or step in self._over:
             return False
-        return self._assignment.mode == "all" or step in self._assignment.steps
-
-    def _stays(self, number: int, following: int | None) -> bool:
-        """Whether the step window of ``number`` goes on."""
-        assignment = self._assignment
-        if assignment.mode != "steps" or not assignment.merge_steps:
-            return False
-        run = assignment.steps.run_of(number)
-        if run is None:
-            return False
-        return number < run[1] if following is None else assignment.steps.run_of(following) == run
+        return self._assignment.window_of(step) is not None
 
     def _may_count(self, series: _Series) -> bool:
         if series.spec.per != "process":
             return True
         scope = series.scopes[0]
-        return place(series.spec, scope.count)[0] != DONE or (scope.stretch is not None and _running(scope.stretch))
+        return series.spec.place(scope.count)[0] != DONE or (scope.stretch is not None and _running(scope.stretch))
 
     def _count(self, series: _Series, here: int) -> tuple[_Stretch, str] | None:
         series.calls += 1
@@ -237,7 +207,7 @@ class Schedules(Quiet):
         index = scope.count
         scope.count += 1
         series.longest = max(series.longest, scope.count)
-        action, turn = place(series.spec, index)
+        action, turn = series.spec.place(index)
         if action not in (WARMUP, ACTIVE):
             return None
         stretch = scope.stretch
@@ -360,7 +330,7 @@ class Schedules(Quiet):
         if not series.stretches and series.calls > series.homeless:
             per = "" if spec.per == "process" else f" in one {spec.per}"
             self._voice.say(
-                f"schedule on {spec.phase}: {series.longest} calls at most{per}, the first to record is call {first_active(spec)} (counted from 0): nothing was recorded"
+                f"schedule on {spec.phase}: {series.longest} calls at most{per}, the first to record is call {spec.first} (counted from 0): nothing was recorded"
             )
 
 

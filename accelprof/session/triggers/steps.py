@@ -21,7 +21,7 @@ class Steps(Quiet):
         self._had: set[tuple[int, int]] = set()
 
     def step_begins(self, number: int, away: bool) -> None:
-        captures, planned = self._captures, self._planned(number)
+        captures, planned = self._captures, self._assignment.window_of(number)
         if planned is None or planned in self._had or captures.window is not None:
             return
         ask = Ask("step", (number,))
@@ -35,25 +35,10 @@ class Steps(Quiet):
     def step_ends(self, number: int, following: int | None) -> None:
         window = self._captures.window
         if window is not None and window.info.kind == "step":
-            last = window.steps[-1] if window.steps else number
-            if not self._goes_on(last, following):
+            # one that was announced before, and again, stands in it where it was first
+            last = number if number in window.steps or not window.steps else window.steps[-1]
+            if not self._assignment.stays(last, following):
                 reason = "step ended" if following is None else "a step outside it was announced"
                 self._captures.close(reason, only=window)
-        if not self._goes_on(number, following):
+        if not self._assignment.stays(number, following):
             self._pending.take_back("step")
-
-    def _planned(self, number: int) -> tuple[int, int] | None:
-        """First and last step of the planned window that ``number`` belongs to."""
-        assignment = self._assignment
-        if assignment.mode == "all":
-            return number, number
-        if assignment.mode != "steps" or number not in assignment.steps:
-            return None
-        return assignment.steps.run_of(number) if assignment.merge_steps else (number, number)
-
-    def _goes_on(self, number: int, following: int | None) -> bool:
-        """Whether the window of ``number`` also holds ``following``, or any later step where that is not known."""
-        planned = self._planned(number)
-        if planned is None:
-            return number == following
-        return number < planned[1] if following is None else planned[0] <= following <= planned[1]

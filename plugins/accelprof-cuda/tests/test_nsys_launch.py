@@ -79,6 +79,7 @@ def test_a_command_started_here_has_the_devices_of_here(
     from accelprof_cuda.backend import CudaBackend
 
     from accelprof.catalogue import get_registry
+    from accelprof.contracts.tool import ToolUse
     from accelprof.launch.devices import as_seen_here
 
     def listed(self: CudaBackend) -> Any:
@@ -87,10 +88,11 @@ def test_a_command_started_here_has_the_devices_of_here(
         return devices
 
     monkeypatch.setattr(CudaBackend, "devices", listed)
-    row = as_seen_here(get_registry(), assignment(has_devices=None))
+    uses = (ToolUse("nsys", {}, NsysTool()),)
+    row = as_seen_here(get_registry(), assignment(has_devices=None), uses)
     assert NsysTool().gate_of(row) == gate
     for said in (True, False):  # somebody knows: nobody looks
-        assert as_seen_here(get_registry(), assignment(has_devices=said)).target.has_devices is said
+        assert as_seen_here(get_registry(), assignment(has_devices=said), uses).target.has_devices is said
 
 
 @pytest.mark.parametrize("launch", ["own", "shared"])
