@@ -125,9 +125,9 @@ def shared() -> Path:
 @pytest.fixture(autouse=True)
 def slow_machines_are_no_problem(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A close over 1 s is said as a problem; on a busy machine any may be. The tests of that say it themselves."""
-    captures = sys.modules.get("accelprof.session.captures")
-    if captures is not None and request.path.name != "test_slow_writing.py":
-        monkeypatch.setattr(captures, "SLOW_NS", 60_000_000_000)
+    closetimes = sys.modules.get("accelprof.session.closetimes")
+    if closetimes is not None and request.path.name != "test_slow_writing.py":
+        monkeypatch.setattr(closetimes, "SLOW_NS", 60_000_000_000)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import accelprof
+from accelprof.contracts.tool import ToolContext
 from accelprof.testing import capture
 
 
@@ -30,6 +31,17 @@ def test_an_old_path_warns_and_is_the_new_module(old: str, new: str) -> None:
         module = importlib.import_module(old)
     assert module is importlib.import_module(new)
     sys.modules.pop(old, None)
+
+
+def test_a_tools_context_still_reports_for_a_release() -> None:
+    """``ToolContext.report``, as tools of 0.1 call it, warns and says the same as ``say``."""
+    said: list[str] = []
+    with capture(steps=[9]) as run:
+        target, assignment = run.session.target, run.session.assignment
+        context = ToolContext(target, assignment, run.session.backend, "", said.append)
+    with pytest.warns(DeprecationWarning, match=r"ToolContext\.report is ToolContext\.say now"):
+        context.report("once")
+    assert said == ["once"]
 
 
 def test_a_session_can_still_be_armed_for_a_release() -> None:

@@ -33,15 +33,23 @@ class ToolContext:
 
     Attributes:
         directory: this target's own output directory, made already.
-        report: ``report(message)`` says something once through the session (rank and group are added there).
+        say: ``say(message)`` says something once through the session (rank and group are added there).
     """
 
     target: Target
     assignment: Assignment
     backend: Backend
     directory: str
-    report: Callable[[str], None]
+    say: Callable[[str], object]
     run_dir: str = ""
+
+    @property
+    def report(self) -> Callable[[str], object]:
+        """The name of ``say`` in 0.1."""
+        warnings.warn(
+            "ToolContext.report is ToolContext.say now; the old name goes with the next release", DeprecationWarning, 2
+        )
+        return self.say
 
 
 class Tool:

@@ -32,14 +32,14 @@ class EngineProfiler:
         self,
         engine: object,
         settings: Settings,
-        report: Callable[[str], None],
+        say: Callable[[str], object],
         options: EngineOptions | None = None,
     ) -> None:
         self.engine, self.settings, self.options = engine, settings, options or EngineOptions.model_validate({})
-        self._report, self._open = report, False
+        self._say, self._open = say, False
         self._seen: set[str] = set()
         for text in settings.ignored:
-            report(f"engine {settings.engine}: {text}")
+            say(f"engine {settings.engine}: {text}")
 
     def start(self) -> Any:
         """Open the window; awaitable where the engine's method is.

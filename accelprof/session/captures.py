@@ -17,8 +17,9 @@ from accelprof.errors import PluginError, text_of
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal, relative
 from accelprof.output.records import ArtifactRow, Moment, WindowRow
+from accelprof.session.closetimes import CloseTimes
 from accelprof.session.window import Window
-from accelprof.session.writing import Writing, group_timeout
+from accelprof.session.writing import Writing
 from accelprof.timing.entry import Entry, PlainCalls
 from accelprof.timing.gate import now_ns
 from accelprof.timing.range_cost import RangeCost
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from accelprof.tools.trace import TraceTool
 
 FAILURES_BEFORE_OFF = 3
-#: a close that takes longer is said
-SLOW_NS = 1_000_000_000
-LONGER = "give it a longer timeout, make windows shorter, or record less in them"
 Files = Callable[[], Sequence[ArtifactFile]]
 
 
@@ -93,17 +91,18 @@ class Captures:
     """At most one window is open. Nobody else starts or stops tools, or writes the row of a window.
 
     Args:
-        process: whose windows these are; ``selected``: it may open any.
+        process: whose windows these are.
         drain: wait for the device before captures stop.
         lock: the session's; everything here takes it.
-        tell: ``tell("opened" | "closed", info)`` lets plug-ins know.
 
     Attributes:
         window: the open window, or ``None``.
         rows: records of all windows so far (the manifest's ``windows`` rows).
         tools: what captures, without our own timeline (``trace``).
+        selected: the process may open windows at all.
         work_is_plain: calls that cannot be suspended were seen, so a coroutine may be one that only waits.
         budget: the watch over sizes, or ``None``.
+        listeners: each is called as ``listener("opened" | "closed", info)``; closed is a window whose files are written.
     """
 
     def __init__(
@@ -118,18 +117,18 @@ class Captures:
         *,
         selected: bool = True,
         drain: bool = True,
-        tell: Callable[[str, WindowInfo], None] = lambda what, info: None,
     ) -> None:
         self.process, self.backend, self.tools, self.trace = process, backend, list(tools), trace
         self.voice, self.journal, self.lock = voice, journal, lock
-        self._selected, self._drain, self._tell = selected, drain, tell
+        self.selected, self._drain = selected, drain
+        self.listeners: list[Callable[[str, WindowInfo], None]] = []
         self.window: Window | None = None
         self.rows: list[WindowRow] = []
         self.budget: Limits | None = None
         self.work_is_plain = False
         self.ended = False
         self._failures: dict[str, int] = {}
-        self._took: dict[str, float] = {}  # seconds of the last close, by tool
+        self._close_times = CloseTimes(voice)
         self._writing = Writing()
         #: whose answers could not be called
         self._no_ranges: list[Emitter] = []
@@ -186,7 +185,7 @@ class Captures:
         Never raises an ``Exception``.
         """
         with self.lock:
-            if self.ended or self.window is not None or not self._selected:
+            if self.ended or self.window is not None or not self.selected:
                 return None
             info = ask.info or self._reserve(ask)
             if info is None:
@@ -198,7 +197,7 @@ class Captures:
                     self.abandon(info)
                 return None
             self.lock.hold_signals()
-            self._warn_of_timeout(info)
+            self._close_times.opens(info.sequence, self.usable())
             before = now_ns()
             opened = [tool for tool in [*self.usable(), *self._timeline()] if self._start(tool, info)]
             if not opened:
@@ -229,6 +228,10 @@ class Captures:
                 self.budget.opened(window)
         self._tell("opened", info)
         return window
+
+    def _tell(self, what: str, info: WindowInfo) -> None:
+        for listener in self.listeners:
+            listener(what, info)
 
     def _reserve(self, ask: Ask) -> WindowInfo | None:
         """Name the next window and make its directory; nothing is captured yet. ``None`` when there is no place for it."""
@@ -372,7 +375,7 @@ class Captures:
             if self.budget is not None:
                 self.budget.closed()
                 self.budget.learn(window.tools, files, (before - window.opened_at) / 1e9)
-            self._say_if_slow(window, took)
+            self._close_times.closed(window.info.sequence, window.tools, took)
             if later:
                 self._writing.add(lambda: self._write(window, later, (before - window.opened_at) / 1e9))
             if interrupted is not None:
@@ -415,7 +418,7 @@ class Captures:
             except BaseException as error:  # noqa: BLE001 - raised again by the caller, once everything is closed
                 window.row.errors.append(f"{tool.name}: {text_of(error)}")
                 interrupted = interrupted or error
-            self._took[tool.name] = (now_ns() - before) / 1e9
+            self._close_times.seconds[tool.name] = (now_ns() - before) / 1e9
         return files, later, interrupted
 
     def _write(self, window: Window, later: Sequence[tuple[Tool, Files]], seconds: float) -> None:
@@ -442,34 +445,12 @@ class Captures:
         """Run ``job``, which does not raise, behind training: when the files of every window that is closed are written."""
         self._writing.add(job)
 
-    def _say_if_slow(self, window: Window, took: int) -> None:
-        """A close that training felt: which rank, which tool, how long, and what it may come to."""
-        if took < SLOW_NS:
-            return
-        seconds = took / 1e9
-        tools = ", ".join(
-            f"{tool.name} {self._took[tool.name]:.1f} s" for tool in window.tools if tool.name in self._took
-        )
-        text = f"closing window {window.info.sequence} took {self.process.target.label} {seconds:.1f} s ({tools})"
-        timeout = group_timeout()
-        if timeout is not None and seconds > timeout / 2:
-            text += f"; the process group gives up on a rank after {timeout:g} s: {LONGER}"
-        self.voice.say(text)
-
-    def _warn_of_timeout(self, info: WindowInfo) -> None:
-        """Before a window opens: closes like the last ones may be longer than the other ranks wait."""
-        expected = sum(self._took.get(tool.name, 0.0) for tool in self.usable())
-        if expected < SLOW_NS / 1e9:
-            return
-        timeout = group_timeout()
-        if timeout is not None and expected > timeout / 2:
-            text = f"window {info.sequence} is about to open; closing the last one took {expected:.1f} s, and the process group gives up on a rank after {timeout:g} s: {LONGER}"
-            self.voice.say(text, about="a close that nears the process group's timeout")
-
     def finalise(self, reason: str) -> None:
         """The session closes: no window opens any more, and tools finish what they write at the end."""
         with self.lock:
             self.ended = True
+            if self.budget is not None:
+                self.voice.guarded("ending the watch over the budget", self.budget.end)
             self.lock.hold_signals()
             self.wait_for_files()
             for tool in self.tools:
@@ -480,7 +461,8 @@ class Captures:
 
     def disown(self) -> None:
         """In a forked child: the window, its tools and files are the parent's."""
-        self.window, self.ended, self.tools, self.trace, self.budget = None, True, [], None, None
+        self.window, self.ended, self.trace, self.budget = None, True, None, None
+        self.tools.clear()
         self._writing = Writing()
 
     def _failed(self, tool: Tool, doing: str, error: Exception) -> None:

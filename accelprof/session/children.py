@@ -30,9 +30,7 @@ watching: Instruments | None = None
 _before: dict[str, str | None] = {}
 
 
-def items_for(
-    config: Config, presets: Mapping[str, Any], target: Target, report: Callable[[str], object]
-) -> list[Item]:
+def items_for(config: Config, presets: Mapping[str, Any], target: Target, say: Callable[[str], object]) -> list[Item]:
     """Methods that the configuration instruments in ``target``: its own list, then its presets by installed release."""
     items = []
     for index, instrument in enumerate(config.instrument):
@@ -45,11 +43,11 @@ def items_for(
         preset = presets[name]
         version = installed(preset.distribution)
         if version is None:
-            report(f"preset {name}: {preset.distribution} is not installed here")
+            say(f"preset {name}: {preset.distribution} is not installed here")
             continue
         sites = preset.sites_for(version)
         if not sites:
-            report(
+            say(
                 f"preset {name}: it knows {preset.distribution} {preset.ranges()}, but {version} is installed; name the method under instrument"
             )
         for site in sites:

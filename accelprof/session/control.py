@@ -96,6 +96,10 @@ class Control:
             with contextlib.suppress(OSError, UserError):
                 self._say("ended", self._last, "its session is closed")
 
+    def disown(self) -> None:
+        """In a forked child: requests are for the parent."""
+        self._ended = True
+
     def poll(self) -> None:
         """Look once; what the thread does again and again."""
         displaced = self._demand.look()

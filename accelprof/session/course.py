@@ -35,6 +35,11 @@ class Course:
         self.writer: OwnRun | StepsOfLaunched | None = None
         self.recorder: Recorder | None = None
 
+    def start(self, away: bool) -> None:
+        """The session is taken into use."""
+        for trigger in self._triggers:
+            self._captures.voice.guarded(f"starting {type(trigger).__name__}", trigger.starts, away)
+
     def begin(self, number: int, away: bool) -> None:
         """``number`` begins; one that runs still has ended. ``away``: this may not be the thread that works."""
         if self.running not in (None, number):
@@ -65,6 +70,15 @@ class Course:
         self._over(number, None)
         self.running = None
         return True
+
+    def close(self, reason: str) -> None:
+        """The session closes: first the recorder of a process that is told to end writes, then all hear that no step follows."""
+        guarded = self._captures.voice.guarded
+        if self.recorder is not None and reason == "SIGTERM":
+            guarded("writing out the recorder", self.recorder.now, "sigterm", "the process was told to end")
+        self.finish()
+        for trigger in self._triggers:
+            guarded(f"ending {type(trigger).__name__}", trigger.finish)
 
     def finish(self) -> None:
         """What is measured of the running step, if one runs, is written down."""

@@ -36,9 +36,9 @@ class Item:
         phase: label; empty = the method's qualified name.
         when: attribute facts of the instance, all of which must hold.
         origin: where it was asked for, for messages: ``instrument[0]``, ``preset vllm.decode_step``.
-        required: a target that never came is reported by itself.
+        required: a target that never came is named by itself.
         rank: attribute path of the instance that tells an engine process its rank.
-        refused: not timed; the text is reported when the method is first used.
+        refused: not timed; the text is said when the method is first used.
         part: which part of a loop it is whose turns are the phase (see :mod:`accelprof.session.loops`); empty = a call is one.
     """
 
@@ -69,10 +69,10 @@ class _Patch:
 
 
 class Instruments:
-    """The instruments of one process. ``install``, ``report`` what never came, ``uninstall``.
+    """The instruments of one process. ``install``; ``end`` says what never came and undoes all.
 
     Args:
-        report: says a text once.
+        say: says a text once.
         first_use: called with the instance and the item when an instrumented method is looked up on an instance for the
             first time; it may uninstall. Engine processes find out that way who they are.
     """
@@ -80,11 +80,11 @@ class Instruments:
     def __init__(
         self,
         items: Sequence[Item],
-        report: Callable[[str], object],
+        say: Callable[[str], object],
         first_use: Callable[[Any, Item], None] | None = None,
     ) -> None:
         self.items = list(items)
-        self._report, self._first_use = report, first_use
+        self._say, self._first_use = say, first_use
         self._patches: list[_Patch] = []
         self._wrappers: dict[int, Any] = {}
         self._came: set[int] = set()
@@ -120,7 +120,7 @@ class Instruments:
                 if held is not patch.put and _around(held, patch.put):
                     continue  # somebody wrapped ours (torch does with an optimizer's step); closed, it only calls through
                 if held is not patch.put:
-                    self._report(
+                    self._say(
                         f"{_name(patch.holder)}.{patch.name} was replaced by somebody else after it was instrumented; it is left as it is"
                     )
                 elif patch.was is _MISSING:
@@ -131,7 +131,18 @@ class Instruments:
             self._classes.clear()
             self._wrappers.clear()
 
-    def report(self) -> None:
+    def end(self) -> None:
+        """The session closes: what never came is said, and everything is put back."""
+        try:
+            self.say_what_never_came()
+        finally:
+            self.uninstall()
+
+    def disown(self) -> None:
+        """In a forked child: an engine's plug-in hook instruments anew, for the child itself."""
+        self.uninstall()
+
+    def say_what_never_came(self) -> None:
         """Say which targets never came and why, with near matches; harmless to call twice."""
         presets: dict[str, list[str]] = {}
         for index, item in enumerate(self.items):
@@ -140,16 +151,16 @@ class Instruments:
             item, why = self._unfit.get(index, (item, ""))
             why = why or _why_absent(item)
             if item.required:
-                self._report(f"{item.origin}: {item.target} was never instrumented: {why}")
+                self._say(f"{item.origin}: {item.target} was never instrumented: {why}")
             else:
                 presets.setdefault(item.origin, []).append(f"{item.target}: {why}")
         for origin, reasons in presets.items():
             if not any(i in self._came for i, item in enumerate(self.items) if item.origin == origin):
-                self._report(f"{origin}: none of its methods came to this process: {'; '.join(reasons)}")
+                self._say(f"{origin}: none of its methods came to this process: {'; '.join(reasons)}")
         for (index, path), seen in self._facts_seen.items():
             item = self.items[index]
             if not seen and item.required:  # a preset's own facts are not the user's to mend
-                self._report(f"{item.origin}: no instance for {item.target} had {path!r}, so when.{path} never held")
+                self._say(f"{item.origin}: no instance for {item.target} had {path!r}, so when.{path} never held")
 
     # --- what import hooks call -------------------------------------------------------------------------------------
 
@@ -219,7 +230,7 @@ class Instruments:
                         if held is holder and name in vars(cls):
                             self._wrap(index, cls, name)
         except Exception as error:  # noqa: BLE001 - reported; the class statement of a foreign package must go on
-            self._report(f"{_name(cls)}, a subclass of {_name(holder)}, cannot be instrumented: {error}")
+            self._say(f"{_name(cls)}, a subclass of {_name(holder)}, cannot be instrumented: {error}")
 
     # --- wrapping ---------------------------------------------------------------------------------------------------
 
@@ -267,7 +278,7 @@ class Instruments:
     def _fits(self, index: int, item: Item, facts: Mapping[str, Any], instance: Any) -> bool:
         """Whether the call that ``instance`` was asked for is timed; finds out who this process is at the first one."""
         if item.refused:
-            self._report(f"{item.origin}: {item.refused} ({item.target})")
+            self._say(f"{item.origin}: {item.refused} ({item.target})")
             return False
         for path, wanted in facts.items():
             value = attribute(instance, path.removeprefix("self."))

@@ -86,6 +86,7 @@ class Recorder:
         self._wake = threading.Event()
         self._ended = False
         self._thread = started(self._watch, "accelprof recorder")
+        captures.listeners.append(self._window)
 
     # --- what the session tells -------------------------------------------------------------------------------------
 
@@ -98,10 +99,11 @@ class Recorder:
         self._step = number
         self._began = self._last_event = now_ns()
 
-    def window_opened(self, window: Window) -> None:
+    def _window(self, what: str, info: WindowInfo) -> None:
         """A window is open: its timeline has the rows until it closes."""
-        trace = window.trace
-        if trace is not None:
+        window = self._captures.window
+        trace = None if window is None else window.trace
+        if what == "opened" and trace is not None:
             self._of_windows.append((trace.rows, trace.specs, 0))
 
     def step_ends(self, number: int) -> None:

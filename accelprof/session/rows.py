@@ -1,13 +1,11 @@
-"""What a session says of itself: its row among the targets, what it was to open and did not, and what plug-ins get to see."""
+"""What a session says of itself: its row among the targets, and what it was to open and did not."""
 
 from __future__ import annotations
 
 import logging
 import sys
-import warnings
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accelprof.output import layout
 from accelprof.output.records import NEVER_OPENED, TargetRow
@@ -15,49 +13,10 @@ from accelprof.timing import metrics
 
 if TYPE_CHECKING:
     from accelprof.config.model import Budget
-    from accelprof.contracts.targets import Assignment, Target
+    from accelprof.contracts.targets import Assignment
     from accelprof.output.records import WindowRow
     from accelprof.session.captures import Process
-    from accelprof.session.steptimes import Timings
     from accelprof.voice import Voice
-
-
-@dataclass(frozen=True)
-class SessionFacts:
-    """What hooks get as ``session``: plain facts, as they were when the event came.
-
-    Attributes:
-        target: the process as the plan sees it: group, roles, rank, replica, node.
-        key: the process in journals and manifests.
-        run_dir: directory of the run.
-        accelerator: type of the backend in use.
-        step: the running step, or ``None``.
-        window: id of the open window, or ``None``.
-        timings: ``{tag: {"seconds", "count"}}`` of the step that ended last.
-    """
-
-    target: Target
-    key: str
-    host: str
-    pid: int
-    run_dir: str
-    accelerator: str
-    selected: bool
-    step: int | None
-    window: str | None
-    timings: Timings = field(repr=False)
-    _session: Any = field(repr=False, compare=False, default=None)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        found = getattr(self._session, name)
-        warnings.warn(
-            f"hooks get facts of the session ({', '.join(f for f in self.__dataclass_fields__ if f != '_session')}), not the session; {name} goes with the next release",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return found
 
 
 def is_limited(budget: Budget) -> bool:

@@ -96,7 +96,7 @@ class TorchTool(Tool):
             self.thread = "starter"
         asked = set(self.options.contents)
         if "cuda" in asked and not (torch.cuda.is_available() or self._device_activities()):
-            context.report(
+            context.say(
                 "tool torch: contents has cuda, but this process has no device that torch can profile; host activity only"
             )
         self._emitter = RecordFunctionEmitter()
@@ -150,7 +150,7 @@ class TorchTool(Tool):
         if results is None or (started is not None and started() == 0):
             raise CaptureError(f"{TAKEN}; this window has no trace")
         if self._on_device and self.context is not None and torch.cuda.is_initialized() and not _on_a_device(results):
-            self.context.report(
+            self.context.say(
                 "tool torch: a window has no device work although this process uses its device: nothing was launched in it, or "
                 "another profiler (nsys, ncu, DCGM) holds CUPTI"
             )

@@ -67,7 +67,7 @@ class TorchMemoryTool(Tool):
         self._theirs = history_is_on()
         if self._theirs:
             if self.context is not None:
-                self.context.report(
+                self.context.say(
                     "tool torch_memory: the program records its allocator history itself; that one goes on as it is, and a window's "
                     "snapshot holds what it holds"
                 )
@@ -106,7 +106,7 @@ class TorchMemoryTool(Tool):
         events = sum(len(trace) for trace in snapshot.get("device_traces", ()))
         empty = not events and not snapshot.get("segments")
         if empty and self.context is not None:
-            self.context.report(
+            self.context.say(
                 f"tool torch_memory: the snapshot of window {window.sequence} is empty; nothing was allocated on the device in it"
             )
         return ArtifactFile(
@@ -139,7 +139,7 @@ class TorchMemoryTool(Tool):
             self._oom_files.append(self._write(path, window))
         except Exception as error:  # noqa: BLE001 - reported; raised here it would take the place of torch's own error
             if self.context is not None:
-                self.context.report(
+                self.context.say(
                     "tool torch_memory: the snapshot at the out-of-memory error cannot be written: "
                     f"{type(error).__name__}: {error}"
                 )

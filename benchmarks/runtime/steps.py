@@ -60,7 +60,7 @@ def _worker() -> Callable[[], None]:
 
 def _measured(session: Any) -> dict[str, float]:
     body, step = _worker(), [0]
-    recorder, background, exporters = session.recorder, session.entrance.background, session.own_run._exporters
+    recorder, background, exporters = session.course.recorder, session.entrance.background, session.own_run._exporters
 
     def one() -> None:
         step[0] += 1
@@ -71,7 +71,7 @@ def _measured(session: Any) -> dict[str, float]:
     def switched(name: str) -> None:
         on = name == "with"
         with session.lock:  # the gate is asked again when it is left
-            session.recorder = recorder if on else None
+            session.course.recorder = recorder if on else None
             session.entrance.background = background if on else None
         session.own_run._exporters = exporters if name == "export" else None
 

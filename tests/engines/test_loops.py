@@ -182,6 +182,6 @@ def test_a_method_that_is_no_plain_one_is_no_part_of_a_loop(verl):
     said: list[str] = []
     made = Instruments([Item("verl.workers.actor.megatron_actor:MegatronPPOActor.rest", "m", part="each")], said.append)
     made.install()
-    made.report()
+    made.say_what_never_came()
     made.uninstall()
     assert "no part of a loop" in said[0]

@@ -53,7 +53,7 @@ def by_exception(run):
 def on_demand(run):
     run.session.open_window("on_demand")
     Actor().update()
-    run.session.request_close("asked to")
+    run.session.captures.request_close("asked to")
 
 
 KINDS = {

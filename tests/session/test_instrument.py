@@ -113,7 +113,7 @@ class Put:
 
     @property
     def reported(self):
-        self.instruments.report()
+        self.instruments.say_what_never_came()
         return self.said
 
 

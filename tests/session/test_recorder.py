@@ -130,8 +130,8 @@ def test_dumps_are_limited_and_said(tmp_path):
     with made.step(1):
         outer(0)
     for number, reason in enumerate(("slow", "hang", "exception", "sigterm")):
-        made.recorder.want(dumps.Trigger(reason, number, "test"))
-        wait_for(lambda: not made.recorder._wanted)
+        made.course.recorder.want(dumps.Trigger(reason, number, "test"))
+        wait_for(lambda: not made.course.recorder._wanted)
     run = made.layout.run_dir
     accelprof.reset()
     assert len(dumps.names(run)) == 2
@@ -145,8 +145,8 @@ def test_an_orderly_end_leaves_no_ring(session):
     run = session.layout.run_dir
     accelprof.reset()
     assert rings_of(run) == []
-    assert session.recorder is not None
-    assert not session.recorder._thread.is_alive()
+    assert session.course.recorder is not None
+    assert not session.course.recorder._thread.is_alive()
 
 
 def child(code, *args, wait=True):

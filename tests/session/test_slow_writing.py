@@ -16,7 +16,7 @@ import pytest
 
 import accelprof
 from accelprof.contracts.targets import ArtifactFile
-from accelprof.session import captures as captures_module
+from accelprof.session import closetimes
 from accelprof.session.writing import AHEAD, Writing, group_timeout
 from accelprof.testing import RecordingTool, capture
 
@@ -105,7 +105,7 @@ def test_a_plug_in_hears_that_a_window_is_closed_when_its_files_are_there(later)
     heard = []
     with capture(tool="later", tools=(later,), steps=[1]) as run:
         session = run.session
-        session.captures._tell = lambda what, info: heard.append((what, bool(artifacts(session, "later"))))
+        session.captures.listeners.append(lambda what, info: heard.append((what, bool(artifacts(session, "later")))))
         with session.step(1):
             pass
         assert heard == [("opened", False)]
@@ -204,7 +204,7 @@ class Slow(RecordingTool):
 
 def test_a_slow_close_is_said_with_rank_tool_and_seconds(monkeypatch):
     """Every close that takes long names the rank, the window, each tool and its seconds; quick ones are not said."""
-    monkeypatch.setattr(captures_module, "SLOW_NS", 100_000_000)
+    monkeypatch.setattr(closetimes, "SLOW_NS", 100_000_000)
     with capture(tool="slow", tools=(Slow,), steps=[1, 2]) as run:
         for step in (1, 2):
             with run.session.step(step):
@@ -220,8 +220,8 @@ def test_a_slow_close_is_said_with_rank_tool_and_seconds(monkeypatch):
 
 def test_a_close_that_nears_the_groups_timeout_is_warned_of_beforehand(monkeypatch):
     """Where the process group's timeout is known, a window like the last one is warned of before it opens, once."""
-    monkeypatch.setattr(captures_module, "SLOW_NS", 100_000_000)
-    monkeypatch.setattr(captures_module, "group_timeout", lambda: 0.2)
+    monkeypatch.setattr(closetimes, "SLOW_NS", 100_000_000)
+    monkeypatch.setattr(closetimes, "group_timeout", lambda: 0.2)
     with capture(tool="slow", tools=(Slow,), steps=[1, 2, 3]) as run:
         for step in (1, 2, 3):
             with run.session.step(step):

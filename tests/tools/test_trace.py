@@ -58,7 +58,7 @@ def test_spans_are_exact_to_the_nanosecond():
         run.session.begin_step(1)
         clock.advance(0.000000001)
         Actor().update(clock, 0.000001001)
-        offset = run.session.trace._epoch_offset
+        offset = run.session.captures.trace._epoch_offset
         run.session.end_step(1)
         _, text = load(files(run)[0])
         line = next(line for line in text.splitlines() if '"actor/update"' in line)

@@ -17,6 +17,9 @@ class Trigger(Protocol):
 
     counts_calls: ClassVar[bool]
 
+    def starts(self, away: bool) -> None:
+        """The session is taken into use; ``away``: not on the main thread. Under the lock."""
+
     def step_begins(self, number: int, away: bool) -> None:
         """Step ``number`` begins; ``away``: announced on a thread that may not be the one that works. Under the lock."""
 
@@ -41,6 +44,8 @@ class Quiet:
     """A trigger that none of the events concerns; what a reason needs is overridden."""
 
     counts_calls: ClassVar[bool] = False
+
+    def starts(self, away: bool) -> None: ...
 
     def step_begins(self, number: int, away: bool) -> None: ...
 

@@ -8,6 +8,7 @@ from accelprof.contracts.targets import Assignment
 from accelprof.session.triggers import Trigger
 from accelprof.session.triggers.phases import Phases
 from accelprof.session.triggers.steps import Steps
+from accelprof.session.triggers.whole import Whole
 
 if TYPE_CHECKING:
     from accelprof.session.captures import Captures
@@ -27,6 +28,7 @@ def planned(assignment: Assignment, captures: Captures, pending: Pending) -> lis
         if not assignment.discrete and schedules.leads():
             return [schedules, Steps(assignment, captures, pending)]
         return [schedules]
+    whole: list[Trigger] = [Whole(captures, pending)] if assignment.mode == "process" else []
     if assignment.discrete:
-        return [Phases(assignment, captures)]
-    return [Steps(assignment, captures, pending)]
+        return [*whole, Phases(assignment, captures)]
+    return [*whole, Steps(assignment, captures, pending)]

@@ -129,7 +129,7 @@ class MsprofTool(Tool):
                 f"this process was not started under msprof ({CONFIG_ENV} is not set); start it through accelprof (accelprof run, or the controller's options)"
             )
         if self.options.ranges and wheel_passes_ranges() is False:
-            context.report(f"msprof: torch_npu {vendor.installed()} sends it no ranges; they will not be in the data")
+            context.say(f"msprof: torch_npu {vendor.installed()} sends it no ranges; they will not be in the data")
         self._emitter = context.backend if isinstance(context.backend, NpuBackend) else NpuBackend()
 
     def emitter(self, backend: Backend) -> Emitter:

@@ -83,11 +83,11 @@ class NpuTool(Tool):
             if refused:
                 raise ConfigError(*refused)
             for text in degraded:
-                context.report(text)
+                context.say(text)
         for text in vendor.set_in_environment(vendor.INTERFERING):
-            context.report(f"{text}; windows fail while that profiler runs")
+            context.say(f"{text}; windows fail while that profiler runs")
         if not os.environ.get(vendor.HOME_ENV):
-            context.report(
+            context.say(
                 f"{vendor.HOME_ENV} is not set: torch_npu searches the whole working directory for CANN's version at the end of every window; source CANN's set_env.sh"
             )
         self._emitter = context.backend if isinstance(context.backend, NpuBackend) else NpuBackend()
@@ -124,7 +124,7 @@ class NpuTool(Tool):
     def _say_which_device(self) -> None:
         """Making a profile starts a device, the first one unless the worker has chosen."""
         if self.context is not None and not vendor.load().npu.is_initialized():
-            self.context.report(
+            self.context.say(
                 "no NPU was in use when the window opened, so torch_npu takes the first one it sees; call torch.npu.set_device before the first window"
             )
 
@@ -179,7 +179,7 @@ class NpuTool(Tool):
     def _fault(self, artifact: ArtifactFile, reason: str) -> None:
         artifact.state, artifact.reason = "partial", reason
         if self.context is not None:
-            self.context.report(f"tool npu: the window's directory {artifact.path} is not complete: {reason}")
+            self.context.say(f"tool npu: the window's directory {artifact.path} is not complete: {reason}")
 
     def _analyse(self, artifact: ArtifactFile) -> None:
         try:

@@ -211,7 +211,7 @@ class NsysTool(Tool):
         self._settle_gate(context)
         if os.environ.get(LAUNCH_ENV) == "shared" and self._gate in GATES:
             directory = os.path.dirname(nsys_files.expand(self._output, os.getpid(), os.environ))
-            self._turns = Turns(directory, self._session, context.report)
+            self._turns = Turns(directory, self._session, context.say)
         if self._gate == "range" and (silent := self._silent()):
             raise CaptureError(f"the window is an NVTX range, and {silent}; no window would open")
         self._use_ranges(context)
@@ -221,7 +221,7 @@ class NsysTool(Tool):
         self._ranges = context.backend if isinstance(context.backend, CudaBackend) else CudaBackend()
         silent = self._silent()
         if silent and "nvtx" in self.options.traces():
-            context.report(f"nsys: no ranges in the reports: {silent}")
+            context.say(f"nsys: no ranges in the reports: {silent}")
         self._hides = self.options.children != "follow"
         if self._hides:
             leave_children_alone()
@@ -233,7 +233,7 @@ class NsysTool(Tool):
             return  # where nvtx is missing the session's backend is another one, which lists no device
         if os.environ.get(LAUNCH_ENV) == "shared":
             self._gate = "none"
-            context.report(
+            context.say(
                 "nsys: no device in this process, so its windows are recorded only while one of a process with a device is open"
             )
             return
@@ -316,15 +316,15 @@ class NsysTool(Tool):
             return []
         nsys = installation.find(self.options.nsys)
         if nsys is None:
-            self.context.report("nsys: reports will be written when the process ends (nsys itself is not on PATH here)")
+            self.context.say("nsys: reports will be written when the process ends (nsys itself is not on PATH here)")
             return []
         try:
             done = installation.run([nsys, "stop", f"--session={self._session}"], STOP_TIMEOUT)
         except (OSError, subprocess.TimeoutExpired) as error:
-            self.context.report(f"nsys: reports will be written when the process ends ({error})")
+            self.context.say(f"nsys: reports will be written when the process ends ({error})")
             return []
         if done.returncode != 0:
-            self.context.report(
+            self.context.say(
                 f"nsys: reports will be written when the process ends (nsys stop: {installation.last_line(done)})"
             )
             return []
@@ -334,12 +334,12 @@ class NsysTool(Tool):
         """This process's files as they are on disk now; raw data is converted where an importer is here."""
         files = nsys_files.files_of(self._output, os.environ)
         if not files:
-            context.report(f"nsys wrote no report as {self._output}; was this nsys started with another output?")
+            context.say(f"nsys wrote no report as {self._output}; was this nsys started with another output?")
         for path in [path for path in files if path.endswith(RAW) and path[: -len(RAW)] + REPORT not in files]:
             try:
                 files.append(installation.convert(path))
             except ReadError as error:
-                context.report(f"nsys left raw data and no report: {error}")
+                context.say(f"nsys left raw data and no report: {error}")
         return nsys_files.match_files(files, self._opened, self.name)
 
     # --- afterwards -------------------------------------------------------------------------------------------------

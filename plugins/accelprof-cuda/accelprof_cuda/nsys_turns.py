@@ -36,12 +36,12 @@ class Turns:
     Args:
         directory: where the reports go; processes that share an nsys share it.
         session: nsys's session.
-        report: says something once.
+        say: says something once.
         patience: seconds to wait for the others each time; whom that was once too short for does not wait again.
     """
 
-    def __init__(self, directory: str, session: str, report: Callable[[str], None], patience: float = 20.0) -> None:
-        self._path, self._report, self._patience = os.path.join(directory, f"{PREFIX}{session}.txt"), report, patience
+    def __init__(self, directory: str, session: str, say: Callable[[str], object], patience: float = 20.0) -> None:
+        self._path, self._say, self._patience = os.path.join(directory, f"{PREFIX}{session}.txt"), say, patience
         self._handle: int | None = None
         self._mine: int | None = None
         self._started = self._keeper = False
@@ -72,9 +72,7 @@ class Turns:
                         self._waited("its window was to end")
                     stop()
                 elif self._free(RUNNING, RUNNING + 1):
-                    self._report(
-                        "nsys: the process that began this window's capture ended it before the window was over"
-                    )
+                    self._say("nsys: the process that began this window's capture ended it before the window was over")
             finally:
                 self._started = False
                 for place in (RUNNING, self._mine):
@@ -134,7 +132,7 @@ class Turns:
 
     def _waited(self, what: str) -> None:
         if self._patience:
-            self._report(
+            self._say(
                 f"nsys: {what}, and other processes of this nsys were not ready for it within {self._patience:g} s; from here on "
                 "nobody is waited for, and windows of different steps may share a capture. Give each process an nsys of its own "
                 "(accelprof run under torchrun)"
@@ -178,9 +176,7 @@ class Turns:
         return True
 
     def _give_up(self, error: OSError) -> None:
-        self._report(
-            f"nsys: processes that share it cannot take turns ({error}); windows may be missing from its reports"
-        )
+        self._say(f"nsys: processes that share it cannot take turns ({error}); windows may be missing from its reports")
         self.leave()
 
 

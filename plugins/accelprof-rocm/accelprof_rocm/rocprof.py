@@ -276,7 +276,7 @@ class RocprofTool(Tool):
         except roctx.NotFoundError as error:
             if self._paused:
                 raise CaptureError(f"recording waits for ROCTX calls that cannot be made: {error}") from None
-            context.report(f"{self.name}: no ranges in its files: {error}")
+            context.say(f"{self.name}: no ranges in its files: {error}")
         else:
             self._use(self._library, context)
         if self.options.children == "leave":
@@ -287,7 +287,7 @@ class RocprofTool(Tool):
         if missing:
             raise CaptureError(f"recording waits for {missing}, and {library.path} has none")
         if (library.source == "roctx64" and not self.legacy) or (library.sdk and self.legacy):
-            context.report(f"{self.name}: no ranges in its files: it does not listen to {library.path}")
+            context.say(f"{self.name}: no ranges in its files: it does not listen to {library.path}")
         if self.overlapping:
             self._ranges = OverlappingRanges(library)
         else:

@@ -401,9 +401,7 @@ class RocprofSysTool(RocprofTool):
         if not self.options.finalize_in_process or self.context is None or reason == JOINED or not self._opened:
             return []
         if library is None:
-            self.context.report(
-                f"{self.name}: {self.row.module} is not loaded here, so files come when the worker ends"
-            )
+            self.context.say(f"{self.name}: {self.row.module} is not loaded here, so files come when the worker ends")
             return []
         library.finalize()
         files = [
