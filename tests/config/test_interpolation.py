@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import random
 import warnings
 
 import pytest
@@ -69,6 +70,78 @@ def test_same_as_omegaconf(mapping, path):
         return  # OmegaConf asks a list for a name
     assert found == expected
     assert type(found) is type(expected)
+
+
+BITS = ["\\", "\\\\", "\\,", "\\:", "\\ ", "\\}", "\\{", "\\[", "\\(", "\\=", "\\'", "\\${", "\\\\${a}", "\\\\\\${a}", "\\n", "$", "$$", "%", "@", "?", "|", "+",
+        "-", "/", "!", "#", "*", "&", ";", "^", "(", ")", "=", ".", "é", "\t", " ", "1", "x", "null", "True", "1e3", ".5e3", "1_000", "-inf", "nan",
+        ".5", "5.", "1__0", "01"]  # fmt: skip
+WHOLE = ["two words", "[1,2]", "{k: v}", "{1: a, b: null}", "[]", "{}", "''", "'it\\'s'", '"q"', "'a, b'", "'\\\\'", "'${a}'", "'\\${a}'", "'\\\\${a}'",
+         "[1, [2, x]]", "{a: {b: 1}}", "a:b", "a: b", "http://x/y", "[,]", "{,}", "'x' y", "[1] y", "x[1]", "{x}"]  # fmt: skip
+
+
+def argument(rng, depth=0):
+    kind = rng.randrange(8)
+    if kind < 2:
+        return rng.choice(WHOLE)
+    if kind < 5:
+        return "".join(rng.choices(BITS, k=rng.randint(1, 3)))
+    if kind < 7 or depth > 1:
+        return f"'{''.join(rng.choices(BITS, k=rng.randint(0, 3)))}'"
+    return interpolated(rng, depth + 1)
+
+
+def interpolated(rng, depth=0):
+    path = rng.choice(["a", "b", "c.d", "c", "nothing", "l", "c.f.g", "l.0", ".a", "..a", "5"])
+    return rng.choice((
+        lambda: f"${{{path}}}",
+        lambda: f"${{{rng.choice(['l[1]', '[a]', 'c[d]', 'c[f][g]', ' a ', 'a .', '', 'a..b', '${b}', 'c.${l.1}'])}}}",
+        lambda: f"${{oc.select: {path} , {argument(rng, depth)} }}",
+        lambda: f"${{oc.env:SURELY_NOT_SET,{argument(rng, depth)}}}",
+        lambda: f"${{oc.create:{rng.choice(['{x: ${a}}', '[1, ${b}]', 'q', '5', '${c}', '{x: {y: 2}}', '[]', 'null'])}}}",
+        lambda: f"${{oc.create:'{rng.choice(['q: 1', '[1, 2]', 'q: ${a}', 'x: [', '- 1', '', 'word'])}'}}",
+        lambda: f"${{oc.deprecated:{path}{rng.choice(['', ',old', ',5', ',a,b'])}}}",
+        lambda: f"${{oc.decode:{argument(rng, depth)}}}",
+        lambda: f"${{oc.dict.{rng.choice(['keys', 'values'])}:{path}}}",
+        lambda: f"${{oc.select:nothing,[{argument(rng, depth)},{argument(rng, depth)}]}}",
+        lambda: f"${{oc.{rng.choice(['env', 'select', 'decode', 'create'])}:}}",
+    ))()  # fmt: skip
+
+
+@pytest.mark.parametrize("block", range(20))
+def test_every_spelling_as_omegaconf_reads_it(block):
+    """Escapes, quotes, numbers, lists, mappings and every resolver without a framework: the same value of the same type, or both
+    refuse. Not compared: a container inside a text, and what OmegaConf itself trips over."""
+    omegaconf = pytest.importorskip("omegaconf", reason="omegaconf is not installed")
+    errors = omegaconf.errors.OmegaConfBaseException
+    compared = 0
+    for seed in range(block * 150, block * 150 + 150):
+        rng = random.Random(seed)
+        around = (
+            rng.choice(["", "", "t ", "\\", "\\\\", "$", "{"]),
+            rng.choice(["", "", " t", "\\", "\\\\", "}", "$", ":"]),
+        )
+        text = "".join(rng.choices(BITS, k=4)) if rng.random() < 0.2 else interpolated(rng).join(around)
+        mapping = {"a": rng.choice([1, "x", "v", None, [1]]), "b": rng.choice(["a", "c", 2]), "t": text, "l": [1, "d"],
+                   "c": {"d": 5, "f": {"g": "deep"}}}  # fmt: skip
+        try:
+            found = Resolver(mapping).node(("t",))
+        except InterpolationError:
+            found = InterpolationError
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                expected = omegaconf.OmegaConf.create(mapping).t
+                if omegaconf.OmegaConf.is_config(expected):
+                    expected = omegaconf.OmegaConf.to_container(expected, resolve=True)
+            except errors as error:
+                if "AssertionError" in str(error) or "KeyValidationError" in str(error):
+                    continue
+                expected = InterpolationError
+        if isinstance(expected, str) and "['${" in expected:
+            continue
+        compared += 1
+        assert (repr(found), type(found)) == (repr(expected), type(expected)), (seed, mapping)
+    assert compared > 100
 
 
 def test_a_mapping_that_is_an_interpolation(monkeypatch):

@@ -11,12 +11,23 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from accelprof.config.door import parse
+from accelprof.errors import ConfigError
+
 #: what OmegaConf writes for a value that somebody must still give
 MISSING = "???"
 _DEEPEST = 64
 _KEY = re.compile(r"[^.\[\]]+")
 _INT = re.compile(r"[+-]?(0|[1-9]\d*(_\d+)*)$")
-_FLOAT = re.compile(r"[+-]?(\d+(_\d+)*\.(\d+(_\d+)*)?|\.\d+|\d+(\.\d*)?[eE][+-]?\d+|inf|nan)$", re.IGNORECASE)
+_DIGITS = r"\d+(_\d+)*"
+_FLOAT = re.compile(
+    rf"[+-]?(({_DIGITS}\.({_DIGITS})?|\.{_DIGITS})([eE][+-]?{_DIGITS})?|{_DIGITS}[eE][+-]?{_DIGITS}|inf|nan)$",
+    re.IGNORECASE,
+)
+_SLASHES = re.compile(r"\\*")
+_ESCAPED = "\\()[]{}:=, \t"
+_UNQUOTED = re.compile(r"[A-Za-z0-9_/\-\\+.$%*@?|: \t]")
+_PATH = re.compile(r"\.*([^.\[\]\s]+|\[[^.\[\]\s]+\])(\.[^.\[\]\s]+|\[[^.\[\]\s]+\])*$|\.+$")
 _WORDS: dict[str, Any] = {"null": None, "true": True, "false": False}
 _ABSENT: Any = object()
 
@@ -64,9 +75,7 @@ class Resolver:
             return {str(key): self._whole(item, (*keys, str(key))) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._whole(item, (*keys, str(index))) for index, item in enumerate(value)]
-        if _is_interpolation(value):
-            return self._text(value, keys)
-        return value.replace("\\$", "$") if isinstance(value, str) and "\\${" in value else value
+        return self._text(value, keys) if _is_interpolation(value) else value
 
     def _text(self, text: str, keys: tuple[str, ...]) -> Any:
         self._depth += 1
@@ -82,10 +91,15 @@ class Resolver:
             known = RESOLVERS.get(inner.resolver)
             if known is None:
                 raise InterpolationError(f"resolver {inner.resolver!r} is not known here")
-            return known(self, keys, *inner.arguments)
+            try:
+                return known(self, keys, *inner.arguments)
+            except (TypeError, ConfigError) as error:  # too many arguments or too few, or one of another kind
+                raise InterpolationError(f"{inner.resolver}: {error}") from None
         return self._found(inner.arguments[0], keys)
 
     def _found(self, path: str, keys: tuple[str, ...], default: object = _ABSENT) -> Any:
+        if not isinstance(path, str):
+            raise TypeError(f"{path!r} is no path")
         place = self._place(path, keys)
         if place is None:
             if default is _ABSENT:
@@ -121,24 +135,47 @@ class Resolver:
         return None if default is None else str(default)
 
     def decode(self, keys: tuple[str, ...], text: object) -> Any:
-        if text is None or not isinstance(text, str):
-            return text
+        if text is None:
+            return None
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
         return _Reader(text, lambda inner: self._one(inner, keys)).value()
+
+    def create(self, keys: tuple[str, ...], value: object) -> Any:
+        if isinstance(value, str):
+            value = parse(value, "oc.create")
+            value = {} if value is None else {value: None} if isinstance(value, str) else value
+        if value is not None and not isinstance(value, (dict, list)):
+            raise TypeError(f"{value!r} is no mapping and no list")
+        return self._whole(value, keys)
+
+    def deprecated(self, keys: tuple[str, ...], path: str, message: str = "") -> Any:
+        if not isinstance(message, str):
+            raise TypeError(f"{message!r} is no text")
+        return self._found(path, keys)
 
     def now(self, keys: tuple[str, ...], pattern: str) -> str:
         return datetime.datetime.now().strftime(pattern)
 
     def names(self, keys: tuple[str, ...], path: str) -> list[str]:
-        return list(self._found(path, keys))
+        return list(self._mapping(path, keys))
 
     def values(self, keys: tuple[str, ...], path: str) -> list[Any]:
-        return list(self._found(path, keys).values())
+        return list(self._mapping(path, keys).values())
+
+    def _mapping(self, path: str, keys: tuple[str, ...]) -> dict[str, Any]:
+        found = self._found(path, keys)
+        if not isinstance(found, dict):
+            raise TypeError(f"{path!r} is no mapping")
+        return found
 
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
     "oc.select": Resolver.select,
     "oc.env": Resolver.env,
+    "oc.create": Resolver.create,
     "oc.decode": Resolver.decode,
+    "oc.deprecated": Resolver.deprecated,
     "oc.dict.keys": Resolver.names,
     "oc.dict.values": Resolver.values,
     "now": Resolver.now,
@@ -146,7 +183,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 
 
 def _is_interpolation(value: object) -> bool:
-    return isinstance(value, str) and re.search(r"(?<!\\)(\\\\)*\$\{", value) is not None
+    return isinstance(value, str) and "${" in value
 
 
 class _Inner:
@@ -164,26 +201,11 @@ class _Reader:
 
     def whole(self) -> Any:
         """The text as a node's value: one interpolation keeps its type, anything beside it makes a text."""
-        parts: list[Any] = []
-        literal = ""
-        while self.at < len(self.text):
-            if self._next("${"):
-                parts.extend([literal] if literal else [])
-                literal = ""
-                parts.append(self._interpolation())
-            elif self._next("\\${"):
-                literal += "${"
-                self.at += 3
-            else:
-                literal += self.text[self.at]
-                self.at += 1
-        parts.extend([literal] if literal else [])
-        return parts[0] if len(parts) == 1 else "".join(str(part) for part in parts)
+        return _joined(self._literal(""))
 
     def value(self) -> Any:
         """The text as one argument: a word, a number, a list, a mapping."""
         value = self._argument("")
-        self._blank()
         if self.at < len(self.text):
             raise InterpolationError(f"{self.text!r} cannot be read")
         return value
@@ -195,82 +217,127 @@ class _Reader:
         while self.at < len(self.text) and self.text[self.at] in " \t":
             self.at += 1
 
+    def _literal(self, quote: str) -> list[Any]:
+        """Texts and values up to ``quote``, or to the end. Backslashes escape what would end or interpolate, and each other
+        before it; everywhere else they are backslashes."""
+        parts: list[Any] = []
+        while self.at < len(self.text):
+            slashes = _SLASHES.match(self.text, self.at)[0]  # type: ignore[index]
+            after = self.at + len(slashes)
+            special = "${" if self.text.startswith("${", after) else quote
+            if not special or not self.text.startswith(special, after):
+                step = max(len(slashes), 1)
+                parts.append(self.text[self.at : self.at + step])
+                self.at += step
+                continue
+            parts.append(slashes[: len(slashes) // 2])
+            self.at = after
+            if len(slashes) % 2:
+                parts.append(special)
+                self.at += len(special)
+            elif special == quote:
+                return parts
+            else:
+                parts.append(self._interpolation())
+        if quote:
+            raise InterpolationError(f"{self.text!r} has no closing quote")
+        return parts
+
     def _interpolation(self) -> Any:
         self.at += 2
+        self._blank()
         head = ""
         while not self._next("}") and not self._next(":"):
             if self.at >= len(self.text):
                 raise InterpolationError(f"{self.text!r} has no closing brace")
             if self._next("${"):
-                head += str(self._interpolation())
+                name = self._interpolation()
+                if isinstance(name, bool) or not isinstance(name, (str, int)):
+                    raise InterpolationError(f"{name!r} is no key")
+                head += str(name)
             else:
                 head += self.text[self.at]
                 self.at += 1
+        head = head.rstrip(" \t")
         self.at += 1
         if self.text[self.at - 1] == "}":
-            return self.resolve(_Inner("", [head.strip()]))
-        arguments: list[Any] = []
+            if not _PATH.match(head):
+                raise InterpolationError(f"{head!r} is no path")
+            return self.resolve(_Inner("", [head]))
         self._blank()
-        if not self._next("}"):
-            arguments = self._several("}")
-        else:
+        if self._next("}"):
             self.at += 1
-        return self.resolve(_Inner(head.strip(), arguments))
+            return self.resolve(_Inner(head, []))
+        return self.resolve(_Inner(head, self._several("}")))
 
     def _several(self, end: str) -> list[Any]:
-        """Arguments up to ``end``, with commas between."""
+        """Arguments up to ``end``, with commas between; one that is left out is an empty text."""
         found = []
         while True:
-            found.append(self._argument("," + end))
             self._blank()
-            if self.at >= len(self.text):
-                raise InterpolationError(f"{self.text!r} ends too early")
-            self.at += 1
-            if self.text[self.at - 1] == end:
+            found.append("" if self._next(",") or self._next(end) else self._argument("," + end))
+            if self._ended() == end:
                 return found
 
-    def _argument(self, ends: str) -> Any:
+    def _ended(self) -> str:
         self._blank()
+        if self.at >= len(self.text):
+            raise InterpolationError(f"{self.text!r} ends too early")
+        self.at += 1
+        return self.text[self.at - 1]
+
+    def _argument(self, ends: str) -> Any:
+        """One value; ``ends``: what stands behind it, which is left for the caller."""
         if self._next("["):
             self.at += 1
             self._blank()
-            if self._next("]"):
-                self.at += 1
-                return []
-            return self._several("]")
+            if not self._next("]"):
+                return self._before(ends, self._several("]"))
+            self.at += 1
+            return self._before(ends, [])
         if self._next("{"):
-            return self._mapping()
-        if self.at < len(self.text) and self.text[self.at] in "'\"":
-            return self._quoted()
+            return self._before(ends, self._pairs())
+        if self._next("'") or self._next('"'):
+            self.at += 1
+            found = "".join(map(str, self._literal(self.text[self.at - 1])))
+            self.at += 1
+            return self._before(ends, found)
+        return self._word(ends)
+
+    def _before(self, ends: str, value: Any) -> Any:
+        at = self.at
+        self._blank()
+        if self.at < len(self.text) and self.text[self.at] not in ends:
+            raise InterpolationError(f"{self.text!r}: {self.text[self.at :]!r} behind a value")
+        self.at = self.at if ends else at
+        return value
+
+    def _word(self, ends: str) -> Any:
+        """A word without quotes: a number, a truth value, null, or a text."""
         parts: list[Any] = []
-        word = ""
+        began, plain, kept = self.at, True, self.at  # kept: where the text ends, blanks behind it left out
         while self.at < len(self.text) and self.text[self.at] not in ends:
             if self._next("${"):
-                parts.extend([word] if word else [])
-                word = ""
                 parts.append(self._interpolation())
-            elif self._next("\\") and self.at + 1 < len(self.text):
-                word += self.text[self.at + 1]
+                plain, kept = False, self.at
+                continue
+            char, following = self.text[self.at], self.text[self.at + 1 : self.at + 2]
+            if char == "\\" and following and following in _ESCAPED:
+                parts.append(following)
                 self.at += 2
-            else:
-                word += self.text[self.at]
-                self.at += 1
+                plain, kept = False, self.at
+                continue
+            if not _UNQUOTED.match(char):
+                raise InterpolationError(f"{self.text!r}: {char!r} needs quotes")
+            parts.append(char)
+            self.at += 1
+            kept = kept if char in " \t" and ends else self.at
         if not parts:
-            return _primitive(word.strip())
-        word = word.rstrip()
-        parts.extend([word] if word else [])
-        return parts[0] if len(parts) == 1 else "".join(str(part) for part in parts)
+            raise InterpolationError(f"{self.text!r} has nothing where a value is expected")
+        del parts[len(parts) - (self.at - kept) :]
+        return _primitive(self.text[began:kept]) if plain else _joined(parts)
 
-    def _quoted(self) -> str:
-        quote = self.text[self.at]
-        end = self.text.find(quote, self.at + 1)
-        if end < 0:
-            raise InterpolationError(f"{self.text!r} has no closing quote")
-        found = self.text[self.at + 1 : end]
-        self.at = end + 1
-        return str(_Reader(found, self.resolve).whole()) if "${" in found else found
-
-    def _mapping(self) -> dict[Any, Any]:
+    def _pairs(self) -> dict[Any, Any]:
         self.at += 1
         found: dict[Any, Any] = {}
         self._blank()
@@ -278,15 +345,18 @@ class _Reader:
             self.at += 1
             return found
         while True:
-            key = self._argument(":")
-            self.at += 1
-            found[key] = self._argument(",}")
             self._blank()
-            if self.at >= len(self.text):
-                raise InterpolationError(f"{self.text!r} ends too early")
-            self.at += 1
-            if self.text[self.at - 1] == "}":
+            key = self._word(":")
+            self._ended()
+            self._blank()
+            found[key] = self._argument(",}")
+            if self._ended() == "}":
                 return found
+
+
+def _joined(parts: list[Any]) -> Any:
+    kept = [part for part in parts if not isinstance(part, str) or part]
+    return kept[0] if len(kept) == 1 else "".join(map(str, kept))
 
 
 def _primitive(word: str) -> Any:
