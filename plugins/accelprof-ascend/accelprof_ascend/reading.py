@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 
 from accelprof.contracts.spans import Origin, Trace
 from accelprof.errors import ReadError
@@ -63,13 +64,7 @@ def _read_directory(path: str, tool: str) -> Trace:
         *glob.glob(os.path.join(output, "ascend_pytorch_profiler*.db")),
     ]
     if not found:
-        said = directory.failure(path)
-        raise ReadError(
-            path,
-            f"its analysis failed: {said}"
-            if said
-            else "it has not been analysed; `accelprof analyse DIR` does it where torch_npu is installed",
-        )
+        raise ReadError(path, _why_unread(path))
     trace = read(found[0], tool)
     trace.source = path
     trace.metadata["read"] = os.path.relpath(found[0], path)
@@ -94,3 +89,30 @@ def _read_directory(path: str, tool: str) -> Trace:
     if origin.rank is None:
         trace.origin = Origin(rank=directory.rank_of(path), host=origin.host, pid=origin.pid)
     return trace
+
+
+def _why_unread(path: str) -> str:
+    """What a directory without a timeline lacks, and what to do."""
+    said = directory.failure(path)
+    if said:
+        return f"its analysis failed: {said}"
+    analyse = f"`accelprof analyse {shlex.quote(path)}` makes them where torch_npu is installed"
+    raw = directory.info_path(path) is not None or any(
+        glob.glob(os.path.join(glob.escape(path), name)) for name in (directory.RAW, directory.FRAMEWORK)
+    )
+    output = os.path.join(path, directory.OUTPUT)
+    if not os.path.isdir(output):
+        if raw:
+            return f"it has not been analysed: {directory.OUTPUT} is missing. {analyse}"
+        return (
+            f"it holds neither {directory.OUTPUT} nor data of a profile ({directory.RAW}, {directory.FRAMEWORK}); "
+            "copy the whole directory from where it was recorded"
+        )
+    single = [name for name in sorted(os.listdir(output)) if can_read(os.path.join(output, name))]
+    mends = [
+        f"{analyse} (with --force where it was analysed before)" if raw else "copy them from where it was recorded"
+    ]
+    if single:
+        mends.append(f"or give a file of it that is there: {', '.join(single[:8])}")
+    wanted = " and ".join(directory.RESULTS.values())
+    return f"{directory.OUTPUT} has neither of {wanted}, which hold its timeline. {'; '.join(mends)}"

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import re
 import sqlite3
 from decimal import Decimal
 from pathlib import Path
@@ -431,3 +432,25 @@ def test_a_report_of_a_directory_has_the_vendors_sums(tmp_path: Path, shared: Pa
     text = page.read_text()
     assert "communication not overlapped" in text
     assert "memory: peaks by component" in text
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ([], "neither ASCEND_PROFILER_OUTPUT nor data of a profile (PROF_*, FRAMEWORK); copy the whole directory"),
+        (["FRAMEWORK/torch.op_range"], "ASCEND_PROFILER_OUTPUT is missing. `accelprof analyse {}` makes them"),
+        (["PROF_1/device_0/data/x", "ASCEND_PROFILER_OUTPUT/"], "which hold its timeline. `accelprof analyse {}` makes them where torch_npu is installed (with --force"),
+        (["ASCEND_PROFILER_OUTPUT/kernel_details.csv"], "has neither of trace_view.json and ascend_pytorch_profiler*.db, which hold its timeline. copy them from where it was recorded; or give a file of it that is there: kernel_details.csv"),
+        (["ASCEND_PROFILER_OUTPUT/accelprof-analysis-failed.txt"], "its analysis failed: Name"),
+    ],
+)  # fmt: skip
+def test_a_directory_without_its_timeline_says_what_is_missing(tmp_path: Path, files: list[str], says: str) -> None:
+    """Never analysed, analysed in part, copied in part, failed: the file that is missing and what makes it."""
+    place = tmp_path / "host_1_20260101_ascend_pt"
+    place.mkdir()
+    for name in files:
+        target = place / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.mkdir() if name.endswith("/") else target.write_text("Name\n")
+    with pytest.raises(ReadError, match=re.escape(says.format(place))):
+        read_any(place)
