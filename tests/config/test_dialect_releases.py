@@ -67,8 +67,18 @@ def before(release, limit):
     return KNOWN[RELEASES.index(release)] < limit
 
 
-NPU = ["global_profiler.tool=npu", "global_profiler.steps=[2]", f"{ARR}.actor.profiler.enable=true"]
-TORCH = ["global_profiler.tool=torch", "global_profiler.steps=[2]", f"{ARR}.actor.profiler.enable=true"]
+NPU = [
+    "global_profiler.tool=npu",
+    "global_profiler.steps=[2]",
+    f"{ARR}.actor.profiler.enable=true",
+    f"{ARR}.actor.profiler.ranks=[0]",
+]
+TORCH = [
+    "global_profiler.tool=torch",
+    "global_profiler.steps=[2]",
+    f"{ARR}.actor.profiler.enable=true",
+    f"{ARR}.actor.profiler.ranks=[0]",
+]
 
 
 @pytest.mark.parametrize(

@@ -290,15 +290,24 @@ def _profiler_section(
         if tool == "torch":
             role.schedule = update_schedule(source, f"{path}.tool_config.torch.schedule", role.discrete, release)
     if enabled and not everybody and not ranks:
-        source.note(
-            f"{path}.ranks",
-            "doubtful" if source.get(f"{path}.ranks") is not None else "info",
-            "empty with enable: rank 0 is profiled, as verl's code does (its guide says: no data)",
-        )
+        _empty_ranks(source, role, release)
     own_path, shared_path = source.get(f"{path}.save_path"), source.get("global_profiler.save_path")
     if enabled and own_path and shared_path and own_path != shared_path:
         source.note(f"{path}.save_path", "dropped", f"one output directory for all roles: {shared_path}")
     return role
+
+
+def _empty_ranks(source: Source, role: Role, release: Release) -> None:
+    """``enable`` without ranks is rank 0; before 0.7.1 these tools looked at the list alone, and nobody was in it."""
+    path, later = role.ranks_path, release.since((0, 7, 1))
+    reading = "empty with enable: rank 0 is profiled, as verl's code does (its guide says: no data)"
+    if later is True or role.tool not in ("nsys", "npu", "torch"):
+        source.note(path, "doubtful" if source.get(path) is not None else "info", reading)
+    elif later is None:
+        ask(source, release, path, reading, "verl up to 0.7.0 profiles nobody then")
+    else:
+        role.enabled = False
+        source.note(path, "doubtful", f"empty with enable: nobody is profiled, as in verl {release} with {role.tool}")
 
 
 def _leave_to_verl(source: Source, path: str, tool: str) -> None:
