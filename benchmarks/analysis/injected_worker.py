@@ -15,16 +15,23 @@ import torch.distributed as dist
 import accelprof
 
 
-def step(segments: list[dict[str, Any]], rank: int, tensor: torch.Tensor) -> None:
-    """Phases one behind the other, those of a segment inside the phase that it names; then its collective."""
+def step(segments: list[dict[str, Any]], rank: int, tensor: torch.Tensor) -> list[int]:
+    """Phases one behind the other, those of a segment inside the phase that it names; then its collective.
+
+    Returns:
+        When this rank came to each collective, by the one monotonic clock of the machine (ns).
+    """
+    arrived = []
     for segment in segments:
         around = segment.get("around")
         with accelprof.profiling_range(around) if around else contextlib.nullcontext():
             for phase, seconds in segment["phases"]:
                 with accelprof.profiling_range(phase):
                     time.sleep(seconds[rank])
+        arrived.append(time.monotonic_ns())
         with accelprof.profiling_range(segment["collective"], category="collective"):
             dist.all_reduce(tensor)
+    return arrived
 
 
 def main(plan: str, directory: str) -> None:
@@ -47,10 +54,13 @@ def main(plan: str, directory: str) -> None:
                 run=run["name"],
             )
             dist.barrier()
+            arrivals = []
             for number in range(1, steps + 1):
                 with session.step(number):
-                    step(run["segments"], rank, tensor)
+                    arrivals.append(step(run["segments"], rank, tensor))
             dist.barrier()
+            with open(f"{directory}/{run['name']}-rank{rank}.json", "w", encoding="utf-8") as out:
+                json.dump(arrivals, out)
             session.close()
             accelprof.reset()
     dist.destroy_process_group()

@@ -29,13 +29,17 @@ def test_scenarios_are_what_they_say() -> None:
 
 
 def test_what_was_built_in_comes_out(tmp_path: Path) -> None:
-    """Four processes over gloo: in every collective the last rank is the one that slept longest, late in the phase in which it did;
-    the step without that sleep takes what ``whatif`` said, within 10 %."""
+    """Four processes over gloo: of every collective the rank is named that came last, by the processes' own notes; where that is
+    the one that was made late, it is late in the phase that was made longer; the step without that takes what ``whatif`` said,
+    within 10 %."""
     pytest.importorskip("torch.distributed")
     outcomes = run_all([scenario(seed) for seed in SEEDS], tmp_path / "runs", timeout=300)
     right = [named for one in outcomes for named in one.culprits]
     assert len(right) == sum(2 * STEPS * len(scenario(seed).plain) for seed in SEEDS)
     assert right.count(False) <= len(right) // 100
+    built = [as_built for one in outcomes for as_built in one.as_built]
+    assert built.count(True) > len(built) / 2  # a busy machine makes another rank late now and then
+    assert sum(len(one.phases) for one in outcomes) > 0
     assert all(all(one.phases) for one in outcomes)
     assert {one.scenario.seed: round(one.error, 3) for one in outcomes if abs(one.error) > 0.10} == {}
     assert all(one.wall_ns > one.real_ns * 1.1 for one in outcomes)  # there was something to win

@@ -143,6 +143,7 @@ def test_how_an_actor_ends(how: str, ray_cluster: Any, tmp_path: Path) -> None:
             ray.get(actors[1].update.remote())
             if number == 2 and how == "ray.kill":
                 ray.kill(actors[0])
+                _until_it_is_gone(pid)
             if number == 2 and how != "out of scope":
                 try:
                     ray.get(actors[0].update.remote(how), timeout=4 if how == "hung in C" else 30)
@@ -251,6 +252,14 @@ def test_how_a_run_goes_on(how: str, ray_cluster: Any, place: Path) -> None:
     assert halves(str(ctl.run_dir)) == []
     for actor in actors:
         ray.kill(actor)
+
+
+def _until_it_is_gone(pid: int) -> None:
+    """``ray.kill`` returns before the process has ended; a call that arrives in between is answered."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until and os.path.exists(f"/proc/{pid}"):
+        time.sleep(0.01)
+    assert not os.path.exists(f"/proc/{pid}")
 
 
 def _until_it_answers(actor: Any) -> None:
