@@ -17,12 +17,14 @@ import functools
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from accelprof.analysis.critical import OUTSIDE
+from accelprof.analysis.held import waited
 from accelprof.analysis.holders import groups_of, holders, label
 from accelprof.analysis.nesting import segments
 from accelprof.analysis.run import WorkerId
@@ -32,7 +34,6 @@ from accelprof.reading.columns import NONE, Columns, whole_number
 Array = Any  # numpy.ndarray
 #: rows that are kept; shorter waits are summed by the rank that was waited for
 MAX_ROWS = 1000
-OUTSIDE = "(outside every phase)"
 OTHERS = "(shorter waits)"
 #: of so many other ranks the median is taken that the last one is compared with, or some more
 OTHERS_ASKED = 16
@@ -94,6 +95,8 @@ class FileCollectives:
         shift, error: its clock minus the driver's, and how wrong that may be; ``error`` is ``None`` where nobody knows.
         key: codes into ``keys``; ``number``: sequence numbers, :data:`NONE` without; ``launch``: end of the call that
             launched it, :data:`NONE` where it is not in the file; ``step``: codes into ``steps``.
+        wait_start, wait_end: the stretch of a call in which the host waited for it, :data:`NONE` where it did not; ``behind``:
+            the place of the one before it, where the device was never free between both.
     """
 
     worker: WorkerId
@@ -108,6 +111,9 @@ class FileCollectives:
     launch: Array
     step: Array
     steps: list[Any]
+    wait_start: Array
+    wait_end: Array
+    behind: Array
     began: int = 0
     names: list[str] = field(default_factory=list)
     host: list[Runs] = field(default_factory=list)
@@ -196,7 +202,7 @@ def collectives_of(
         worker, worker.rank if rank is None else rank, *clock, keys,
         np.array([codes[kin] for _, kin, _ in found], dtype=np.int64),
         np.array([number for _, _, number in found], dtype=np.int64),
-        columns.start[mine], columns.end[mine], launched, at, names,
+        columns.start[mine], columns.end[mine], launched, at, names, *waited(columns, mine, launched),
         began=int(min((start for _, start, _ in steps), default=columns.start.min())),
     )  # fmt: skip
     file.names = [label(name) for name in columns.names]
@@ -260,7 +266,7 @@ def _device_runs(columns: Columns, held: Any) -> Iterable[Runs]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Call:
+class Call:
     """One rank's part in a collective: which file, and its place there."""
 
     file: FileCollectives
@@ -282,22 +288,10 @@ class _Call:
 def device_stragglers(files: Sequence[FileCollectives]) -> list[dict[str, Any]]:
     """A row for each collective in which ranks waited, as :func:`accelprof.analysis.critical.stragglers` has them for the
     host, ``on`` the device; beyond :data:`MAX_ROWS` the shorter waits are summed by step and rank."""
-    of_group: dict[tuple[str, str], list[FileCollectives]] = defaultdict(list)
-    for file in files:
-        for steps in file.steps:
-            of_group[file.worker.group, repr(steps)].append(file)
-    rows: list[tuple[int, dict[str, Any], list[_Call], _Call]] = []
-    for (group, wanted), mine in of_group.items():
-        ranks = [file.worker.label for file in mine]
-        if len(set(ranks)) < 2:
-            continue
-        labels = {file.rank: file.worker.label for file in mine if file.rank is not None}
-        keys = dict.fromkeys(key for file in mine for key in file.keys)
-        for key in keys:
-            lists = [calls for file in mine if (calls := _calls(file, key, wanted))]
-            for number, calls in enumerate(_matched(_by_worker(lists))):
-                if (found := _row(key, number, group, calls, labels)) is not None:
-                    rows.append((calls[0].start, *found))
+    rows: list[tuple[int, dict[str, Any], list[Call], Call]] = []
+    for group, _, key, number, calls, labels in each_collective(files):
+        if (found := _row(key, number, group, calls, labels)) is not None:
+            rows.append((calls[0].start, *found))
     rows.sort(key=lambda item: -item[1]["waited_ns"])
     for _, row, calls, last in rows[:MAX_ROWS]:
         row["late_in"] = _late_in(calls, last)
@@ -305,17 +299,44 @@ def device_stragglers(files: Sequence[FileCollectives]) -> list[dict[str, Any]]:
     return [*shown, *_summed([row for _, row, _, _ in rows[MAX_ROWS:]])]
 
 
-def _calls(file: FileCollectives, key: Kinship, steps: str) -> list[_Call]:
+def each_collective(
+    files: Sequence[FileCollectives],
+) -> Iterator[tuple[str, object, Kinship, int, list[Call], dict[int, str]]]:
+    """Each collective of several ranks: ``(group, steps, what it is, its number, calls, names of ranks)``."""
+    of_group: dict[tuple[str, str], list[FileCollectives]] = defaultdict(list)
+    names: dict[str, object] = {}
+    for file in files:
+        for steps in file.steps:
+            of_group[file.worker.group, repr(steps)].append(file)
+            names[repr(steps)] = steps
+    for (group, wanted), mine in of_group.items():
+        if len({file.worker.label for file in mine}) < 2:
+            continue
+        labels = {file.rank: file.worker.label for file in mine if file.rank is not None}
+        keys = dict.fromkeys(key for file in mine for key in file.keys)
+        for key in keys:
+            lists = [calls for file in mine if (calls := _calls(file, key, wanted))]
+            for number, calls in enumerate(_matched(_by_worker(lists))):
+                yield group, names[wanted], key, number, calls, labels
+
+
+def comparable(calls: Sequence[Call]) -> bool:
+    """Whether kernels can be put on one clock."""
+    hosts = {call.file.worker.host for call in calls}
+    return (len(hosts) == 1 and None not in hosts) or all(call.file.error is not None for call in calls)
+
+
+def _calls(file: FileCollectives, key: Kinship, steps: str) -> list[Call]:
     if key not in file.keys:
         return []
     wanted = [code for code, name in enumerate(file.steps) if repr(name) == steps]
     places = np.flatnonzero((file.key == file.keys.index(key)) & np.isin(file.step, wanted))
-    return [_Call(file, at) for at in places.tolist()]
+    return [Call(file, at) for at in places.tolist()]
 
 
-def _by_worker(lists: Iterable[list[_Call]]) -> list[list[_Call]]:
+def _by_worker(lists: Iterable[list[Call]]) -> list[list[Call]]:
     """Files of one worker (several windows of a step) one behind the other."""
-    found: dict[str, list[_Call]] = defaultdict(list)
+    found: dict[str, list[Call]] = defaultdict(list)
     for calls in lists:
         found[calls[0].file.worker.label].extend(calls)
     for mine in found.values():
@@ -323,12 +344,12 @@ def _by_worker(lists: Iterable[list[_Call]]) -> list[list[_Call]]:
     return list(found.values())
 
 
-def _matched(lists: Sequence[list[_Call]]) -> list[list[_Call]]:
+def _matched(lists: Sequence[list[Call]]) -> list[list[Call]]:
     """The calls of each collective, one a rank; ranks that lack it are not among them."""
     if not lists:
         return []
     if all(call.file.number[call.at] != NONE for calls in lists for call in calls):
-        found: dict[tuple[int, int], list[_Call]] = defaultdict(list)
+        found: dict[tuple[int, int], list[Call]] = defaultdict(list)
         for calls in lists:
             seen: dict[int, int] = defaultdict(int)
             for call in calls:
@@ -337,7 +358,7 @@ def _matched(lists: Sequence[list[_Call]]) -> list[list[_Call]]:
                 seen[number] += 1
         return [found[key] for key in sorted(found)]
     longest = max(lists, key=len)
-    joined: list[list[_Call]] = [[] for _ in longest]
+    joined: list[list[Call]] = [[] for _ in longest]
     for calls in lists:
         room = len(longest) - len(calls)
         shift = 0 if not room else max(range(room + 1), key=lambda by: (_together(longest[by:], calls), -by))
@@ -346,20 +367,20 @@ def _matched(lists: Sequence[list[_Call]]) -> list[list[_Call]]:
     return joined
 
 
-def _together(one: Sequence[_Call], other: Sequence[_Call]) -> int:
+def _together(one: Sequence[Call], other: Sequence[Call]) -> int:
     """How many of two lists, taken in pairs, ran at the same time."""
     return sum(a.start < b.end and b.start < a.end for a, b in zip(one, other, strict=False))
 
 
 def _row(
-    key: Kinship, number: int, group: str, calls: list[_Call], labels: Mapping[int, str]
-) -> tuple[dict[str, Any], list[_Call], _Call] | None:
+    key: Kinship, number: int, group: str, calls: list[Call], labels: Mapping[int, str]
+) -> tuple[dict[str, Any], list[Call], Call] | None:
     """The row of one collective without ``late_in``, its calls, and the last to arrive; ``None`` where nobody waited."""
     if len(calls) < 2:
         return None
     hosts = {call.file.worker.host for call in calls}
     same_host = len(hosts) == 1 and None not in hosts
-    known = same_host or all(call.file.error is not None for call in calls)
+    known = comparable(calls)
     ends_together = _TOGETHER.search(key.name) is not None
     starts, ends = [call.start for call in calls], [call.end for call in calls]
     places = range(len(calls))
@@ -396,7 +417,7 @@ def _row(
     return row, calls, last
 
 
-def _missing(key: Kinship, calls: Sequence[_Call], labels: Mapping[int, str]) -> list[str]:
+def _missing(key: Kinship, calls: Sequence[Call], labels: Mapping[int, str]) -> list[str]:
     """Members of the group whose part is not there: workers by name, others by their rank, or by how many there are."""
     there = {call.file.rank for call in calls}
     members = key.members
@@ -412,7 +433,7 @@ def _shown(steps: object) -> Any:
     return steps[0] if len(steps) == 1 else "-".join(map(str, (steps[0], steps[-1]))) if steps else None
 
 
-def _late_in(calls: Sequence[_Call], last: _Call) -> str | None:
+def _late_in(calls: Sequence[Call], last: Call) -> str | None:
     """The phase that took the last one longer than the median of the others since their collective before: of its host where
     it launched late, of its device where that was still at work."""
     others = [call for call in calls if call is not last]
@@ -431,12 +452,12 @@ def _late_in(calls: Sequence[_Call], last: _Call) -> str | None:
     return on_device or on_host
 
 
-def _launch(call: _Call) -> int | None:
+def _launch(call: Call) -> int | None:
     moment = int(call.file.launch[call.at])
     return None if moment == NONE else moment - call.file.shift
 
 
-def _spent(call: _Call, host: bool) -> dict[str, int]:
+def _spent(call: Call, host: bool) -> dict[str, int]:
     """By phase, on the host between the launches of two collectives, on the device between their runs."""
     file, at = call.file, call.at
     if host:
@@ -456,7 +477,7 @@ def _spent(call: _Call, host: bool) -> dict[str, int]:
     return spent
 
 
-def _excess(spent: Mapping[_Call, Mapping[str, int]], last: _Call) -> str | None:
+def _excess(spent: Mapping[Call, Mapping[str, int]], last: Call) -> str | None:
     more = {
         phase: ns - statistics.median(mine.get(phase, 0) for call, mine in spent.items() if call is not last)
         for phase, ns in spent[last].items()

@@ -232,5 +232,6 @@ TABLES: dict[str, Callable[[Summary], Iterator[Row]]] = {
     "seconds": _listed("seconds"),
     "stragglers": _listed("stragglers"),
     "critical_path": critical_path,
+    "slack": _listed("slack"),
     "files": files,
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_in
 from accelprof.analysis.attribution import DeviceFigures, PhaseFigures, attribute
-from accelprof.analysis.collectives import FileCollectives, collectives_of, device_stragglers
+from accelprof.analysis.collectives import FileCollectives, collectives_of
 from accelprof.analysis.differences import of_dump
 from accelprof.analysis.many import Failed, Progress, each
 from accelprof.analysis.memory import memory_rows
@@ -22,7 +22,7 @@ from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_seconds
 from accelprof.analysis.toolfile import ToolFile
-from accelprof.analysis.waits import Waits, not_on_the_path, waits_of
+from accelprof.analysis.waits import Waits, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import PARTIAL
@@ -90,6 +90,7 @@ class Summary:
             "seconds": [row.to_json() for row in self.seconds],
             "stragglers": self.waits.stragglers,
             "critical_path": self.waits.critical_path,
+            "slack": self.waits.slack,
             "steps": self.waits.steps,
             "outliers": self.waits.outliers,
             "drift": self.waits.drift,
@@ -220,10 +221,7 @@ class SummaryBuilder:
         for timeline in summary.timelines:
             if timeline.worker.label not in with_device:
                 summary.seconds.extend(_host_seconds(timeline))
-        summary.waits = waits_of(summary.run, summary.timelines)
-        on_device = device_stragglers(self._collectives)
-        summary.waits.stragglers.extend(on_device)
-        summary.waits.notices.extend(not_on_the_path(on_device, summary.waits.critical_path))
+        summary.waits = waits_of(summary.run, summary.timelines, self._collectives)
         summary.notices.extend(summary.waits.notices)
         if summary.empty and not summary.undelivered:
             summary.undelivered.append("no window was opened in this run; nothing was measured")

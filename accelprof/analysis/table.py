@@ -207,6 +207,21 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
         for (phase, worker), ns in parts.most_common(limit or None):
             grid.add(phase, worker, duration(ns), percent(ns / path["wall_ns"] if path["wall_ns"] else None))
         yield grid
+        rows = [row for row in report.get("slack") or () if row["step"] == path["step"]]
+        if rows:
+            yield slack_grid(path["step"], rows, limit)
+
+
+def slack_grid(step: object, rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
+    """What is not on a step's critical path, the longest first, and how much later it could end."""
+    columns = [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("could end later by")]
+    grid = Grid(f"not on the critical path of step {step}", columns)
+    for row in rows if limit is None else rows[: limit // 2]:
+        grid.add(row["phase"], row["worker"], duration(row["ns"]), duration(row["slack_ns"]))
+    if limit is not None and len(rows) > limit // 2:
+        grid.note = f"… and {len(rows) - limit // 2} shorter ones (--all). "
+    grid.note += "could end later by: without making the step longer; what is faster here changes nothing."
+    return grid
 
 
 def steps_grids(report: Mapping[str, Any], limit: int | None = MAX_ROWS) -> Iterator[Grid]:

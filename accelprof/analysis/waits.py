@@ -6,14 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from accelprof.analysis.critical import Leaf, Step, critical_path, steps_of, stragglers
+from accelprof.analysis.collectives import FileCollectives, device_stragglers
+from accelprof.analysis.critical import Leaf, Step, steps_of, stragglers
 from accelprof.analysis.drift import drifts, outliers
+from accelprof.analysis.joints import joints_of
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
+from accelprof.analysis.replay import Graph
 from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
+from accelprof.analysis.units import duration
 
 #: with more leaves than this in a run who waited for whom is not worked out: a leaf takes about 200 bytes
 MAX_LEAVES = 2_000_000
+#: a step whose windows take another time by this share is said
+NOTED = 0.05
 
 
 @dataclass
@@ -22,6 +28,7 @@ class Waits:
 
     stragglers: list[dict[str, Any]] = field(default_factory=list)
     critical_path: list[dict[str, Any]] = field(default_factory=list)
+    slack: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     of: list[Step] = field(default_factory=list)
     outliers: list[dict[str, Any]] = field(default_factory=list)
@@ -29,16 +36,22 @@ class Waits:
     notices: list[str] = field(default_factory=list)
 
 
-def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
-    """See the module. Windows without a step (schedules, on demand) are left out."""
+def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[FileCollectives] = ()) -> Waits:
+    """See the module; ``files``: the collectives on the device. Windows without a step (schedules, on demand) are left out."""
     found = Waits(of=run_steps(run, timelines))
+    joints, loose = joints_of(files)
+    for step in found.of:
+        step.joints, step.loose_ns = joints.get(step.steps, []), loose.get(step.steps, 0)
     found.notices.extend(_left_out(timelines))
     found.notices.extend(_apart(found.of))
     for step in found.of:
-        path = critical_path(step)
+        graph = Graph(step)
         found.stragglers.extend(stragglers(step))
-        found.critical_path.append({"step": step.name, "wall_ns": step.wall_ns, "segments": path})
+        found.critical_path.append({"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()})
+        found.slack.extend(graph.slack_rows())
     found.notices.extend(_not_known(run, found, timelines))
+    found.notices.extend(_not_on_the_path(found.of))
+    found.stragglers.extend(device_stragglers(files))
     walls = {number: step.wall_ns for step in found.of if len(step.steps) == 1 for number in step.steps}
     rows = run.steps()
     numbers = [row.get("step") for row in rows]
@@ -52,21 +65,45 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline]) -> Waits:
         if not isinstance(wall, int):
             wall = walls.get(number)
         found.steps.append({"step": number, "wall_ns": wall, "window": number in inside})
+    found.notices.extend(_not_in_windows(found.of, stated))
     timed = [{**row, "window": row.get("step") in inside} for row in rows]
     waiting = {kind[0] for timeline in timelines for kind in timeline.stretches.kinds if kind[1] == COLLECTIVE}
     found.outliers, found.drift = outliers(timed, waiting), drifts(timed)
     return found
 
 
-def not_on_the_path(rows: Sequence[Mapping[str, Any]], paths: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What a reader of the critical paths must know of collectives on the device, ``rows`` of stragglers there."""
-    held = {row["step"] for row in rows if row["waited_ns"] > 0}
-    steps = [str(path["step"]) for path in paths if path["step"] in held and path["segments"]]
+def _not_in_windows(found: Sequence[Step], stated: Mapping[object, Any]) -> Iterator[str]:
+    """The steps that took longer or shorter than their windows, on which the critical path stands."""
+    apart = [
+        (step, wall)
+        for step in found
+        if len(step.steps) == 1
+        and isinstance(wall := stated.get(step.steps[0]), int)
+        and abs(wall - step.wall_ns) > max(step.overhead_ns, NOTED * wall)
+    ]
+    if apart:
+        step, wall = max(apart, key=lambda item: abs(item[1] - item[0].wall_ns))
+        names = ", ".join(str(one.name) for one, _ in apart[:5])
+        more = f" and {len(apart) - 5} more" if len(apart) > 5 else ""
+        yield (
+            f"step {names}{more} took another time than its windows, which the critical path and whatif are of: step {step.name} "
+            f"{duration(wall)}, its windows {duration(step.wall_ns)}"
+            + (
+                " (the rest is before they open, after they close, or on workers without one)"
+                if wall > step.wall_ns
+                else ""
+            )
+        )
+
+
+def _not_on_the_path(found: Sequence[Step]) -> Iterator[str]:
+    """What a reader of the critical paths must know of collectives on the device."""
+    steps = [str(step.name) for step in found if step.loose_ns and step.leaves]
     if steps:
         more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
         yield (
-            f"collectives on the device held ranks together in step {', '.join(steps[:5])}{more}: the critical path and whatif "
-            "follow the host's phases alone"
+            f"collectives on the device held ranks together in step {', '.join(steps[:5])}{more}, on clocks that were not compared: "
+            "the critical path and whatif follow the host's phases alone there"
         )
 
 

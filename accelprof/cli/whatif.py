@@ -25,9 +25,10 @@ def whatif(
     it waited for; collectives end after the last rank has arrived, and phases that wait for another role or for data after
     the work that they waited for.
     """
-    from accelprof.analysis.critical import scatter, what_if
+    from accelprof.analysis.critical import scatter
     from accelprof.analysis.summary import summarise
     from accelprof.analysis.units import duration
+    from accelprof.analysis.whatif import what_if
 
     factors = dict(map(_factor, scales))
     waits = summarise(directory).waits
@@ -40,6 +41,7 @@ def whatif(
         raise UserError(f"whatif: step {step} has no window in {directory}; there are {there}")
     found = max(chosen, key=lambda one: one.wall_ns)
     known = {phase for leaf in found.leaves for phase in (leaf.phase, *leaf.around)}
+    known.update(joint.name for joint in found.joints)
     lost = sorted(set(factors) - known)
     if lost:
         raise UserError(f"whatif: no phase {lost[0]!r} in step {found.name}; there are {', '.join(sorted(known))}")
@@ -47,7 +49,7 @@ def whatif(
     if rank is not None and rank not in ranks:
         there = ", ".join(map(str, ranks)) or "none with a rank"
         raise UserError(f"whatif: --rank {rank} has no phase in step {found.name}; there are {there}")
-    answer = what_if(found, factors, rank, remove_wait, scatter([one.wall_ns for one in steps]), waits.stragglers)
+    answer = what_if(found, factors, rank, remove_wait, scatter([one.wall_ns for one in steps]))
     if as_json:
         click.echo(json.dumps(answer, indent=1))
         return

@@ -134,8 +134,9 @@ def run_all(scenarios: Sequence[Scenario], directory: Path, timeout: float = 900
 
 def outcome(one: Scenario, directory: Path) -> Outcome:
     """What the analysis says of one scenario's runs, beside what was built in."""
-    from accelprof.analysis.critical import scatter, what_if
+    from accelprof.analysis.critical import scatter
     from accelprof.analysis.summary import summarise
+    from accelprof.analysis.whatif import what_if
 
     found = Outcome(one)
     slow, plain = (summarise(directory / f"{one.seed}-{kind}") for kind in ("slow", "plain"))

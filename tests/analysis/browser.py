@@ -101,6 +101,8 @@ def chromium() -> Iterator[Browser]:
     finally:
         driver.terminate()
         driver.wait(20)
+        if driver.stdout is not None:
+            driver.stdout.close()
 
 
 def eventually(browser: Browser, script: str, seconds: float = 10) -> Any:

@@ -215,6 +215,8 @@ def test_several_runs_are_refused(run_maker: Any, event: Any, tmp_path: Path) ->
     assert "accelprof compare" in str(result.exception)
 
 
+# the opener is left to the desktop: click waits for none
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_open_starts_a_browser(run_maker: Any, event: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``report --open`` and ``compare --open`` hand the page that they wrote to the desktop's opener; that there is none is said."""
     from accelprof.cli.compare import compare

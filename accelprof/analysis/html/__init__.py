@@ -8,6 +8,7 @@ keyboard written by hand. Tables stand in the page as HTML, so that it can be re
 from __future__ import annotations
 
 import functools
+import heapq
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,8 @@ MAX_STEPS, MAX_TAGS = 12, 20
 MAX_OPERATORS = 40
 #: the longest waits; the others are summed
 MAX_WAITS = 24
+#: the longest phases that are not on a critical path
+MAX_SLACK = 12
 #: lines of problems and rows of tables that the page shows; ``accelprof report --json`` has all
 MAX_LINES = 100
 
@@ -175,6 +178,7 @@ def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
             sum(row["times"] for row in waited[MAX_WAITS:]),
             sum(row["waited_ns"] for row in waited[MAX_WAITS:]),
         ),
+        "slack": heapq.nlargest(MAX_SLACK, report.get("slack") or (), key=lambda row: row["ns"]),
         "devices": devices[:MAX_ROWS],
         "devices_rest": (len(devices[MAX_ROWS:]), sum(row["busy_ns"] for row in devices[MAX_ROWS:])),
         "device_phases": list(frames.device_phases(summary))[:MAX_ROWS],

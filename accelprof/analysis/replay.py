@@ -1,0 +1,476 @@
+"""Which chain of phases decided a step's end, how much later the others could have ended, and what another speed would change.
+
+All three stand on one graph of the step's leaves. A leaf begins after the one before it on its row, and after a long gap
+after the last work of any row that finished in the gap, which is a guess. What joins rows: a collective on the host ends a
+transfer after its last rank arrived; a stretch in which the host waits for a collective on the device ends as long after the
+last rank's kernel began; a phase that waits for another role or for data
+(:func:`accelprof.analysis.seconds.waits_for_others`) ends after the work of another worker that finished last in it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from accelprof.analysis.critical import OUTSIDE, Leaf, Step
+from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
+
+#: gaps below this are no gaps: the time between two clock reads of one row
+GAP_NS = 20_000
+NOWHERE = -1
+#: of several events at one moment in this order
+HELD, WAITED, JOIN, NOTHING = range(4)
+
+
+class Point(NamedTuple):
+    """A moment that follows a node of the graph by ``after_ns``; ``inside``: it lies in that leaf, so it moves with its length."""
+
+    node: int
+    after_ns: int
+    inside: bool = False
+
+
+@dataclass(slots=True)
+class _Join:
+    """Where ranks meet: the last of ``points`` decides. ``at_ns``: when that was, ``last``: whose it is (a place in ``points``)."""
+
+    at_ns: int
+    points: list[Point]
+    last: int
+    worker: str
+
+
+@dataclass(slots=True)
+class _Held:
+    """A leaf ends ``rest_ns`` after ``join``; alone it would after ``own``."""
+
+    join: int
+    rest_ns: int
+    own: Point
+
+
+@dataclass
+class Graph:
+    """The leaves of a step, by start, and what each came after.
+
+    The beginning of leaf ``i`` is node ``i``, its end node ``n + i``, and join ``k`` node ``2 n + k``; :data:`NOWHERE` is the
+    step's own beginning. All edges lead forward in time, so that nodes by time are in order.
+    """
+
+    step: Step
+    leaves: list[Leaf] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+    after: list[int] = field(default_factory=list)
+    guessed: set[int] = field(default_factory=set)
+    #: a phase that waits -> the leaf whose end it waited for, and whether that is a guess
+    causes: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    joins: list[_Join] = field(default_factory=list)
+    held: dict[int, list[_Held]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        collectives = self.step.number_collectives()
+        pieces, holds = _cut(self.step)
+        self.leaves = sorted((leaf for leaf in pieces if leaf.ns > 0), key=lambda leaf: (leaf.start_ns, leaf.end_ns))
+        self.starts, self.ends = [leaf.start_ns for leaf in self.leaves], [leaf.end_ns for leaf in self.leaves]
+        waiting: dict[tuple[str, str], bool] = {}
+        self.waits = []
+        before: dict[tuple[str, int], int] = {}
+        overhead, start = self.step.overhead_ns, self.step.start_ns
+        gaps = []
+        for place, leaf in enumerate(self.leaves):
+            kind = (leaf.phase, leaf.category)
+            if kind not in waiting:
+                waiting[kind] = waits_for_others(*kind)
+            if waiting[kind] and id(leaf) not in holds:
+                self.waits.append(place)
+            row = (leaf.worker, leaf.row)
+            own = before.get(row, NOWHERE)
+            while own != NOWHERE and self.ends[own] > leaf.start_ns:
+                own = self.before[own]
+            before[row] = place
+            self.before.append(own)
+            self.after.append(own)
+            if leaf.start_ns - (self.ends[own] if own != NOWHERE else start) > overhead:
+                gaps.append(place)
+        self._waits = set(self.waits)
+        for place in gaps:
+            self.after[place], guess = self._after_gap(place)
+            if guess:
+                self.guessed.add(place)
+        for place in self.waits:
+            cause, guess = self._cause(place)
+            if cause != NOWHERE:
+                self.causes[place] = (cause, guess)
+        places = {id(leaf): place for place, leaf in enumerate(self.leaves)}
+        for members in collectives.values():
+            self._join_host([places[id(leaf)] for leaf in members if id(leaf) in places])
+        self._join_devices({places[piece]: mine for piece, mine in holds.items() if piece in places})
+        self.order = self._order()
+
+    # --- what a leaf came after
+
+    @functools.cached_property
+    def _work(self) -> tuple[list[int], list[int]]:
+        """Who waits lets nobody go on, so only the others are causes: their ends in order, and their places."""
+        work = sorted((p for p in range(len(self.leaves)) if p not in self._waits), key=lambda p: self.leaves[p].end_ns)
+        return [self.leaves[place].end_ns for place in work], work
+
+    def _after_gap(self, place: int) -> tuple[int, bool]:
+        """What a leaf came after that began long after the one before it on its row, and whether that is a guess."""
+        leaf, own = self.leaves[place], self.before[place]
+        own_end = self.leaves[own].end_ns if own != NOWHERE else self.step.start_ns
+        ends, work = self._work
+        at = bisect.bisect_right(ends, leaf.start_ns) - 1
+        last = work[at] if at >= 0 and ends[at] > own_end else NOWHERE
+        while at >= 0 and ends[at] >= leaf.start_ns - GAP_NS:
+            if self.leaves[work[at]].worker == leaf.worker:  # another thread of its process handed over
+                return work[at], False
+            at -= 1
+        return (last, True) if last != NOWHERE else (own, False)
+
+    def _cause(self, place: int) -> tuple[int, bool]:
+        """The work that finished last in a phase that waits, of another worker or else of another row of its own, and
+        whether that is a guess."""
+        wait, mine = self.leaves[place], NOWHERE
+        ends, work = self._work
+        at = bisect.bisect_right(ends, wait.end_ns) - 1
+        while at >= 0 and ends[at] > wait.start_ns:
+            found = self.leaves[work[at]]
+            if found.worker != wait.worker:
+                return work[at], wait.end_ns - found.end_ns > self.step.overhead_ns
+            if mine == NOWHERE and found.row != wait.row:
+                mine = work[at]
+            at -= 1
+        return mine, mine != NOWHERE and wait.end_ns - self.leaves[mine].end_ns > self.step.overhead_ns
+
+    # --- where ranks meet
+
+    def _join_host(self, members: Sequence[int]) -> None:
+        """The ranks of a collective wait for those that arrived before they left."""
+        order = sorted(members, key=lambda place: self.leaves[place].start_ns)
+        starts = [self.leaves[place].start_ns for place in order]
+        known: dict[int, int] = {}
+        for place in members:
+            leaf = self.leaves[place]
+            there = bisect.bisect_left(starts, leaf.end_ns)
+            if there not in known:
+                known[there] = len(self.joins)
+                points = [Point(other, 0) for other in order[:there]]
+                self.joins.append(_Join(starts[there - 1], points, there - 1, self.leaves[order[there - 1]].worker))
+            join = known[there]
+            self.held[place] = [_Held(join, leaf.end_ns - self.joins[join].at_ns, Point(place, 0))]
+
+    def _join_devices(self, holds: Mapping[int, Sequence[tuple[int, int]]]) -> None:
+        """The same for kernels: each begins at its place on the host's row, or behind a collective that kept its device busy."""
+        if not self.step.joints:
+            return
+        rows = {worker: (starts, places) for worker, starts, places in self._main_rows()}
+        joined = {*holds, *self.held, *self.causes}
+        numbers: dict[int, int] = {}
+        for joint in sorted(self.step.joints, key=lambda joint: joint.at_ns):
+            points = []
+            for call in joint.calls:
+                earlier = numbers.get(id(call.behind)) if call.behind is not None else None
+                if earlier is not None and self.joins[earlier].at_ns <= call.start_ns:
+                    points.append(Point(2 * len(self.leaves) + earlier, call.start_ns - self.joins[earlier].at_ns))
+                else:
+                    starts, places = rows.get(call.worker, ([], []))
+                    points.append(self._on_row(starts, places, call.start_ns, joined))
+            last = max(range(len(points)), key=lambda place: joint.calls[place].start_ns)
+            numbers[id(joint)] = len(self.joins)
+            self.joins.append(_Join(joint.at_ns, points, last, joint.calls[last].worker))
+        for place, mine in holds.items():
+            leaf = self.leaves[place]
+            for number, own in mine:
+                at = numbers[id(self.step.joints[number])]
+                join = self.joins[at]
+                if leaf.end_ns > join.at_ns:
+                    self.held.setdefault(place, []).append(_Held(at, leaf.end_ns - join.at_ns, join.points[own]))
+
+    def _main_rows(self) -> Iterable[tuple[str, list[int], list[int]]]:
+        main = _main_row(self.leaves)
+        of_worker: dict[str, list[int]] = defaultdict(list)
+        for place, leaf in enumerate(self.leaves):
+            if main[leaf.worker] == leaf.row:
+                of_worker[leaf.worker].append(place)
+        for worker, places in of_worker.items():
+            yield worker, [self.leaves[place].start_ns for place in places], places
+
+    def _on_row(self, starts: Sequence[int], places: Sequence[int], moment: int, joined: Collection[int]) -> Point:
+        at = bisect.bisect_right(starts, moment) - 1
+        if at < 0:
+            return Point(NOWHERE, moment - self.step.start_ns)
+        place = places[at]
+        leaf = self.leaves[place]
+        if moment < leaf.end_ns:
+            return Point(place, moment - leaf.start_ns, place not in joined)
+        return Point(len(self.leaves) + place, moment - leaf.end_ns)
+
+    def _order(self) -> list[tuple[int, int, int, int]]:
+        """What happens, in order: ``(first, until, kind, number)`` is the beginning (and the end, where nothing joins it) of the
+        leaves ``first`` to ``until``, then a join (:data:`JOIN`), the end of what it held, or the end of a phase that waited."""
+        found = [(self.ends[place], HELD, place) for place in self.held]
+        found += [(self.ends[place], WAITED, place) for place in self.causes if place not in self.held]
+        found += [(join.at_ns, JOIN, number) for number, join in enumerate(self.joins)]
+        # of what is at one moment ends come first, then beginnings, then joins
+        found.sort()
+        order, first = [], 0
+        for at, kind, number in found:
+            until = (bisect.bisect_right if kind == JOIN else bisect.bisect_left)(self.starts, at)
+            order.append((first, until, kind, number))
+            first = until
+        return [*order, (first, len(self.leaves), NOTHING, 0)]
+
+    # --- what is asked of it
+
+    def path(self) -> list[dict[str, Any]]:
+        """See :func:`critical_path`."""
+        step, chain = self.step, []  # type: ignore[var-annotated]
+
+        def add(who: str, phase: str, ns: int) -> None:
+            if ns <= 0:
+                return
+            if chain and (chain[-1]["worker"], chain[-1]["phase"]) == (who, phase):
+                chain[-1]["ns"] += ns
+            else:
+                chain.append({"worker": who, "phase": phase, "ns": ns})
+
+        count = len(self.leaves)
+        at, worker = step.end_ns, ""
+        place = max(range(count), key=self.ends.__getitem__, default=NOWHERE)
+        while place != NOWHERE and at > step.start_ns:
+            leaf = self.leaves[place]
+            add(worker or leaf.worker, OUTSIDE, at - leaf.end_ns)
+            held = max(self.held.get(place, ()), key=lambda one: self.joins[one.join].at_ns, default=None)
+            if held is not None and at >= leaf.end_ns:
+                # the transfer of a collective is its last rank's
+                join = self.joins[held.join]
+                add(join.worker, leaf.phase, leaf.end_ns - join.at_ns)
+                at, worker = join.at_ns, join.worker
+                point = join.points[join.last]
+                while point.node >= 2 * count:  # its device was busy with an earlier one
+                    join = self.joins[point.node - 2 * count]
+                    add(worker, leaf.phase, at - join.at_ns)
+                    at, worker, point = join.at_ns, join.worker, join.points[join.last]
+                if point.node == NOWHERE:
+                    place = NOWHERE
+                elif point.node >= count:
+                    place = point.node - count
+                elif point.after_ns:
+                    place = point.node
+                else:
+                    place = self.after[point.node]
+                continue
+            if place in self.causes and at >= leaf.end_ns:
+                cause = self.causes[place][0]
+                add(leaf.worker, leaf.phase, leaf.end_ns - self.leaves[cause].end_ns)
+                at, worker, place = self.leaves[cause].end_ns, self.leaves[cause].worker, cause
+                continue
+            begin = max(leaf.start_ns, step.start_ns)
+            add(leaf.worker, leaf.phase, min(leaf.end_ns, at) - begin)
+            at, worker, place = begin, leaf.worker, self.after[place]
+        add(worker or "", OUTSIDE, at - step.start_ns)
+        return chain[::-1]
+
+    def replayed(self, scale: Callable[[Leaf], float], remove_wait: bool = False, guesses: bool = True) -> int:
+        """See :func:`replayed`."""
+        leaves, count, start = self.leaves, len(self.leaves), self.step.start_ns
+        when = [start] * (2 * count + len(self.joins) + 1)  # the last is the step's beginning
+
+        def moment(point: Point) -> int:
+            after = point.after_ns
+            if point.inside:
+                after = round(after * scale(leaves[point.node]))
+            return when[point.node] + after
+
+        starts, ends, ignored = self.starts, self.ends, set() if guesses else self.guessed
+        for first, until, kind, place in self.order:
+            for mine in range(first, until):
+                before, after = self.before[mine], self.after[mine]
+                if mine in ignored:
+                    after = before
+                begin = when[count + after] + starts[mine] - ends[after] if after != NOWHERE else starts[mine]
+                if before != after and before != NOWHERE:
+                    begin = max(begin, when[count + before])
+                when[mine] = begin
+                # set again where it is joined
+                when[count + mine] = begin + round((ends[mine] - starts[mine]) * scale(leaves[mine]))
+            if kind == JOIN:
+                when[2 * count + place] = max(moment(point) for point in self.joins[place].points)
+            elif kind == HELD:
+                factor = scale(leaves[place])
+                when[count + place] = max(
+                    when[place],
+                    *(
+                        (moment(held.own) if remove_wait else when[2 * count + held.join])
+                        + round(held.rest_ns * factor)
+                        for held in self.held[place]
+                    ),
+                )
+            elif kind == WAITED:
+                cause, guess = self.causes[place]
+                if guesses or not guess:
+                    rest = round((ends[place] - ends[cause]) * scale(leaves[place]))
+                    when[count + place] = max(when[place], when[count + cause]) + rest
+        tail = self.step.end_ns - max(ends, default=self.step.end_ns)
+        return max(when[count : 2 * count], default=self.step.end_ns) + tail - start
+
+    def slack(self, guesses: bool = True) -> list[int]:
+        """For each leaf how much later it could end, in ns, without moving the step's end."""
+        count, starts, ends = len(self.leaves), self.starts, self.ends
+        latest = [max(ends, default=self.step.start_ns)] * (2 * count + len(self.joins) + 1)
+        ignored = set() if guesses else self.guessed
+        joined = {*self.held, *(place for place, (_, guess) in self.causes.items() if guesses or not guess)}
+
+        def no_later(node: int, moment: int) -> None:
+            if moment < latest[node]:
+                latest[node] = moment
+
+        for first, until, kind, place in reversed(self.order):
+            if kind == JOIN:
+                for point in self.joins[place].points:
+                    no_later(point.node, latest[2 * count + place] - point.after_ns)
+            elif kind == HELD:
+                no_later(place, latest[count + place])
+                for held in self.held[place]:
+                    no_later(2 * count + held.join, latest[count + place] - held.rest_ns)
+            elif kind == WAITED and place in joined:
+                cause = self.causes[place][0]
+                begin = latest[count + place] - ends[place] + ends[cause]
+                no_later(place, begin)
+                no_later(count + cause, begin)
+            for mine in range(until - 1, first - 1, -1):
+                before, after = self.before[mine], self.after[mine]
+                begin = latest[mine]
+                if mine not in joined:
+                    begin = min(begin, latest[count + mine] - ends[mine] + starts[mine])
+                if mine in ignored:
+                    after = before
+                if after != NOWHERE:
+                    no_later(count + after, begin - starts[mine] + ends[after])
+                if before != after and before != NOWHERE:
+                    no_later(count + before, begin)
+        return [moment - end for moment, end in zip(latest[count:], ends, strict=False)]
+
+    def slack_rows(self) -> list[dict[str, Any]]:
+        """``{step, worker, phase, spans, ns, slack_ns, low_ns, high_ns}`` of what is not on the critical path: the stretches of a
+        phase on a worker, how long they are in all, and how much later each of them could end without moving the step's end."""
+        error = 2 * self.step.error_ns
+        sure = self.slack()
+        other = self.slack(guesses=False) if self.guessed or any(guess for _, guess in self.causes.values()) else sure
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for leaf, slack, without in zip(self.leaves, sure, other, strict=True):
+            if slack <= 0:
+                continue
+            row = found.get((leaf.worker, leaf.phase))
+            if row is None:
+                row = found[leaf.worker, leaf.phase] = {
+                    "step": self.step.name, "worker": leaf.worker, "phase": leaf.phase, "spans": 0, "ns": 0,
+                    "slack_ns": slack, "low_ns": slack, "high_ns": slack,
+                }  # fmt: skip
+            row["spans"] += 1
+            row["ns"] += leaf.ns
+            row["slack_ns"] = min(row["slack_ns"], slack)
+            row["low_ns"] = min(row["low_ns"], max(min(slack, without) - error, 0))
+            row["high_ns"] = max(row["high_ns"], max(slack, without) + error)
+        return sorted(found.values(), key=lambda row: -row["ns"])
+
+    def doubts(self) -> Iterable[str]:
+        """Windows that nothing joins, and long waits for what was not recorded, a line for each worker and phase."""
+        step = self.step
+        if step.apart_ns > step.overhead_ns:
+            yield (
+                f"the workers' windows of this step do not overlap: {milliseconds(step.apart_ns)} lie between them and count as the step's, "
+                "though nothing that was recorded joins the workers"
+            )
+        lost: dict[tuple[str, str], int] = defaultdict(int)
+        for place in self.waits:
+            leaf = self.leaves[place]
+            if leaf.ns > step.overhead_ns and place not in self.causes:
+                lost[leaf.worker, leaf.phase] += leaf.ns
+        for (worker, phase), ns in sorted(lost.items()):
+            yield f"{worker} waits {milliseconds(ns)} in {phase} and no phase of another ended in it: replayed as work of a fixed length"
+
+
+def _main_row(leaves: Iterable[Leaf]) -> dict[str, int]:
+    """The row of each worker that has most of its time."""
+    taken: dict[tuple[str, int], int] = defaultdict(int)
+    for leaf in leaves:
+        taken[leaf.worker, leaf.row] += leaf.ns
+    return {worker: row for (worker, row), _ in sorted(taken.items(), key=lambda item: item[1])}
+
+
+def _cut(step: Step) -> tuple[list[Leaf], dict[int, list[tuple[int, int]]]]:
+    """The step's leaves with those parted in which the host waited for a collective on the device, and of each such part which
+    joints (and which call of each) hold it."""
+    waited: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
+    for number, joint in enumerate(step.joints):
+        for at, call in enumerate(joint.calls):
+            if call.wait is not None:
+                waited[call.worker].append((call.wait[1], call.wait[0], number, at))
+    if not waited:
+        return step.leaves, {}
+    main = _main_row(step.leaves)
+    whole: list[Leaf] = []
+    mine: dict[str, list[Leaf]] = defaultdict(list)
+    for leaf in step.leaves:
+        cut = leaf.worker in waited and main[leaf.worker] == leaf.row
+        (mine[leaf.worker] if cut else whole).append(leaf)
+    holds: dict[int, list[tuple[int, int]]] = {}
+    for worker, leaves in mine.items():
+        leaves.sort(key=lambda leaf: leaf.start_ns)
+        starts = [leaf.start_ns for leaf in leaves]
+        parts: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+        for end, begin, number, at in sorted(waited[worker]):
+            place = bisect.bisect_left(starts, end) - 1
+            if place >= 0 and leaves[place].category != COLLECTIVE and not waits_for_others(*_kind(leaves[place])):
+                parts[place].append((begin, min(end, leaves[place].end_ns), number, at))
+        for place, leaf in enumerate(leaves):
+            at_ns, piece = leaf.start_ns, None
+            for begin, end, number, at in parts.get(place, ()):
+                begin = max(begin, step.joints[number].calls[at].start_ns, at_ns)
+                if begin >= end:  # two that end together hold the same stretch
+                    if piece is not None and piece.end_ns == end:
+                        holds[id(piece)].append((number, at))
+                    continue
+                if begin > at_ns:
+                    whole.append(replace(leaf, start_ns=at_ns, end_ns=begin))
+                name = step.joints[number].name
+                around = (leaf.phase, *leaf.around)
+                piece = replace(leaf, phase=name, category="", around=around, start_ns=begin, end_ns=end)
+                whole.append(piece)
+                holds[id(piece)] = [(number, at)]
+                at_ns = end
+            if piece is None:
+                whole.append(leaf)
+            elif at_ns < leaf.end_ns:
+                whole.append(replace(leaf, start_ns=at_ns))
+    return whole, holds
+
+
+def _kind(leaf: Leaf) -> tuple[str, str]:
+    return leaf.phase, leaf.category
+
+
+def critical_path(step: Step) -> list[dict[str, Any]]:
+    """The chain of leaves that decided the step's end, first to last, as ``{"worker", "phase", "ns"}``; gaps stand under
+    :data:`OUTSIDE`. Their sum is the step's wall time."""
+    return Graph(step).path()
+
+
+def replayed(step: Step, scale: Callable[[Leaf], float], remove_wait: bool = False, guesses: bool = True) -> int:
+    """The step's wall time in ns with each leaf ``scale(leaf)`` times as long; with factors of 1 it is what it was.
+
+    Args:
+        remove_wait: ranks do not wait for each other in collectives; only the transfer is left.
+        guesses: what came after a long gap, or long after what it may have waited for, follows that.
+    """
+    return Graph(step).replayed(scale, remove_wait, guesses)
+
+
+def milliseconds(ns: int) -> str:
+    return f"{ns / 1e6:.4g} ms"

@@ -1,0 +1,71 @@
+"""What a step would take with phases of another speed, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from accelprof.analysis.critical import Leaf, Step
+from accelprof.analysis.replay import Graph, milliseconds
+
+#: an interval that reaches further than this share of the answer says why
+NOTABLE = 0.05
+
+
+def what_if(
+    step: Step,
+    factors: Mapping[str, float],
+    rank: int | None = None,
+    remove_wait: bool = False,
+    scatter_ns: int = 0,
+) -> dict[str, Any]:
+    """``{step, wall_ns, predicted_ns, low_ns, high_ns, notes}`` when these phases took ``factors`` times as long.
+
+    The interval holds the error of the clocks, ``scatter_ns`` (how far steps of the run lie apart with nothing changed: see
+    :func:`accelprof.analysis.critical.scatter`), 2 % of the change for what is scaled, and the answer with and without guesses
+    at who waited for whom. Where collectives on the device held ranks together that cannot be replayed it reaches as far as the
+    change of the worker with the largest one.
+    """
+
+    def scale(leaf: Leaf) -> float:
+        if rank is not None and leaf.rank != rank:
+            return 1.0
+        return math.prod(factors.get(phase, 1.0) for phase in {leaf.phase, *leaf.around})
+
+    graph = Graph(step)
+    predicted = graph.replayed(scale, remove_wait)
+    other = graph.replayed(scale, remove_wait, guesses=False)
+    changed = round(0.02 * abs(step.wall_ns - predicted))
+    doubt = 2 * step.error_ns + scatter_ns + changed
+    low, high = min(predicted, other) - doubt, max(predicted, other) + doubt
+    notes = list(graph.doubts())
+    if predicted != other:
+        notes.append(
+            "who waited for whom is a guess where a phase began after a long gap: the interval holds the answer with "
+            f"({milliseconds(predicted)}) and without ({milliseconds(other)})"
+        )
+    if doubt > NOTABLE * predicted:
+        reasons = ((scatter_ns, "how far the run's steps lie apart"), (2 * step.error_ns, "the clocks' error"),
+                   (changed, "2 % of the change"))  # fmt: skip
+        said = ", ".join(f"{milliseconds(ns)} for {why}" for ns, why in reasons if ns)
+        notes.append(f"the interval reaches {milliseconds(doubt)} to both sides: {said}")
+    if step.loose_ns:
+        less: dict[str, int] = defaultdict(int)
+        more: dict[str, int] = defaultdict(int)
+        for leaf in step.leaves:
+            change = round(leaf.ns * (scale(leaf) - 1))
+            less[leaf.worker] += max(-change, 0)
+            more[leaf.worker] += max(change, 0)
+        low = min(low, step.wall_ns - max(less.values(), default=0) - (step.loose_ns if remove_wait else 0))
+        if any(more.values()):
+            high = max(high, step.wall_ns + max(more.values()) + doubt)
+        notes.append(
+            f"collectives on the device held ranks together in this step ({milliseconds(step.loose_ns)} waited) and are not replayed, "
+            "because their files' clocks were not compared with the others': the interval reaches as far as the change itself"
+        )
+    return {
+        "step": step.name, "wall_ns": step.wall_ns, "predicted_ns": predicted,
+        "low_ns": max(low, 0), "high_ns": high, "notes": notes,
+    }  # fmt: skip

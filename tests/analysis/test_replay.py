@@ -1,0 +1,335 @@
+"""The graph of a step: how much later each phase could end, and ranks that are joined in collectives on the device."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelprof.analysis.critical import OUTSIDE, Leaf, Step
+from accelprof.analysis.joints import joints_of
+from accelprof.analysis.replay import GAP_NS, Graph, critical_path, replayed
+from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
+from accelprof.analysis.summary import summarise
+from accelprof.analysis.whatif import what_if
+from accelprof.contracts.spans import Kind, Span
+from tests.analysis.test_device_stragglers import US, Rank, called
+
+relaxed = settings(deadline=None, max_examples=150)
+MS = 1_000_000
+
+
+def leaf(rank: int, phase: str, start: int, end: int, category: str = "", row: int = 0) -> Leaf:
+    return Leaf(f"G/rank{rank}", "G", row, phase, category, start * MS, end * MS, rank)
+
+
+# --- slack ---------------------------------------------------------------------------------------------------------------
+
+
+def test_slack_counted_on_paper() -> None:
+    """Rank 0 updates for 40 ms and waits for rank 1's 70: it could take 30 more. Its write of 5 after the collective ends 4 before
+    rank 1's of 9. What lies on the path has no row."""
+    leaves = [
+        leaf(0, "update", 0, 40), leaf(0, "all_reduce", 40, 80, COLLECTIVE), leaf(0, "write", 80, 85),
+        leaf(1, "update", 0, 70), leaf(1, "all_reduce", 70, 80, COLLECTIVE), leaf(1, "write", 80, 89),
+    ]  # fmt: skip
+    step = Step((4,), 0, 89 * MS, leaves)
+    rows = [(row["worker"], row["phase"], row["ns"] // MS, row["slack_ns"] // MS) for row in Graph(step).slack_rows()]
+    assert rows == [("G/rank0", "update", 40, 30), ("G/rank0", "all_reduce", 40, 4), ("G/rank0", "write", 5, 4)]
+    step.error_ns = MS
+    assert [(row["low_ns"] // MS, row["high_ns"] // MS) for row in Graph(step).slack_rows()] == [
+        (28, 32),
+        (2, 6),
+        (2, 6),
+    ]
+
+
+def slow(step: Step, longer: dict[int, int]) -> int:
+    """The step's wall time with some leaves (by place) so much longer: the rules word by word, nothing kept in order."""
+    leaves = step.leaves
+    waits = [waits_for_others(one.phase, one.category) for one in leaves]
+    places = range(len(leaves))
+    ends: dict[int, int] = {}
+
+    def number(at: int) -> int:
+        one = leaves[at]
+        return sum(o.worker == one.worker and o.phase == one.phase and o.start_ns < one.start_ns for o in leaves)
+
+    def begin(at: int) -> int:
+        one = leaves[at]
+        before = [
+            p
+            for p in places
+            if leaves[p].row == one.row and leaves[p].worker == one.worker and leaves[p].end_ns <= one.start_ns
+        ]
+        own = max(before, key=lambda p: leaves[p].end_ns, default=None)
+        own_end = step.start_ns if own is None else leaves[own].end_ns
+        after, lag = own, one.start_ns - own_end
+        if lag > step.overhead_ns:
+            work = [p for p in places if not waits[p] and own_end < leaves[p].end_ns <= one.start_ns]
+            handed = [p for p in work if leaves[p].worker == one.worker and leaves[p].end_ns >= one.start_ns - GAP_NS]
+            found = max(handed or work, key=lambda p: leaves[p].end_ns, default=None)
+            if found is not None:
+                after, lag = found, one.start_ns - leaves[found].end_ns
+        return max(
+            step.start_ns + lag if after is None else end(after) + lag, step.start_ns if own is None else end(own)
+        )
+
+    def end(at: int) -> int:
+        if at not in ends:
+            one, extra = leaves[at], longer.get(at, 0)
+            ends[at] = begin(at) + one.ns + extra
+            if one.category == COLLECTIVE:
+                mine = [
+                    p for p in places
+                    if leaves[p].category == COLLECTIVE and leaves[p].phase == one.phase and number(p) == number(at)
+                    and leaves[p].start_ns < one.end_ns
+                ]  # fmt: skip
+                last = max(leaves[p].start_ns for p in mine)
+                ends[at] = max(begin(p) for p in mine) + one.end_ns - last + extra
+            elif waits[at]:
+                inside = [p for p in places if not waits[p] and one.start_ns < leaves[p].end_ns <= one.end_ns]
+                others = [p for p in inside if leaves[p].worker != one.worker]
+                own = [p for p in inside if leaves[p].worker == one.worker and leaves[p].row != one.row]
+                cause = max(others or own, key=lambda p: leaves[p].end_ns, default=None)
+                if cause is not None:
+                    ends[at] = max(begin(at), end(cause)) + one.end_ns - leaves[cause].end_ns + extra
+        return ends[at]
+
+    return max(end(at) for at in places) + step.end_ns - max(one.end_ns for one in leaves) - step.start_ns
+
+
+def made(seed: int) -> Step:
+    """A step of up to three ranks of one or two threads, with gaps, waits and collectives; no two leaves end together."""
+    rng = random.Random(seed)
+    leaves: list[Leaf] = []
+    for rank in range(rng.randrange(1, 4)):
+        for row in range(rng.randrange(1, 3)):
+            at = 0
+            for _ in range(rng.randrange(1, 6)):
+                at += rng.choice([0, 0, 1, 7, 40]) * MS
+                length = rng.randrange(1, 30) * MS + rng.randrange(1, MS)
+                phase = rng.choice(["a", "b", "recv", "all_reduce"] if row == 0 else ["a", "recv"])
+                category = COLLECTIVE if phase == "all_reduce" else ""
+                leaves.append(Leaf(f"G/rank{rank}", "G", row, phase, category, at, at + length, rank))
+                at += length
+    return Step((1,), 0, max(one.end_ns for one in leaves) + rng.randrange(5), leaves)
+
+
+@relaxed
+@given(st.integers(0, 2**30))
+def test_a_phase_can_end_so_much_later_and_no_more(seed: int) -> None:
+    """Each leaf made longer by its slack leaves the step as it is, by 1 ns more makes it 1 ns longer: in a model that knows no
+    order, and in the replay itself. What is on the critical path has none."""
+    step = made(seed)
+    graph = Graph(step)
+    assert slow(step, {}) == step.wall_ns == graph.replayed(lambda _: 1.0)
+    slacks = dict(zip(map(id, graph.leaves), graph.slack(), strict=True))
+    for place, one in enumerate(step.leaves):
+        spare = slacks[id(one)]
+        assert spare >= 0
+        assert slow(step, {place: spare}) == step.wall_ns
+        assert slow(step, {place: spare + 1}) == step.wall_ns + 1
+        if one.number is None and not waits_for_others(one.phase, one.category):
+            factor = (one.ns + spare) / one.ns
+            assert abs(replayed(step, lambda other: factor if other is one else 1.0) - step.wall_ns) <= 1
+            factor = (one.ns + spare + MS) / one.ns
+            assert abs(replayed(step, lambda other: factor if other is one else 1.0) - step.wall_ns - MS) <= 1
+    tight = {(one.worker, one.phase) for one in step.leaves if slacks[id(one)] == 0}
+    on_path = {(part["worker"], part["phase"]) for part in graph.path() if part["phase"] != OUTSIDE}
+    assert {(worker, phase) for worker, phase in on_path if phase in ("a", "b")} <= tight
+
+
+# --- collectives on the device -------------------------------------------------------------------------------------------
+
+
+class Both(Rank):
+    """A rank whose phases are leaves of the host too; times in µs."""
+
+    def __init__(self, rank: int, **clock: Any) -> None:
+        super().__init__(rank, **clock)
+        self.leaves: list[Leaf] = []
+
+    def phase(self, name: str, start: int, end: int) -> Both:
+        super().phase(name, start, end)
+        self.leaves.append(Leaf(self.worker.label, "G", 0, name, "", start * US, end * US, self.worker.rank))
+        return self
+
+    def waits(self, start: int, end: int) -> Both:
+        self.spans.append(
+            Span("cudaStreamSynchronize", Kind.SYNC, start * US + self.shift, end * US + self.shift, 1, 1)
+        )
+        return self
+
+
+def step_of(*ranks: Both) -> Step:
+    leaves = [one for rank in ranks for one in rank.leaves]
+    found = Step((1,), 0, max(one.end_ns for one in leaves), leaves)
+    joints, loose = joints_of([rank.file() for rank in ranks])
+    found.joints, found.loose_ns = joints.get((1,), []), loose.get((1,), 0)
+    return found
+
+
+def late_host(**clock: Any) -> Step:
+    """Both launch an all-reduce after their data, which takes rank 1 until 69 ms and rank 0 until 39, and wait for it, which
+    is over at 80; then 5 ms are left of ``update``."""
+    args = called("allreduce", 2)
+    ranks = [Both(0, **clock), Both(1, **clock)]
+    for rank, data in zip(ranks, (39_000, 69_000), strict=True):
+        rank.phase("data", 0, data).phase("update", data, 85_000)
+        rank.kernel("nccl", data + 1_000, 80_000, data, args=args)
+        rank.waits(data + 2_000, 80_010)
+    return step_of(*ranks)
+
+
+@pytest.mark.parametrize(
+    ("factors", "rank", "expected"),
+    [
+        ({}, None, 85.0),
+        ({"data": 0.5}, 1, 55.0),  # rank 0 is the last now, at 40: 10 of transfer, 5 of update
+        ({"data": 0.5}, 0, 85.0),
+        ({"data": 2.0}, 0, 94.0),  # rank 0 arrives at 79: 79 + 10 + 5
+        ({"data": 2.0}, 1, 154.0),  # rank 1 arrives at 139
+        ({"allreduce (device)": 0.0}, None, 76.0),  # rank 1 has its own 2 ms between launch and wait: 71 + 5
+    ],
+)
+def test_a_rank_that_is_late_holds_the_others_on_the_device(
+    factors: dict[str, float], rank: int | None, expected: float
+) -> None:
+    """Counted on paper; on both ranks' clocks, however far apart they are."""
+    found = what_if(late_host(), factors, rank)
+    assert (found["predicted_ns"] / MS, found["notes"]) == (expected, [])
+    assert found["low_ns"] <= found["predicted_ns"] <= found["high_ns"]
+
+
+def test_the_path_runs_through_the_device() -> None:
+    """Rank 1's data, its way to the kernel, the transfer, and the rest; rank 0 could have taken 30 ms more for its data."""
+    step = late_host()
+    path = [(part["worker"], part["phase"], part["ns"] / MS) for part in critical_path(step)]
+    assert path[:3] == [("G/rank1", "data", 69.0), ("G/rank1", "update", 1.0), ("G/rank1", "allreduce (device)", 10.0)]
+    assert path[3][1:] == ("update", 5.0)
+    rows = {(row["worker"], row["phase"]): row["slack_ns"] / MS for row in Graph(step).slack_rows()}
+    assert rows["G/rank0", "data"] == 30.0
+
+
+def test_a_device_that_is_late() -> None:
+    """Both hosts launch at once; rank 1's device works for ``update`` until 90. In half of that it arrives at 50, rank 0's
+    transfer ends at 55 and 5 are left of its update, which nobody made faster."""
+    args = called("allreduce", 2)
+    ranks = [Both(0), Both(1)]
+    for rank, begin in zip(ranks, (25_000, 90_000), strict=True):
+        rank.phase("update", 10_000, 100_000)
+        rank.kernel("gemm", 12_000, begin - 5_000, 11_000)
+        rank.kernel("nccl", begin, 95_000, 12_000, args=args)
+        rank.waits(30_000, 95_010)
+    step = step_of(*ranks)
+    assert what_if(step, {})["predicted_ns"] == 100 * MS
+    assert what_if(step, {"update": 0.5}, 1)["predicted_ns"] == 60 * MS
+
+
+def test_who_does_not_wait_is_not_held() -> None:
+    """Without a call in which the host waits for the device nothing that it does depends on when the other rank came."""
+    args = called("allreduce", 2)
+    ranks = [Both(0), Both(1)]
+    for rank, data in zip(ranks, (39_000, 69_000), strict=True):
+        rank.phase("data", 0, data).phase("update", data, data + 6_000)
+        rank.kernel("nccl", data + 1_000, 80_000, data, args=args)
+    step = step_of(*ranks)
+    assert what_if(step, {"data": 3.0}, 0)["predicted_ns"] == (117 + 6) * MS
+    assert what_if(step, {"data": 0.5}, 1)["predicted_ns"] == 45 * MS
+
+
+def test_a_collective_behind_another_moves_with_it() -> None:
+    """Two all-reduces are queued on each device; between both rank 1's works 10 ms. Rank 1's data in half the time: the first
+    begins when rank 0 arrives (40), is over at 50, the second begins when rank 1's device is through (60) and is over at 70."""
+    args = called("allreduce", 2)
+    ranks = [Both(0), Both(1)]
+    for rank, data in zip(ranks, (39_000, 69_000), strict=True):
+        rank.phase("data", 0, data).phase("update", data, 105_000)
+        rank.kernel("nccl", data + 1_000, 80_000, data, args=args)
+    ranks[0].kernel("nccl", 80_000, 100_000, 41_000, args=args)
+    ranks[1].kernel("gemm", 80_000, 90_000, 71_000).kernel("nccl", 90_000, 100_000, 72_000, args=args)
+    ranks[0].waits(45_000, 100_010)
+    ranks[1].waits(75_000, 100_010)
+    found = what_if(step_of(*ranks), {"data": 0.5}, 1)
+    assert found["predicted_ns"] == 75 * MS
+
+
+def test_work_behind_a_collective_holds_the_host_too() -> None:
+    """Rank 0 calls synchronize when the collective is over, while what was queued behind it still runs, until 110."""
+    args = called("allreduce", 2)
+    ranks = [Both(0), Both(1)]
+    for rank, data in zip(ranks, (39_000, 69_000), strict=True):
+        rank.phase("data", 0, data).phase("update", data, 115_000)
+        rank.kernel("nccl", data + 1_000, 80_000, data, args=args)
+        rank.kernel("gemm", 80_000, 110_000, data + 1_000)
+        rank.waits(90_000, 110_010)
+    found = what_if(step_of(*ranks), {"data": 61 / 69}, 1)  # 8 ms earlier
+    assert abs(found["predicted_ns"] - 107 * MS) < 20_000
+
+
+def test_clocks_that_were_not_compared_leave_it_open() -> None:
+    """Kernels of files whose clocks nobody compared cannot be put beside the host's phases: the interval reaches over all of the
+    change, and the note says why."""
+    ranks = []
+    for number, data in enumerate((39_000, 69_000)):
+        rank = Both(number, host="ab"[number], error=None).phase("data", 0, data).phase("update", data, 85_000)
+        ranks.append(rank.kernel("nccl", data + 1_000, 80_000, data, args=called("allreduce", 2)))
+    step = step_of(*ranks)
+    assert (step.joints, step.loose_ns) == ([], 30 * MS)
+    found = what_if(step, {"data": 0.5}, 1)
+    assert found["low_ns"] <= 50.5 * MS
+    assert "30 ms waited) and are not replayed, because their files' clocks were not compared" in found["notes"][-1]
+
+
+@relaxed
+@given(st.integers(0, 2**30), st.integers(2, 4), st.sampled_from([0.0, 0.4, 1.0, 1.7, 4.0]), st.booleans())
+def test_the_replay_is_what_would_have_been(seed: int, ranks: int, factor: float, remove: bool) -> None:
+    """Ranks work, launch a collective and wait for it, some rounds: with one rank's work ``factor`` times as long the replay
+    takes as long as the same run simulated so, to the ns."""
+    rng = random.Random(seed)
+    rounds = [
+        ([rng.randrange(30, 3_000) for _ in range(ranks)], rng.randrange(30, 900)) for _ in range(rng.randrange(1, 6))
+    ]
+    culprit = rng.randrange(ranks)
+    shifts = [rng.randrange(-(10**13), 10**13) for _ in range(ranks)]
+
+    def run(scale: float, remove: bool) -> list[Both]:
+        files = [Both(rank, shift=shifts[rank]) for rank in range(ranks)]
+        at = [0.0] * ranks
+        for lengths, transfer in rounds:
+            arrive = [at[r] + lengths[r] * (scale if r == culprit else 1.0) for r in range(ranks)]
+            for rank, file in enumerate(files):
+                end = (arrive[rank] if remove else max(arrive)) + transfer
+                file.phase("work", round(at[rank]), round(arrive[rank]))
+                file.phase("reduce", round(arrive[rank]), round(end))
+                file.kernel(
+                    "nccl", round(arrive[rank]), round(end), round(arrive[rank]) - 1, args=called("allreduce", ranks)
+                )
+                file.waits(round(arrive[rank]), round(end))
+                at[rank] = end
+        return files
+
+    before = step_of(*run(1.0, remove=False))
+    expected = max(one.end_ns for file in run(factor, remove) for one in file.leaves)
+    found = Graph(before).replayed(
+        lambda one: factor if one.rank == culprit and one.phase == "work" else 1.0, remove_wait=remove
+    )
+    assert abs(found - expected) <= len(rounds) * US
+
+
+@pytest.mark.parametrize(("wall", "said"), [(1_000_000, False), (1_900_000, False), (9_000_000, True)])
+def test_a_step_that_took_longer_than_its_windows_is_said(run_maker: Any, event: Any, wall: int, said: bool) -> None:
+    """The controller's 9 ms and the 1 ms of the step's only window both stand, with the reason; 0.9 ms apart is no news."""
+    run_maker.timeline(run_maker.target(0), [event("work", 0, 1000)], steps=(2,), end_us=1000)
+    run_maker.manifest["metrics"] = {"steps": [{"step": 2, "wall_ns": wall, "window": True, "seconds": {}}]}
+    summary = summarise(run_maker.write()).to_json()
+    assert (summary["steps"][0]["wall_ns"], summary["critical_path"][0]["wall_ns"]) == (wall, 1_000_000)
+    lines = [line for line in summary["notices"] if "another time than its windows" in line]
+    assert bool(lines) == said
+    if said:
+        assert "step 2 took another time than its windows" in lines[0]
+        assert "step 2 9 ms, its windows 1 ms (the rest is before they open" in lines[0]
