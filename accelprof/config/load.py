@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from accelprof.config.beside import divide, lay_over, source_of
 from accelprof.config.dialect import Dialect, Note, Translation
+from accelprof.config.dialects.reading import Source
 from accelprof.config.door import MAX_TEXT, as_config_errors, parse, plain
 from accelprof.config.model import Config, Rule
 from accelprof.errors import ConfigError, Problem, nearest
@@ -61,7 +62,7 @@ def load_config(
     values = as_mapping(values, "arguments")
     given, name = _to_mapping(source)
     mapping = {**apply_overrides(given, overrides), **values}
-    if isinstance(mapping.get("accelprof"), Mapping):
+    if isinstance(_own(mapping), Mapping):
         return Loaded(validate(_own_section(given, overrides, values), prefix="accelprof."), source=name)
     named = None if detect is None else detect(mapping)
     for dialect in dialects:
@@ -82,9 +83,20 @@ def load_config(
 def _own_section(given: Mapping[str, object], overrides: Sequence[str], values: Mapping[str, object]) -> dict[str, Any]:
     """What stands under ``accelprof`` in a larger file, with the words of ours that were given beside the file."""
     words = divide(given, overrides, values, Dialect())
-    section = apply_overrides(apply_overrides(given, words.overrides).get("accelprof", {}), words.our_overrides)
+    section = apply_overrides(_own(apply_overrides(given, words.overrides)) or {}, words.our_overrides)
     # what is no word of ours either is refused with the section
     return {**section, **words.our_values, **{key: value for key, value in words.values.items() if key not in given}}
+
+
+def _own(mapping: Mapping[str, object]) -> Any:
+    """What stands under ``accelprof``, where the larger file may lend it values (``steps: ${global_profiler.steps}``)."""
+    if "accelprof" not in mapping:
+        return None
+    source = Source(mapping)
+    section = source.get("accelprof")
+    if source.problems:
+        raise ConfigError(*source.problems)
+    return section
 
 
 def _translated(

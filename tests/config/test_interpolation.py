@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import builtins
 import random
+import sys
 import warnings
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accelprof.config.dialects import BUILTIN
 from accelprof.config.dialects.interpolation import InterpolationError, Resolver
 from accelprof.config.dialects.reading import Source
+from accelprof.config.load import load_config
+from accelprof.errors import ConfigError
 
 PATHS = ["a", "b", "c.d", "c.e", "c.f.g", "nothing", ".d", "..a", ".f.g", "c", "c.f", "l", "l[1]", "l.0"]
 NAMED = [path for path in PATHS if "[" not in path]  # arguments of resolvers have no such brackets
@@ -163,6 +167,33 @@ def test_a_mapping_that_is_an_interpolation(monkeypatch):
     with_it = seen()
     monkeypatch.setattr(builtins, "__import__", without)
     assert seen() == with_it == (["level2"] * 3, {"tool": {"npu": {"level": "level2", "discrete": True}}})
+
+
+@pytest.mark.parametrize("with_it", [True, False])
+@pytest.mark.parametrize(
+    ("mapping", "dialect", "steps"),
+    [
+        ({"cluster": "${c}", "c": {"profiling": {"backend": "nsight", "worker_groups": ["A"], "steps": [3]}}}, "rlinf", [3]),
+        ({"cluster": {"profiling": "${p}"}, "p": {"backend": "nsight", "worker_groups": ["A"], "steps": "${s}"}, "s": [3]}, "rlinf", [3]),
+        ({"trainer": "${t}", "t": {"profile_interval": [2, 3]}, "profiler": {"enable": True}}, "verl", [2, 3]),
+        ({"trainer": "${t}", "t": {"profile_steps": [2]}, "critic": {"profiler": {"all_ranks": True}}}, "verl", [2]),
+        ({"global_profiler": "${g}", "g": {"tool": "torch", "steps": [2]}, "critic": {"profiler": {"enable": True}}}, "verl", [2]),
+        ({"accelprof": {"steps": "${global_profiler.steps}"}, "global_profiler": {"steps": [4]}}, "accelprof", [4]),
+        ({"accelprof": "${mine}", "mine": {"steps": [7]}, "global_profiler": {"steps": [4]}}, "accelprof", [7]),
+    ],
+)  # fmt: skip
+def test_a_section_that_is_an_interpolation_is_recognised(monkeypatch, mapping, dialect, steps, with_it):
+    """Whose file it is, and our own section in a larger file, are found through interpolations, with OmegaConf and without."""
+    if not with_it:
+        monkeypatch.setitem(sys.modules, "omegaconf", None)
+    loaded = load_config(mapping, dialects=BUILTIN)
+    assert (loaded.dialect, list(loaded.config.steps)) == (dialect, steps)
+
+
+def test_our_own_section_that_cannot_be_resolved():
+    """It is refused with its key and the mend, not read as text."""
+    with pytest.raises(ConfigError, match=r"^accelprof: the interpolation cannot be resolved.*gone.*--resolve"):
+        load_config({"accelprof": {"steps": "${gone}"}}, dialects=BUILTIN)
 
 
 @pytest.mark.parametrize(

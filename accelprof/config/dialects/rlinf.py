@@ -25,8 +25,7 @@ class RLinfDialect(Dialect):
     name: ClassVar[str] = "rlinf"
 
     def detects(self, mapping: Mapping[str, object]) -> bool:
-        cluster = mapping.get("cluster")
-        return isinstance(cluster, Mapping) and bool({"profiling", "tracer", "component_placement"} & cluster.keys())
+        return bool({"profiling", "tracer", "component_placement"} & Source(mapping).section("cluster").keys())
 
     def knows(self, path: str, mapping: Mapping[str, object]) -> bool:
         inside = (PROFILING, TRACER, "runner.logger.log_path", "runner.logger.experiment_name")

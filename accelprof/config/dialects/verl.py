@@ -40,9 +40,8 @@ class VerlDialect(Dialect):
         self.rollout_ranks = rollout_ranks
 
     def detects(self, mapping: Mapping[str, object]) -> bool:
-        trainer = mapping.get("trainer")
         words = (*keys.TRAINER_AB, "profile_interval")
-        if isinstance(trainer, Mapping) and any(near_miss(str(key), words) or key in words for key in trainer):
+        if any(near_miss(str(key), words) or key in words for key in Source(mapping).section("trainer")):
             return True
         return "global_profiler" in mapping or "actor_rollout_ref" in mapping
 
@@ -72,7 +71,7 @@ class VerlDialect(Dialect):
             )
         if found & {"enable", "all_ranks", "tool_config"} and found <= {*keys.ROLE_C, *keys.ROLE_D, "_target_"}:
             return "a role's profiler section of verl: it stands under actor_rollout_ref.actor.profiler, critic.profiler and their like"
-        if found & {"profile_continuous_steps", "global_tool_config"}:
+        if found & {"profile_continuous_steps", "global_tool_config", "save_path"}:
             return "verl's global_profiler alone: put it under that key of the trainer's file"
         if found and found <= {"actor", "rollout", "ref", "model", "hybrid_engine"}:
             return "the roles of verl's hybrid worker: they stand under actor_rollout_ref"
