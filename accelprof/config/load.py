@@ -75,6 +75,8 @@ def load_config(
         return Loaded(validate(mapping), source=name)
     except ConfigError as error:
         hints = [Problem(name, hint) for dialect in dialects if (hint := dialect.hint(mapping))]
+        if "defaults" in mapping:
+            hints.append(Problem(name, "Hydra has yet to compose this file", mend="python main.py --cfg job --resolve"))
         if not hints:
             raise
         raise ConfigError(*hints, *error.problems) from None

@@ -173,6 +173,8 @@ def test_keys_of_recipes():
         ({"worker_nsight_options": {"trace": "cuda"}}, r"global_tool_config\.nsys"),
         ({"actor": {"profiler": {"enable": True}}}, "under actor_rollout_ref"),
         ({"tool": "npu", "steps": [1], "profile_continuous_steps": True}, "global_profiler alone"),
+        ({"tool": "npu", "steps": [1], "save_path": "outputs/profile"}, "global_profiler alone"),
+        ({"defaults": [{"model": "small"}], "model": {"layers": 2}}, "Hydra has yet to compose this file"),
     ],
 )  # fmt: skip
 def test_partial_blocks(block, says):
@@ -182,9 +184,18 @@ def test_partial_blocks(block, says):
     assert "unknown" not in caught.value.problems[0].message
 
 
-def test_uncomposed_preset():
-    """A file whose profiling comes from a preset that Hydra has yet to put in says so."""
-    loaded = load({"defaults": ["profile: default", "_self_"], "cluster": {"component_placement": {}}})
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"defaults": ["profile: default", "_self_"], "cluster": {"component_placement": {}}},
+        {"defaults": ["training_backend/fsdp@actor.fsdp_config", "profile/default@cluster.profiling"]},
+        {"defaults": [{"profile@cluster.profiling": "default"}], "runner": {"logger": {"log_path": "x"}}},
+    ],
+)
+def test_uncomposed_preset(mapping):
+    """A file whose profiling comes from a preset that Hydra has yet to put in says so, whatever else stands in it."""
+    loaded = load(mapping)
+    assert loaded.dialect == "rlinf"
     assert any(note.path == "cluster.profiling" and "composed file" in note.text for note in loaded.notes)
 
 

@@ -25,7 +25,8 @@ class RLinfDialect(Dialect):
     name: ClassVar[str] = "rlinf"
 
     def detects(self, mapping: Mapping[str, object]) -> bool:
-        return bool({"profiling", "tracer", "component_placement"} & Source(mapping).section("cluster").keys())
+        section = Source(mapping).section("cluster")
+        return bool({"profiling", "tracer", "component_placement"} & section.keys()) or _from_preset(mapping)
 
     def knows(self, path: str, mapping: Mapping[str, object]) -> bool:
         inside = (PROFILING, TRACER, "runner.logger.log_path", "runner.logger.experiment_name")
@@ -81,6 +82,13 @@ class RLinfDialect(Dialect):
             _tracer(source, profiling and tracing)
         _others(source)
         return source.finish(draft)
+
+
+def _from_preset(mapping: Mapping[str, object]) -> bool:
+    """Whether Hydra has yet to put a preset at ``cluster.profiling``."""
+    defaults = mapping.get("defaults")
+    names = [str(item) for item in defaults] if isinstance(defaults, list) else []
+    return any(PROFILING in name for name in names)
 
 
 def _check_keys(source: Source) -> None:
