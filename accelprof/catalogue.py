@@ -19,7 +19,7 @@ from accelprof.contracts.answers import probe_of
 from accelprof.contracts.backend import Backend, Probe
 from accelprof.contracts.exporter import Exporter
 from accelprof.contracts.tool import Tool
-from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, nearest, shown
+from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, failures, nearest, shown
 from accelprof.planning.decide import canonical, decide
 from accelprof.planning.names import nearest_accelerator
 from accelprof.planning.plan import Plan
@@ -208,7 +208,7 @@ class Catalogue:
         if cls not in self._instances:
             try:
                 self._instances[cls] = cls()
-            except Exception as error:
+            except failures() as error:
                 raise PluginError(f"backend {cls.name!r} cannot be made: {reason_of(error)}") from error
         return self._instances[cls]
 
@@ -261,7 +261,7 @@ class Catalogue:
         """A tool with its options validated.
 
         Raises:
-            PluginError: nobody registered the name.
+            PluginError: nobody registered the name, or its constructor failed.
             ConfigError: an option is unknown or has a value that is not allowed; paths begin with ``path`` (``tools.<name>``).
         """
         cls = self.tool_class(name)
@@ -274,6 +274,8 @@ class Catalogue:
             raise
         except (ValueError, TypeError) as error:
             raise ConfigError(Problem(where, str(error))) from None
+        except failures() as error:
+            raise PluginError(f"tool {cls.name!r} cannot be made: {reason_of(error)}") from error
 
     def exporter_names(self) -> list[str]:
         return sorted(self._exporters.classes)
@@ -298,6 +300,8 @@ class Catalogue:
                 made.append(cls(cls.Options.model_validate(options)))
             except ValidationError as error:
                 problems.extend(problems_of(error, cls.Options, f"export.{word}."))
+            except failures() as error:
+                problems.append(Problem(f"export.{word}", f"it cannot be made: {reason_of(error)}"))
         if problems:
             raise ConfigError(*problems)
         return made

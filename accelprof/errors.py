@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -168,3 +169,42 @@ def text_of(error: BaseException) -> str:
     """An exception in one line, with its kind."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+#: packages whose exceptions end a task from outside, whatever code runs in it
+_SCHEDULERS = frozenset({"greenlet", "gevent", "eventlet"})
+
+
+def failures() -> tuple[type[BaseException], ...]:
+    """For an ``except`` around code of a plug-in or vendor: the exception at hand is its failure, which stops nobody.
+
+    Also one that is no ``Exception``: ``sys.exit`` in a tool, a panic of Rust. The user's are an interrupt, what a signal's
+    handler raised, and what ends a green thread; those have only met the code, and pass.
+    """
+    error = sys.exc_info()[1]
+    if isinstance(error, Exception):
+        return (Exception,)
+    if error is None or isinstance(error, KeyboardInterrupt) or _of_handler(error):
+        return (Exception,)
+    foreign = any(base.__module__.partition(".")[0] in _SCHEDULERS for base in type(error).__mro__)
+    return (Exception,) if foreign else (BaseException,)
+
+
+def _of_handler(error: BaseException) -> bool:
+    """Whether a signal's handler, as they are installed now, was running when ``error`` was raised."""
+    import signal  # here, because importing accelprof must stay cheap
+
+    codes = set()
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        while hasattr(handler, "func"):  # functools.partial
+            handler = handler.func
+        if callable(handler) and not hasattr(handler, "__code__"):
+            handler = getattr(handler, "__func__", None) or vars(type(handler)).get("__call__")
+        codes.add(getattr(handler, "__code__", None))
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False

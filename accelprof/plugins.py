@@ -18,7 +18,7 @@ from typing import Any
 import pluggy
 
 from accelprof.contracts import hookspecs
-from accelprof.errors import PluginError, nearest
+from accelprof.errors import PluginError, failures, nearest
 
 ENTRY_POINTS = "accelprof"
 #: asked once a plug-in, when it is registered; the answers are kept
@@ -161,9 +161,7 @@ class Host:
                     if not isinstance(answer, (list, tuple)):
                         raise PluginError(f"{hook}() returned {type(answer).__name__}; a list or tuple is expected")
                     answer = plugin.brought[hook] = list(answer)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001 - named; whatever a plug-in raises stops nobody
+            except failures() as error:  # named; whatever a plug-in raises stops nobody
                 if hook in BROUGHT:
                     plugin.failed[hook] = reason_of(error)  # whoever registers it refuses it with this reason
                 else:
@@ -197,9 +195,7 @@ class Host:
                 self._failed(
                     plugin, hook, PluginError(f"the wrapper returned {type(end.value).__name__}; a list is expected")
                 )
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001 - as above
+            except failures() as error:  # as above
                 self._failed(plugin, hook, error)
             else:
                 _left(steps)
@@ -231,9 +227,7 @@ class Host:
                 failure = outcome.exception or PluginError(
                     f"the wrapper forced {type(outcome.get_result()).__name__}; a list is expected"
                 )
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001 - as above
+            except failures() as error:  # as above
                 failure = error
             else:
                 _left(steps)
@@ -262,9 +256,7 @@ def _begun(
         next(steps)
     except StopIteration:
         return PluginError("the wrapper did not yield")
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - named by the caller
+    except failures() as error:  # named by the caller
         return error
     return steps
 
@@ -273,7 +265,7 @@ def _left(steps: Generator[None, Any, Any]) -> None:
     """End a generator that yielded where it should have returned; one that goes on yielding is left to the collector."""
     try:
         steps.close()
-    except Exception as error:  # noqa: BLE001 - it is being thrown away, and its plug-in is named by the caller
+    except failures() as error:  # it is being thrown away, and its plug-in is named by the caller
         log.debug("accelprof: a hook wrapper could not be ended: %s", error)
 
 
@@ -293,9 +285,7 @@ def entry_points() -> Iterator[tuple[str, str, object | None, str]]:
             continue
         try:
             module = entry.load()
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - SystemExit and SyntaxError of a plug-in stop nobody; handed on
+        except failures() as error:  # SystemExit and SyntaxError of a plug-in stop nobody; handed on
             yield entry.name, _distribution(entry), None, reason_of(error)
             continue
         yield entry.name, _distribution(entry), module, ""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from accelprof.errors import CaptureError, text_of
+from accelprof.errors import CaptureError, failures, text_of
 
 log = logging.getLogger("accelprof")
 
@@ -56,7 +56,7 @@ class Voice:
         """Call; a failure is :meth:`trouble`."""
         try:
             call(*args)
-        except Exception as error:  # noqa: BLE001 - said once
+        except failures() as error:  # said once
             self.trouble(doing, error)
 
     def defer(self, text: str, error: BaseException | None = None) -> None:

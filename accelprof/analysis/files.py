@@ -18,7 +18,7 @@ from accelprof.analysis.run import Run, RunFile, WorkerId, is_run
 from accelprof.analysis.summary import SNAPSHOT_SUFFIX, TIMELINE_TOOL, Part, Summary, SummaryBuilder, reason_of
 from accelprof.contracts.spans import Kind, Span, Trace
 from accelprof.contracts.targets import Target
-from accelprof.errors import AccelprofError, ReadError, UserError
+from accelprof.errors import AccelprofError, ReadError, UserError, failures
 from accelprof.output.layout import MARKER
 from accelprof.output.records import ArtifactRow, Records
 from accelprof.reading.columns import columns_of
@@ -107,7 +107,7 @@ def _read_part(run: Run, files: Sequence[tuple[str, str]]) -> _Answer:
         except AccelprofError as error:
             reasons.append(reason_of(error))
             builder.not_read(_file(path, worker, ""), reasons[-1])
-        except Exception as error:  # noqa: BLE001 - whatever one file holds, the others count
+        except failures() as error:  # whatever one file holds, the others count
             reasons.append(f"its figures could not be made: {type(error).__name__}: {error}")
             builder.not_read(_file(path, worker, ""), reasons[-1])
     return _Answer(builder.part(), reasons)

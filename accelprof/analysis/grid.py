@@ -74,7 +74,7 @@ class Grid:
 
 def _shared(spare: int, needs: dict[int, int]) -> dict[int, int]:
     """Room for each label: what it needs, and where that is too much for all, the longest give way first."""
-    room = dict(needs)
+    room = {at: min(need, max(spare, 3)) for at, need in needs.items()}
     while room and sum(room.values()) > max(spare, 3 * len(room)):
         room[max(room, key=lambda at: room[at])] -= 1
     return room

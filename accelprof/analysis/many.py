@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+from accelprof.errors import failures
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 #: called with the bytes read so far and those of all pieces, some times a second
@@ -109,7 +111,7 @@ def _room(sizes: Sequence[int]) -> int:
 def _done(work: Callable[[Any, Job], Result], shared: object, job: Job) -> Result | Failed:
     try:
         return work(shared, job)
-    except Exception as error:  # noqa: BLE001 - one job's; the others go on
+    except failures() as error:  # one job's; the others go on
         return Failed(f"{type(error).__name__}: {error}")
 
 
@@ -152,7 +154,7 @@ class _Child:
             found = self.answers.recv()
         except (EOFError, OSError):
             found = Failed(f"the process that read it ended with {self.end()}")
-        except Exception as error:  # noqa: BLE001 - of a plug-in's own type: its place in the results says so
+        except failures() as error:  # of a plug-in's own type: its place in the results says so
             found = Failed(f"what came of it cannot be handed over: {type(error).__name__}: {error}")
         self.job = -1
         return found
@@ -175,7 +177,7 @@ class _Child:
 def _pickled(result: object) -> bytes:
     try:
         return pickle.dumps(result)
-    except Exception as error:  # noqa: BLE001 - something of a plug-in's that no other process can have
+    except failures() as error:  # something of a plug-in's that no other process can have
         return pickle.dumps(Failed(f"what came of it cannot be handed over: {type(error).__name__}: {error}"))
 
 

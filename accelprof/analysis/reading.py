@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from accelprof import texts
 from accelprof.catalogue import get_registry
 from accelprof.contracts.spans import Trace
-from accelprof.errors import AccelprofError, ReadError
+from accelprof.errors import AccelprofError, ReadError, failures
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import ChromeFile, load
 from accelprof.reading.columns import columns_of
@@ -58,7 +59,7 @@ class Loaded:
         if self._trace is None:
             if not self._is_chrome:
                 raise ReadError(self.path, "nothing was loaded")
-            self._trace = _named(self.path, "spans", lambda: read_chrome(self.path, self.tool))
+            self._trace = _named(self.path, "spans", lambda: _through_the_door(read_chrome(self.path, self.tool)))
             self._trace.problems.extend(self.problems)
         return self._trace
 
@@ -101,13 +102,39 @@ def load_any(path: str | os.PathLike[str], tool: str | None = None) -> Loaded:
 
 
 def _through_the_door(trace: Trace) -> Trace:
-    """A third party's list of spans becomes columns here, where what is wrong with it still has the file's name."""
+    """A third party's list of spans becomes columns here, where what is wrong with it still has the file's name; texts get bounds."""
     left_out = trace.completeness.events_left_out
-    columns_of(trace)
+    columns = columns_of(trace)
+    cut = 0
+    for table in (columns.names, columns.processes, columns.tasks, columns.devices, columns.streams, columns.words):
+        cut += _bounded(table)
+    columns.threads[:] = [(process, _bound(thread)) for process, thread in columns.threads]
+    for mark in trace.marks:
+        for name in ("name", "pid", "tid", "domain", "category", "color"):
+            value = getattr(mark, name)
+            if isinstance(value, str) and not (value.isascii() and len(value) <= texts.LONGEST):
+                setattr(mark, name, texts.bounded(value))
+                cut += len(value) > texts.LONGEST
+    _bounded(trace.problems)
+    if cut:
+        trace.problems.append(
+            f"{cut} name{'s' * (cut != 1)} of more than {texts.LONGEST:,} characters: shown by both ends"
+        )
     lost = trace.completeness.events_left_out - left_out
     if lost:
         trace.problems.append(f"left out: {lost} span{'s' * (lost != 1)} whose times are none")
     return trace
+
+
+def _bound(value: Any) -> Any:
+    return texts.bounded(value) if isinstance(value, str) else value
+
+
+def _bounded(table: list[Any]) -> int:
+    """Give the texts of a table bounds, in place; how many were cut."""
+    cut = sum(isinstance(value, str) and len(value) > texts.LONGEST for value in table)
+    table[:] = map(_bound, table)
+    return cut
 
 
 _T = TypeVar("_T")
@@ -125,7 +152,7 @@ def _named(path: str, what: str, read: Callable[[], _T]) -> _T:
         raise
     except NotImplementedError as error:
         raise ReadError(path, str(error)) from None
-    except Exception as error:
+    except failures() as error:
         raise ReadError(path, f"the {what} failed: {type(error).__name__}: {error}") from error
 
 
@@ -144,7 +171,7 @@ def reader_of(path: str, tool: str | None, problems: list[str]) -> str | None:
         try:
             if registry.tool_class(name).can_read(path):
                 return name
-        except Exception as error:  # noqa: BLE001 - a plug-in's fault is named, and the other readers are asked
+        except failures() as error:  # a plug-in's fault is named, and the other readers are asked
             problems.append(f"tool {name!r} could not say whether it reads {path}: {type(error).__name__}: {error}")
     return None
 

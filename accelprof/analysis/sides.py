@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from accelprof import texts
 from accelprof.analysis.attribution import KERNELS, RANGES, Attribution, attribute, label
 from accelprof.analysis.many import Progress
 from accelprof.analysis.operators import OperatorTable, operators
@@ -125,9 +126,7 @@ def store(found: Side, path: str) -> None:
     """
     temporary = f"{path}.{os.getpid()}.part"
     try:
-        Path(temporary).write_text(
-            json.dumps(found.to_json(), allow_nan=False, separators=(",", ":")), encoding="utf-8"
-        )
+        Path(temporary).write_text(texts.dumps(found.to_json(), separators=(",", ":")), encoding="utf-8")
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)

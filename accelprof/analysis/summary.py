@@ -24,7 +24,7 @@ from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_sec
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
-from accelprof.errors import AccelprofError, ReadError
+from accelprof.errors import AccelprofError, ReadError, failures
 from accelprof.output.records import PARTIAL
 from accelprof.reading.columns import columns_of
 from accelprof.reading.snapshot import read_snapshot
@@ -310,7 +310,7 @@ def read_files(
         except AccelprofError as error:
             builder.not_read(file, reason_of(error))
             continue
-        except Exception as error:  # noqa: BLE001 - whatever one file holds, the others count
+        except failures() as error:  # whatever one file holds, the others count
             builder.not_read(file, f"its figures could not be made: {type(error).__name__}: {error}")
             continue
         yield file, loaded

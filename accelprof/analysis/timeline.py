@@ -8,7 +8,6 @@ One module, because reading, shifting, numbering and writing share one pass over
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import queue
 import re
@@ -19,12 +18,13 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import msgspec
 import numpy as np
 
+from accelprof import texts
 from accelprof.analysis.drawing import COMPLETE, ELSEWHERE, META, NEVER, Drawing, drawing_of, drawing_of_spans, plain
 from accelprof.analysis.many import Progress
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, open_run
-from accelprof.analysis.tracks import Tracks, arguments, of_mark, whole_text
+from accelprof.analysis.tracks import Tracks, arguments, of_mark
 from accelprof.contracts.spans import FURTHEST_NS, Mark, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
@@ -80,7 +80,7 @@ class Source:
         for name in ("worker", "key", "tool", "host"):
             value = getattr(self, name)
             if isinstance(value, str):
-                setattr(self, name, value.encode("utf-8", "replace").decode())
+                setattr(self, name, texts.encodable(value))
 
 
 @dataclass
@@ -204,7 +204,6 @@ class TimelineWriter:
         self._said: set[tuple[int, int]] = set()
         self._threads: dict[tuple[Any, Any], str] = {}
         self._sorted: dict[tuple[Any, Any], Any] = {}
-        self._lanes: dict[int, int] = {}
         self._late: list[Event] = []
         self._empty = True
         self._earliest = 0
@@ -277,13 +276,11 @@ class TimelineWriter:
                 "left_out": merged.left_out,
                 "moved": merged.moved,
             },
-            # threads that are another's, whose events overlapped
-            "lanes": self._lanes,
             "sources": [asdict(source) for source in merged.sources],
             "problems": merged.problems,
             "notes": merged.notes,
         }
-        rest = json.dumps({"accelprof": facts}, allow_nan=False)
+        rest = texts.dumps({"accelprof": facts})
         self._file.write(f'\n],"baseTimeNanoseconds":{merged.base_ns},"otherData":{rest}}}\n'.encode())
         self._close()
 
@@ -397,12 +394,9 @@ class TimelineWriter:
         if number not in self._seen:
             self._seen[number] = self._name(source, str(pid))
             source.pids.append(number)
-        row = 0 if tid is None else self.places.tid(number, tid)
         if lane:
-            beside = self.places.tid(number, f"{tid!r} lane {lane}")
-            self._lanes[beside] = row
-            return number, beside
-        return number, row
+            return number, self.places.tid(number, f"{tid!r} lane {lane}")
+        return number, 0 if tid is None else self.places.tid(number, tid)
 
     def _renumber(self, number: int, event: Event) -> None:
         if event.id is not None:
@@ -435,7 +429,7 @@ class TimelineWriter:
     def _spans(self, source: Source, trace: Trace) -> None:
         columns, marks, drawing, shift, places = self._laid_out(source, trace)
         pids, tids = _numbers(drawing, places)
-        names = [whole_text(name) for name in columns.names]
+        names = [texts.encodable(name) for name in columns.names]
         kinds = [kind.value for kind in KINDS]
         kept, count = np.flatnonzero(drawing.kept), len(columns)
         kept = kept[~np.isin(kept, drawing.deferred)]
@@ -459,7 +453,7 @@ class TimelineWriter:
             part = of_marks[first : first + BATCH]
             times = zip(part.tolist(), _times(drawing.at[part] + shift), strict=True)
             self._write([
-                Event("i", "mark", whole_text(mark.name), int(pids[row]), int(tids[row]), at, s="t", args=of_mark(mark))
+                Event("i", "mark", texts.encodable(mark.name), int(pids[row]), int(tids[row]), at, s="t", args=of_mark(mark))
                 for row, at in times for mark in (marks[row - count],)
             ])  # fmt: skip
         write(np.array(drawing.deferred, np.int64))
@@ -520,7 +514,7 @@ class TimelineWriter:
         self._sorted.clear()
 
     def _add_name(self, what: str, pid: int, tid: int, name: str) -> None:
-        self._add(Event(ph="M", name=what), (pid, tid), {"name": whole_text(name)})
+        self._add(Event(ph="M", name=what), (pid, tid), {"name": texts.encodable(name)})
 
     def _add(self, event: Event, place: tuple[int, int], args: Mapping[str, object]) -> None:
         event.pid, event.tid = place

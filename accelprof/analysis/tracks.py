@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from accelprof import texts
 from accelprof.contracts.spans import Mark, Trace
 from accelprof.reading.columns import NONE, Columns
 
@@ -25,8 +26,9 @@ class Tracks:
     def __init__(self, trace: Trace) -> None:
         self.threads: dict[tuple[Any, Any], str] = {}
         self.processes: dict[Any, str] = {}
-        self._names: Mapping[Any, str] = trace.metadata.get("process_names", {})
-        self._tracks: Mapping[Any, Mapping[Any, str]] = trace.metadata.get("thread_names", {})
+        names, tracks = trace.metadata.get("process_names", {}), trace.metadata.get("thread_names", {})
+        self._names = {pid: texts.bounded(str(name)) for pid, name in names.items()}
+        self._tracks = {pid: {tid: texts.bounded(str(name)) for tid, name in of.items()} for pid, of in tracks.items()}
         self._rows: dict[Any, tuple[Any, Any]] = {}
 
     def rows(self, columns: Columns) -> tuple[Any, list[tuple[Any, Any]]]:
@@ -81,24 +83,19 @@ class Tracks:
 def arguments(columns: Columns, rows: Any) -> list[Any]:
     """Arguments of events, mappings that strict JSON can hold, that keep what rows have beside their times."""
     found = [dict(args) for args in columns.args_of(rows)]
-    for field, texts in (
+    for field, words in (
         ("correlation", None),
         ("domain", columns.words),
         ("category", columns.words),
         ("color", columns.words),
     ):
         values = getattr(columns, field)[rows]
-        there = np.flatnonzero(values > 0 if texts is not None else values != NONE)
-        for at, value in zip(there.tolist(), values[there].tolist(), strict=True):
-            if texts is not None:
-                found[at][field] = texts[value]
+        for at in np.flatnonzero(values > 0 if words is not None else values != NONE).tolist():
+            value = int(values[at])
+            if words is not None:
+                found[at][field] = words[value]
             elif value >= 0:
                 found[at].setdefault(field, value)
-    for field, labels in (("device", columns.devices), ("stream", columns.streams)):
-        codes = getattr(columns, field)[rows]
-        there = np.flatnonzero(codes != NONE)
-        for at, code in zip(there.tolist(), codes[there].tolist(), strict=True):
-            found[at].setdefault(field, labels[code])
     return [plain_arguments(args) for args in found]
 
 
@@ -108,22 +105,14 @@ def of_mark(mark: Mark) -> Any:
     return plain_arguments({**mark.args, **{key: value for key, value in extra if value}})
 
 
-def whole_text(text: str) -> str:
-    """Text as a file can hold it: halves of surrogate pairs, which a file's escapes may leave, become question marks."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def plain_arguments(values: Mapping[str, object]) -> dict[str, Any]:
     """Arguments that strict JSON can hold; others as text."""
-    return {
-        key if type(key) is str and key.isascii() else whole_text(str(key)): _plain(value)
-        for key, value in values.items()
-    }
+    return {texts.encodable(str(key)): _plain(value) for key, value in values.items()}
 
 
 def _plain(value: object) -> Any:
     if isinstance(value, str):
-        return value if value.isascii() else whole_text(value)
+        return texts.encodable(value)
     if isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else str(value)[:LONGEST]
     if isinstance(value, float):
@@ -132,4 +121,4 @@ def _plain(value: object) -> Any:
         return value
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return plain_arguments(value) if isinstance(value, Mapping) else str(value)
+    return plain_arguments(value) if isinstance(value, Mapping) else texts.encodable(str(value))

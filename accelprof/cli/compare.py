@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
+
+from accelprof import texts
 
 if TYPE_CHECKING:
     from accelprof.analysis.compare import Comparison
@@ -59,7 +60,7 @@ def compare(
     if as_json:
         from accelprof.analysis.table import headline
 
-        click.echo(json.dumps({"headline": headline(found), **found.to_json()}, indent=1, allow_nan=False))
+        click.echo(texts.dumps({"headline": headline(found), **found.to_json()}, indent=1))
     elif markdown:
         from accelprof.analysis.markdown import comparison
 

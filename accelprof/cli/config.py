@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
+from accelprof import texts
 from accelprof.analysis.escape import terminal
 from accelprof.cli.convert import convert, for_release
 from accelprof.cli.lines import plain, say
@@ -124,7 +124,7 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
             "targets": rows,
             "engines": engines,
         }
-        click.echo(json.dumps(data, indent=1, default=str))
+        click.echo(texts.dumps(data, indent=1, default=str))
         return
     from rich.console import Console
     from rich.table import Table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from accelprof import texts
 from accelprof.errors import IncompleteError, UserError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def demo(
     with _progress(steps + 3) as tell:
         result = run_demo(settings, loaded.config, tell)
     if as_json:
-        click.echo(json.dumps(_outcome(result), indent=2))
+        click.echo(texts.dumps(_outcome(result), indent=2))
     else:
         _show(result)
     undelivered = result.manifest.get("undelivered", [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import json
 import os
 import platform
 import shutil
@@ -14,8 +13,10 @@ from typing import Any
 
 import click
 
+from accelprof import texts
 from accelprof.analysis.escape import terminal
 from accelprof.contracts.doctor import Check
+from accelprof.errors import failures
 from accelprof.output.layout import impossible
 from accelprof.session.identity import from_environment, host_name
 
@@ -39,7 +40,7 @@ def checks(output_dir: str) -> list[Check]:
     try:
         detected = registry.detect()
         rows.append(Check("backend", "in use", "ok", f"{detected.backend.name} ({detected.reason})"))
-    except Exception as error:  # noqa: BLE001 - the reason is what this command is for
+    except failures() as error:  # the reason is what this command is for
         rows.append(Check("backend", "in use", "fail", str(error)))
     rows.extend(
         Check("plug-in", item.name, "fail", item.reason, f"mend or uninstall {item.distribution or item.name}")
@@ -106,7 +107,7 @@ def doctor(output_dir: str, nodes: bool, address: str, as_json: bool, verbose: b
         by_node = {host_name(): checks(output_dir)}
     failed = any(row.status == "fail" for rows in by_node.values() for row in rows)
     if as_json:
-        click.echo(json.dumps({node: [_plain(row) for row in rows] for node, rows in by_node.items()}, indent=1))
+        click.echo(texts.dumps({node: [_plain(row) for row in rows] for node, rows in by_node.items()}, indent=1))
     else:
         _print(by_node, verbose)
     if failed:

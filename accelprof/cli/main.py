@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import sys
 from collections.abc import Sequence
@@ -83,6 +84,9 @@ def cli(ctx: click.Context, debug: bool, verbose: bool) -> None:
 def main(args: Sequence[str] | None = None) -> Any:
     """Entry point of ``accelprof``; ends the process with the status described in the module."""
     debug = "--debug" in (sys.argv[1:] if args is None else args)
+    for stream in (sys.stdout, sys.stderr):  # what a terminal's encoding lacks is shown by its number
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = cli.main(args=list(args) if args is not None else None, prog_name="accelprof", standalone_mode=False)
     except click.exceptions.Exit as stop:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
+from accelprof import texts
 from accelprof.contracts.answers import probe_of
+from accelprof.errors import failures
 
 
 def rows() -> dict[str, Any]:
@@ -22,7 +23,7 @@ def rows() -> dict[str, Any]:
         cls = registry.tool_class(name)
         try:
             probe = probe_of(cls())
-        except Exception as error:  # noqa: BLE001 - the reason is what this command is for
+        except failures() as error:  # the reason is what this command is for
             tools[name] = {
                 "available": False,
                 "reason": f"{type(error).__name__}: {error}",
@@ -86,7 +87,7 @@ def new(name: str, directory: Path) -> None:
 def _list(as_json: bool) -> None:
     data = rows()
     if as_json:
-        click.echo(json.dumps(data, indent=1))
+        click.echo(texts.dumps(data, indent=1))
         return
     from rich.console import Console
     from rich.table import Table

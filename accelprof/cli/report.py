@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from accelprof import texts
 from accelprof.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def report(
 
         found = summary.to_json()
         found["first"] = sentences(found)
-        click.echo(json.dumps(found, indent=1, allow_nan=False, default=str))
+        click.echo(texts.dumps(found, indent=1, default=str))
     else:
         from rich.console import Console
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import click
 
+from accelprof import texts
 from accelprof.cli.lines import say
 from accelprof.errors import UserError
 
@@ -64,7 +64,7 @@ def timeline(sources: tuple[str, ...], output: str | None, kind: str, as_json: b
             "problems": merged.problems,
             "notes": merged.notes,
         }
-        click.echo(json.dumps(facts, indent=1))
+        click.echo(texts.dumps(facts, indent=1))
         return
     for problem in merged.problems:
         say(f"accelprof: {problem}", err=True)

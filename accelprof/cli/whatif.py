@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from accelprof import texts
 from accelprof.errors import UserError
 
 
@@ -51,7 +50,7 @@ def whatif(
         raise UserError(f"whatif: --rank {rank} has no phase in step {found.name}; there are {there}")
     answer = what_if(found, factors, rank, remove_wait, scatter([one.wall_ns for one in steps]))
     if as_json:
-        click.echo(json.dumps(answer, indent=1))
+        click.echo(texts.dumps(answer, indent=1))
         return
     change = answer["predicted_ns"] / answer["wall_ns"] - 1 if answer["wall_ns"] else 0.0
     click.echo(

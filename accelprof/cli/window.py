@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from typing import Any
 
 import click
 
+from accelprof import texts
 from accelprof.cli.lines import say
 from accelprof.errors import IncompleteError
 from accelprof.session.control import DEFAULT_SECONDS, Answer
@@ -99,7 +99,7 @@ def show_status(run_dir: str, as_json: bool) -> None:
 
 def _show(answers: Sequence[Answer], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps([asdict(answer) for answer in answers], indent=1))
+        click.echo(texts.dumps([asdict(answer) for answer in answers], indent=1))
         return
     for answer in answers:
         text = f": {answer.text}" if answer.text else ""

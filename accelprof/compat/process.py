@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from accelprof.contracts.targets import RUN_ENV
-from accelprof.errors import AccelprofError, text_of
+from accelprof.errors import AccelprofError, failures, text_of
 from accelprof.session.configure import configure, current_session
 from accelprof.session.session import Session
 from accelprof.session.writing import group_timeout
@@ -93,7 +93,7 @@ class ProcessSession:
         except AccelprofError as error:
             self.voice.say(f"nothing is profiled in process {os.getpid()}: {error}")
             return None
-        except Exception as error:  # noqa: BLE001 - whatever it is, training goes on without a session
+        except failures() as error:  # whatever it is, training goes on without a session
             self.voice.say(f"nothing is profiled in process {os.getpid()}: {text_of(error)}")
             return None
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from accelprof.contracts.backend import NO_RANGE, Backend, BoundRange, Emitter, Probe, RangeSpec
 from accelprof.contracts.targets import ArtifactFile
 from accelprof.contracts.tool import Tool
-from accelprof.errors import PluginError, text_of
+from accelprof.errors import PluginError, failures, text_of
 
 
 class Probed(Protocol):
@@ -21,7 +21,7 @@ def probe_of(thing: Probed) -> Probe:
     """What ``thing.probe()`` says; one that raises, or answers something else, is unavailable with that as the reason."""
     try:
         answer: object = thing.probe()
-    except Exception as error:  # noqa: BLE001 - kept as the reason
+    except failures() as error:  # kept as the reason
         return Probe(None, f"unavailable: {text_of(error)}")
     if not isinstance(answer, Probe):
         return Probe(
@@ -44,7 +44,7 @@ def bound_of(emitter: Emitter, spec: RangeSpec) -> BoundRange:
     """
     try:
         bound: object = emitter.bind(spec)
-    except Exception as error:
+    except failures() as error:
         raise PluginError(f"bind() of {named(emitter)} failed: {text_of(error)}") from error
     if bound is NO_RANGE:
         return NO_RANGE

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from accelprof import texts
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
 
 
@@ -60,7 +60,7 @@ class JsonLines(Exporter):
             for name, row in figures.phases.items()
         }
         row = {"step": figures.step, "ended_ns": figures.ended_ns, "wall_ns": figures.wall_ns, "window": figures.window}
-        self._file.write(json.dumps({**row, "phases": phases}, ensure_ascii=False) + "\n")
+        self._file.write(texts.dumps({**row, "phases": phases}) + "\n")
         self._file.flush()
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.exporter import Exporter, PhaseFigures, RunFacts, StepFigures, over_ranks
+from accelprof.errors import failures
 from accelprof.threads import started
 
 if TYPE_CHECKING:
@@ -75,14 +76,14 @@ class Exporters:
         for exporter in list(self._live):
             try:
                 getattr(exporter, call)(*arguments)
-            except Exception as error:  # noqa: BLE001 - said once, with the exporter's name; the others go on
+            except failures() as error:  # said once, with the exporter's name; the others go on
                 self._live.remove(exporter)
                 text = " ".join(str(error).split())[:300]
                 self._say(f"export: {exporter.name} is left out from here on: {call}: {type(error).__name__}: {text}")
                 if call != "close":
                     try:
                         exporter.close()
-                    except Exception as again:  # noqa: BLE001 - it has failed already; said in the log only
+                    except failures() as again:  # it has failed already; said in the log only
                         log.info("accelprof: export: %s could not be closed: %s", exporter.name, again)
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from accelprof.contracts.backend import Backend
 from accelprof.contracts.targets import Assignment
 from accelprof.contracts.tool import ToolUse
-from accelprof.errors import AccelprofError
+from accelprof.errors import AccelprofError, failures
 
 
 class Names(Protocol):
@@ -34,6 +34,6 @@ def as_seen_here(catalogue: Names, assignment: Assignment, uses: Sequence[ToolUs
                 found = found or bool(catalogue.backend(accelerator).devices())
             except AccelprofError:
                 continue  # its plug-in is not here, or broken; then nobody knows
-            except Exception:  # noqa: BLE001 - a vendor's enumeration may raise anything; unknown then, and doctor says why
+            except failures():  # a vendor's enumeration may raise anything; unknown then, and doctor says why
                 continue
     return assignment if found is None else replace(assignment, target=replace(assignment.target, has_devices=found))

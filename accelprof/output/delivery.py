@@ -19,7 +19,7 @@ from typing import Any
 from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
 from accelprof.contracts.tool import Tool
-from accelprof.errors import ReadError, text_of
+from accelprof.errors import ReadError, failures, text_of
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
 from accelprof.output.collecting import relocate
@@ -254,7 +254,7 @@ def _make_page(run: RunFacts, manifest: dict[str, Any]) -> None:
     try:
         # a room above this one, which training does not load: looked up when a run has ended
         importlib.import_module("accelprof.analysis").finish_run(run.run_dir)
-    except Exception as error:  # noqa: BLE001 - timeline and report can be made again from the files; said here
+    except failures() as error:  # timeline and report can be made again from the files; said here
         text = f"timeline and report could not be made: {text_of(error)}"
         run.voice.say(text)
         manifest["problems"].append(text)

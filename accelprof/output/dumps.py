@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accelprof import texts
 from accelprof.contracts.spans import Kind, TimelineRow
 from accelprof.contracts.targets import Target, WindowInfo
 from accelprof.errors import ReadError, UserError
@@ -85,7 +86,7 @@ def begin(run_dir: str, trigger: Trigger, by: str, at_most: int) -> str | None:
         break
     row = {"reason": trigger.reason, "step": trigger.step, "why": trigger.why, "by": by, "at": time.time()}
     path = os.path.join(run_dir, PLACE, name, REQUEST)
-    atomic.write(path, lambda file: json.dump(row, file))
+    atomic.write(path, lambda file: file.write(texts.dumps(row)))
     _stacks(run_dir, name, by, trigger)
     return name
 

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import msgspec
 
+from accelprof import texts
 from accelprof.contracts.exporter import over_ranks
 from accelprof.errors import ReadError
 from accelprof.output import atomic
@@ -44,7 +45,6 @@ MAX_JOURNAL, MAX_LINE, MAX_MANIFEST = 1 << 30, 16 << 20, 1 << 30
 MEMORY_HELD, MEMORY_ROWS = 2_000, 20_000
 #: code of a problem: a journal that was not read whole
 UNREAD = "journal_unread"
-_encode_any = json.JSONEncoder(default=str).encode
 _encode_quickly = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -121,7 +121,7 @@ def _line(entry: dict[str, Any]) -> bytes:
             return _encode_quickly(entry) + b"\n"
         except (TypeError, ValueError, OverflowError):
             pass  # a label with half a surrogate pair, say
-    return (_encode_any(entry) + "\n").encode()
+    return (texts.dumps(entry, default=str, allow_nan=True) + "\n").encode()
 
 
 def read_journals(run_dir: str) -> list[list[dict[str, Any]]]:
@@ -373,7 +373,7 @@ def write(run_dir: str, manifest: Mapping[str, object]) -> str:
     path = os.path.join(run_dir, NAME)
 
     def fill(file: IO[str]) -> None:
-        json.dump(manifest, file, indent=1, default=str, allow_nan=False)
+        file.write(texts.dumps(manifest, indent=1, default=str))
         file.write("\n")
 
     atomic.write(path, fill)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from accelprof.catalogue import get_registry
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, WindowInfo
 from accelprof.contracts.tool import Tool
-from accelprof.errors import text_of
+from accelprof.errors import failures, text_of
 from accelprof.output.layout import Layout
 from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import MISSING, ArtifactRow, Lack, Records, WindowRow
@@ -122,7 +122,7 @@ def wait_and_match(
                 tool = get_registry().make_tool(name, options)
                 made.append((name, options, tool))
             found.append((list(tool.match(list(files), list(windows))) if tool is not None else [], ""))
-        except Exception as error:  # noqa: BLE001 - a plug-in's own; said by whoever asked, with the tool's name
+        except failures() as error:  # a plug-in's own; said by whoever asked, with the tool's name
             found.append(([ArtifactFile(path, name, bytes=size_of(path)) for path in files], text_of(error)))
     return found
 
@@ -265,7 +265,7 @@ def _waits(
         try:
             directory = Layout(run_dir).target_dir(assignment.target)
             expectations = tool_of(name, options).expects(assignment, directory)
-        except Exception as error:  # noqa: BLE001 - a plug-in's own; the others' reports and the manifest go on
+        except failures() as error:  # a plug-in's own; the others' reports and the manifest go on
             text = f"{one.label}: what {name} leaves is not known: {text_of(error)}"
             lacks.append(Lack(code=REPORT_MISSING, target=one.label, tool=name, words=text))
             continue

@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from accelprof import texts
 from accelprof.contracts.spans import Kind
 from accelprof.errors import ReadError
 
@@ -111,7 +112,7 @@ class Ring:
             raise
         finally:
             os.close(descriptor)
-        text = json.dumps(dict(who)).encode()[: HEAD - _HEAD.size]
+        text = texts.dumps(dict(who)).encode()[: HEAD - _HEAD.size]
         epoch, monotonic = time.time_ns(), time.perf_counter_ns()
         self._first = self._end = self._named = self._turn = 0
         _HEAD.pack_into(self._map, 0, MAGIC, VERSION, NAMES, NOW, size, 0, 0, 0, epoch, monotonic, len(text))
@@ -120,7 +121,7 @@ class Ring:
 
     def name(self, tag: str, domain: str, color: str, category: str) -> bool:
         """Write the next phase's name down; ``False`` when there is no more room for names."""
-        line = json.dumps([tag[:1000], domain[:200], color[:50], category[:200]]).encode() + b"\n"
+        line = texts.dumps([tag[:1000], domain[:200], color[:50], category[:200]]).encode() + b"\n"
         if self._named + len(line) > NAMES:
             return False
         self._map[HEAD + self._named : HEAD + self._named + len(line)] = line

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from accelprof import texts
 from accelprof.contracts.spans import FURTHEST_NS, Completeness
 from accelprof.errors import ReadError
 from accelprof.reading.gzipped import GZIP as GZIP
@@ -308,9 +309,9 @@ def _event(value: dict[str, Any]) -> Event:
 
 
 def _clean(value: object) -> Any:
-    """``value`` as strict JSON can hold it: NaN and infinities become their names, lone surrogates question marks."""
+    """``value`` as strict JSON can hold it: NaN and infinities become their names, halves of surrogate pairs their numbers."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
+        return texts.encodable(value)
     if isinstance(value, dict):
         return {_clean(key): _clean(item) for key, item in value.items()}
     if isinstance(value, list):

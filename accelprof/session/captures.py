@@ -1,7 +1,11 @@
-"""The open window of a process, the tools that capture in it, and its row. State changes after the vendor's call succeeded."""
+"""The open window of a process, the tools that capture in it, and its row. State changes after the vendor's call succeeded.
+
+One module, because whoever starts a tool stops it too, in each way that a window can end.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
@@ -13,7 +17,7 @@ from accelprof.contracts.answers import emitter_of, files_of, named
 from accelprof.contracts.backend import Backend, Emitter
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool
-from accelprof.errors import PluginError, text_of
+from accelprof.errors import PluginError, failures, text_of
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal, relative
 from accelprof.output.records import ArtifactRow, Moment, WindowRow
@@ -167,7 +171,7 @@ class Captures:
                 for tool in tools:
                     try:
                         tool.warm_up(info)
-                    except Exception as error:  # noqa: BLE001 - a tool may raise anything; said once
+                    except failures() as error:  # a tool may raise anything; said once
                         self._failed(tool, f"warming up for window {info.sequence}", error)
             return info
 
@@ -199,7 +203,7 @@ class Captures:
             self.lock.hold_signals()
             self._close_times.opens(info.sequence, self.usable())
             before = now_ns()
-            opened = [tool for tool in [*self.usable(), *self._timeline()] if self._start(tool, info)]
+            opened = self._opened(info)
             if not opened:
                 return None
             emitters = self._emitters(opened)
@@ -257,17 +261,30 @@ class Captures:
             return ""
         try:
             return self.budget.refuses(self._place)
-        except Exception as error:  # noqa: BLE001 - said once
+        except failures() as error:  # said once
             self.voice.trouble("looking at the budget", error)
             return ""
 
     def _timeline(self) -> list[Tool]:
         return [] if self.trace is None else [self.trace]
 
+    def _opened(self, info: WindowInfo) -> list[Tool]:
+        """The tools that capture now; where one is interrupted, those before it are stopped again."""
+        opened: list[Tool] = []
+        try:
+            for tool in [*self.usable(), *self._timeline()]:
+                if self._start(tool, info):
+                    opened.append(tool)
+        except BaseException:
+            for tool in reversed(opened):
+                self.voice.guarded(f"tool {tool.name}, ending a window that was interrupted", tool.close, info)
+            raise
+        return opened
+
     def _start(self, tool: Tool, info: WindowInfo) -> bool:
         try:
             tool.open(info)
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything; said once, and the state stays closed
+        except failures() as error:  # a tool may raise anything; said once, and the state stays closed
             self._failed(tool, "opening a window", error)
             return False
         self._failures[tool.name] = 0
@@ -279,7 +296,7 @@ class Captures:
         for tool in opened:
             try:
                 emitter = emitter_of(tool, self.backend)
-            except Exception as error:  # noqa: BLE001 - said once; the window goes on without ranges in this tool
+            except failures() as error:  # said once; the window goes on without ranges in this tool
                 self.voice.trouble(f"asking tool {tool.name} where ranges go", error)
                 continue
             if type(emitter) is not Emitter and emitter not in emitters:
@@ -395,7 +412,7 @@ class Captures:
             try:
                 self.backend.synchronize()
                 drained = True
-            except Exception as error:  # noqa: BLE001 - said once; the captures are stopped all the same
+            except failures() as error:  # said once; the captures are stopped all the same
                 self.voice.trouble("waiting for the device at the end of a window", error)
         window.row.drained, window.row.drain_ns = drained, now_ns() - before if self._drain else 0
 
@@ -412,7 +429,7 @@ class Captures:
                     files.extend(files_of(tool.close(window.info), f"close() of tool {tool.name}"))
                 else:
                     later.append((tool, write))
-            except Exception as error:  # noqa: BLE001 - said once; later windows and the user's code go on
+            except failures() as error:  # said once; later windows and the user's code go on
                 window.row.errors.append(f"{tool.name}: {text_of(error)}")
                 self._failed(tool, "closing a window", error)
             except BaseException as error:  # noqa: BLE001 - raised again by the caller, once everything is closed
@@ -430,7 +447,7 @@ class Captures:
                 self._add_artifacts(files)
                 if self.budget is not None:
                     self.budget.learn([tool], files, seconds)
-            except Exception as error:  # noqa: BLE001 - said once; the other files are written all the same
+            except BaseException as error:  # noqa: BLE001 - said once; no interrupt of the user's comes to this thread
                 window.row.errors.append(f"{tool.name}: {text_of(error)}")
                 self._failed(tool, "writing the files of a window", error)
         window.row.write_ns = now_ns() - before
@@ -446,18 +463,21 @@ class Captures:
         self._writing.add(job)
 
     def finalise(self, reason: str) -> None:
-        """The session closes: no window opens any more, and tools finish what they write at the end."""
-        with self.lock:
+        """The session closes: no window opens any more, and tools finish what they write at the end; then an interrupt is raised."""
+        with self.lock, contextlib.ExitStack() as finishing:
             self.ended = True
             if self.budget is not None:
                 self.voice.guarded("ending the watch over the budget", self.budget.end)
             self.lock.hold_signals()
             self.wait_for_files()
-            for tool in self.tools:
-                try:
-                    self._add_artifacts(files_of(tool.finalise(reason), f"finalise() of tool {tool.name}"))
-                except Exception as error:  # noqa: BLE001 - said once
-                    self.voice.say(f"tool {tool.name} failed while finishing: {text_of(error)}")
+            for tool in reversed(self.tools):
+                finishing.callback(self._finish, tool, reason)  # each of them, also where one before it is interrupted
+
+    def _finish(self, tool: Tool, reason: str) -> None:
+        try:
+            self._add_artifacts(files_of(tool.finalise(reason), f"finalise() of tool {tool.name}"))
+        except failures() as error:  # said once
+            self.voice.say(f"tool {tool.name} failed while finishing: {text_of(error)}")
 
     def disown(self) -> None:
         """In a forked child: the window, its tools and files are the parent's."""
@@ -465,7 +485,7 @@ class Captures:
         self.tools.clear()
         self._writing = Writing()
 
-    def _failed(self, tool: Tool, doing: str, error: Exception) -> None:
+    def _failed(self, tool: Tool, doing: str, error: BaseException) -> None:
         failures = self._failures[tool.name] = self._failures.get(tool.name, 0) + 1
         text = f"tool {tool.name} failed {doing}: {text_of(error)}"
         off = failures == FAILURES_BEFORE_OFF

@@ -5,12 +5,12 @@ What such a child does with it is :mod:`accelprof.session.joining`.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelprof import texts
 from accelprof.config.model import Config
 from accelprof.contracts.targets import CONFIG_NAME, PARENT_ENV, RUN_ENV, Target
 from accelprof.planning.sampling import facts_fit
@@ -81,7 +81,7 @@ def export(session: Session) -> None:
     paths = [STARTUP, *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != STARTUP)]
     for name, value in (
         (RUN_ENV, run_dir),
-        (PARENT_ENV, json.dumps(parent)),
+        (PARENT_ENV, texts.dumps(parent)),
         ("PYTHONPATH", os.pathsep.join(paths)),
     ):
         _before.setdefault(name, os.environ.get(name))
@@ -121,5 +121,5 @@ def _write_new(path: str, data: object) -> None:
         return
     temporary = f"{path}.{os.getpid()}.part"
     with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(data, file, default=str)
+        file.write(texts.dumps(data, default=str))
     os.replace(temporary, path)

@@ -17,7 +17,7 @@ from accelprof.catalogue import Catalogue, get_registry, unlock_after_fork
 from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, WRAPPED_ENV, Assignment, Target
 from accelprof.contracts.tool import Tool, ToolContext, ToolUse
 from accelprof.environment import without
-from accelprof.errors import AccelprofError, CaptureError, ConfigError, Problem, UnavailableError, UserError
+from accelprof.errors import AccelprofError, CaptureError, ConfigError, Problem, UnavailableError, UserError, failures
 from accelprof.numberset import whole
 from accelprof.output.layout import Layout, claim_run, job_token
 from accelprof.session.identity import from_environment, host_name
@@ -205,7 +205,7 @@ def _with_devices(assignment: Assignment, accelerator: str, has_devices: bool | 
     if has_devices is None and assignment.selected:
         try:
             has_devices = bool(backend.devices())
-        except Exception as error:  # noqa: BLE001 - a vendor's enumeration may raise anything; unknown then
+        except failures() as error:  # a vendor's enumeration may raise anything; unknown then
             log.info("accelprof: devices of %s cannot be listed: %s", accelerator, error)
     return replace(assignment, target=replace(assignment.target, accelerator=accelerator, has_devices=has_devices))
 
@@ -277,11 +277,11 @@ def _make_session(
     for tool in [*tools, *([trace] if trace is not None else [])]:
         try:
             tool.attach(context)
-        except Exception as error:
+        except failures() as error:
             hint = _start_hint(tool, assignment, context.directory)
             session.say(f"tool {tool.name} cannot be used here: {type(error).__name__}: {error}{hint}")
             if config.on_error == "raise":
-                if hint:
+                if hint or not isinstance(error, Exception):
                     raise CaptureError(f"{error}{hint}") from error
                 raise
         else:
@@ -298,7 +298,7 @@ def _start_hint(tool: Tool, assignment: Assignment, directory: str) -> str:
         return ""
     try:
         mode = tool.launch(assignment, directory).mode
-    except Exception:  # noqa: BLE001 - what kept the tool from being used is said already
+    except failures():  # what kept the tool from being used is said already
         return ""
     roles = target.roles[0] if len(target.roles) == 1 else list(target.roles)
     return (
@@ -313,7 +313,7 @@ def _spare_children(tool: Tool, assignment: Assignment, directory: str, session:
     """Take what the launch of ``tool`` put there for this process out of the environment that children inherit."""
     try:
         launch = tool.launch(assignment, directory)
-    except Exception as error:  # noqa: BLE001 - reported; at worst children are captured too
+    except failures() as error:  # reported; at worst children are captured too
         session.say(f"tool {tool.name} does not say what its children must not inherit: {error}")
         return
     for name in launch.unset_in_children:
@@ -379,7 +379,7 @@ def _number(name: str, *values: object) -> int | None:
         return None
     try:
         number = whole(given, name, text=True)
-    except Exception:  # noqa: BLE001 - a value of the user's may raise whatever it likes where it is asked for a number
+    except failures():  # a value of the user's may raise whatever it likes where it is asked for a number
         number = -1
     if not 0 <= number < 1 << 63:
         raise ConfigError(

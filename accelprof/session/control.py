@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelprof import texts
 from accelprof.contracts.targets import Target
-from accelprof.errors import ConfigError, Problem, UserError
+from accelprof.errors import ConfigError, Problem, UserError, failures
 from accelprof.numberset import NumberSet
 from accelprof.output import atomic
 from accelprof.planning.sampling import facts_fit
@@ -142,7 +143,7 @@ class Control:
     def _guard(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - reported once; the worker goes on
+        except failures() as error:  # reported once; the worker goes on
             text = f"serving a request for a window failed: {type(error).__name__}: {error}"
             self._voice.say(text)
             with contextlib.suppress(OSError, UserError):
@@ -295,7 +296,7 @@ def _trusted(path: str, facts: os.stat_result, *, directory: bool) -> None:
 
 
 def _write(path: str, data: Mapping[str, object]) -> None:
-    atomic.write(path, lambda file: json.dump(data, file), 0o600)
+    atomic.write(path, lambda file: file.write(texts.dumps(data)), 0o600)
 
 
 # --- on the command line --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from accelprof.contracts.backend import Backend
+from accelprof.errors import failures
 from accelprof.session.memory import MemoryOfSteps
 from accelprof.session.steptimes import StepTimes
 from accelprof.timing import metrics
@@ -57,7 +58,7 @@ class Course:
         for trigger in self._triggers:
             try:
                 trigger.step_begins(number, away)
-            except Exception as error:  # noqa: BLE001 - said once; the others hear of the step all the same
+            except failures() as error:  # said once; the others hear of the step all the same
                 voice.trouble(f"beginning a step for {type(trigger).__name__}", error)
         if self.recorder is not None:
             self.recorder.step_begins(number)
@@ -100,5 +101,5 @@ class Course:
         for trigger in self._triggers:
             try:
                 trigger.step_ends(number, following)
-            except Exception as error:  # noqa: BLE001 - said once; the others hear of it all the same
+            except failures() as error:  # said once; the others hear of it all the same
                 self._captures.voice.trouble(f"ending a step for {type(trigger).__name__}", error)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.backend import Backend, RangeSpec
 from accelprof.contracts.spans import Kind
+from accelprof.errors import failures
 from accelprof.session.window import Window
 from accelprof.timing.entry import Entry, PlainCalls, task_label
 from accelprof.timing.gate import now_ns
@@ -76,7 +77,7 @@ class Entering:
                 entry.task = task_label(entry.spec, entry.suspends, self._labels.__next__)
                 entry.emit(window)
                 return entry
-        except Exception as error:  # noqa: BLE001 - said once; the user's function runs all the same
+        except failures() as error:  # said once; the user's function runs all the same
             self.trouble("beginning a range", error)
             return entry if entry.ends or entry.owned is not None or entry.scheduled is not None else None
         return entry if entry.scheduled is not None else None
@@ -91,7 +92,7 @@ class Entering:
             if entry.owned is not None:
                 captures.close("phase ended", only=entry.owned)
             captures.close_overdue()
-        except Exception as error:  # noqa: BLE001 - said once
+        except failures() as error:  # said once
             self.trouble("ending a phase", error)
 
     def ended_inside(self, spec: PhaseSpec, start: int, end: int, kind: str = Kind.PHASE.value) -> None:
@@ -110,7 +111,7 @@ class Entering:
             where = RangeSpec(spec.tag, spec.domain, spec.color, spec.category)
             for emitter in window.emitters:
                 emitter.mark(where)
-        except Exception as error:  # noqa: BLE001 - said once
+        except failures() as error:  # said once
             self.trouble("leaving a mark", error)
         if window.trace is not None:
             window.trace.add_mark(spec, now_ns(), threading.get_ident())
@@ -121,15 +122,15 @@ class Entering:
             return None
         try:
             return self._backend.device_timer()
-        except Exception as error:  # noqa: BLE001 - said once, then no more asked
+        except failures() as error:  # said once, then no more asked
             self.device_timer_failed(error)
             return None
 
-    def device_timer_failed(self, error: Exception) -> None:
+    def device_timer_failed(self, error: BaseException) -> None:
         """Device events of this backend do not work: said once, and none are asked for any more."""
         self._device_timers = False
         self.trouble("timing on the device", error)
 
-    def trouble(self, doing: str, error: Exception) -> None:
+    def trouble(self, doing: str, error: BaseException) -> None:
         """A failure of ours or of a backend: said once, and deferred."""
         self._voice.trouble(doing, error)

@@ -14,7 +14,7 @@ from typing import Any
 from accelprof.catalogue import get_registry
 from accelprof.config.model import Config
 from accelprof.contracts.targets import CONFIG_NAME, PARENT_ENV, RUN_ENV, Target
-from accelprof.errors import text_of
+from accelprof.errors import failures, text_of
 from accelprof.session import children
 from accelprof.session.configure import configure
 from accelprof.session.instrument import Instruments, Item, attribute, known, rank_fits
@@ -40,7 +40,7 @@ def install() -> None:
             items, children.voice.say, lambda instance, item: _join(instance, item, config, target)
         )
         children.watch(instruments)
-    except Exception as error:  # noqa: BLE001 - said once; an engine must start without its profiling
+    except failures() as error:  # said once; an engine must start without its profiling
         children.voice.say(f"instruments cannot be put into this process: {text_of(error)}")
 
 
@@ -62,7 +62,7 @@ def _join(instance: object, item: Item, config: Config, target: Target) -> None:
             replica=target.replica,
             engine_rank=rank,
         )
-    except Exception as error:  # noqa: BLE001 - said once; the engine's own call goes on
+    except failures() as error:  # said once; the engine's own call goes on
         children.voice.say(f"this engine process cannot join the run: {text_of(error)}")
 
 

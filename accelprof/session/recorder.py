@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.spans import Kind, TimelineRow
 from accelprof.contracts.targets import WindowInfo
-from accelprof.errors import text_of
+from accelprof.errors import failures, text_of
 from accelprof.output import dumps
 from accelprof.output.records import WindowRow
 from accelprof.output.ring import QUICK, SUFFIX, Ring
@@ -135,7 +135,7 @@ class Recorder:
         if wall < self._floor:
             self._floor = wall
 
-    def failed(self, number: int, error: Exception) -> None:
+    def failed(self, number: int, error: BaseException) -> None:
         """The body of a step raised."""
         self.want(dumps.Trigger("exception", number, f"step {number} raised {text_of(error)[:300]}"))
 
@@ -237,11 +237,11 @@ class Recorder:
             self._wake.clear()
             try:
                 self._look()
-            except Exception as error:  # noqa: BLE001 - said once; the recorder goes on
+            except failures() as error:  # said once; the recorder goes on
                 self._voice.say(f"the flight recorder failed: {text_of(error)}", about=("recorder", type(error)))
         try:
             self._made_wanted()
-        except Exception as error:  # noqa: BLE001 - as above
+        except failures() as error:  # as above
             self._voice.say(f"the flight recorder failed: {text_of(error)}", about=("recorder", type(error)))
 
     def _look(self) -> None:

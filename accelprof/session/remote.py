@@ -11,6 +11,7 @@ from typing import Any
 
 from accelprof.config.model import Config
 from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV, Assignment
+from accelprof.errors import failures
 from accelprof.session.configure import configure, current_session
 from accelprof.session.identity import from_environment, host_name
 from accelprof.timing import metrics
@@ -28,7 +29,7 @@ def serve(command: str, *args: object, **kwargs: object) -> Any:
         return {"ok": False, "error": f"unknown command {command!r}; known: {', '.join(sorted(COMMANDS))}"}
     try:
         return {"ok": True, "value": handler(*args, **kwargs)}
-    except Exception as error:  # noqa: BLE001 - it travels to the controller, which says it with the worker's name
+    except failures() as error:  # it travels to the controller, which says it with the worker's name
         return {"ok": False, "error": f"{type(error).__name__}: {error}"}
 
 

@@ -237,32 +237,37 @@ class Session:
         """
         if self.inherited:
             return self.summary()
-        with self.lock:
-            if not self.closed:
-                self._close(reason)
         ended: dict[str, Any] = {}
-        if self.own_run is not None and reason == JOINED:
-            self.own_run.leave()
-        elif self.own_run is not None:
-            manifest = self.own_run.end(reason)
-            ended = {**manifest, "run_dir": self.own_run.run_dir}
+        try:
+            with self.lock:
+                if not self.closed:
+                    self._close(reason)
+        finally:  # an interrupt that came meanwhile is raised when all is written
+            if self.own_run is not None and reason == JOINED:
+                self.own_run.leave()
+            elif self.own_run is not None:
+                ended = {**self.own_run.end(reason), "run_dir": self.own_run.run_dir}
         self.voice.raise_deferred()
         return {**self.summary(), **ended}
 
     def _close(self, reason: str) -> None:
         guarded = self.voice.guarded
         self.course.close(reason)
-        guarded("closing a window", self.captures.close, reason)
-        self.closed = True
-        for part in self._parts():
-            guarded(f"ending {type(part).__name__}", part.end)
-        self.entrance.background = None
-        self.captures.finalise(reason)
-        if reason != JOINED:
-            rows.say_what_never_opened(self.voice, self.assignment, self.steps_seen, self.windows)
-        if self.assignment.selected:
-            self.journal.add(self.describe())
-        self.journal.close()
+        try:
+            guarded("closing a window", self.captures.close, reason)
+        finally:  # each of what follows, also where somebody is interrupted
+            self.closed = True
+            for part in self._parts():
+                guarded(f"ending {type(part).__name__}", part.end)
+            self.entrance.background = None
+            try:
+                self.captures.finalise(reason)
+            finally:
+                if reason != JOINED:
+                    rows.say_what_never_opened(self.voice, self.assignment, self.steps_seen, self.windows)
+                if self.assignment.selected:
+                    self.journal.add(self.describe())
+                self.journal.close()
 
     def disown(self) -> None:
         """In a forked child: this session is the parent's. Whatever the child unwinds or calls, nothing of it happens here."""

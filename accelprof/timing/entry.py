@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from accelprof.contracts.backend import BoundRange
 from accelprof.contracts.spans import Kind
+from accelprof.errors import failures
 from accelprof.timing.loops import loaded, overlaps, running_loop, running_task
 from accelprof.timing.phase import IN_PIECES, ON_STACK, SUSPENDS, PhaseSpec, key_of
 from accelprof.timing.range_cost import RangeCost
@@ -67,7 +68,7 @@ class Owner(Protocol):
     @property
     def window(self) -> OpenWindow | None: ...
 
-    def trouble(self, doing: str, error: Exception) -> None: ...
+    def trouble(self, doing: str, error: BaseException) -> None: ...
     def phase_ended(self, entry: Entry) -> None: ...
 
 
@@ -88,7 +89,7 @@ class PlainCalls:
     __slots__ = ("_trouble", "_window", "cost", "numbers", "overlaps", "phases", "quick", "ranges", "room", "rows")
 
     def __init__(
-        self, window: OpenWindow, trouble: Callable[[str, Exception], None], cost: RangeCost | None = None
+        self, window: OpenWindow, trouble: Callable[[str, BaseException], None], cost: RangeCost | None = None
     ) -> None:
         self._window, self._trouble, self.cost = window, trouble, cost
         self.phases: dict[str, PlainBound] = {}
@@ -143,13 +144,13 @@ class PlainCalls:
         pushers: tuple[BoundRange, ...] = ()
         try:
             pushers, _ = self._window.bounds.get(spec) or self._window.bind(spec)
-        except Exception as error:  # noqa: BLE001 - reported once; the user's function runs all the same
+        except failures() as error:  # reported once; the user's function runs all the same
             self._trouble("resolving a range", error)
         trace = self._window.trace
         push, pop = _together(pushers)
         return push, pop, 0 if trace is None else trace.number(spec)
 
-    def failed(self, error: Exception) -> PlainBound:
+    def failed(self, error: BaseException) -> PlainBound:
         """A vendor's call raised: reported once; what was not pushed is not popped."""
         self._trouble("emitting a range", error)
         return _nothing, _nothing, 0
@@ -172,17 +173,17 @@ def _together(bounds: tuple[BoundRange, ...]) -> tuple[Callable[[], Any], Callab
             for bound in bounds:
                 bound.push()
                 pushed.append(bound)
-        except Exception:
+        except failures():
             for bound in reversed(pushed):
                 bound.pop()
             raise
 
     def pop() -> None:
-        failure: Exception | None = None
+        failure: BaseException | None = None
         for bound in reversed(bounds):
             try:
                 bound.pop()
-            except Exception as error:  # noqa: BLE001 - raised below, once the others are popped
+            except failures() as error:  # raised below, once the others are popped
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -253,7 +254,7 @@ class Entry:
         for finish in reversed(ends):
             try:
                 finish()
-            except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
+            except failures() as error:  # reported once; the user's own exception must reach the caller
                 self.entrance.trouble("ending a range", error)
 
     def resume(self, on_stack: bool) -> None:
@@ -264,7 +265,7 @@ class Entry:
             return
         try:
             self._begin(window, on_stack)
-        except Exception as error:  # noqa: BLE001 - reported once; the user's generator goes on all the same
+        except failures() as error:  # reported once; the user's generator goes on all the same
             self.entrance.trouble("beginning a range", error)
 
     def pause(self, start: int, end: int) -> None:

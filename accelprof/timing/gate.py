@@ -33,7 +33,7 @@ class Entrance(Protocol):
     def device_timer(self) -> Any:
         """Device events for one call, or ``None``."""
 
-    def device_timer_failed(self, error: Exception) -> None:
+    def device_timer_failed(self, error: BaseException) -> None:
         """What ``device_timer`` gave raised ``error``."""
 
 

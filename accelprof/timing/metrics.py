@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
-from accelprof.errors import UserError, nearest
+from accelprof.errors import UserError, failures, nearest
 from accelprof.timing import labels
 from accelprof.timing.gate import gate
 from accelprof.timing.phase import PhaseSpec
@@ -188,7 +188,7 @@ class State(list[list[int]]):
                 # a timer of somebody who did not inherit the contract's may have begin, finish and resolve alone
                 with getattr(self.device_pending[0], "reading", nullcontext)():
                     self._read_pending()
-            except Exception as error:  # noqa: BLE001 - said once by the session; lost times cost no caller anything
+            except failures() as error:  # said once by the session; lost times cost no caller anything
                 self.device_pending.clear()
                 if gate.devices is not None:
                     gate.devices.device_timer_failed(error)
@@ -197,7 +197,7 @@ class State(list[list[int]]):
         while self.device_pending:
             try:
                 taken = self.device_pending[0].resolve()
-            except Exception as error:  # noqa: BLE001 - said once by the session; a lost time costs no caller anything
+            except failures() as error:  # said once by the session; a lost time costs no caller anything
                 self.device_pending.popleft()
                 if gate.devices is not None:
                     gate.devices.device_timer_failed(error)

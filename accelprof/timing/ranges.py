@@ -87,7 +87,7 @@ class DirectRange(_accelprof_ProfilingRange):
         $push, self.pop, $number, $spec = self.bound
         try:
             $push()
-        except _accelprof_Exception as $error:
+        except _accelprof_failures() as $error:
             $push, self.pop, $number = $plain.failed($error)
         self.start = _accelprof_clock()
 
@@ -101,7 +101,7 @@ class DirectRange(_accelprof_ProfilingRange):
         $plain = self.plain
         try:
             self.pop()
-        except _accelprof_Exception as $error:
+        except _accelprof_failures() as $error:
             $plain.failed($error)
         if _accelprof_gate.direct is $plain and _accelprof_len($plain.rows) < $plain.room:
             $thread = _accelprof_ident()

@@ -16,6 +16,7 @@ from _thread import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
+from accelprof.errors import failures
 from accelprof.timing import metrics
 from accelprof.timing.compiled import hide
 from accelprof.timing.gate import gate, wrapper_globals
@@ -107,7 +108,7 @@ def begin_events() -> Any:
         return None
     try:
         events.begin()
-    except Exception as error:  # noqa: BLE001 - reported once; the user's function runs all the same
+    except failures() as error:  # reported once; the user's function runs all the same
         devices.device_timer_failed(error)
         return None
     return events
@@ -118,7 +119,7 @@ def finish_events(state: State, events: Any) -> None:
     try:
         if events.finish() is False:
             return  # a graph is being captured: this call has no device time
-    except Exception as error:  # noqa: BLE001 - reported once; the user's own exception must reach the caller
+    except failures() as error:  # reported once; the user's own exception must reach the caller
         if gate.devices is not None:
             gate.devices.device_timer_failed(error)
         return

@@ -13,6 +13,7 @@ from _thread import get_ident
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
+from accelprof.errors import failures
 from accelprof.timing import metrics
 from accelprof.timing.compiled import hide, keep_out
 from accelprof.timing.gate import wrapper_globals
@@ -142,7 +143,7 @@ _SYNC = """
                 $push, $pop, $number = $plain.phases.get($key) or $plain.bind($spec)
                 try:
                     $push()
-                except _accelprof_Exception as $error:
+                except _accelprof_failures() as $error:
                     $push, $pop, $number = $plain.failed($error)
                 $start = $state.since = _accelprof_clock()
                 try:
@@ -154,7 +155,7 @@ _SYNC = """
                     $state.append($buffer)
                     try:
                         $pop()
-                    except _accelprof_Exception as $error:
+                    except _accelprof_failures() as $error:
                         $plain.failed($error)
                     if _accelprof_gate.direct is $plain and _accelprof_len($plain.rows) < $plain.room:
                         $plain.rows.append($row)
@@ -391,6 +392,7 @@ wrapper_globals.update(
     _accelprof_IndexError=IndexError,
     _accelprof_KeyError=KeyError,
     _accelprof_Exception=Exception,
+    _accelprof_failures=failures,
     _accelprof_BaseException=BaseException,
     _accelprof_GeneratorExit=GeneratorExit,
     _accelprof_StopAsyncIteration=StopAsyncIteration,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
 import os
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from accelprof import texts
 from accelprof.contracts.backend import Backend, Emitter
 from accelprof.contracts.spans import FORMAT_VERSION, Kind, TimelineRow, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
@@ -315,4 +315,4 @@ def epoch_offset() -> int:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return texts.dumps(value, separators=(",", ":"))

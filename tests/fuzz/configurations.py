@@ -252,6 +252,7 @@ def main() -> int:
     outcomes: Counter[str] = Counter()
     failures = 0
     slowest = (0.0, 0)
+    started = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         for seed in seeds:
             began = time.process_time()
@@ -265,7 +266,8 @@ def main() -> int:
                         print(*given(random.Random(seed), Path(place)), sep="\n")
             slowest = max(slowest, (time.process_time() - began, seed))
     print(
-        f"seeds {seeds[0]} to {seeds[-1]}: {dict(outcomes)}, {failures} failed; the slowest took {slowest[0]:.2f} s (seed {slowest[1]})"
+        f"seeds {seeds[0]} to {seeds[-1]}: {dict(outcomes)}, {failures} failed; the slowest took {slowest[0]:.2f} s (seed {slowest[1]}); "
+        f"{time.monotonic() - started:.0f} s, {time.process_time():.0f} s of processor time"
     )
     return 1 if failures else 0
 

@@ -428,6 +428,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=12_000)
+    parser.add_argument("--manifests", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="FORMAT:SEED")
     parser.add_argument("--keep", type=Path, help="with --only: write the file here instead of trying it")
@@ -441,6 +442,7 @@ def main() -> int:
         tries = [(kind, int(number))]
     outcomes: dict[str, Counter[str]] = {kind: Counter() for kind in (*made, "manifest")}
     failures = 0
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         for kind, number in tries:
             if asked.keep:
@@ -453,7 +455,7 @@ def main() -> int:
                 outcomes[kind]["wrong"] += 1
                 if failures <= 20:
                     print(f"--- {kind}:{number}: {error}\n", flush=True)
-        for number in numbers if asked.only is None else ():
+        for number in range(asked.seed, asked.seed + asked.manifests) if asked.only is None else ():
             try:
                 outcomes["manifest"][manifest_trial(Path(place), number)] += 1
             except AssertionError as error:
@@ -463,7 +465,9 @@ def main() -> int:
                     print(f"--- manifest {number}: {error}\n", flush=True)
     for kind, found in outcomes.items():
         print(f"{kind:20s} {sum(found.values()):6d} files  {dict(found)}")
-    print(f"{len(tries)} files, {failures} failed")
+    print(
+        f"{len(tries)} files, {failures} failed; {time.monotonic() - began:.0f} s, {time.process_time():.0f} s of processor time"
+    )
     return 1 if failures else 0
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import heapq
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
+from accelprof import texts
 from accelprof.analysis import escape, frames
 from accelprof.analysis.compare import MEASURES
 from accelprof.analysis.figures import shown
@@ -108,7 +108,7 @@ def write_report(summary: Summary, path: str, comparison: Comparison | None = No
 
 def _script_json(data: Mapping[str, object]) -> str:
     """JSON that can stand in a script element: nothing in it ends the element or begins a comment."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    text = texts.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

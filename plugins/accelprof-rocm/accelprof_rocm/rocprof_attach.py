@@ -120,7 +120,6 @@ class RocprofAttachTool(Rocprofv3Tool):
         while time.monotonic() < until and running.poll() is None:
             time.sleep(0.02)
         if running.poll() is not None:
-            _hang_up(running)
             raise CaptureError(f"{self.program} --attach ended with status {running.returncode}: {self._said()}")
         self._running = running
 
@@ -167,8 +166,6 @@ class RocprofAttachTool(Rocprofv3Tool):
                 raise CaptureError(
                     f"{self.program} did not detach within {self.options.detach:g} s (tools.{self.name}.detach)"
                 ) from None
-        finally:
-            _hang_up(running)
 
     def _said(self) -> str:
         try:
@@ -177,13 +174,6 @@ class RocprofAttachTool(Rocprofv3Tool):
         except OSError:
             lines = []
         return lines[-1][:300] if lines else "it said nothing"
-
-
-def _hang_up(running: subprocess.Popen[bytes]) -> None:
-    """Nothing more is said to it."""
-    if running.stdin is not None:
-        with contextlib.suppress(OSError):  # what it did not take is lost with it
-            running.stdin.close()
 
 
 def _let_trace(pid: int) -> None:

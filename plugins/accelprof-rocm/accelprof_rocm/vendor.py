@@ -140,7 +140,6 @@ class DeviceReady:
 def _holds(path: str) -> bool:
     """Whether this process has ``path`` open: HIP opens the driver when it is initialised, whoever asked for it."""
     try:
-        with os.scandir("/proc/self/fd") as entries:
-            return any(os.path.realpath(entry.path) == path for entry in entries)
+        return any(os.path.realpath(entry.path) == path for entry in os.scandir("/proc/self/fd"))
     except OSError:
         return False
