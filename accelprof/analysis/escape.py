@@ -8,6 +8,7 @@ from __future__ import annotations
 import html as _html
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 #: what ends a line, moves a cursor or turns the direction of text; other characters are shown as they are
 _ACTING = re.compile(
@@ -77,3 +78,30 @@ def elide(text: str, columns: int) -> str:
         else:
             tail, back = character + tail, back - 1
     return f"{head}…{tail}"
+
+
+def elide_apart(texts: Iterable[str], columns: int) -> dict[str, str]:
+    """Each text as :func:`elide` has it; of those that would look alike what they differ in is kept, and what they share is cut."""
+    shown = {text: elide(text, columns) for text in texts}
+    alike: dict[str, list[str]] = {}
+    for text, short in shown.items():
+        alike.setdefault(short, []).append(text)
+    for group in alike.values():
+        if len(group) < 2:
+            continue
+        front = _shared(group)
+        back = _shared([text[len(front) :][::-1] for text in group])[::-1]
+        for text in group:
+            own = text[len(front) : len(text) - len(back)]
+            room = columns - width(own)
+            shown[text] = (
+                elide(front, (room + 1) // 2) + own + elide(back, room // 2) if room >= 0 else elide(own, columns)
+            )
+    return shown
+
+
+def _shared(texts: Sequence[str]) -> str:
+    """What all of them begin with."""
+    low, high = min(texts), max(texts)
+    at = next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
+    return low[:at]

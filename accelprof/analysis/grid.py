@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from accelprof.analysis.escape import elide, terminal, width
+from accelprof.analysis.escape import elide, elide_apart, terminal, width
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,10 +55,16 @@ class Grid:
             kept.remove(max(kept, key=lambda at: (self.columns[at].rank, at)))
         spare = columns - GAP * (len(kept) - 1) - sum(needs[at] for at in kept if at not in labels)
         room = _shared(spare, {at: needs[at] for at in kept if at in labels})
+        short = {
+            at: elide_apart((cells[at] for cells, _ in self.rows if at < len(cells)), size) for at, size in room.items()
+        }
         yield from ((line, "bold") for line in wrapped(self.title, columns))
         yield self._line([column.title for column in self.columns], kept, needs, room), "dim"
         for cells, style in self.rows:
-            yield self._line(cells, kept, needs, room), style
+            yield (
+                self._line([short.get(at, {}).get(cell, cell) for at, cell in enumerate(cells)], kept, needs, room),
+                style,
+            )
         yield from ((line, "dim") for line in wrapped(self.note, columns))
 
     def _line(self, cells: Sequence[str], kept: Sequence[int], needs: Sequence[int], room: dict[int, int]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.analysis import figures, frames
 from accelprof.analysis.accounts import cost_rows
-from accelprof.analysis.escape import elide, terminal
+from accelprof.analysis.escape import elide_apart, terminal
 from accelprof.analysis.first import sentences
 from accelprof.analysis.grid import Column, Grid, show, tell
 from accelprof.analysis.memory import by_worker, memory_rows
@@ -308,13 +308,14 @@ def phases_grid(summary: Summary, limit: int | None = MAX_ROWS) -> Grid:
         columns.pop()
     grid = Grid(title, columns)
     group = None
+    short = elide_apart((_of_group(row) for row in rows if row["slowest"] is not None), 16)
     for row in rows:
         if row["group"] != group and (summary.run.records.targets or len({other["group"] for other in rows}) > 1):
             grid.add(row["group"], style="bold")
         group = row["group"]
         slowest = ""
         if row["slowest"] is not None:
-            slowest = elide(terminal(str(row["slowest"]).removeprefix(f"{group}/")), 16)
+            slowest = short[_of_group(row)]
             slowest += f" {row['spread']:.2f}x" if row["spread"] is not None else ""
         cells = (
             "  " * (row["depth"] + 1) + row["phase"],
@@ -334,6 +335,10 @@ def phases_grid(summary: Summary, limit: int | None = MAX_ROWS) -> Grid:
     spread = "1.06x: its time per window on the slowest rank by that on the fastest"
     grid.note = f"{grid.note} {share}; {spread}." if any(row["spread"] for row in rows) else f"{grid.note} {share}."
     return grid
+
+
+def _of_group(row: Mapping[str, Any]) -> str:
+    return terminal(str(row["slowest"]).removeprefix(f"{row['group']}/"))
 
 
 def devices_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:

@@ -213,6 +213,38 @@ def test_the_keyboard_zooms_moves_and_chooses(page: Browser) -> None:
     assert page.log() == []
 
 
+def test_a_phase_with_a_control_character_stands_once(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The filter, the drawings and the table have the same name for it: chosen, its row is left, and its colour is a phase's."""
+    monkeypatch.setitem(PHASES, "odd\x1b[2J", 2.0)
+    (tmp_path / "report.html").write_text(render_html(made(2, 4)), encoding="utf-8")
+    browser.open(tmp_path / "report.html")
+    options = browser.run("return [...document.querySelectorAll('#by-phase option')].map(o => o.value)")
+    assert sorted(options) == sorted(["", *(name.replace("\x1b", "\\x1b") for name in PHASES)])
+    browser.run(
+        "const e = document.getElementById('by-phase'); e.value = arguments[0]; e.dispatchEvent(new Event('input'))",
+        "odd\\x1b[2J",
+    )
+    rows = "return [...document.querySelectorAll('#phases tr[data-phase]')].filter(r => r.checkVisibility()).map(r => r.querySelector('.dot').className)"
+    [colour] = browser.run(rows)
+    assert colour.startswith("dot c")
+    assert browser.log() == []
+
+
+def test_names_of_files_stay_apart_on_the_page(browser: Browser, tmp_path: Path) -> None:
+    """Labels of plots that differ in their middle keep it."""
+    (tmp_path / "report.html").write_text(render_html(made(2, 4)), encoding="utf-8")
+    browser.open(tmp_path / "report.html")
+    names = [f"ActorGroup-r{rank}-s2-w0001-vm-2057.pt.trace.json.gz" for rank in range(2)]
+    cut = browser.run(
+        "const c = document.createElement('canvas').getContext('2d'); return [...accelprofReport.apart(c, arguments[0], 90).values()]",
+        names,
+    )
+    assert len(set(cut)) == 2
+    assert all(f"{rank}" in text and "…" in text for rank, text in enumerate(cut))
+
+
 def test_filters_by_phase_rank_and_step(page: Browser) -> None:
     """A filter leaves the rows and lanes it names, in every table and plot; one press shows all again."""
     set_ = (

@@ -108,6 +108,28 @@ def test_a_cut_label_keeps_both_ends(text: str, columns: int) -> None:
         assert shown.endswith(tail)
 
 
+def test_files_of_two_ranks_stay_apart() -> None:
+    """Names that differ in their middle alone lose what they have in common; each fits."""
+    names = [f"ActorGroup-r{rank}-s2-w0001-vm-2057.pt.trace.json.gz" for rank in range(3)]
+    assert list(escape.elide_apart([*names, "rank0"], 24).values()) == [
+        "ActorGroup-r0-s2-w…on.gz", "ActorGroup-r1-s2-w…on.gz", "ActorGroup-r2-s2-w…on.gz", "rank0",
+    ]  # fmt: skip
+
+
+@given(
+    st.lists(st.text("ab12", min_size=1, max_size=30), unique=True, max_size=5),
+    st.text(max_size=20),
+    st.integers(1, 40),
+)
+def test_cut_labels_fit_and_stay_apart(middles: list[str], around: str, columns: int) -> None:
+    """However many: none is wider, and where what they differ in has room no two look alike."""
+    texts = [escape.terminal(around + middle + around) for middle in middles]
+    found = escape.elide_apart(texts, columns)
+    assert all(escape.width(short) <= columns for short in found.values())
+    if max(map(len, middles), default=0) <= columns and len({len(middle) for middle in middles}) == 1:
+        assert len(set(found.values())) == len(set(texts))
+
+
 @given(st.text())
 def test_nothing_of_a_label_acts(text: str) -> None:
     """No control character, direction mark or line end reaches a terminal; no markup a page; no formula a spreadsheet."""

@@ -71,7 +71,7 @@ def _template() -> jinja2.Template:
 def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
     """The report of a run as one HTML page, with a comparison to an earlier one where there is one."""
     report = summary.to_json()
-    data = page_data(summary, report)
+    data = _as_shown(page_data(summary, report))
     return _template().render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
         js=Markup((HERE / "report.js").read_text(encoding="utf-8")),
@@ -80,7 +80,9 @@ def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
         report=report,
         manifest={name: _words(summary.run.manifest.get(name)) for name in ("run", "created", "accelprof")},
         first=sentences(report),
-        color=lambda phase: f"c{data['colors'][phase]}" if phase in data["colors"] else "other",
+        color=lambda phase: (
+            f"c{data['colors'][shown]}" if (shown := escape.terminal(phase)) in data["colors"] else "other"
+        ),
         facts=_facts(summary),
         tables=_tables(summary, report),
         steps=_steps(summary),
@@ -104,6 +106,15 @@ def write_report(summary: Summary, path: str, comparison: Comparison | None = No
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def _as_shown(value: Any) -> Any:
+    """Data for the script with labels as the page's text has them, so that both name a phase alike."""
+    if type(value) is str:
+        return escape.terminal(value)
+    if isinstance(value, dict):
+        return {escape.terminal(key): _as_shown(found) for key, found in value.items()}
+    return [_as_shown(found) for found in value] if isinstance(value, list) else value
 
 
 def _script_json(data: Mapping[str, object]) -> str:

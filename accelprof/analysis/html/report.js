@@ -191,7 +191,9 @@ function seconds() {
   parts.forEach((name, at) => { if (used[at]) { const item = element("span"); item.append(element("span", { class: "dot p" + at }), name); legend.append(item); } });
   for (const row of rows) {
     const line = element("div", { class: "bar", "data-rank": row.name }), stack = element("div", { class: "stack", role: "img", tabindex: "0" });
-    line.append(element("span", { title: row.name }, row.name), stack, element("span", { "data-window": row.window }, duration(row.window)));
+    const name = element("span", { title: row.name });
+    name.append(element("span", {}, row.name.slice(0, -16)), element("span", {}, row.name.slice(-16)));
+    line.append(name, stack, element("span", { "data-window": row.window }, duration(row.window)));
     const said = [];
     row.ns.forEach((ns, at) => {
       if (!ns) return;
@@ -260,7 +262,8 @@ class Heat extends Plot {
     for (let at = first - first % every; at < last; at += every) if (this.seen(at)) context.fillText(D.heat.steps[at], this.x(at + 0.5), height - 5);
     context.textAlign = "right"; context.fillStyle = this.ink;
     const skip = Math.max(Math.ceil(13 / tall), 1);
-    rows.forEach(([name], row) => { if (row % skip === 0) context.fillText(shortened(context, name, this.left - 8), this.left - 5, row * tall + Math.min(tall, 16) / 2 + 4); });
+    this.labels ??= apart(context, D.heat.ranks, this.left - 8);
+    rows.forEach(([name], row) => { if (row % skip === 0) context.fillText(this.labels.get(name), this.left - 5, row * tall + Math.min(tall, 16) / 2 + 4); });
     context.textAlign = "left";
     $("heat-note").textContent = `${rows.length} ranks, ${map.phase}: ${duration(map.least / 65535 * map.max)} is pale, ${duration(map.max)} strong.`;
   }
@@ -279,6 +282,25 @@ function shortened(context, text, room) {
   let keep = text.length - 1;
   while (keep > 2 && context.measureText(text.slice(0, Math.ceil(keep / 2)) + "…" + text.slice(-Math.floor(keep / 2))).width > room) keep -= 1;
   return text.slice(0, Math.ceil(keep / 2)) + "…" + text.slice(-Math.floor(keep / 2));
+}
+
+/* the same of several names; of those that would look alike what they differ in is kept */
+function apart(context, names, room) {
+  const shown = new Map(names.map((name) => [name, shortened(context, name, room)])), alike = new Map();
+  for (const [name, short] of shown) alike.set(short, [...(alike.get(short) ?? []), name]);
+  for (const group of alike.values()) {
+    if (group.length < 2) continue;
+    const same = (at) => group.every((name) => name.at(at) !== undefined && name.at(at) === group[0].at(at));
+    const least = Math.min(...group.map((name) => name.length));
+    let front = 0, back = 0;
+    while (front < least && same(front)) front += 1;
+    while (back < least - front && same(-1 - back)) back += 1;
+    for (const name of group) {
+      const own = name.slice(front, name.length - back), left = Math.max(room - context.measureText(own).width, 0) / 2;
+      shown.set(name, shortened(context, name.slice(0, front), left) + own + shortened(context, name.slice(name.length - back), left));
+    }
+  }
+  return shown;
 }
 
 /* --- lanes and the critical path ---------------------------------------------------------------------------------- */
@@ -363,7 +385,8 @@ class Lanes extends Plot {
     }
     context.restore();
     context.fillStyle = this.ink; context.textAlign = "right";
-    for (const lane of this.lanes) context.fillText(shortened(context, lane.name, this.left - 8), this.left - 5, lane.y + 12);
+    const labels = apart(context, this.lanes.map((lane) => lane.name), this.left - 8);
+    for (const lane of this.lanes) context.fillText(labels.get(lane.name), this.left - 5, lane.y + 12);
     context.textAlign = "left";
   }
   at(x, y) {
@@ -449,5 +472,6 @@ addEventListener("resize", redraw);
 matchMedia("(prefers-color-scheme:dark)").addEventListener("change", redraw);
 addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; redraw(); });
 addEventListener("afterprint", redraw);
+window.accelprofReport = { apart };
 document.documentElement.dataset.ready = "1";
 })();
