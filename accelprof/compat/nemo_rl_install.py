@@ -11,7 +11,7 @@ import importlib
 from typing import Any
 
 from accelprof.compat import nemo_rl as ours
-from accelprof.compat.patching import Patches, check_version, when_imported
+from accelprof.compat.patching import Patches, check_version
 
 VERSIONS = ("0.3", "0.4", "0.5", "0.6")
 TIMER = "nemo_rl.utils.timer"
@@ -37,16 +37,9 @@ def install(patches: Patches, any_version: bool) -> None:
     check_version("nemo_rl", VERSIONS, any_version)
     ours.check()
     _timer(patches, importlib.import_module(TIMER).Timer)
-    on = [True]
     patches.then(ours.process.release)
-    patches.then(lambda: on.__setitem__(0, False))
-
-    def imported(module: object) -> None:
-        if on[0]:
-            _workers(patches, module)
-
     for name in WORKERS:
-        when_imported(name, imported)
+        patches.once_imported(name, lambda module: _workers(patches, module))
 
 
 def _workers(patches: Patches, module: Any) -> None:

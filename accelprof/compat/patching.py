@@ -84,6 +84,17 @@ class Patches:
         """Call this first when everything is taken back."""
         self._last.append(call)
 
+    def once_imported(self, name: str, call: Callable[[Any], None]) -> None:
+        """``call(module)`` once the module is whole, as :func:`when_imported`, unless everything was taken back before."""
+        wanted = [call]
+        self.then(wanted.clear)
+
+        def imported(module: Any) -> None:
+            for put in wanted:
+                put(module)
+
+        when_imported(name, imported)
+
     def undo(self) -> None:
         """Take everything back; from modules that were imported in the meantime too. What somebody else replaced stays."""
         while self._last:

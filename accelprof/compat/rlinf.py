@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +14,7 @@ from accelprof.errors import ConfigError, Problem
 from accelprof.session.configure import current_session
 from accelprof.timing import metrics
 from accelprof.timing.gate import now_ns
+from accelprof.timing.loops import runner
 from accelprof.timing.metrics import UnknownTagError
 from accelprof.timing.ranges import profiling_range
 from accelprof.timing.running import WorkerTimer
@@ -195,16 +195,16 @@ class Tracer:
         """A span of this thread or task begins; ``args`` are not kept."""
         block = profiling_range(name, category=cat)
         block.__enter__()
-        cls._open.setdefault((_here(), name), []).append(block)
+        cls._open.setdefault((runner(), name), []).append(block)
 
     @classmethod
     def trace_end(cls, name: str, cat: str = "default") -> None:
         """It ends; one that nobody began is none."""
-        blocks = cls._open.get((_here(), name))
+        blocks = cls._open.get((runner(), name))
         if blocks:
             blocks.pop().__exit__(None, None, None)
             if not blocks:
-                del cls._open[_here(), name]
+                del cls._open[runner(), name]
 
     @classmethod
     def trace_span(cls, name: str, cat: str = "default", args: object = None) -> Any:
@@ -220,16 +220,6 @@ class Tracer:
             return by_kind_of_function(function, lambda: profiling_range(function.__name__, category=category))
 
         return decorator(func_or_cat) if callable(func_or_cat) else decorator
-
-
-def _here() -> int:
-    """Identity of the task that runs here, else of the thread."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
-        task = asyncio.current_task()
-        if task is not None:
-            return id(task)
-    return threading.get_ident()
 
 
 def pop_execution_times(self: object) -> dict[str, float]:

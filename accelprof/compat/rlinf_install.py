@@ -13,7 +13,7 @@ from typing import Any
 from accelprof.compat import rlinf as ours
 from accelprof.compat import startup
 from accelprof.compat.kinds import by_kind
-from accelprof.compat.patching import Patches, check_version, settle, when_imported
+from accelprof.compat.patching import Patches, check_version, settle
 from accelprof.config.door import plain
 from accelprof.timing.ranges import profiling_range
 
@@ -123,12 +123,8 @@ def _tracer(patches: Patches) -> None:
 
 def _scoped_timer(patches: Patches) -> None:
     """The runners' timer: its seconds as they are, and a range. Where a release sends spans to its tracer, the range is instead of them."""
-    on = [True]
-    patches.then(lambda: on.__setitem__(0, False))
 
     def imported(module: Any) -> None:
-        if not on[0]:
-            return
         cls = module.ScopedTimer
         theirs_init, theirs_call = cls.__init__, cls.__call__
         known = inspect.signature(theirs_init).parameters.get("trace")
@@ -150,7 +146,7 @@ def _scoped_timer(patches: Patches) -> None:
         patches.set(cls, "__init__", init)
         patches.set(cls, "__call__", functools.wraps(theirs_call)(call))
 
-    when_imported(SCOPED, imported)
+    patches.once_imported(SCOPED, imported)
 
 
 def _profiling_range(accelerator_type: object, label: str, color: str | None = None, domain: str | None = None) -> Any:
@@ -274,12 +270,8 @@ def _driver(patches: Patches, driver: _Driver) -> None:
 
 def _runner(patches: Patches, driver: _Driver) -> None:
     """The runner tells three groups; the controller tells every selected one, channel workers too."""
-    on = [True]
-    patches.then(lambda: on.__setitem__(0, False))
 
     def imported(module: Any) -> None:
-        if not on[0]:
-            return
         cls = module.EmbodiedRunner
         opens, closes = cls._open_profiling_window, cls._close_profiling_window
         opened: list[int] = []
@@ -302,4 +294,4 @@ def _runner(patches: Patches, driver: _Driver) -> None:
         patches.set(cls, "_close_profiling_window", close_window)
 
     # workers never import it, and its packages are not everywhere; a driver may be in the middle of importing it
-    when_imported(RUNNER, imported)
+    patches.once_imported(RUNNER, imported)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import sys
 import threading
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -420,3 +422,17 @@ def test_plain_functions_are_counted_too():
 
     with capture(schedule={"phase": "plain", "wait": 1}):
         assert [plain(), plain(), plain()] == [False, True, False]
+
+
+@pytest.mark.parametrize("per", ["process", "rollout/generate"])
+def test_calls_are_counted_while_asyncio_is_being_imported(monkeypatch, per):
+    """Another thread may see ``asyncio`` with nothing in it yet: a schedule counts all the same, and nothing failed."""
+    half = ModuleType("asyncio")
+    half.__spec__ = SimpleNamespace(_initializing=True, name="asyncio")
+    with capture(schedule={"phase": "rollout/decode_step", "wait": 2, "active": 2, "per": per}) as run:
+        monkeypatch.setitem(sys.modules, "asyncio", half)
+        windows, body = seen_in(run)
+        Rollout().generate(6, body)
+        monkeypatch.undo()
+        assert windows == {1: [2, 3]}
+        assert run.session.problems == []

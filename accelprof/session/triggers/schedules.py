@@ -7,8 +7,6 @@ most one window: it opens where the first of them begins and closes where the la
 
 from __future__ import annotations
 
-import sys
-import threading
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from accelprof.contracts.targets import ACTIVE, DONE, WARMUP, Assignment, ScheduleSpec, WindowInfo
 from accelprof.session.captures import Ask
 from accelprof.session.triggers import Quiet
+from accelprof.timing.loops import runner
 
 if TYPE_CHECKING:
     from accelprof.session.captures import Captures
@@ -126,7 +125,7 @@ class Schedules(Quiet):
         with self._captures.lock:
             if self._bounded and not self._selected(self._step):
                 return
-            here = _where()
+            here = runner()
             scheduled = _Scheduled()
             for series in scoping:
                 scope = _Scope(series, here)
@@ -344,13 +343,3 @@ def _scope_of(series: _Series, here: int) -> _Scope | None:
         if scope.where == here or not series.by_phase:
             return scope
     return series.scopes[-1] if series.scopes else None
-
-
-def _where() -> int:
-    """Identity of what runs here: the asyncio task if there is one, else the thread."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
-        task = asyncio.current_task()
-        if task is not None:
-            return id(task)
-    return threading.get_ident()
