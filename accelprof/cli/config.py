@@ -54,7 +54,9 @@ def _worlds(values: tuple[str, ...]) -> dict[str, int]:
 @VERL
 def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
     """Validate FILE (any dialect) with Hydra-style overrides; status 2 and a list of what is wrong otherwise."""
-    _, loaded, plan = _load(file, overrides, release)
+    from accelprof.launch.preview import start_of_driver
+
+    registry, loaded, plan = _load(file, overrides, release)
     _refuse_output(loaded.config)
     generation = f", generation {loaded.generation}" if loaded.generation else ""
     say(f"{file}: right ({loaded.dialect} dialect{generation})")
@@ -63,6 +65,9 @@ def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
     for row in plan.preview():
         for text in row.notes:
             say(f"  note: {row.target.label}: {text}")
+    driver = start_of_driver(registry, plan)
+    if driver:
+        say(f"  note: controller: {driver}")
     silent = nothing_profiled(plan)
     if silent:
         say(f"  note: nothing is profiled: {silent}")

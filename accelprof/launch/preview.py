@@ -23,7 +23,30 @@ def preview(registry: Catalogue, plan: Plan, worlds: Mapping[str, int] | None = 
     layout = Layout(f"{plan.config.output_dir}/{plan.config.run if plan.config.run != 'auto' else '<run>'}")
     rows = [_row(registry, plan, assignment, layout) for assignment in plan.preview(worlds)]
     driver = _driver(plan)
-    return rows if driver is None else [_row(registry, *driver, layout), *rows]
+    if driver is None:
+        return rows
+    first = _row(registry, *driver, layout)
+    said = start_of_driver(registry, plan)
+    first["notes"].extend([said] if said else [])
+    return [first, *rows]
+
+
+def start_of_driver(registry: Catalogue, plan: Plan) -> str:
+    """How the driver is started so that it is recorded; empty where it is not profiled, or needs no start of its own."""
+    driver = _driver(plan)
+    if driver is None:
+        return ""
+    own, assignment = driver
+    try:
+        mode = compose(registry, own.uses_of(assignment), assignment, plan.config.output_dir).mode
+    except AccelprofError:
+        return ""  # said where it is refused
+    if mode == "none":
+        return ""
+    return (
+        f"{assignment.tool} records the driver where accelprof starts it: accelprof run -c FILE -- python driver.py; "
+        "a plain python driver.py is not recorded, its workers are"
+    )
 
 
 def _driver(plan: Plan) -> tuple[Plan, Assignment] | None:

@@ -372,3 +372,14 @@ def test_a_long_list_is_refused_while_it_is_read(items):
         parse(items, "c.yaml")
     assert time.process_time() - began < 10
     assert len(parse("steps: [" + "1," * 1000 + "]", "c.yaml")["steps"]) == 1000
+
+
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_how_the_driver_is_started_is_said_before(tmp_path, command):
+    """A driver under a launcher is recorded where accelprof starts it; one that profiles itself needs nothing."""
+    pytest.importorskip("accelprof_cuda", reason="the plug-in is not installed")
+    (tmp_path / "c.yaml").write_text("steps: [2]\ntool: torch\n")
+    needs = "accelprof run -c FILE -- python driver.py; a plain python driver.py is not recorded"
+    for tool, said in (("nsys", True), ("torch", False)):
+        done = CliRunner().invoke(config_cli, [command, str(tmp_path / "c.yaml"), f"controller.tool={tool}"])
+        assert (done.exit_code, needs in " ".join(done.output.split())) == (0, said)
