@@ -185,8 +185,15 @@ def apply_overrides(mapping: Mapping[str, object], overrides: Sequence[str]) -> 
                 here[part] = {}
             here = here[part]
             if not isinstance(here, dict):
+                place = ".".join(parents[: depth + 1])
+                mend = f"change what it names, or give it a mapping of its own: {place}={{…}}"
                 raise ConfigError(
-                    Problem(".".join(parents[: depth + 1]), f"cannot set {key}: this is not a mapping", value=here)
+                    Problem(
+                        place,
+                        f"cannot set {key}: this is not a mapping",
+                        value=here,
+                        mend=mend if isinstance(here, str) and "${" in here else "",
+                    )
                 )
         if delete:
             here.pop(last, None)

@@ -163,3 +163,19 @@ def test_embedded_section():
 def test_sizes(text, size):
     """Sizes are bytes or a number with a unit."""
     assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("mapping", "says"),
+    [
+        (
+            {"a": "${b}", "b": {"c": 1}},
+            r"^a: cannot set a\.c: .*Mend: change what it names, or give it a mapping of its own: a=",
+        ),
+        ({"a": 5}, r"^a: cannot set a\.c: this is not a mapping \(got 5\)$"),
+    ],
+)
+def test_an_override_below_what_is_no_mapping(mapping, says):
+    """It is refused with the place; an interpolation names what may be changed in its stead."""
+    with pytest.raises(ConfigError, match=says):
+        apply_overrides(mapping, ["a.c=2"])
