@@ -48,7 +48,11 @@ def _step(report: Mapping[str, Any]) -> str:
         where = f" (late in {inside})" if inside else ""
         at = f" in {collective}" if collective else ""
         text += f": the other ranks waited {duration(waited)} for {who}{at}{where}"
-    return f"{text}; {taken / wall:.0%} of its critical path is {phase} on {worker}." if wall else ""
+    if not wall:
+        return ""
+    if not any(segment["worker"] for segment in path["segments"]):
+        return f"{text}; no phase ran in its windows."
+    return f"{text}; {taken / wall:.0%} of its critical path is {phase} on {worker}."
 
 
 def _latest(report: Mapping[str, Any], step: Any) -> tuple[str, float, str, str] | None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.critical import OUTSIDE, Leaf, Step
+from accelprof.analysis.first import sentences
 from accelprof.analysis.joints import joints_of
 from accelprof.analysis.replay import GAP_NS, Graph, critical_path, replayed
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
@@ -333,3 +334,11 @@ def test_a_step_that_took_longer_than_its_windows_is_said(run_maker: Any, event:
     if said:
         assert "step 2 took another time than its windows" in lines[0]
         assert "step 2 9 ms, its windows 1 ms (the rest is before they open" in lines[0]
+
+
+def test_windows_without_a_phase_are_said_so(run_maker: Any) -> None:
+    """Nobody is named for a step in which nothing was recorded."""
+    run_maker.timeline(run_maker.target(0), [])
+    found = summarise(run_maker.write()).to_json()
+    assert (found["critical_path"][0]["wall_ns"], found["slack"]) == (1_000_000, [])
+    assert sentences(found)[0] == "Step 2 took 1 ms; no phase ran in its windows."
