@@ -26,6 +26,8 @@ PYTHON = "python_function"
 KIND_NAMES = {Kind.OPERATOR: "operator", Kind.RUNTIME: "call", Kind.SYNC: "wait"}
 #: rows of a whole report; the others, with less self time, are summed in one
 MAX_ROWS = 2000
+#: rows that are kept of each file, for its own table and for what operators take from window to window
+PER_FILE = 500
 
 
 @dataclass

@@ -379,6 +379,25 @@ class Graph:
             row["high_ns"] = max(row["high_ns"], max(slack, without) + error)
         return sorted(found.values(), key=lambda row: -row["ns"])
 
+    def largest_guess(self) -> str:
+        """The guess over the longest time in which nothing was recorded, in words that go on a sentence; empty without one."""
+        found = [(self._gap(place), place, self.after[place]) for place in self.guessed]
+        found += [(self.leaves[place].ns, place, cause) for place, (cause, guess) in self.causes.items() if guess]
+        if not found:
+            return ""
+        gap, place, cause = max(found)
+        leaf, other = self.leaves[place], self.leaves[cause]
+        what = (
+            f"ends a wait of {milliseconds(gap)}"
+            if place in self.causes
+            else f"began after a gap of {milliseconds(gap)}"
+        )
+        return f" ({leaf.phase} on {leaf.worker} {what} and is taken to follow {other.phase} on {other.worker})"
+
+    def _gap(self, place: int) -> int:
+        own = self.before[place]
+        return self.starts[place] - (self.ends[own] if own != NOWHERE else self.step.start_ns)
+
     def doubts(self) -> Iterable[str]:
         """Windows that nothing joins, and long waits for what was not recorded, a line for each worker and phase."""
         step = self.step

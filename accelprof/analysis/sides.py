@@ -17,7 +17,7 @@ from typing import Any
 from accelprof import texts
 from accelprof.analysis.attribution import KERNELS, RANGES, Attribution, attribute, label
 from accelprof.analysis.many import Progress
-from accelprof.analysis.operators import OperatorTable, operators
+from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.reading import read_any
 from accelprof.analysis.run import is_run
@@ -243,7 +243,7 @@ def _run_side(summary: Summary, path: str, devices: Sequence[str]) -> Side:
         _add_attribution(found, f"{worker} ", worker, attribution, files[worker] or 1, file.path)
     found.parts.extend(_step_parts(summary))
     found.parts.extend(_whole_parts(summary.to_json()))
-    found.parts.extend(_operator_parts(summary.operators))
+    found.parts.extend(_operator_parts(summary.operators, summary))
     return found
 
 
@@ -282,13 +282,33 @@ def _whole_parts(report: Mapping[str, Any]) -> Iterator[Part]:
         yield Part("memory", f"{worker}: {name}", worker, sum(samples.values()), len(samples), samples)
 
 
-def _operator_parts(table: OperatorTable) -> Iterator[Part]:
-    """Own time of operators, a window of one worker."""
+def _operator_parts(table: OperatorTable, summary: Summary | None = None) -> Iterator[Part]:
+    """Own time of operators, a window of one worker; it repeats over the steps of a run's windows, of whose workers the mean is
+    taken."""
     sums: Counter[str] = Counter()
     for row in table.to_json():
-        sums[f"{row['phase']}: {row['operator']}" if row["phase"] is not None else row["operator"]] += row["self_ns"]
+        sums[_operator_name(row["phase"], row["operator"])] += row["self_ns"]
+    steps: dict[str, list[Counter[str]]] = defaultdict(list)
+    whole = True
+    for file in summary.files if summary is not None else ():
+        known = summary.run.records.windows if summary is not None else {}
+        mine: Counter[str] = Counter()
+        for operator in file.operators:
+            mine[_operator_name(operator.phase, operator.name)] += operator.self_ns
+        whole = whole and len(file.operators) < PER_FILE
+        if mine:
+            steps[str([list(known[name].steps) for name in file.windows if name in known] or file.path)].append(mine)
     for name, ns in sums.items():
-        yield Part("operator", name, "", ns, max(table.files, 1))
+        # of a file with more than are kept an operator that is not there may be one of the others
+        told = whole or all(name in mine for files in steps.values() for mine in files)
+        samples = (
+            {step: sum(mine[name] for mine in files) / len(files) for step, files in steps.items()} if told else {}
+        )
+        yield Part("operator", name, "", ns, max(table.files, 1), samples if any(samples.values()) else {})
+
+
+def _operator_name(phase: str | None, operator: str) -> str:
+    return operator if phase is None else f"{phase}: {operator}"
 
 
 def _phase_part(timeline: WorkerTimeline, group: str, phase: str) -> Part:

@@ -16,7 +16,7 @@ from accelprof.analysis.collectives import FileCollectives, collectives_of
 from accelprof.analysis.differences import of_dump
 from accelprof.analysis.many import Failed, Progress, each
 from accelprof.analysis.memory import memory_rows
-from accelprof.analysis.operators import OperatorTable, operators
+from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
@@ -144,7 +144,9 @@ class SummaryBuilder:
                     _of_windows(row.attribution.devices, seconds)
                 self.summary.files.append(row)
                 self.summary.seconds.extend(seconds)
-                self.summary.operators.add(mine.tool, mine.worker.label, operators(columns))
+                found = operators(columns)
+                row.operators = found[:PER_FILE]
+                self.summary.operators.add(mine.tool, mine.worker.label, found)
                 self._add_collectives(mine, part, trace)
             return
         self._paths.setdefault(file.worker.label, file.path)

@@ -154,6 +154,10 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
             if file.attribution.devices and file.attribution.phases:
                 phases = list(frames.file_phases(_only(summary, file)))
                 yield device_phases_grid(phases, f"{file.worker.label}: {os.path.basename(file.path)}", limit)
+            if file.operators:
+                title = f"{file.worker.label}: operators on the host in {os.path.basename(file.path)}"
+                mine = [{"workers": 1, **dataclasses.asdict(row), "operator": row.name} for row in file.operators]
+                yield operators_grid(mine, limit, title)
 
 
 def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
@@ -182,12 +186,9 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
         mine[1] += straggler["waited_ns"]
     if waited:
         columns = [
-            Column("waited for", label=24),
-            Column("in", label=16),
-            Column("late in", 1, label=16),
-            Column("times", 2),
+            Column("waited for", label=24), Column("in", label=16), Column("late in", 1, label=16), Column("times", 2),
             Column("waited"),
-        ]
+        ]  # fmt: skip
         grid = Grid("stragglers: what the other ranks waited for the last to arrive", columns)
         found = sorted(waited.items(), key=lambda item: -item[1][1])
         for (worker, phase, late), (count, ns) in found if limit is None else found[:limit]:
@@ -434,7 +435,9 @@ def memory_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Gri
     return grid
 
 
-def operators_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
+def operators_grid(
+    rows: list[dict[str, Any]], limit: int | None = MAX_ROWS, title: str = "operators on the host, over all files"
+) -> Grid:
     """Operators on the host by phase, the most self time first; the others are summed."""
     columns = [
         Column("operator", label=28),
@@ -445,7 +448,7 @@ def operators_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> 
         Column("self"),
         Column("share"),
     ]
-    grid = Grid("operators on the host, over all files", columns)
+    grid = Grid(title, columns)
     whole = sum(row["self_ns"] for row in rows)
     for row in rows if limit is None else rows[:limit]:
         grid.add(

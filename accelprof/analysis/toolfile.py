@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof.analysis.attribution import Attribution
+from accelprof.analysis.operators import Operator
 from accelprof.analysis.run import WorkerId
 from accelprof.contracts.spans import Table
 
 
 @dataclass
 class ToolFile:
-    """Device figures of one vendor file. ``note`` says why there are none; ``tables`` are those that the file itself has."""
+    """Device figures of one vendor file. ``note`` says why there are none; ``tables`` are those that the file itself has;
+    ``operators`` those of the host with the most self time."""
 
     worker: WorkerId
     tool: str
@@ -22,3 +24,4 @@ class ToolFile:
     facts: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     tables: list[Table] = field(default_factory=list)
+    operators: list[Operator] = field(default_factory=list)

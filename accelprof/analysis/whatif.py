@@ -43,8 +43,9 @@ def what_if(
     notes = list(graph.doubts())
     if predicted != other:
         notes.append(
-            "who waited for whom is a guess where a phase began after a long gap: the interval holds the answer with "
-            f"({milliseconds(predicted)}) and without ({milliseconds(other)})"
+            f"who waited for whom is a guess{graph.largest_guess()}: the interval holds the answer with "
+            f"({milliseconds(predicted)}) and without ({milliseconds(other)}); a phase of category wait around what a worker waits "
+            "in makes it sure"
         )
     if doubt > NOTABLE * predicted:
         reasons = ((scatter_ns, "how far the run's steps lie apart"), (2 * step.error_ns, "the clocks' error"),

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis import operators as module
+from accelprof.analysis.compare import compare
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.operators import Operator, OperatorTable, operators, self_times
+from accelprof.analysis.summary import summarise
 from accelprof.cli.report import report
 from accelprof.contracts.spans import Kind, Span
 from accelprof.reading.chrome import read_chrome
@@ -185,3 +187,23 @@ def test_a_report_of_a_cpu_trace_says_something(shared: Path) -> None:
     text = CliRunner().invoke(report, [path]).output
     assert "operators on the host, over all files" in text
     assert summarise_files([path]).to_json()["operators"] == found
+
+
+def test_each_file_and_each_window_has_its_operators() -> None:
+    """``--by-file`` shows a table a file, whose calls are those of the whole; compare has an interval for operators, from step to
+    step: of a run with itself it holds 0."""
+    path = str(Path(__file__).parent / "two_gpus")
+    summary = summarise(path)
+    assert sum(row.calls for file in summary.files for row in file.operators) == sum(
+        row["calls"] for row in summary.operators.to_json()
+    )
+    text = CliRunner().invoke(report, [path, "--no-html", "--by-file"]).output
+    assert text.count("operators on the host in") == len(summary.files) == 4
+    rows = [row for row in compare(path, path).changes if row.measure == "operator"]
+    assert rows
+    for row in rows:
+        assert (row.delta_ns, row.repeats) == (0, (2, 2))
+        assert row.low_ns is not None
+        assert row.high_ns is not None
+        assert row.low_ns <= 0 <= row.high_ns
+        assert not row.clear

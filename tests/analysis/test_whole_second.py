@@ -170,7 +170,10 @@ def test_a_role_that_waits_for_another_follows_it() -> None:
     assert found["predicted_ns"] == 72 * MS
     assert found["low_ns"] <= 72 * MS
     assert found["high_ns"] >= 102 * MS  # that it waited for rollout is a guess
-    assert "is a guess" in found["notes"][0]
+    assert (
+        "is a guess (update on A/rank0 began after a gap of 62 ms and is taken to follow rollout on R/rank0)"
+        in found["notes"][0]
+    )
 
 
 @pytest.mark.parametrize(("name", "category"), [("recv", ""), ("ray.get", ""), ("pull", "data"), ("turn", "wait")])
@@ -204,6 +207,7 @@ def test_a_wait_that_goes_on_long_after_is_a_guess() -> None:
     assert found["predicted_ns"] == 70 * MS
     assert found["low_ns"] <= 70 * MS
     assert found["high_ns"] >= 100 * MS
+    assert "(recv on G/rank1 ends a wait of 80 ms and is taken to follow tick on G/rank0)" in found["notes"][0]
     alone = what_if(Step((3,), 0, 100 * MS, leaves[1:]), {"prepare": 0.5})
     assert alone["predicted_ns"] == 90 * MS
     assert "G/rank1 waits 80 ms in recv and no phase of another ended in it" in alone["notes"][0]
