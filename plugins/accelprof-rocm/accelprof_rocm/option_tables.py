@@ -161,6 +161,7 @@ ROCPROFV3: Table = {
     "pid": Option("value", "p", since=(7, 1)),
     "attach-duration-msec": Option("value", since=(7, 1)),
     "attach-children": Option("flag", since=(7, 2)),
+    "attach-sync-output": Option("flag", since=(7, 14)),
     "profile-mpi-ranks": Option("value", since=(7, 2)),
     "rocm-root": Option("value", since=(7, 0)),
 }

@@ -20,11 +20,11 @@ def accelprof_backends() -> list[type[Backend]]:
 
 @hookimpl
 def accelprof_tools() -> list[type[Tool]]:
-    from accelprof_rocm.rocprof_attach import RocprofAttachTool
+    from accelprof_rocm.rocprof_attach import RocprofAttachTool, RocprofSysAttachTool
     from accelprof_rocm.rocprof_sys import RocprofSysTool
     from accelprof_rocm.rocprofv3 import Rocprofv3Tool
 
-    return [RocprofSysTool, Rocprofv3Tool, RocprofAttachTool]
+    return [RocprofSysTool, Rocprofv3Tool, RocprofAttachTool, RocprofSysAttachTool]
 
 
 @hookimpl

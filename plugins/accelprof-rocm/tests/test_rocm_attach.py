@@ -1,4 +1,5 @@
-"""Tool ``rocprofv3_attach`` with a stand-in of the launcher, written after the documentation of ``rocprofv3 --attach`` (ROCm 7.13, 10.2)."""
+"""Tools that attach, with stand-ins of the launchers, written after the documentation of ``rocprofv3 --attach`` (ROCm 7.13, 7.14, 10.2)
+and the help of ``rocprof-sys-attach`` (10.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from accelprof_rocm.backend import RocmBackend
-from accelprof_rocm.rocprof_attach import ATTACH_ENV, RocprofAttachTool
+from accelprof_rocm.rocprof_attach import ATTACH_ENV, RocprofAttachTool, RocprofSysAttachTool
 
 from accelprof.contracts.targets import WindowInfo
 from accelprof.contracts.tool import ToolContext
@@ -133,3 +134,82 @@ def test_what_cannot_be_is_refused_where_the_plan_is_made(assignment, options, s
     """Releases before 7.1 cannot attach; pausing has no meaning here."""
     problems = RocprofAttachTool(options).check([assignment("rocprofv3_attach")])
     assert any(says in str(problem) for problem in problems)
+
+
+def test_the_worker_is_given_time_to_write(assignment):
+    """From 7.14 on the tool is told to wait for the worker's files; what the user says about it stands."""
+    row = assignment("rocprofv3_attach")
+    argv = {
+        rocm: RocprofAttachTool({"rocm": rocm}).attaching(window(Path("/run")), row)
+        for rocm in ("7.13", "7.14", "10.2")
+    }
+    assert [rocm for rocm in argv if "--attach-sync-output" in argv[rocm]] == ["7.14", "10.2"]
+    given = RocprofAttachTool({"rocm": "7.14", "args": {"attach-sync-output": True}}).attaching(
+        window(Path("/run")), row
+    )
+    assert given.count("--attach-sync-output") == 1
+
+
+#: what it is told the first time holds for the process; a directory by time for each, written a moment after it ended
+SYS_LAUNCHER = """\
+#!{python}
+import argparse, os, pathlib, subprocess, sys, time
+parser = argparse.ArgumentParser(prog="rocprof-sys-attach")
+parser.add_argument("-p", type=int, required=True)
+parser.add_argument("-o", "--output", default="rocprof-sys-output")
+parser.add_argument("-F", "--format", default="perfetto")
+mine = parser.parse_args()
+kept = pathlib.Path({memory!r})
+if not kept.exists():
+    kept.write_text(f"{{mine.output}}\\n{{mine.format}}")
+output, formats = kept.read_text().split("\\n")
+print(f"[rocprof-sys-attach] Attached to process {{mine.p}}. Press ENTER to detach.", flush=True)
+sys.stdin.readline()
+place = pathlib.Path(output, str(time.time_ns()))
+names = {{"rocpd": f"rocpd-{{mine.p}}.db", "perfetto": f"perfetto-trace-{{mine.p}}.proto"}}
+later = "import pathlib, sys, time; time.sleep(0.3); place = pathlib.Path(sys.argv[1]); place.mkdir(parents=True)\\n"
+later += "for name in sys.argv[2:]: (place / name).write_text(place.name)"
+subprocess.Popen([sys.executable, "-c", later, str(place), *(names[word] for word in formats.split(","))], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+"""
+
+
+@pytest.mark.parametrize("format", [["rocpd"], ["rocpd", "perfetto"]])
+def test_rocprof_sys_attaches_again_and_again(tmp_path, monkeypatch, assignment, format):
+    """Two windows: each has the files of its own attachment under its own name, though the tool keeps the place it was told first."""
+    program = tmp_path / "rocm-10.2.0/bin/rocprof-sys-attach"
+    program.parent.mkdir(parents=True)
+    program.write_text(SYS_LAUNCHER.format(python=sys.executable, memory=str(tmp_path / "kept")))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv(ATTACH_ENV, "1")
+    tool = RocprofSysAttachTool({"rocm": "10.2", "settle": 0.3, "format": format})
+    row = assignment("rocprof_sys_attach")
+    assert tool.check([row]) == []
+    assert tool.launch(row, "/run").env == {ATTACH_ENV: "1"}
+    assert tool.expects(row, "/run") == []
+    tool.attach(ToolContext(row.target, row, RocmBackend(), str(tmp_path), pytest.fail))
+    times = []
+    for number in (1, 2):
+        tool.open(window(tmp_path, number))
+        files = tool.close(window(tmp_path, number))
+        endings = {"rocpd": ".db", "perfetto": ".proto"}
+        assert [file.path for file in files] == [f"{tmp_path}/G-r0-w{number}{endings[word]}" for word in format]
+        times += [int(Path(file.path).read_text()) for file in files[:1]]
+    assert times[0] < times[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rocm": "7.11"}, "cannot attach"),
+        ({"rocm": "10.2", "windows": "whole"}, "windows decide"),
+        ({"rocm": "10.2", "format": ["csv"]}, "rocpd, perfetto"),
+        ({"rocm": "10.2", "args": {"T": "hip"}}, "no options of its own but format"),
+        ({"rocm": "10.2", "flags": ["x"]}, "no options of its own but format"),
+    ],
+)
+def test_what_rocprof_sys_cannot_attach_with_is_refused(assignment, options, says):
+    """Releases before 7.12, formats and options that it does not have, and windows of another kind."""
+    assert any(
+        says in str(problem) for problem in RocprofSysAttachTool(options).check([assignment("rocprof_sys_attach")])
+    )
