@@ -312,7 +312,7 @@ class Catalogue:
 
     def presets(self) -> dict[str, Any]:
         """Presets of all plug-ins by name; a name taken twice is refused and kept in ``broken``."""
-        merged: dict[str, Any] = {}
+        merged: dict[str, object] = {}
         for answer in self.host.call("accelprof_presets"):
             for name, preset in answer.items():
                 if name in merged:

@@ -196,7 +196,7 @@ def _of_handler(error: BaseException) -> bool:
 
     codes = set()
     for number in signal.valid_signals():
-        handler: Any = signal.getsignal(number)
+        handler: object = signal.getsignal(number)
         while hasattr(handler, "func"):  # functools.partial
             handler = handler.func
         if callable(handler) and not hasattr(handler, "__code__"):

@@ -261,7 +261,7 @@ def _begun(
     return steps
 
 
-def _left(steps: Generator[None, Any, Any]) -> None:
+def _left(steps: Generator[None, object, object]) -> None:
     """End a generator that yielded where it should have returned; one that goes on yielding is left to the collector."""
     try:
         steps.close()

@@ -11,7 +11,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from accelprof.analysis.nesting import segments
 from accelprof.analysis.run import absent_ranks
@@ -41,7 +40,7 @@ def steps_of(label: str, spans: Sequence[Span]) -> WorkerSteps:
     """Self times by step of one worker's spans (steps, phases and ranges)."""
     found = WorkerSteps(label)
     steps = sorted((s for s in spans if s.kind is Kind.STEP and s.name.startswith("step ")), key=lambda s: s.start_ns)
-    rows: dict[Any, list[Span]] = defaultdict(list)
+    rows: dict[object, list[Span]] = defaultdict(list)
     for span in spans:
         if span.kind in (Kind.PHASE, Kind.RANGE):
             rows[(span.tid, span.task)].append(span)

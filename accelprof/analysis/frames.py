@@ -191,7 +191,7 @@ def _listed(name: str) -> Callable[[Summary], Iterator[Row]]:
     return rows
 
 
-def _flat(row: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(row: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in row.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}_")

@@ -108,7 +108,7 @@ def _room(sizes: Sequence[int]) -> int:
     return max(1, free // (max(sizes, default=0) * MEMORY + (64 << 20)))
 
 
-def _done(work: Callable[[Any, Job], Result], shared: object, job: Job) -> Result | Failed:
+def _done(work: Callable[[object, Job], Result], shared: object, job: Job) -> Result | Failed:
     try:
         return work(shared, job)
     except failures() as error:  # one job's; the others go on

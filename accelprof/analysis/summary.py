@@ -327,7 +327,7 @@ def _tool_file(file: RunFile, trace: Trace) -> ToolFile:
         if len(trace)
         else "no events in this file"
     )
-    facts: dict[str, Any] = {"spans": len(trace), "marks": len(trace.marks), "clock": trace.clock.value}
+    facts: dict[str, object] = {"spans": len(trace), "marks": len(trace.marks), "clock": trace.clock.value}
     return ToolFile(file.worker, file.tool, file.artifact.path, file.windows, found, facts, note, trace.tables)
 
 
@@ -369,11 +369,11 @@ def _host_seconds(timeline: WorkerTimeline) -> Iterator[Second]:
         yield host_seconds(timeline.worker.label, identity, start, end, mine)
 
 
-def _mapping(value: object) -> dict[str, Any]:
+def _mapping(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _worker_json(timeline: WorkerTimeline) -> dict[str, Any]:
+def _worker_json(timeline: WorkerTimeline) -> dict[str, object]:
     return {
         "worker": timeline.worker.label,
         "key": timeline.worker.key,
@@ -386,11 +386,11 @@ def _worker_json(timeline: WorkerTimeline) -> dict[str, Any]:
     }
 
 
-def _phase_json(row: PhaseRow) -> dict[str, Any]:
+def _phase_json(row: PhaseRow) -> dict[str, object]:
     return {**dataclasses.asdict(row), "spread": row.spread}
 
 
-def _file_json(file: ToolFile) -> dict[str, Any]:
+def _file_json(file: ToolFile) -> dict[str, object]:
     return {
         "worker": file.worker.label,
         "tool": file.tool,
@@ -411,12 +411,12 @@ def _file_json(file: ToolFile) -> dict[str, Any]:
     }
 
 
-def _device_json(row: DeviceFigures) -> dict[str, Any]:
+def _device_json(row: DeviceFigures) -> dict[str, object]:
     shares = {"window_share": row.window_share, "work_share": row.work_share}
     return {**dataclasses.asdict(row), "idle_ns": row.idle_ns, **shares}
 
 
-def _gpu_phase_json(row: PhaseFigures) -> dict[str, Any]:
+def _gpu_phase_json(row: PhaseFigures) -> dict[str, object]:
     data = dataclasses.asdict(row)
     for key in ("busy_ns", "own_busy_ns"):
         data[key] = {str(device): taken for device, taken in data[key].items()}

@@ -114,7 +114,7 @@ def doctor(output_dir: str, nodes: bool, address: str, as_json: bool, verbose: b
         raise SystemExit(1)
 
 
-def _plain(row: Check) -> dict[str, Any]:
+def _plain(row: Check) -> dict[str, object]:
     return {"area": row.area, "name": row.name, "status": row.status, "detail": row.detail, "mend": row.mend}
 
 

@@ -74,7 +74,7 @@ def _close_sessions(roster: Roster, run: RunFacts) -> None:
 
 def _end_workers(members: list[Member], run: RunFacts, timeout: float) -> set[str]:
     """End the actors in order and wait until they are gone; keys of those that are."""
-    waiting: dict[Any, Member] = {}
+    waiting: dict[object, Member] = {}
     ended = {member.key for member in members if member.state == DEAD}
     for member in members:
         if member.key in ended or not ray.is_initialized():

@@ -43,10 +43,10 @@ def on_each(
     calls: Mapping[str | None, tuple[object, ...]], function: Callable[..., object], timeout: float
 ) -> tuple[dict[str | None, Any], dict[str | None, str]]:
     """Call ``function`` on every node at once, here for the driver's own (or ``None``): ``(results, errors)`` by node."""
-    results: dict[str | None, Any] = {}
+    results: dict[str | None, object] = {}
     errors: dict[str | None, str] = {}
     here = own_node()
-    refs: dict[str | None, Any] = {}
+    refs: dict[str | None, object] = {}
     for node, args in calls.items():
         if node is not None and node != here:
             try:

@@ -102,13 +102,13 @@ class _Timed:
         again = functools.partial(type(self), self._name, self._raw, self._make)
         if inspect.iscoroutinefunction(function):
 
-            async def awaited(*args: Any, **kwargs: Any) -> Any:
+            async def awaited(*args: object, **kwargs: object) -> Any:
                 async with again():
                     return await function(*args, **kwargs)
 
             return functools.update_wrapper(awaited, function)  # type: ignore[return-value]
 
-        def called(*args: Any, **kwargs: Any) -> Any:
+        def called(*args: object, **kwargs: object) -> Any:
             with again():
                 return function(*args, **kwargs)
 
@@ -159,7 +159,7 @@ def _gathered(timing_raw: dict[str, float]) -> list[dict[str, float]] | None:
     return everybody
 
 
-def reduce_timing(timing_raw: dict[str, float], reduce_op: Any = None) -> dict[str, float]:
+def reduce_timing(timing_raw: dict[str, float], reduce_op: object = None) -> dict[str, float]:
     """Timings reduced over ranks, by name over the union of names; over the ranks that have one.
 
     Args:
@@ -252,7 +252,7 @@ class GPUMemoryLogger:
         name = getattr(decorated_function, "__name__", repr(decorated_function))
         if inspect.iscoroutinefunction(decorated_function):
 
-            async def awaited(*args: Any, **kwargs: Any) -> Any:
+            async def awaited(*args: object, **kwargs: object) -> Any:
                 self._say(f"Before {name}")
                 try:
                     return await decorated_function(*args, **kwargs)
@@ -261,7 +261,7 @@ class GPUMemoryLogger:
 
             return functools.update_wrapper(awaited, decorated_function)  # type: ignore[return-value]
 
-        def called(*args: Any, **kwargs: Any) -> Any:
+        def called(*args: object, **kwargs: object) -> Any:
             self._say(f"Before {name}")
             try:
                 return decorated_function(*args, **kwargs)

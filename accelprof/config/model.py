@@ -23,7 +23,7 @@ ALL: Literal["all"] = "all"
 PROCESS: Literal["process"] = "process"
 
 
-def _numbers_or(words: tuple[str, ...]) -> Any:
+def _numbers_or(words: tuple[str, ...]) -> object:
     def parse(value: object) -> Any:
         if isinstance(value, NumberSet) or value is None:
             return value
@@ -38,7 +38,7 @@ def _numbers_or(words: tuple[str, ...]) -> Any:
     return parse
 
 
-def _dump(value: object) -> Any:
+def _dump(value: object) -> object:
     return value.to_config() if isinstance(value, NumberSet) else value
 
 
@@ -46,7 +46,7 @@ Numbers = Annotated[Any, BeforeValidator(_numbers_or(("all",))), PlainSerializer
 Steps = Annotated[Any, BeforeValidator(_numbers_or(("all", "process"))), PlainSerializer(_dump)]
 
 
-def _nodes(value: object) -> Any:
+def _nodes(value: object) -> object:
     if value is None or value == "all" or isinstance(value, tuple):
         return value
     items = [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
@@ -63,7 +63,7 @@ def _nodes(value: object) -> Any:
 Nodes = Annotated[Any, BeforeValidator(_nodes), PlainSerializer(lambda v: list(v) if isinstance(v, tuple) else v)]
 
 
-def _words(value: object) -> Any:
+def _words(value: object) -> object:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
@@ -145,7 +145,7 @@ class Schedule(_Model):
         return self
 
 
-def _many(value: object) -> Any:
+def _many(value: object) -> object:
     """A single mapping stands for a list of one."""
     if value is None:
         return ()
@@ -191,7 +191,7 @@ class Instrument(_Model):
 
     @field_validator("schedule", mode="before")
     @classmethod
-    def _phase_of_schedule(cls, value: Any, info: Any) -> Any:
+    def _phase_of_schedule(cls, value: object, info: Any) -> Any:
         if isinstance(value, dict) and "phase" not in value:
             fallback = info.data.get("phase") or str(info.data.get("target", "")).rpartition(":")[2]
             return {**value, "phase": fallback}
@@ -228,7 +228,7 @@ class Recorder(_Model):
     dumps: int = Field(5, ge=1)
 
 
-def _on_demand(value: object) -> Any:
+def _on_demand(value: object) -> object:
     return {} if value is True else None if value is False else value
 
 
@@ -283,10 +283,10 @@ class Config(_Model):
 
     @field_validator("groups", mode="before")
     @classmethod
-    def _rules(cls, value: object) -> Any:
+    def _rules(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
-        rules: dict[str, Any] = {}
+        rules: dict[str, object] = {}
         for group, rule in value.items():
             if rule is None:
                 rule = {}
@@ -295,7 +295,7 @@ class Config(_Model):
 
     @field_validator("tools", "export", mode="before")
     @classmethod
-    def _tool_options(cls, value: object) -> Any:
+    def _tool_options(cls, value: object) -> object:
         if isinstance(value, dict):
             return {name: ({} if options is None else options) for name, options in value.items()}
         return value

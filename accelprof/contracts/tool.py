@@ -88,7 +88,7 @@ class Tool:
     # --- on the driver, before anything starts -------------------------------------------------------------------
 
     @classmethod
-    def normalise(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def normalise(cls, options: Mapping[str, object]) -> Mapping[str, Any]:
         """Bring the user's spelling into one form before merging (``t`` and ``trace`` become one key). Pure."""
         return options
 

@@ -205,7 +205,7 @@ class RolloutWorker(_Replica):
         self.pending: list[Any] = []
 
     @Worker.timer("rollout/request_weight_sync")
-    def request_weight_sync(self, reference: Sequence[Any]) -> None:
+    def request_weight_sync(self, reference: Sequence[object]) -> None:
         """Note where the new weights will be; they are fetched when the next generation asks for them."""
         self.pending = list(reference)
 
@@ -234,7 +234,7 @@ class RolloutWorker(_Replica):
         )
 
     @Worker.timer("generate_one_epoch")
-    def generate_one_epoch(self, prompt: str, sampler: Any) -> Trajectories:
+    def generate_one_epoch(self, prompt: str, sampler: object) -> Trajectories:
         """Sample the answers to one prompt together, and score them."""
         sequences = torch.tensor([encode(prompt)] * self.settings.group_size)
         log_probs = []
@@ -247,7 +247,7 @@ class RolloutWorker(_Replica):
         )
 
     @Worker.timer("rollout/decode_step")
-    def decode_step(self, sequences: Tensor, sampler: Any) -> tuple[Tensor, Tensor]:
+    def decode_step(self, sequences: Tensor, sampler: object) -> tuple[Tensor, Tensor]:
         """Append one sampled token to each sequence; also its log-probability ``[batch, 1]``."""
         log_probs = self.predict(sequences)
         tokens = torch.multinomial(log_probs.exp(), 1, generator=sampler)
@@ -264,7 +264,7 @@ class ReferenceWorker(_Replica):
     """The policy as it was before reinforcement, frozen."""
 
     @Worker.timer("ref/load_weights")
-    def load_reference(self, reference: Sequence[Any]) -> None:
+    def load_reference(self, reference: Sequence[object]) -> None:
         """Take the weights that ``sync_model_to_rollout`` left in the object store."""
         self.load_weights(ray.get(reference[0], timeout=60))
 

@@ -8,7 +8,7 @@ from typing import Any
 from accelprof.integrations.loop import Loop
 
 
-def _callback() -> Any:
+def _callback() -> object:
     """The base of the distribution that the program uses; both may be installed, and neither takes the other's."""
     if "lightning" not in sys.modules and "pytorch_lightning" in sys.modules:
         from pytorch_lightning import Callback
@@ -35,11 +35,11 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
         self._loop.wrap(trainer, {"save_checkpoint": "save"})
         self._loop.wrap(pl_module, {"training_step": "train/forward", "optimizer_step": "train/optimizer_step"})
 
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_epoch_start(self, trainer: Any, pl_module: object) -> None:
         self._loop.step(trainer.global_step + 1)
         self._loop.enter("data")
 
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Any, pl_module: object, batch: object, batch_idx: int) -> None:
         self._loop.leave("data")
         self._loop.step(trainer.global_step + 1)
         self._loop.enter("train/micro_batch")

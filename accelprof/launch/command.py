@@ -52,7 +52,7 @@ def canonical(options: Mapping[str, object], aliases: Mapping[str, str]) -> dict
     Raises:
         ValueError: the same option is given twice with different values (``o`` and ``output``).
     """
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     first: dict[str, str] = {}
     for key, value in options.items():
         name = str(key).lstrip("-").replace("_", "-")
@@ -67,7 +67,7 @@ def canonical(options: Mapping[str, object], aliases: Mapping[str, str]) -> dict
 
 def merge(*layers: Mapping[str, object]) -> dict[str, Any]:
     """Later layers win; a ``None`` takes an option away that an earlier layer set."""
-    merged: dict[str, Any] = {}
+    merged: dict[str, object] = {}
     for layer in layers:
         merged.update(layer)
     return {key: value for key, value in merged.items() if value is not None}

@@ -259,7 +259,7 @@ def _finish(
     run_dir: str,
     assignment: Assignment | None,
     notes: Sequence[str],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The manifest: the controller's where the command had one, with the launcher's reports added; else of all journals."""
     facts = RunFacts(run_dir, registry, config, plan, notes=list(notes), groups=(), earlier=True)
     controlled = os.path.exists(

@@ -39,7 +39,7 @@ class ThisHost:
     def on_each(
         self, calls: Mapping[Node, tuple[object, ...]], function: Callable[..., object], timeout: float
     ) -> tuple[dict[Node, Any], dict[Node, str]]:
-        results: dict[Node, Any] = {}
+        results: dict[Node, object] = {}
         errors: dict[Node, str] = {}
         for node, args in calls.items():
             try:

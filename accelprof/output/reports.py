@@ -193,7 +193,7 @@ class _Wait:
 
 
 def await_reports(
-    tool_of: Callable[[str, Mapping[str, Any]], Tool],
+    tool_of: Callable[[str, Mapping[str, object]], Tool],
     expected: Sequence[Expected],
     run_dir: str,
     known: Records,
@@ -212,7 +212,7 @@ def await_reports(
             waits.setdefault(one.node, []).append(found)
     if not waits:
         return [], lacks
-    calls: dict[Node, tuple[Any, ...]] = {
+    calls: dict[Node, tuple[object, ...]] = {
         node: (
             [Wanted(wait.what.pattern, wait.number, wait.seconds, wait.what.instead) for wait in of_node],
             [(wait.tool, dict(wait.options), wait.windows) for wait in of_node],
@@ -247,7 +247,7 @@ def await_reports(
 
 
 def _waits(
-    tool_of: Callable[[str, Mapping[str, Any]], Tool],
+    tool_of: Callable[[str, Mapping[str, object]], Tool],
     one: Expected,
     run_dir: str,
     known: Records,

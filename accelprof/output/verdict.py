@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from accelprof.output.records import (
     COMPLETE,
@@ -128,7 +127,7 @@ def judge(manifest: Mapping[str, object], run_dir: str, found: Records, running:
     return lacks
 
 
-def write_into(manifest: dict[str, Any], lacks: Sequence[Lack]) -> None:
+def write_into(manifest: dict[str, object], lacks: Sequence[Lack]) -> None:
     """``lacks``, ``undelivered`` and ``status`` of a manifest."""
     manifest["lacks"] = [lack.to_json() for lack in lacks]
     manifest["undelivered"] = [lack.words for lack in lacks]

@@ -426,7 +426,7 @@ def _count(mode: str, steps: NumberSet, rule: _Resolved, schedules: tuple[Schedu
     return CaptureCount(steps.stretch_count() if rule.merge_steps else len(steps))
 
 
-def _steps_text(steps: object) -> Any:
+def _steps_text(steps: object) -> object:
     return steps.to_config() if isinstance(steps, NumberSet) else steps
 
 

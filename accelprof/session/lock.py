@@ -33,7 +33,7 @@ class SessionLock:
         """A lock that nobody holds: in a forked child, where another thread of the parent may have held the old one."""
         self._lock = threading.RLock()
         self._depth = 0
-        self._held: dict[int, Any] | None = None
+        self._held: dict[int, object] | None = None
         self._came: dict[int, None] = {}
 
     def __enter__(self) -> SessionLock:
@@ -72,7 +72,7 @@ class SessionLock:
     def _note(self, number: int, frame: object) -> None:
         self._came[number] = None
 
-    def _give_back(self, held: dict[int, Any], came: dict[int, None]) -> None:
+    def _give_back(self, held: dict[int, object], came: dict[int, None]) -> None:
         for number, handler in held.items():
             if _signal.getsignal(number) == self._note:
                 _signal.signal(number, handler)

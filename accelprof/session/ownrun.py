@@ -98,7 +98,7 @@ class OwnRun:
             log.info("accelprof %s: the run is %s; %s", target.label, self._manifest["status"], lies)
             return self._manifest
 
-    def _write(self, patience: float, running: set[str]) -> tuple[RunFacts, dict[str, Any]]:
+    def _write(self, patience: float, running: set[str]) -> tuple[RunFacts, dict[str, object]]:
         catalogue, config = self._catalogue, self._config
         plan = catalogue.plan(config, decided=True)
         facts = RunFacts(self.run_dir, catalogue, config, plan, told=[self._journal.records])

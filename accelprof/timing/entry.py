@@ -160,7 +160,7 @@ def _nothing() -> None:
     return None
 
 
-def _together(bounds: tuple[BoundRange, ...]) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def _together(bounds: tuple[BoundRange, ...]) -> tuple[Callable[[], object], Callable[[], object]]:
     """One push and one pop for any number of emitters."""
     if not bounds:
         return _nothing, _nothing

@@ -9,32 +9,34 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from accelprof.timing.phase import PhaseSpec
 
+if TYPE_CHECKING:  # a protocol that is made costs a tenth of the import
+    from typing import Protocol
 
-class Entrance(Protocol):
-    """What timers see of a session."""
+    class Entrance(Protocol):
+        """What timers see of a session."""
 
-    def enter(self, spec: PhaseSpec, suspends: int) -> Any:
-        """A phase begins, in one of the ways of ``timing.phase``; may open a window. What is returned is an
-        :class:`accelprof.timing.entry.Entry`, or ``None`` where nothing is to be done at its end."""
+        def enter(self, spec: PhaseSpec, suspends: int) -> Any:
+            """A phase begins, in one of the ways of ``timing.phase``; may open a window. What is returned is an
+            :class:`accelprof.timing.entry.Entry`, or ``None`` where nothing is to be done at its end."""
 
-    def enter_range(self, spec: PhaseSpec, suspends: int) -> Any:
-        """The same of a ``profiling_range``; it never opens a window."""
+        def enter_range(self, spec: PhaseSpec, suspends: int) -> Any:
+            """The same of a ``profiling_range``; it never opens a window."""
 
-    def ended_inside(self, spec: PhaseSpec, start: int, end: int, kind: str = "phase") -> None:
-        """A phase (or range, by ``kind``) ended that began while nothing was to be done, or in another window."""
+        def ended_inside(self, spec: PhaseSpec, start: int, end: int, kind: str = "phase") -> None:
+            """A phase (or range, by ``kind``) ended that began while nothing was to be done, or in another window."""
 
-    def mark(self, spec: PhaseSpec) -> None:
-        """An instant."""
+        def mark(self, spec: PhaseSpec) -> None:
+            """An instant."""
 
-    def device_timer(self) -> Any:
-        """Device events for one call, or ``None``."""
+        def device_timer(self) -> Any:
+            """Device events for one call, or ``None``."""
 
-    def device_timer_failed(self, error: BaseException) -> None:
-        """What ``device_timer`` gave raised ``error``."""
+        def device_timer_failed(self, error: BaseException) -> None:
+            """What ``device_timer`` gave raised ``error``."""
 
 
 class Gate:

@@ -78,7 +78,7 @@ def _clock() -> int:
 
 
 def _keeping() -> int:
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     before = now_ns()
     for number in range(REPEATS):
         rows.append((*TimelineRow(number, Kind.PHASE.value, before, before, 0),))

@@ -14,7 +14,7 @@ import sys
 import time
 from _thread import get_ident
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from accelprof.errors import failures
 from accelprof.timing import metrics
@@ -84,15 +84,14 @@ def slow_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: A
             _st.fold()
 
 
-class Running(NamedTuple):
+class Running:
     """A phase that runs at this moment: when it began (the timers' clock; 0 = before the window), on which thread (0 = it is
     not known which) and in which task."""
 
-    spec: PhaseSpec
-    start: int
-    thread: int
-    task: str
-    call: int = 0
+    __slots__ = ("call", "spec", "start", "task", "thread")
+
+    def __init__(self, spec: PhaseSpec, start: int, thread: int, task: str, call: int = 0) -> None:
+        self.spec, self.start, self.thread, self.task, self.call = spec, start, thread, task, call
 
 
 _numbers = itertools.count()

@@ -24,6 +24,7 @@ from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolOptions
 from accelprof.timing.gate import now_ns
 from accelprof.timing.phase import PhaseSpec
+from accelprof.timing.running import Running
 
 SUFFIX = ".trace.json.gz"
 LINES_AT_ONCE = 2000
@@ -103,10 +104,10 @@ class TraceTool(Tool):
             return
         self._marks.append((spec, at, thread))
 
-    def in_progress(self, running: Iterable[tuple[PhaseSpec, int, int, str, int]], now: int) -> None:
+    def in_progress(self, running: Iterable[Running], now: int) -> None:
         """Phases that are still running when the window closes: cut there, and marked so."""
-        for spec, start, thread, task, call in running:
-            self.add(spec, Kind.PHASE, start, now, thread, task, None, True, call)
+        for run in running:
+            self.add(run.spec, Kind.PHASE, run.start, now, run.thread, run.task, None, True, run.call)
 
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
         path = window.stem + SUFFIX

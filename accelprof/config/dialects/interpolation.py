@@ -163,7 +163,7 @@ class Resolver:
     def values(self, keys: tuple[str, ...], path: str) -> list[Any]:
         return list(self._mapping(path, keys).values())
 
-    def _mapping(self, path: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    def _mapping(self, path: str, keys: tuple[str, ...]) -> dict[str, object]:
         found = self._found(path, keys)
         if not isinstance(found, dict):
             raise TypeError(f"{path!r} is no mapping")
@@ -217,10 +217,10 @@ class _Reader:
         while self.at < len(self.text) and self.text[self.at] in " \t":
             self.at += 1
 
-    def _literal(self, quote: str) -> list[Any]:
+    def _literal(self, quote: str) -> list[object]:
         """Texts and values up to ``quote``, or to the end. Backslashes escape what would end or interpolate, and each other
         before it; everywhere else they are backslashes."""
-        parts: list[Any] = []
+        parts: list[object] = []
         while self.at < len(self.text):
             slashes = _SLASHES.match(self.text, self.at)[0]  # type: ignore[index]
             after = self.at + len(slashes)
@@ -243,7 +243,7 @@ class _Reader:
             raise InterpolationError(f"{self.text!r} has no closing quote")
         return parts
 
-    def _interpolation(self) -> Any:
+    def _interpolation(self) -> object:
         self.at += 2
         self._blank()
         head = ""
@@ -270,7 +270,7 @@ class _Reader:
             return self.resolve(_Inner(head, []))
         return self.resolve(_Inner(head, self._several("}")))
 
-    def _several(self, end: str) -> list[Any]:
+    def _several(self, end: str) -> list[object]:
         """Arguments up to ``end``, with commas between; one that is left out is an empty text."""
         found = []
         while True:
@@ -286,7 +286,7 @@ class _Reader:
         self.at += 1
         return self.text[self.at - 1]
 
-    def _argument(self, ends: str) -> Any:
+    def _argument(self, ends: str) -> object:
         """One value; ``ends``: what stands behind it, which is left for the caller."""
         if self._next("["):
             self.at += 1
@@ -304,7 +304,7 @@ class _Reader:
             return self._before(ends, found)
         return self._word(ends)
 
-    def _before(self, ends: str, value: Any) -> Any:
+    def _before(self, ends: str, value: object) -> object:
         at = self.at
         self._blank()
         if self.at < len(self.text) and self.text[self.at] not in ends:
@@ -312,9 +312,9 @@ class _Reader:
         self.at = self.at if ends else at
         return value
 
-    def _word(self, ends: str) -> Any:
+    def _word(self, ends: str) -> object:
         """A word without quotes: a number, a truth value, null, or a text."""
-        parts: list[Any] = []
+        parts: list[object] = []
         began, plain, kept = self.at, True, self.at  # kept: where the text ends, blanks behind it left out
         while self.at < len(self.text) and self.text[self.at] not in ends:
             if self._next("${"):
@@ -337,9 +337,9 @@ class _Reader:
         del parts[len(parts) - (self.at - kept) :]
         return _primitive(self.text[began:kept]) if plain else _joined(parts)
 
-    def _pairs(self) -> dict[Any, Any]:
+    def _pairs(self) -> dict[object, object]:
         self.at += 1
-        found: dict[Any, Any] = {}
+        found: dict[object, object] = {}
         self._blank()
         if self._next("}"):
             self.at += 1
@@ -354,12 +354,12 @@ class _Reader:
                 return found
 
 
-def _joined(parts: list[Any]) -> Any:
+def _joined(parts: list[object]) -> object:
     kept = [part for part in parts if not isinstance(part, str) or part]
     return kept[0] if len(kept) == 1 else "".join(map(str, kept))
 
 
-def _primitive(word: str) -> Any:
+def _primitive(word: str) -> object:
     if word.lower() in _WORDS:
         return _WORDS[word.lower()]
     if _INT.match(word):

@@ -82,7 +82,7 @@ def _steps(source: Source, text: str) -> range | None:
     return range(first, end)
 
 
-def _extra(source: Source) -> dict[str, Any]:
+def _extra(source: Source) -> dict[str, object]:
     text = source.text(EXTRA)
     if not text:
         return {}
@@ -94,7 +94,7 @@ def _extra(source: Source) -> dict[str, Any]:
     if not isinstance(given, dict):
         source.refuse(EXTRA, f"a {type(given).__name__} where a JSON object is expected", value=text)
         return {}
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for key, value in given.items():
         word = SHORT.get(str(key), str(key))
         if word in ("capture-range", "capture-range-end"):

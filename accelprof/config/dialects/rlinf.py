@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from accelprof.config.dialect import Dialect, Translation
 from accelprof.config.dialects.nsys_range import own_options
@@ -173,7 +173,7 @@ def _nsight(source: Source, draft: Draft, windows: int | None, gated: bool) -> N
 def _rocprof(source: Source, draft: Draft) -> None:
     """``args`` and ``env`` as they stand: which of them the launcher takes, and what is meant by the others, its tool knows."""
     args, env = source.mapping_at(f"{PROFILING}.args"), source.mapping_at(f"{PROFILING}.env")
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if args:
         options["args"] = {str(name): value for name, value in args.items()}
     if env:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from accelprof.config.dialect import Dialect, Translation
 from accelprof.config.dialects import verl_keys as keys
@@ -94,7 +94,7 @@ class VerlDialect(Dialect):
         return source.finish(draft, generation)
 
 
-def _sections(mapping: Mapping[str, object]) -> Iterator[Mapping[str, Any]]:
+def _sections(mapping: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     source = Source(mapping)
     for path in ("global_profiler", "profiler", *(path for paths in keys.ROLE_PATHS.values() for path in paths)):
         yield source.section(path if path.endswith("profiler") else f"{path}.profiler")

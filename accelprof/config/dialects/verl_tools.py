@@ -43,9 +43,9 @@ def _contents(source: Source, path: str, allowed: tuple[str, ...]) -> list[str]:
     return given
 
 
-def _npu(source: Source, path: str, release: Release) -> dict[str, Any]:
+def _npu(source: Source, path: str, release: Release) -> dict[str, object]:
     contents = _contents(source, path, keys.NPU_CONTENTS)
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     host_always = release.since((0, 9, 1))
     if contents:
         options["contents"] = _with_host(source, path, contents) if host_always else contents
@@ -74,7 +74,7 @@ def _with_host(source: Source, path: str, contents: list[str]) -> list[str]:
     return ["cpu", *(word for word in contents if word != "cpu")]
 
 
-def _torch(source: Source, path: str, release: Release) -> dict[str, Any]:
+def _torch(source: Source, path: str, release: Release) -> dict[str, object]:
     contents = _contents(source, path, keys.TORCH_CONTENTS)
     for key in ("step_start", "step_end", "manual_save"):
         if source.has(f"{path}.{key}"):
