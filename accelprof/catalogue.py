@@ -47,6 +47,8 @@ class _Names(Generic[T]):
         self.classes: dict[str, type[T]] = {}
         self.owners: dict[str, str] = {}
         self.words: dict[str, str] = {}
+        #: classes in the place of whoever has their names
+        self.instead: tuple[type[T], ...] = ()
 
     def filled(self, host: Host) -> _Names[T]:
         """The names as ``host`` brings them now.
@@ -58,7 +60,19 @@ class _Names(Generic[T]):
         for answer in reversed(host.call(self.hook)):  # in the order of registration: the first keeps a name
             for cls in answer:
                 names.add(cls, _owner(host, self.hook, cls))
+        names.instead = self.instead
+        for cls in self.instead:
+            names.put(cls)
         return names
+
+    def put(self, cls: type[T]) -> None:
+        """Give a class its names, whoever has them."""
+        for word in (cls.name, *getattr(cls, "aliases", ())):
+            taken = self.words.get(word.casefold())
+            if taken is not None:
+                del self.classes[taken], self.owners[taken]
+                self.words = {other: name for other, name in self.words.items() if name != taken}
+        self.add(cls, "")
 
     def add(self, cls: object, owner: str) -> None:
         if not (isinstance(cls, type) and issubclass(cls, self.base)):
@@ -134,6 +148,17 @@ class Catalogue:
         self.host.remove(name)
         self._backends, self._tools = self._backends.filled(self.host), self._tools.filled(self.host)
         self._exporters = self._exporters.filled(self.host)
+
+    def put(self, backends: Sequence[type[Backend]] = (), tools: Sequence[type[Tool]] = ()) -> None:
+        """These classes have their names and aliases from here on, also where a plug-in brought others of that name: what
+        stands for something in tests is asked itself.
+
+        Raises:
+            PluginError: a contract is not met.
+        """
+        self._backends.instead += tuple(backends)
+        self._tools.instead += tuple(tools)
+        self._backends, self._tools = self._backends.filled(self.host), self._tools.filled(self.host)
 
     def register_installed(self) -> None:
         """Take in every entry point of the group ``accelprof``; what cannot be loaded is kept in ``broken``."""

@@ -13,20 +13,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
+import socket
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from accelprof.contracts.backend import Backend, BoundRange, Probe, RangeSpec
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.contracts.tool import Tool
+from accelprof.output.reports import size_of
 from accelprof.testing.recording import RecordingBackend
 from accelprof.testing.sessions import Captured, capture
+from accelprof.timing.ranges import profiling_range
 from accelprof.timing.worker import Worker
 
 
@@ -120,6 +126,9 @@ class BackendConformance:
             pytest.skip("overlapping_ranges is False; set it where ranges by start and end may overlap")
         first, second = (live.bind(RangeSpec(f"kit/{name}")) for name in ("first", "second"))
         one, two = first.start(), second.start()
+        assert one != two or not one, (
+            f"start() gave two open ranges one handle, {one!r}: which of them end() ends is chance"
+        )
         with ThreadPoolExecutor(1) as pool:
             pool.submit(first.end, one).result()
         second.end(two)
@@ -143,6 +152,16 @@ class BackendConformance:
         assert isinstance(devices, list)
         assert all("index" in device for device in devices)
         assert all(isinstance(value, int) for value in live.memory().values())
+
+    def test_synchronize(self, live: Backend) -> None:
+        """Waiting for the device raises nothing, also twice and where nothing was submitted: every window ends with it."""
+        for _ in range(2):
+            try:
+                live.synchronize()
+            except Exception as error:  # noqa: BLE001 - named
+                pytest.fail(
+                    f"synchronize() raised {type(error).__name__}: {error}; where there is no device yet it does nothing"
+                )
 
     def test_capture_stop_is_harmless_when_nothing_runs(self, live: Backend) -> None:
         """Stopping twice, or without a start, raises nothing."""
@@ -231,10 +250,12 @@ class ToolConformance:
         backend: whose ranges the tool records, where it brings no emitter of its own; ``None`` takes the first available one
             that the tool's ``accelerators`` name, else the recording backend.
         phases_in_files: whether a file of a window holds the phases that ran in it; ``False`` for files without ranges.
+        read_seconds: what ``read`` may take of a file of three calls before it counts as hanging.
     """
 
     backend: type[Backend] | None = None
     phases_in_files: bool = True
+    read_seconds: float = 60.0
 
     def make(self) -> Tool:
         """A fresh tool with default options."""
@@ -281,39 +302,56 @@ class ToolConformance:
         assert not report["problems"], f"the session has problems: {report['problems']}"
         rows = [dict(row) for row in report["journal"] if row["kind"] == "artifact"]
         windows = {row["id"]: row for row in report["journal"] if row["kind"] == "window"}
+        name = self.make().name
         for row in rows:
             row["path"] = path = os.path.join(run.run_dir, row["path"])
             assert row["windows"], f"{path}: close() returned a file of no window; ArtifactFile.windows names it"
-            assert os.path.exists(path), f"{path}: close() promised it, and it is not there"
-            size = (
-                sum(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(path) for name in names)
-                if os.path.isdir(path)
-                else os.path.getsize(path)
+            unknown = [window for window in row["windows"] if window not in windows]
+            assert not unknown, (
+                f"{path}: close() returned a file of the windows {unknown}, which there are not (there are {sorted(windows)}); "
+                "ArtifactFile.windows has WindowInfo.id"
             )
+            assert row["tool"] == name, f"{path}: ArtifactFile.tool is {row['tool']!r}; the tool is {name!r}"
+            assert os.path.exists(path), f"{path}: close() promised it, and it is not there"
+            size = size_of(path)
             assert size > 0, f"{path}: the file of a window is empty"
-            stem = os.path.join(run.run_dir, windows[row["windows"][0]]["stem"])
+            assert row["bytes"] == size, f"{path}: ArtifactFile.bytes is {row['bytes']}; the file has {size}"
+            window = windows[row["windows"][0]]
+            stem = os.path.join(run.run_dir, window["stem"])
             assert path.startswith(stem), f"{path}: the name does not begin with the window's stem {stem}"
-            self._reads(path)
+            self._reads(path, window)
         return rows
 
-    def _reads(self, path: str) -> None:
-        """The tool says that it reads its own file, does, and finds the phases that ran."""
+    def _reads(self, path: str, window: Mapping[str, Any]) -> None:
+        """The tool says that it reads its own file, does, and finds what ran in the window, and nothing else."""
         tool = self.make()
         if not tool.can_read(path):
             assert type(tool).read is Tool.read, (
                 f"{path}: the tool has read(), but can_read() does not know its own file"
             )
             return
-        trace = tool.read(path)
+        trace = _read(tool, path, self.read_seconds)
         assert isinstance(trace, Trace), f"read({path!r}) returned a {type(trace).__name__}; a Trace is expected"
+        assert trace.tool == tool.name, f"read({path!r}) says it is of tool {trace.tool!r}; this is {tool.name!r}"
         assert not trace.problems, f"read({path!r}) has problems: {trace.problems}"
+        spans = trace.spans
+        assert spans or trace.marks or trace.tables, f"read({path!r}) has no span, mark or table at all"
+        _sound(path, trace, window)
         if self.phases_in_files:
-            names = {span.name for span in trace.spans}
-            lost = {"kit/outer", "kit/inner"} - names
+            own, names = _window_label(*window["steps"]), {span.name for span in spans}
+            lost = {"kit/outer", "kit/inner", own} - names
             assert not lost, (
                 f"read({path!r}) has no span named {sorted(lost)}; it has {sorted(names)[:20]}. "
                 "Where files of this tool hold no ranges, set phases_in_files = False"
             )
+            others = sorted(name for name in names if name.startswith(_WINDOW) and name != own)
+            assert not others, f"read({path!r}) is the file of {own!r} and has spans of another window: {others}"
+            ranges = [span for span in spans if span.kind in _HOST and span.name in ("kit/outer", own)]
+            for one, other in itertools.combinations(sorted(ranges, key=lambda span: span.start_ns), 2):
+                assert one.end_ns <= other.start_ns, (
+                    f"read({path!r}): the range {one.name!r} is still open {one.end_ns - other.start_ns} ns after {other.name!r} "
+                    "began, which came after it: the emitter leaves ranges open, or the reader pairs their ends wrongly"
+                )
 
     def test_it_is_declared(self) -> None:
         """Name, options and every declaration have allowed values."""
@@ -403,16 +441,37 @@ class ToolConformance:
             "Where the tool calls a library of its own, override trigger_calls() with what that got"
         )
 
+    def test_it_claims_its_own_files_only(self) -> None:
+        """``can_read`` answers ``False`` of a text, an empty file and a directory, and raises nothing."""
+        tool = self.make()
+        with tempfile.TemporaryDirectory(prefix="accelprof-kit-") as place:
+            text, empty = os.path.join(place, "notes.txt"), os.path.join(place, "empty.bin")
+            for path, data in ((text, "no trace\n"), (empty, "")):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(data)
+            for path in (text, empty, place):
+                answer = tool.can_read(path)
+                assert answer is False, (
+                    f"can_read({path!r}) answered {answer!r}; it is no file of this tool: False is expected"
+                )
+
     def test_every_window_delivers(self) -> None:
-        """Three windows in one process leave three files, one each: there, not empty, named as promised, read back with the phases."""
+        """Three windows in one process leave three files, one each: there, not empty, named as promised, read back with what
+        ran in each; nothing is written anywhere else."""
         tool = self._need_capture()
-        with capture(
-            tool=tool.name, tools=(type(tool),), backend=self._backend(tool), steps=[1, 3, 5], timeline=False
-        ) as run:
+        with (
+            _nowhere_else() as output,
+            capture(
+                tool=tool.name, tools=(type(tool),), backend=self._backend(tool), steps=[1, 3, 5], timeline=False,
+                directory=output,
+            ) as run,
+        ):  # fmt: skip
             worker = _Probe()
             for step in range(7):
                 with run.session.step(step):
                     worker.outer()
+                    with profiling_range(_window_label(step)):
+                        pass
             files = self._files(run, run.session.close())
             states = [row["state"] for row in files]
             assert states == ["complete"] * 3, f"three windows left files in states {states}"
@@ -428,12 +487,107 @@ class ToolConformance:
             tool=tool.name, tools=(type(tool),), backend=self._backend(tool), steps=[1, 2], timeline=False
         ) as run:
             worker = _Probe()
-            with pytest.raises(KeyError), run.session.step(1):
-                worker.outer(fail=True)
+            with pytest.raises(KeyError):
+                _step_that_fails(run, worker)
             with run.session.step(2):
                 worker.outer()
+                with profiling_range(_window_label(2)):
+                    pass
             files = self._files(run, run.session.close())
             assert len(files) == 2, f"two windows, one of them with an exception, left {[row['path'] for row in files]}"
+
+
+_WINDOW = "kit/window of step "
+_HOST = frozenset({Kind.PHASE, Kind.RANGE})
+#: how far a file's times may lie outside its window by clocks that are read apart
+_SLACK_NS = 5_000_000_000
+
+
+def _window_label(*steps: int) -> str:
+    return _WINDOW + "-".join(map(str, steps))
+
+
+def _read(tool: Tool, path: str, seconds: float) -> Any:
+    """What ``read`` returns, on a thread of its own: one that hangs is named, and so is one that asks the network."""
+    asked: list[str] = []
+
+    def refuse(*address: Any, **_: Any) -> Any:
+        asked.append(repr(address[-1] if isinstance(address[0], socket.socket) else address[:2]))
+        raise OSError("a reader reads files")
+
+    answer: list[Any] = []
+
+    def work() -> None:
+        try:
+            answer.extend((tool.read(path), None))
+        except BaseException as error:  # noqa: BLE001 - raised below, on the test's own thread
+            answer.extend((None, error))
+
+    with contextlib.ExitStack() as patched:
+        for place, name in ((socket.socket, "connect"), (socket.socket, "connect_ex"), (socket, "getaddrinfo")):
+            patched.enter_context(mock.patch.object(place, name, refuse))
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(seconds)
+    assert not asked, f"read({path!r}) asked the network for {asked[0]}; a reader has the file alone"
+    assert answer, f"read({path!r}) did not come back within {seconds:g} s; where it may take longer, set read_seconds"
+    if answer[1] is not None:
+        raise answer[1]
+    return answer[0]
+
+
+def _sound(path: str, trace: Trace, window: Mapping[str, Any]) -> None:
+    """Kinds and times of the spans are such as there are; where times are the epoch's, they lie in the window."""
+    opened, closed = (window[edge]["epoch_ns"] for edge in ("opened", "closed"))
+    for span in trace.spans:
+        assert isinstance(span.kind, Kind), (
+            f"read({path!r}): span {span.name!r} has kind {span.kind!r}; one of accelprof.contracts.spans.Kind is expected: "
+            f"{', '.join(kind.name for kind in Kind)}"
+        )
+        times = (span.start_ns, span.end_ns)
+        assert all(isinstance(at, int) for at in times), (
+            f"read({path!r}): span {span.name!r} has times {times}; whole ns are expected"
+        )
+        assert span.end_ns >= span.start_ns, (
+            f"read({path!r}): span {span.name!r} ends {span.start_ns - span.end_ns} ns before it begins"
+        )
+        if trace.clock is Clock.EPOCH:
+            outside = max(opened - _SLACK_NS - span.end_ns, span.start_ns - closed - _SLACK_NS)
+            assert outside <= 0, (
+                f"read({path!r}): span {span.name!r} lies {outside / 1e9 + 5:.1f} s outside its window; "
+                "times of Clock.EPOCH are ns since 1970, and files hold their own window alone"
+            )
+
+
+def _step_that_fails(run: Captured, worker: _Probe) -> None:
+    with run.session.step(1):
+        with profiling_range(_window_label(1)):
+            pass
+        worker.outer(fail=True)
+
+
+@contextlib.contextmanager
+def _nowhere_else() -> Iterator[str]:
+    """An output directory; whoever leaves something beside the run in it, or in the working directory, is named."""
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="accelprof-kit-", ignore_cleanup_errors=True) as place:
+        work, output = os.path.join(place, "work"), os.path.join(place, "output")
+        os.makedirs(work)
+        os.makedirs(output)
+        os.chdir(work)
+        try:
+            yield output
+            strange = [
+                os.path.join(where, name)
+                for where, _, names in os.walk(place)
+                for name in names
+                if where == output or not where.startswith(output)
+            ]
+            assert not strange, (
+                f"the tool wrote outside its run's directory: {strange[:5]}; WindowInfo.stem says where files go"
+            )
+        finally:
+            os.chdir(before)
 
 
 #: what of a backend begins and ends what a tool records

@@ -169,8 +169,8 @@ class RecordingTool(Tool):
         super().close(window)
         path = window.stem + ".recording.txt"
         with open(path, "w", encoding="utf-8") as file:
-            file.write(f"window {window.sequence}\n")
-        return [ArtifactFile(path, self.name, (window.id,), 0)]
+            size = file.write(f"window {window.sequence}\n")
+        return [ArtifactFile(path, self.name, (window.id,), size)]
 
     def step(self, step: int) -> None:
         self._note("step", step)

@@ -6,11 +6,9 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.backend import Backend
-from accelprof.contracts.hookspecs import hookimpl
 from accelprof.testing.recording import RecordingBackend, RecordingTool
 
 if TYPE_CHECKING:
@@ -45,20 +43,13 @@ def capture(
 
     Keyword arguments are configuration keys (``tool`` defaults to the recording tool). ``identity`` takes ``group``,
     ``role``, ``rank`` and the like, ``options`` what the configuration has under ``tools``, ``tools`` the tool classes
-    that are registered for the length of the block.
+    that have their names for the length of the block, also where an installed plug-in brings others of that name.
     """
     from accelprof.catalogue import get_registry
     from accelprof.session.configure import configure, reset
 
     reset()
-    registry = get_registry()
-    extra = [backend] if backend.name not in registry.backend_names() else []
-    more = [tool for tool in tools if tool.name not in registry.tool_names()]
-    plugin = SimpleNamespace(
-        accelprof_backends=hookimpl(lambda: extra, specname="accelprof_backends"),
-        accelprof_tools=hookimpl(lambda: more, specname="accelprof_tools"),
-    )
-    registry.register(plugin, "accelprof-testing")
+    get_registry().put([backend], tools)
     config.setdefault("tool", "recording")
     if options is not None:
         config["tools"] = options

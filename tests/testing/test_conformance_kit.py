@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from typing import ClassVar
+import threading
+import time
+import urllib.request
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 
 from accelprof.backends.cpu import CpuBackend
 from accelprof.contracts.backend import Backend, Emitter, Probe, RangeSpec
-from accelprof.contracts.spans import Kind, Span, Trace
+from accelprof.contracts.spans import Clock, Kind, Span, Trace
 from accelprof.contracts.targets import ArtifactFile, Launch
 from accelprof.contracts.tool import Tool
 from accelprof.testing import BackendConformance, FakeClock, RecordingBackend, RecordingTool, ToolConformance, capture
@@ -55,6 +59,10 @@ class TestRecordingTool(ToolConformance):
         return True
 
 
+def raises_of_a_backend(self):
+    raise RuntimeError("no context")
+
+
 @pytest.mark.parametrize(
     ("method", "check"),
     [
@@ -79,6 +87,50 @@ def test_the_kit_fails_a_broken_backend(method, check):
     kit = BackendConformance()
     with pytest.raises((AssertionError, RuntimeError)):
         getattr(kit, check)(Broken())
+
+
+@pytest.mark.parametrize(
+    ("members", "check", "said"),
+    [
+        ({"synchronize": raises_of_a_backend}, "test_synchronize", r"synchronize\(\) raised RuntimeError: no context"),
+        ({"start": lambda self, spec: 7}, "test_start_and_end_overlap", "gave two open ranges one handle, 7"),
+    ],
+)
+def test_the_kit_names_what_is_wrong_with_a_backend(members, check, said):
+    """A device that cannot be waited for, and handles that are not told apart."""
+    broken = type("Broken", (RecordingBackend,), {"name": "broken", "aliases": (), **members})
+    with pytest.raises((AssertionError, pytest.fail.Exception), match=said):
+        getattr(BackendConformance(), check)(broken())
+
+
+def test_the_class_itself_is_tested_whatever_is_installed():
+    """A tool and a backend that have the name of an installed one are asked themselves; afterwards the installed ones are back."""
+    from accelprof.catalogue import get_registry
+    from accelprof.tools.torch import TorchTool
+
+    class Namesake(Good):
+        name = "torch"
+
+        def close(self, window):
+            return []
+
+    class Kit(ToolConformance):
+        def make(self):
+            return Namesake()
+
+    class Cpu(RecordingBackend):
+        name = "cpu"
+        aliases = ()
+
+    with pytest.raises(AssertionError, match=r"states \[\]"):
+        Kit().test_every_window_delivers()
+    with capture(backend=Cpu, tool="torch", tools=(Namesake,), steps=[1]) as run:
+        assert type(run.backend) is Cpu
+        assert type(run.tool) is Namesake
+        get_registry().register(type("Late", (), {})(), "late")
+        assert get_registry().tool_class("torch") is Namesake
+    assert get_registry().tool_class("torch") is TorchTool
+    assert get_registry().backend_class("cpu") is CpuBackend
 
 
 def test_the_kit_fails_a_probe_without_a_reason():
@@ -121,11 +173,14 @@ class Good(Tool):
     """Records in the process, a file a window, with the phases inside; each broken one below differs in one thing."""
 
     name = "good"
-    labels: ClassVar[list[str]] = []
+    labels: ClassVar[list[list[Any]]] = []
 
     class Noting(Emitter):
         def push(self, spec):
-            Good.labels.append(spec.label)
+            Good.labels.append([spec.label, time.time_ns(), 0])
+
+        def pop(self, spec):
+            next(row for row in reversed(Good.labels) if row[0] == spec.label and not row[2])[2] = time.time_ns()
 
     def trigger(self, target):
         return "in_process"
@@ -148,8 +203,8 @@ class Good(Tool):
 
     def read(self, path):
         with open(path) as file:
-            spans = [Span(label, Kind.RANGE, 0, 1) for label in json.load(file)]
-        trace = Trace(path, self.name)
+            spans = [Span(label, Kind.RANGE, start, end) for label, start, end in json.load(file)]
+        trace = Trace(path, self.name, Clock.EPOCH)
         trace.spans.extend(spans)
         return trace
 
@@ -159,13 +214,103 @@ def writes(data, suffix=".good.json", place=None, windows=True):
         path = (place or window.stem) + suffix
         with open(path, "w") as file:
             file.write(data)
-        return [ArtifactFile(path, self.name, (window.id,) if windows else (), 1)]
+        return [ArtifactFile(path, self.name, (window.id,) if windows else (), len(data))]
 
     return close
 
 
 def raises(*_):
     raise OSError("the vendor said no")
+
+
+def changed(**fields):
+    """``close`` of the good tool, whose file is announced with other facts."""
+    return lambda self, window: [replace(file, **fields) for file in Good.close(self, window)]
+
+
+def reads(change=lambda span: None, **facts):
+    """``read`` of the good tool with each span changed."""
+
+    def read(self, path):
+        trace = Good.read(self, path)
+        for name, value in facts.items():
+            setattr(trace, name, value)
+        for span in trace.spans:
+            change(span)
+        return trace
+
+    return read
+
+
+relative = reads(clock=Clock.RELATIVE)
+
+
+def later(span):
+    span.start_ns, span.end_ns = span.start_ns + 10**12, span.end_ns + 10**12
+
+
+def backwards(span):
+    span.start_ns, span.end_ns = span.end_ns, span.start_ns - 7
+
+
+def microseconds(span):
+    span.start_ns, span.end_ns = span.start_ns / 1000, span.end_ns / 1000
+
+
+def text_kind(span):
+    span.kind = "range"
+
+
+def asks_the_network(self, path):
+    try:
+        urllib.request.urlopen("http://example.invalid/format.json", timeout=5)
+    except OSError:
+        pass
+    return Good.read(self, path)
+
+
+def hangs(self, path):
+    threading.Event().wait(30)
+
+
+def elsewhere(self, window):
+    with open("left-behind.log", "w") as file:
+        file.write("x")
+    return Good.close(self, window)
+
+
+def beside_the_run(self, window):
+    run = os.path.dirname(os.path.dirname(window.stem))
+    with open(os.path.join(os.path.dirname(run), "tool.log"), "w") as file:
+        file.write("x")
+    return Good.close(self, window)
+
+
+class LeavesOpen(Good.Noting):
+    """Ends every range where the next window's files are written."""
+
+    def pop(self, spec):
+        pass
+
+
+def closes_late(self, window):
+    for row in Good.labels:
+        row[2] = time.time_ns()
+    return Good.close(self, window)
+
+
+def of_the_first(self, window):
+    first = Good.first = getattr(Good, "first", None) if window.sequence > 1 else window.id
+    return [replace(file, windows=(first,)) for file in Good.close(self, window)]
+
+
+def claims_all(cls, path):
+    return True
+
+
+def looks_inside(cls, path):
+    with open(path) as file:
+        return file.read(1) == "["
 
 
 BROKEN = {
@@ -182,7 +327,8 @@ BROKEN = {
     ),
     "returns no file": ({"close": lambda self, w: []}, "delivers", r"states \[\]"),
     "a file of no window": ({"close": writes("[]", windows=False)}, "delivers", "file of no window"),
-    "the phases are not in it": ({"close": writes("[]")}, "delivers", "no span named"),
+    "files of nothing": ({"close": writes("[]")}, "delivers", "no span, mark or table at all"),
+    "the phases are not in it": ({"close": writes('[["other", 1, 2]]'), "read": relative}, "delivers", "no span named"),
     "does not know its own file": (
         {"can_read": classmethod(lambda cls, path: False)},
         "delivers",
@@ -193,12 +339,54 @@ BROKEN = {
     "an emitter that is none": ({"emitter": lambda self, backend: None}, "delivers", r"emitter\(\) of tool b"),
     "touches the disk on the driver": ({"launch": lambda self, a, d: (os.makedirs(d), Launch())[1]}, "pure", "exists"),
     "a trigger call that is none": ({"trigger": lambda self, target: "perhaps"}, "pure", "perhaps"),
+    "another window's name": ({"close": of_the_first}, "delivers", "does not begin with the window's stem"),
+    "a window that there is not": (
+        {"close": changed(windows=("other",))},
+        "delivers",
+        r"of the windows \['other'\], which there",
+    ),
+    "wrong bytes": ({"close": changed(bytes=1)}, "delivers", r"ArtifactFile.bytes is 1; the file has \d+"),
+    "another tool's name in the row": (
+        {"close": changed(tool="c")},
+        "delivers",
+        "ArtifactFile.tool is 'c'; the tool is 'b'",
+    ),
+    "another tool's name in the trace": ({"read": reads(tool="c")}, "delivers", "says it is of tool 'c'; this is 'b'"),
+    "end before start": ({"read": reads(backwards)}, "delivers", r"ends \d+ ns before it begins"),
+    "times that are no whole ns": ({"read": reads(microseconds)}, "delivers", "whole ns are expected"),
+    "a kind that is none": (
+        {"read": reads(text_kind)},
+        "delivers",
+        "has kind 'range'; one of .*Kind is expected: PHASE",
+    ),
+    "times of another day": ({"read": reads(later)}, "delivers", "s outside its window; times of Clock.EPOCH"),
+    "spans of earlier windows too": ({"open": lambda self, window: None}, "delivers", "has spans of another window"),
+    "ranges left open": (
+        {"emitter": lambda self, b: LeavesOpen(), "close": closes_late},
+        "delivers",
+        "is still open .* leaves ranges open",
+    ),
+    "read asks the network": ({"read": asks_the_network}, "delivers", "asked the network for .*example.invalid"),
+    "read hangs": ({"read": hangs}, "delivers", "did not come back within 0.5 s"),
+    "writes into the working directory": (
+        {"close": elsewhere},
+        "delivers",
+        "outside its run's directory: .*left-behind.log",
+    ),
+    "writes beside the run": ({"close": beside_the_run}, "delivers", "outside its run's directory: .*tool.log"),
+    "claims every file": ({"can_read": classmethod(claims_all)}, "claims", "answered True; it is no file of this tool"),
+    "cannot say whose file it is": (
+        {"can_read": classmethod(looks_inside)},
+        "claims",
+        "Is a directory",
+    ),
     "takes any option": ({"__init__": lambda self, options=None: Tool.__init__(self)}, "options", "DID NOT RAISE"),
 }
 CHECKS = {
     "delivers": "test_every_window_delivers",
     "pure": "test_driver_side_is_pure",
     "options": "test_unknown_options_are_refused",
+    "claims": "test_it_claims_its_own_files_only",
 }
 
 
@@ -206,6 +394,8 @@ def kit_of(members):
     cls = type("B", (Good,), {"name": "b", **members}) if members else Good
 
     class Kit(ToolConformance):
+        read_seconds = 0.5
+
         def make(self):
             return cls()
 
@@ -218,6 +408,7 @@ def test_the_good_tool_passes(tmp_path):
     kit.test_it_is_declared()
     kit.test_unknown_options_are_refused()
     kit.test_driver_side_is_pure(tmp_path)
+    kit.test_it_claims_its_own_files_only()
     kit.test_every_window_delivers()
     kit.test_an_exception_in_a_window_spoils_nothing()
 
@@ -226,7 +417,8 @@ def test_the_good_tool_passes(tmp_path):
 def test_a_broken_tool_is_caught_with_its_fault(fault, tmp_path):
     """Each of these differs from a good tool in one thing, and the kit names that thing."""
     members, check, said = BROKEN[fault]
-    with pytest.raises((AssertionError, pytest.fail.Exception), match=said):
+    Good.labels.clear()
+    with pytest.raises((AssertionError, OSError, pytest.fail.Exception), match=said):
         getattr(kit_of(members), CHECKS[check])(*([tmp_path] if check == "pure" else []))
 
 
@@ -272,16 +464,23 @@ def twice(self, window):
     self.context.backend.capture_start()
 
 
-@pytest.mark.parametrize("word", ["api", "range", "pause"])
+def stopped_twice(self, window):
+    self.context.backend.capture_stop()
+    self.context.backend.capture_stop()
+    return []
+
+
+@pytest.mark.parametrize("word", ["api", "pause"])
 @pytest.mark.parametrize(
     ("members", "said"),
     [
         ({"open": lambda self, window: None, "close": lambda self, window: []}, r"two windows made the calls \[\]"),
         ({"open": twice, "close": Tool.close}, r"\['start', 'start', 'stop'"),
         ({"close": lambda self, window: []}, r"\['start', 'start'\]"),
+        ({"close": stopped_twice}, r"\['start', 'stop', 'stop', 'start'"),
         ({"open": raises}, "the vendor said no"),
     ],
-    ids=["no call", "twice", "never stopped", "a call that fails"],
+    ids=["no call", "twice", "never stopped", "stopped twice", "a call that fails"],
 )
 def test_a_broken_trigger_call_is_caught(word, members, said):
     """A window without the call, with two of them, or without the end is named with the calls that were made."""

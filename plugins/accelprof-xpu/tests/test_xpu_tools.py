@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,24 @@ from accelprof_xpu.reader import read_unitrace
 from accelprof_xpu.tools import UnitraceTool, VtuneTool
 
 
-class TestVtune(ToolConformance):
+class _Launched(ToolConformance):
+    """The trigger call in a process that looks started under the tool's program."""
+
+    @contextlib.contextmanager
+    def stand_in(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(WRAPPED_ENV, self.make().name)
+            yield
+
+
+class TestVtune(_Launched):
     """The kit."""
 
     def make(self) -> VtuneTool:
         return VtuneTool()
 
 
-class TestUnitrace(ToolConformance):
+class TestUnitrace(_Launched):
     """The kit."""
 
     def make(self) -> UnitraceTool:
