@@ -33,6 +33,7 @@ class Row:
         send: a signal that it gets from outside as soon as it says ``writing``, or ``hung``.
         prefix: what the command is started by.
         small: it runs on a file system of 256 KiB.
+        halves: files that stay half written, because nothing of the process ran any more.
     """
 
     how: str
@@ -42,6 +43,7 @@ class Row:
     send: int | None = None
     prefix: tuple[str, ...] = ()
     small: bool = False
+    halves: int = 0
     id: str = ""
 
     @property
@@ -62,6 +64,11 @@ ROWS = [
     Row("hung in C", -signal.SIGKILL, (1,), ("window_open",), send=signal.SIGKILL),
     Row("killed while writing", -signal.SIGKILL, (1,), ("window_open",), send=signal.SIGKILL),
     Row("ended while writing", -signal.SIGTERM, (1, 2), send=signal.SIGTERM),
+    Row("ended twice while writing", -signal.SIGTERM, (1, 2), send=signal.SIGTERM),
+    Row("killed in the manifest", -signal.SIGKILL, (1, 2, 3), halves=1),
+    Row("os.execv", 6, (1,), ("window_open",)),
+    Row("fork while writing", 0),
+    Row("pool terminated", 0),
     Row("fork and _exit", 0),
     Row("fork and exit", 0),
     Row("multiprocessing fork", 0),
@@ -112,6 +119,9 @@ def play(row: Row, directory: Path) -> Ended:
                 said = list(_until(process.stdout, ("writing\n", "hung\n")))
                 time.sleep(0.2)
                 process.send_signal(row.send)
+                if row.how.startswith("ended twice"):
+                    time.sleep(0.2)
+                    process.send_signal(row.send)
             said.append(process.communicate(timeout=120)[0])
         finally:
             process.kill()
@@ -183,7 +193,13 @@ def test_how_a_process_ends(row: Row, ended: dict[str, Future[Ended]]) -> None:
         assert len(whole) == each * len(row.closed) - len(row.lacks) + row.lacks.count("window_open")
     else:
         assert "nothing is recorded" in outcome.said or "cannot be made" in outcome.said
-    assert odd_entries(outcome.directory) == []
+    halves = odd_entries(outcome.directory)
+    assert len(halves) == row.halves, halves
+    if row.halves:  # found and said by whoever reads the run
+        said = subprocess.run(
+            [sys.executable, "-m", "accelprof", "report", "--no-html", "o/r"], cwd=outcome.directory, capture_output=True, text=True,
+        )  # fmt: skip
+        assert os.path.basename(halves[0]) in "".join((said.stdout + said.stderr).split())
 
 
 def test_every_row_is_promised_in_the_documentation() -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,17 @@ def work():
 def child(value):
     work()
     return value + 1
+
+
+def fork_soon():
+    """A child is forked while the main thread is in the middle of writing window 2."""
+    time.sleep(0.3)
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(0)
+    if os.waitpid(pid, 0)[1] != 0:
+        os._exit(99)
 
 
 def fill():
@@ -97,6 +109,15 @@ def end(session):
     if HOW.startswith("multiprocessing"):
         with multiprocessing.get_context(HOW.split()[-1]).Pool(1) as pool:
             assert pool.map(child, [1]) == [2]
+    if HOW == "pool terminated":
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            pool.apply_async(time.sleep, (60,))
+            pool.terminate()
+            pool.join()
+    if HOW == "os.execv":
+        os.execv(sys.executable, [sys.executable, "-c", "raise SystemExit(6)"])
+    if HOW == "fork while writing":
+        threading.Thread(target=fork_soon).start()
     if HOW == "directory removed inside":
         shutil.rmtree(session.layout.run_dir)
     if HOW.startswith("disk full inside"):
@@ -125,6 +146,11 @@ def main():
                 end(session)
         if number == 2 and HOW == "disk full inside, freed":
             os.unlink(Path(PLACE, "fill"))
+    if HOW == "killed in the manifest":
+        replace = os.replace
+        os.replace = lambda old, new: (
+            os.kill(os.getpid(), signal.SIGKILL) if str(new).endswith("manifest.json") else replace(old, new)
+        )
     if HOW == "directory removed after":
         shutil.rmtree(session.layout.run_dir)
     session.close()
