@@ -15,21 +15,20 @@ import asyncio
 import contextlib
 import itertools
 import os
-import socket
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from accelprof.contracts.backend import Backend, BoundRange, Probe, RangeSpec
-from accelprof.contracts.spans import Clock, Kind, Trace
+from accelprof.contracts.spans import Kind, Trace
 from accelprof.contracts.tool import Tool
 from accelprof.output.reports import size_of
+from accelprof.testing.files import nowhere_else, read_apart, sound
 from accelprof.testing.recording import RecordingBackend
 from accelprof.testing.sessions import Captured, capture
 from accelprof.timing.ranges import profiling_range
@@ -330,13 +329,13 @@ class ToolConformance:
                 f"{path}: the tool has read(), but can_read() does not know its own file"
             )
             return
-        trace = _read(tool, path, self.read_seconds)
+        trace = read_apart(tool, path, self.read_seconds)
         assert isinstance(trace, Trace), f"read({path!r}) returned a {type(trace).__name__}; a Trace is expected"
         assert trace.tool == tool.name, f"read({path!r}) says it is of tool {trace.tool!r}; this is {tool.name!r}"
         assert not trace.problems, f"read({path!r}) has problems: {trace.problems}"
         spans = trace.spans
         assert spans or trace.marks or trace.tables, f"read({path!r}) has no span, mark or table at all"
-        _sound(path, trace, window)
+        sound(path, trace, window)
         if self.phases_in_files:
             own, names = _window_label(*window["steps"]), {span.name for span in spans}
             lost = {"kit/outer", "kit/inner", own} - names
@@ -460,7 +459,7 @@ class ToolConformance:
         ran in each; nothing is written anywhere else."""
         tool = self._need_capture()
         with (
-            _nowhere_else() as output,
+            nowhere_else() as output,
             capture(
                 tool=tool.name, tools=(type(tool),), backend=self._backend(tool), steps=[1, 3, 5], timeline=False,
                 directory=output,
@@ -499,64 +498,10 @@ class ToolConformance:
 
 _WINDOW = "kit/window of step "
 _HOST = frozenset({Kind.PHASE, Kind.RANGE})
-#: how far a file's times may lie outside its window by clocks that are read apart
-_SLACK_NS = 5_000_000_000
 
 
 def _window_label(*steps: int) -> str:
     return _WINDOW + "-".join(map(str, steps))
-
-
-def _read(tool: Tool, path: str, seconds: float) -> Any:
-    """What ``read`` returns, on a thread of its own: one that hangs is named, and so is one that asks the network."""
-    asked: list[str] = []
-
-    def refuse(*address: Any, **_: Any) -> Any:
-        asked.append(repr(address[-1] if isinstance(address[0], socket.socket) else address[:2]))
-        raise OSError("a reader reads files")
-
-    answer: list[Any] = []
-
-    def work() -> None:
-        try:
-            answer.extend((tool.read(path), None))
-        except BaseException as error:  # noqa: BLE001 - raised below, on the test's own thread
-            answer.extend((None, error))
-
-    with contextlib.ExitStack() as patched:
-        for place, name in ((socket.socket, "connect"), (socket.socket, "connect_ex"), (socket, "getaddrinfo")):
-            patched.enter_context(mock.patch.object(place, name, refuse))
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        thread.join(seconds)
-    assert not asked, f"read({path!r}) asked the network for {asked[0]}; a reader has the file alone"
-    assert answer, f"read({path!r}) did not come back within {seconds:g} s; where it may take longer, set read_seconds"
-    if answer[1] is not None:
-        raise answer[1]
-    return answer[0]
-
-
-def _sound(path: str, trace: Trace, window: Mapping[str, Any]) -> None:
-    """Kinds and times of the spans are such as there are; where times are the epoch's, they lie in the window."""
-    opened, closed = (window[edge]["epoch_ns"] for edge in ("opened", "closed"))
-    for span in trace.spans:
-        assert isinstance(span.kind, Kind), (
-            f"read({path!r}): span {span.name!r} has kind {span.kind!r}; one of accelprof.contracts.spans.Kind is expected: "
-            f"{', '.join(kind.name for kind in Kind)}"
-        )
-        times = (span.start_ns, span.end_ns)
-        assert all(isinstance(at, int) for at in times), (
-            f"read({path!r}): span {span.name!r} has times {times}; whole ns are expected"
-        )
-        assert span.end_ns >= span.start_ns, (
-            f"read({path!r}): span {span.name!r} ends {span.start_ns - span.end_ns} ns before it begins"
-        )
-        if trace.clock is Clock.EPOCH:
-            outside = max(opened - _SLACK_NS - span.end_ns, span.start_ns - closed - _SLACK_NS)
-            assert outside <= 0, (
-                f"read({path!r}): span {span.name!r} lies {outside / 1e9 + 5:.1f} s outside its window; "
-                "times of Clock.EPOCH are ns since 1970, and files hold their own window alone"
-            )
 
 
 def _step_that_fails(run: Captured, worker: _Probe) -> None:
@@ -564,30 +509,6 @@ def _step_that_fails(run: Captured, worker: _Probe) -> None:
         with profiling_range(_window_label(1)):
             pass
         worker.outer(fail=True)
-
-
-@contextlib.contextmanager
-def _nowhere_else() -> Iterator[str]:
-    """An output directory; whoever leaves something beside the run in it, or in the working directory, is named."""
-    before = os.getcwd()
-    with tempfile.TemporaryDirectory(prefix="accelprof-kit-", ignore_cleanup_errors=True) as place:
-        work, output = os.path.join(place, "work"), os.path.join(place, "output")
-        os.makedirs(work)
-        os.makedirs(output)
-        os.chdir(work)
-        try:
-            yield output
-            strange = [
-                os.path.join(where, name)
-                for where, _, names in os.walk(place)
-                for name in names
-                if where == output or not where.startswith(output)
-            ]
-            assert not strange, (
-                f"the tool wrote outside its run's directory: {strange[:5]}; WindowInfo.stem says where files go"
-            )
-        finally:
-            os.chdir(before)
 
 
 #: what of a backend begins and ends what a tool records
