@@ -7,6 +7,7 @@
             return MyBackend()
 
 Checks that ask for a capability the class does not declare skip by that declaration, never by a name.
+One module, because both kits time the same probe in the same sessions.
 """
 
 from __future__ import annotations
