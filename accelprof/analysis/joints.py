@@ -9,6 +9,9 @@ from accelprof.analysis.collectives import Call, FileCollectives, comparable, ea
 from accelprof.analysis.critical import Arrival, Joint
 from accelprof.reading.columns import NONE
 
+#: kernels that are followed; of more, the collectives with the longest waits
+MAX_ARRIVALS = 100_000
+
 
 def joints_of(files: Sequence[FileCollectives]) -> tuple[dict[object, list[Joint]], dict[object, int]]:
     """By step the collectives that ranks were joined in, as :mod:`accelprof.analysis.replay` follows them; and ns waited in those
@@ -41,4 +44,19 @@ def joints_of(files: Sequence[FileCollectives]) -> tuple[dict[object, list[Joint
         # one that left early (the sender of a broadcast) is not joined by it
         if before is not None and before.at_ns < call.file.ends[behind]:
             arrival.behind = before
-    return found, loose
+    return _longest(found), loose
+
+
+def _longest(found: dict[object, list[Joint]]) -> dict[object, list[Joint]]:
+    """Of too many collectives those in which a rank waited longest."""
+    if sum(len(joint.calls) for mine in found.values() for joint in mine) <= MAX_ARRIVALS:
+        return found
+    kept: dict[object, list[Joint]] = defaultdict(list)
+    room = MAX_ARRIVALS
+    pairs = ((steps, joint) for steps, mine in found.items() for joint in mine)
+    for steps, joint in sorted(pairs, key=lambda pair: min(call.start_ns for call in pair[1].calls) - pair[1].at_ns):
+        room -= len(joint.calls)
+        if room < 0:
+            break
+        kept[steps].append(joint)
+    return kept

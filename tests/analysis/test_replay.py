@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelprof.analysis import joints
 from accelprof.analysis.critical import OUTSIDE, Leaf, Step
 from accelprof.analysis.first import sentences
 from accelprof.analysis.joints import joints_of
@@ -342,3 +343,14 @@ def test_windows_without_a_phase_are_said_so(run_maker: Any) -> None:
     found = summarise(run_maker.write()).to_json()
     assert (found["critical_path"][0]["wall_ns"], found["slack"]) == (1_000_000, [])
     assert sentences(found)[0] == "Step 2 took 1 ms; no phase ran in its windows."
+
+
+def test_of_many_collectives_the_longest_waits_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for two kernels of four those of the collective in which a rank waited longer are followed."""
+    monkeypatch.setattr(joints, "MAX_ARRIVALS", 3)
+    args = called("allreduce", 2)
+    ranks = [Both(0).phase("work", 0, 900), Both(1).phase("work", 0, 900)]
+    for rank, (first, second) in zip(ranks, ((100, 500), (150, 700)), strict=True):
+        rank.kernel("nccl", first, 200, args=args).kernel("nccl", second, 800, args=args)
+    [joint] = step_of(*ranks).joints
+    assert joint.at_ns == 700 * US
