@@ -11,7 +11,7 @@ from pathlib import Path
 
 from accelprof import __version__
 from accelprof.analysis.attribution import label
-from accelprof.analysis.many import Failed, Progress, each
+from accelprof.analysis.many import Failed, Progress, each, weight
 from accelprof.analysis.phases import TIMED
 from accelprof.analysis.reading import load_any, reader_of
 from accelprof.analysis.run import Run, RunFile, WorkerId, is_run
@@ -48,7 +48,7 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     run = Run(directory, {"run": shown, "accelprof": __version__, "created": ""}, Records())
     jobs = [[pair] for pair in zip(found, names, strict=True)]
-    sizes = [os.path.getsize(path) if os.path.isfile(path) else 0 for path in found]
+    sizes = [weight(path, os.path.getsize(path)) if os.path.isfile(path) else 0 for path in found]
     answers = list(each(_read_part, run, jobs, sizes, processes=processes, progress=progress))
     builder = SummaryBuilder(run)
     reasons: list[str] = []

@@ -14,7 +14,7 @@ from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_i
 from accelprof.analysis.attribution import DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.collectives import FileCollectives, collectives_of
 from accelprof.analysis.differences import of_dump
-from accelprof.analysis.many import Failed, Progress, each
+from accelprof.analysis.many import Failed, Progress, each, weight
 from accelprof.analysis.memory import memory_rows
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
@@ -265,7 +265,7 @@ def summarise(
             pass
         return builder.finish()
     of_worker = [list(files) for _, files in itertools.groupby(run.files(max_bytes), lambda file: file.worker.key)]
-    sizes = [sum(0 if file.skip else file.bytes for file in files) for files in of_worker]
+    sizes = [sum(0 if file.skip else weight(file.path, file.bytes) for file in files) for files in of_worker]
     parts = each(_read_part, run, of_worker, sizes, processes=processes, progress=progress)
     for files, part in zip(of_worker, parts, strict=True):
         if isinstance(part, Failed):

@@ -172,3 +172,28 @@ def test_a_bar_is_shown_on_a_terminal_when_it_takes_long(after: float, terminal:
     os.close(ours)
     assert done.wait(30) == 0
     assert (b"reading" in said) is shown, said
+
+
+def stretch(shared: object, seconds: float) -> tuple[int, float, float]:
+    """When and in which process this ran."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    return os.getpid(), began, time.monotonic()
+
+
+@pytest.mark.usefixtures("worth")
+def test_processes_work_at_the_same_time() -> None:
+    """As many jobs run at once as there are processes to be, and none runs here."""
+    found: list[Any] = list(many.each(stretch, None, [0.3] * 8, [1] * 8, processes=2))
+    pids = {pid for pid, _, _ in found}
+    assert len(pids) == 2
+    assert os.getpid() not in pids
+    at_once = [sum(began < end and start < until for _, start, end in found) for _, began, until in found]
+    assert max(at_once) >= 2
+
+
+def test_packed_files_weigh_what_is_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred packed timelines of 200 kB are worth processes: they take as long as 200 MB."""
+    assert many.weight("a.json", 5) == 5
+    assert many.weight("a.json.gz", 5) == 5 * many.PACKED
+    assert 100 * many.weight("w.trace.json.gz", 200_000) > many.WORTH
