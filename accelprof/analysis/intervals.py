@@ -115,12 +115,6 @@ def lengths_by(group: Array, start: Array, end: Array, groups: int, rows: Array 
     return total
 
 
-def union_length(start: Array, end: Array) -> int:
-    """Length in ns of the union."""
-    begins, ends = merged(start, end)
-    return int((ends - begins).sum())
-
-
 def covered(start: Array, end: Array, at: Array) -> Array:
     """For each moment ``at`` how many ns before it the sorted disjoint intervals ``start``, ``end`` cover."""
     if not start.size:

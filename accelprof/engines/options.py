@@ -14,7 +14,6 @@ from accelprof.config.load import problems_of
 from accelprof.config.model import Config, Numbers
 from accelprof.engines.tables import DISTRIBUTIONS, FILES, RELEASES, SGLANG_ONE_SHORT, Release
 from accelprof.errors import ConfigError, Problem, nearest
-from accelprof.numberset import NumberSet
 from accelprof.versions import within
 
 Content = Literal["cpu", "cuda", "npu", "memory", "shapes", "stack", "flops"]
@@ -387,8 +386,3 @@ def rank_of_file(engine: str, version: str, name: str, options: EngineOptions, r
     return (
         EngineRank(replica, data, pipeline, tensor, replica * options.world + local) if local < options.world else None
     )
-
-
-def replicas_of(ranks: NumberSet, options: EngineOptions) -> NumberSet:
-    """Replicas that hold the given ranks over all replicas."""
-    return NumberSet.parse([f"{first // options.world}-{last // options.world}" for first, last in ranks.stretches()])

@@ -5,7 +5,6 @@ Scalars have one name in all three: ``accelprof/step_seconds``, and ``accelprof/
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import shutil
@@ -181,8 +180,3 @@ class Mlflow(Exporter):
 def _mlflow_name(name: str) -> str:
     """MLflow takes letters, digits, ``_ - . / : space`` in names of metrics."""
     return re.sub(r"[^\w\-./: ]", "_", name)
-
-
-def profile_files(logs: str) -> list[str]:
-    """Torch traces in TensorBoard's profile layout below a log directory."""
-    return sorted(glob.glob(os.path.join(glob.escape(logs), "plugins", "profile", "*", "*")))

@@ -95,14 +95,6 @@ def read_chrome(path: str, tool: str) -> Trace:
     return reading.finish()
 
 
-def to_trace(file: ChromeFile, tool: str) -> Trace:
-    """Spans and marks of a loaded file; events whose times are no times are counted, named and left out."""
-    reading = _Reading(file, tool)
-    for first in range(0, len(file.events), BLOCK):
-        reading.add(file.events[first : first + BLOCK])
-    return reading.finish()
-
-
 class Row(msgspec.Struct, gc=False):
     """What a table needs of an event; the others of its fields are skipped."""
 

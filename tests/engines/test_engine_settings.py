@@ -10,11 +10,10 @@ import pytest
 
 from accelprof.config.model import Config
 from accelprof.engines.control import EngineProfiler, replica_settings
-from accelprof.engines.options import EngineOptions, engines_of, rank_of_file, ranks_of, replicas_of, settings_for
+from accelprof.engines.options import EngineOptions, engines_of, rank_of_file, ranks_of, settings_for
 from accelprof.engines.preview import preview, text
 from accelprof.engines.tables import FILES, RELEASES, VLLM_VARIABLES
 from accelprof.errors import CaptureError, ConfigError
-from accelprof.numberset import NumberSet
 from accelprof.versions import within
 
 #: releases that were read, and one later than each table's last
@@ -234,7 +233,6 @@ def test_ranks_of_a_replica():
         (0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1),
     ]  # fmt: skip
     assert [r.rank for r in rows] == list(range(8, 16))
-    assert list(replicas_of(NumberSet.parse([0, 8]), EngineOptions(tensor_parallel=8))) == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,67 @@ def test_a_forked_child_may_have_a_session_of_its_own(tmp_path):
     assert len(list(tmp_path.glob("o/f/G/*.gz"))) == len(list(tmp_path.glob("o/f/Child/*.gz"))) == 1
 
 
+FORKED_WITH_ALL = """
+    import os, threading
+    import accelprof
+
+    class W(accelprof.Worker):
+        @accelprof.Worker.timer("outer")
+        def outer(self, f): return f()
+
+    s = accelprof.configure(
+        steps=[1], output_dir="o", run="r", rank=0, recorder={}, on_demand=True, tool=None,
+        instrument=[{"target": "json.encoder:JSONEncoder.encode"}],
+    )
+    w, ends = W(), []
+
+    def child():
+        assert accelprof.current_session() is None and s.closed and s.inherited and s.tools == []
+        w.outer(lambda: 0)
+        for call in (s.end_step, s.wait_for_files, s.close, lambda: s.begin_step(5), lambda: s.close_window("x")):
+            call()
+        own = accelprof.configure(steps=[1], output_dir="o", run="child", group="Child", rank=0, tool=None)
+        with own.step(1): w.outer(lambda: 0)
+        assert own.close()["problems"] == [] and len(own.windows) == 1
+
+    def fork():
+        pid = os.fork()
+        if not pid:
+            try: child()
+            except BaseException as error:
+                print(repr(error), flush=True)
+                os._exit(1)
+            os._exit(0)
+        ends.append(os.waitpid(pid, 0)[1])
+
+    s.begin_step(1)
+    thread = threading.Thread(target=w.outer, args=(fork,)); thread.start(); thread.join()
+    w.outer(fork)
+    held, stop = threading.Event(), threading.Event()
+    def hold():
+        with s.lock: held.set(); stop.wait(60)
+    holder = threading.Thread(target=hold); holder.start(); held.wait()
+    fork()
+    stop.set(); holder.join()
+    s.end_step(1)
+    assert s.close()["undelivered"] == [] and s.problems == [] and len(s.windows) == 1
+    print(ends)
+"""
+
+
+def test_a_child_inherits_none_of_the_sessions_parts(tmp_path):
+    """Forked from another thread inside a window, from inside a phase, or while the lock is held: recorder, watch for requests and
+    instruments are the parent's, the child has a session of its own in the run that its environment names, and the run is whole."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORKED_WITH_ALL)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.stdout, done.returncode) == ("[0, 0, 0]\n", 0), done.stdout + done.stderr
+
+
 # --- what hooks get -----------------------------------------------------------------------------------------------------
 
 

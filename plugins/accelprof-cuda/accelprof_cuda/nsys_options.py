@@ -153,9 +153,3 @@ def normalise(options: Mapping[str, Any]) -> dict[str, Any]:
         if name in result:
             raise ValueError(f"{name!r} stands under flags and as an option ({result[name]!r}); keep one")
     return result
-
-
-def capture_count(range_end: str) -> int | None:
-    """``3`` of ``repeat:3`` or ``repeat-shutdown:3``; ``None`` without a number."""
-    _, _, number = range_end.partition(":")
-    return int(number) if number.isdigit() else None
