@@ -223,7 +223,11 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
 
 
 def _figures(seconds: Mapping[str, object]) -> bool:
-    return all(isinstance(row, dict) and fields.is_number(row.get("max")) for row in seconds.values())
+    return all(
+        isinstance(row, dict)
+        and all(fields.is_number(row.get(name, row.get("max"))) for name in ("max", "min", "mean"))
+        for row in seconds.values()
+    )
 
 
 def absent_ranks(targets: Iterable[TargetRow]) -> Iterator[tuple[str, int, int, NumberSet]]:

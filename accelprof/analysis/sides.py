@@ -328,15 +328,10 @@ def _phase_part(timeline: WorkerTimeline, group: str, phase: str) -> Part:
 
 def _step_parts(summary: Summary) -> Iterator[Part]:
     """Phase times of every announced step, profiled or not, as the controller collected them: the slowest rank's."""
-    metrics = summary.run.manifest.get("metrics")
-    steps = metrics.get("steps") if isinstance(metrics, dict) else None
     found: dict[str, dict[str, float]] = defaultdict(dict)
-    for number, row in enumerate(steps if isinstance(steps, list) else ()):
-        seconds = row.get("seconds") if isinstance(row, dict) else None
-        for tag, figures in seconds.items() if isinstance(seconds, dict) else ():
-            largest = figures.get("max") if isinstance(figures, dict) else None
-            if isinstance(largest, (int, float)):
-                found[str(tag)][str(number)] = largest * 1e9
+    for number, row in enumerate(summary.run.steps()):
+        for tag, figures in row["seconds"].items():
+            found[str(tag)][str(number)] = figures["max"] * 1e9
     for tag, samples in found.items():
         yield Part("phase in steps", tag, "", sum(samples.values()), len(samples), samples)
 

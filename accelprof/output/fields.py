@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,7 +28,7 @@ def whole(value: object) -> int:
 
 
 def number(value: object) -> float:
-    if isinstance(value, float) and math.isfinite(value):
+    if isinstance(value, float) and abs(value) < _LARGEST:  # neither NaN nor what a sum or another unit makes endless
         return value
     try:
         return whole(value)

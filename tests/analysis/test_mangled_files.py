@@ -193,7 +193,7 @@ def test_what_was_found_stays_mended(
     assert fuzzed.trial(tmp_path, formats[kind], number) in ("read", "refused")
 
 
-@pytest.mark.parametrize("number", [15, 88, 107, 139, 286, 355, *range(1, 9)])
+@pytest.mark.parametrize("number", [15, 88, 107, 139, 286, 355, 998, *range(1, 9)])
 def test_odd_manifests_go_through_every_command(tmp_path: Path, number: int) -> None:
     """Report, page, tables, timeline and comparison: each comes of it or is refused by name."""
     assert fuzzed.manifest_trial(tmp_path, number) in ("read", "refused")

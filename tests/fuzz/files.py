@@ -373,6 +373,7 @@ def manifest_trial(place: Path, number: int) -> str:
     from rich.console import Console
 
     from accelprof.analysis.compare import compare
+    from accelprof.analysis.export import write_tables
     from accelprof.analysis.html import render_html
     from accelprof.analysis.summary import summarise
     from accelprof.analysis.table import render
@@ -397,6 +398,7 @@ def manifest_trial(place: Path, number: int) -> str:
             lambda: json.dumps(summarise(run).to_json(), allow_nan=False, default=str).encode(),
             lambda: render_html(summarise(run)),
             lambda: render(summarise(run), Console(file=io.StringIO()), everything=True, by_file=True),
+            lambda: write_tables(summarise(run), str(run / "tables"), "csv"),
             lambda: write_timeline(run, str(run / "all.json")),
             lambda: compare(run, run, allow_partial=True),
         ):
