@@ -101,9 +101,8 @@ class Plan:
         if rules is None:
             return Assignment(target, False, notes=notes)
         chosen: list[_Resolved] = []
-        if not target.roles and rules and all(rule.roles is not None for rule in rules):
-            named = ", ".join(dict.fromkeys(role for rule in rules for role in rule.roles or ()))
-            notes = (*notes, f"every rule of {target.group} is for a role ({named}), and none is given; give role= too")
+        if lack := self.lacks_role(target):
+            notes = (*notes, lack)
         for role in target.roles or (None,):
             for index, rule in enumerate(rules):
                 path = _path(group_path, index, len(rules))
@@ -121,6 +120,14 @@ class Plan:
         if not chosen:
             return Assignment(target, False, notes=tuple(dict.fromkeys(notes)))
         return self._unite(target, chosen, tuple(dict.fromkeys(notes)))
+
+    def lacks_role(self, target: Target) -> str:
+        """What ``target`` must be told where every rule of its group is for a role and it has none; else empty."""
+        rules = self._rules_for(target.group)[0] if self.config.enabled and not target.roles else None
+        if not rules or any(rule.roles is None for rule in rules):
+            return ""
+        named = ", ".join(dict.fromkeys(role for rule in rules for role in rule.roles or ()))
+        return f"every rule of {target.group} is for a role ({named}), and none is given; give role= too"
 
     def check_names(self, groups: Iterable[str], phases: Iterable[str] = ()) -> list[Problem]:
         """Groups and phases named in the configuration that no worker has, with the nearest that was seen."""

@@ -117,11 +117,17 @@ def configure(
                     f"role {roles} joins {current.target.label} after its first window; configure all roles of a process before the first step"
                 )
             current.close(JOINED)
+        alone = assignment is None
         assignment, uses = _planned(registry, resolved, target, assignment, run_dir)
         detected = _detect(registry, accelerator, resolved)
         assignment = _with_devices(assignment, detected.name, has_devices, detected)
         launched = launched and engine_rank is None and bool(resolved.export)
         session = _make_session(registry, resolved, assignment, uses, detected, run_dir, launched)
+        if alone and not assignment.selected:  # a controller says it once, for all workers of the group
+            from accelprof.planning.plan import Plan
+
+            if lack := Plan(resolved).lacks_role(target):
+                session.say(lack)
         for text in identity.problems if rank is None and told.get("rank") is None else ():
             session.say(text)
         _record(session)

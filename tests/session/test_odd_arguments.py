@@ -172,3 +172,13 @@ def test_a_worker_with_a_role_says_where_its_start_needs_it(on_error: str, role:
         assert on_error == "raise"
         said = str(error)
     assert ("options('Group', " + named + ")" in said) == bool(named)
+
+
+@pytest.mark.parametrize(("role", "said"), [(None, True), ("actor", False), ("other", False)])
+def test_a_process_without_the_role_that_every_rule_is_for_says_so(role: Any, said: bool) -> None:
+    """It is not profiled, and its own problems name the roles and the argument; one with another role is just not meant."""
+    groups = {"Group": [{"roles": ["actor"], "ranks": "all"}, {"roles": ["ref"], "ranks": "all"}]}
+    with capture(groups=groups, identity={"role": role}, steps=[1]) as run:
+        text = "every rule of Group is for a role (actor, ref), and none is given; give role= too"
+        assert (text in run.session.problems) == said
+        assert run.session.assignment.selected == (role == "actor")
