@@ -20,6 +20,7 @@ _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|Infinity|NaN|inf(?:inity)?|nan)")
 _WORDS = {"true": True, "false": False, "null": None, "None": None, "True": True, "False": False}
 _SPECIAL = re.compile(r'["\\]')
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]')
 _HEX = re.compile(r"[0-9a-fA-F]{4}")
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _NEXT_EVENT = re.compile(r"\}\s*,?\s*(?=\{\s*\")")
@@ -62,6 +63,33 @@ class Repairs:
             yield f"left out: {count} event{'s' * (count != 1)}, {what}, first at character {first}"
         if self.ended:
             yield self.ended
+
+
+def until_damage(text: str) -> tuple[Any, int | None]:
+    """A document as far as it can be read: all before the first damage, to the end of the last whole object or list that is an
+    element of a list there; and the character the rest begins at, ``None`` where nothing is missing (NaN alone).
+
+    Raises:
+        ValueError: not even that.
+    """
+    try:
+        return json.loads(text, parse_int=integer), None
+    except json.JSONDecodeError as error:
+        damage = error.pos
+        if error.msg == "Extra data":
+            return json.JSONDecoder(parse_int=integer).raw_decode(text.lstrip())[0], damage
+    stack: list[str] = []
+    whole, open_there = 0, ""
+    for token in _STRUCTURE.finditer(text, 0, damage):
+        char = token.group()
+        if char in "{[":
+            stack.append(char)
+        elif char in "}]" and stack:
+            stack.pop()
+            if stack and stack[-1] == "[":
+                whole, open_there = token.end(), "".join(stack)
+    closed = text[:whole] + "".join("}" if char == "{" else "]" for char in reversed(open_there))
+    return json.loads(closed, parse_int=integer), whole
 
 
 def objects(text: str, position: int, repairs: Repairs) -> Iterator[tuple[dict[str, Any], int]]:

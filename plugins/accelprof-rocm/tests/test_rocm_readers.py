@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from accelprof_rocm import readers
 from accelprof_rocm.readers import sys_metadata
 from accelprof_rocm.rocprof_sys import RocprofSysTool
 from accelprof_rocm.rocprofv3 import Rocprofv3Tool
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from accelprof.contracts.spans import Clock, Kind, Trace, busy_ns, union_ns
 from accelprof.errors import ReadError
@@ -199,6 +203,57 @@ def test_bad_records_are_counted_and_left_out(tmp_path: Path) -> None:
     assert "kernel" not in by_kind(trace)
     assert len(trace.problems) == 4
     assert any("ends before it starts (kernel_dispatch[0]" in problem for problem in trace.problems)
+
+
+def _records(data: dict[str, Any]) -> set[tuple[int, int]]:
+    rows = data["rocprofiler-sdk-tool"][0]["buffer_records"]
+    return {
+        (row["start_timestamp"], row["end_timestamp"])
+        for name in ("kernel_dispatch", "memory_copy", "hip_api", "rccl_api", "marker_api")
+        for row in rows[name]
+    }
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.floats(0.2, 0.999),
+    st.sampled_from(["cut", "cut gzip", "a brace", "a quote", "no comma"]),
+    st.sampled_from([None, 1]),
+)
+def test_of_a_damaged_file_what_can_be_read_is_and_the_rest_is_said(part: float, how: str, indent: int | None) -> None:
+    """Nothing is invented, nothing before the damage is lost, and the file is never called complete."""
+    data = sdk_json()
+    text = json.dumps(data, indent=indent)
+    at = int(len(text) * part)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "h-41_results.json"
+        path.write_text(text)
+        if how == "cut gzip":
+            path = path.with_suffix(".json.gz")
+            packed = gzip.compress(text.encode(), compresslevel=1)
+            path.write_bytes(packed[: int(len(packed) * part)])
+        elif how == "cut":
+            path.write_text(text[:at])
+        elif how == "no comma":
+            at = text.index(", {" if indent is None else ",\n", at - 200)
+            path.write_text(text[:at] + " " + text[at + 1 :])
+        else:
+            path.write_text(text[:at] + ("}" if how == "a brace" else '"') + text[at:])
+        try:
+            trace = Rocprofv3Tool().read(str(path))
+        except ReadError as error:
+            assert str(path) in str(error)
+            return
+        if trace.completeness.complete:  # a brace or a quote inside a text, or between two elements of nothing
+            assert how in ("a brace", "a quote")
+            return
+    assert trace.problems
+    assert {(s.start_ns, s.end_ns) for s in trace.spans if s.kind.value != "window"} <= _records(data)
+    if how in ("cut", "no comma"):
+        ends = [m.end() for m in re.finditer(r'"dispatch_info":.*?"stream_id": \{[^}]*\}\s*\}', text, re.DOTALL)]
+        there = sum(span.kind.value in ("kernel", "communication") for span in trace.spans)
+        # a window whose marks are there leaves out what lies outside of it
+        assert there + trace.metadata.get("outside_windows", 0) >= sum(end <= at for end in ends)
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ class Builder:
         trace = self.trace
         cut_by_windows(trace)
         for reason, count in self._bad.items():
+            trace.completeness.leave_out(reason, count)
             trace.problems.append(f"{count} record(s) left out: {reason} ({', '.join(self._places[reason])}, …)")
         trace.metadata.update(metadata)
         if self.skipped:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 
+from accelprof.contracts.spans import Trace
 from accelprof.errors import ReadError
+from accelprof.reading.gzipped import parts
 
 GZIP = b"\x1f\x8b"
 HEAD = 64 << 10
@@ -23,8 +25,11 @@ def head_of(path: str) -> bytes:
         return b""
 
 
-def content(path: str) -> bytes:
+def content(path: str, damaged: Trace | None = None) -> bytes:
     """The whole file, unpacked.
+
+    Args:
+        damaged: of a stream that is cut off or damaged what comes before is returned, and this trace says so.
 
     Raises:
         ReadError: it is cut off or not what its first bytes say.
@@ -33,6 +38,8 @@ def content(path: str) -> bytes:
         data = file.read()
     if not data.startswith(GZIP):
         return data
+    if damaged is not None:
+        return b"".join(parts(path, damaged.problems, damaged.completeness))
     try:
         return gzip.decompress(data)
     except (OSError, EOFError) as error:

@@ -9,6 +9,7 @@ import msgspec
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.lenient import until_damage
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name, kernel_kind
 from accelprof_rocm.readers.packed import content
 
@@ -18,20 +19,27 @@ Record = Mapping[str, Any]
 
 
 def read(path: str, tool: str) -> Trace:
-    raw, odd = content(path), 0
+    build = Builder(path, tool)
+    raw, odd = content(path, build.trace), 0
     try:
         raw.decode()
     except UnicodeDecodeError:  # a name of a program's own; the times around it are as good as any
         text = raw.decode("utf-8", "replace")
         raw, odd = text.encode(), text.count("\ufffd")
+    rest = ""
     try:
         data = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
-        raise ReadError(path, f"not valid JSON: {error}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        text = raw.decode()
+        try:
+            data, until = until_damage(text)
+        except (ValueError, RecursionError):
+            raise ReadError(path, f"not valid JSON: {error}") from None
+        if until is not None:
+            rest = f"damaged or cut off ({error}): what stands behind character {until:,} of {len(text):,} was not read"
     processes = data.get(ROOT) if isinstance(data, dict) else None
     if not isinstance(processes, list) or not processes:
         raise ReadError(path, f"no {ROOT!r} in it")
-    build = Builder(path, tool)
     facts: dict[str, Any] = {"format": "rocprofv3 json"}
     for number, process in enumerate(processes):
         try:
@@ -41,6 +49,11 @@ def read(path: str, tool: str) -> Trace:
         except (KeyError, TypeError, AttributeError) as error:
             build.bad(f"{type(error).__name__} {error}", f"process {number}")
     trace = build.finish(facts)
+    if rest:
+        trace.completeness.cut = trace.completeness.cut or rest
+        trace.problems.append(rest)
+    if trace.completeness.cut and not trace.spans and not trace.marks:
+        raise ReadError(path, f"no record of it could be read: {trace.completeness.cut}")
     if odd:
         trace.problems.append(f"{odd} byte{'s' * (odd != 1)} of its text are no UTF-8 and were replaced")
     if len(processes) == 1:
