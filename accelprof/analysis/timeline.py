@@ -204,6 +204,7 @@ class TimelineWriter:
         self._said: set[tuple[int, int]] = set()
         self._threads: dict[tuple[Any, Any], str] = {}
         self._sorted: dict[tuple[Any, Any], Any] = {}
+        self._lanes: dict[int, int] = {}
         self._late: list[Event] = []
         self._empty = True
         self._earliest = 0
@@ -276,6 +277,8 @@ class TimelineWriter:
                 "left_out": merged.left_out,
                 "moved": merged.moved,
             },
+            # threads that are another's, whose events overlapped
+            "lanes": self._lanes,
             "sources": [asdict(source) for source in merged.sources],
             "problems": merged.problems,
             "notes": merged.notes,
@@ -394,9 +397,12 @@ class TimelineWriter:
         if number not in self._seen:
             self._seen[number] = self._name(source, str(pid))
             source.pids.append(number)
+        row = 0 if tid is None else self.places.tid(number, tid)
         if lane:
-            return number, self.places.tid(number, f"{tid!r} lane {lane}")
-        return number, 0 if tid is None else self.places.tid(number, tid)
+            beside = self.places.tid(number, f"{tid!r} lane {lane}")
+            self._lanes[beside] = row
+            return number, beside
+        return number, row
 
     def _renumber(self, number: int, event: Event) -> None:
         if event.id is not None:

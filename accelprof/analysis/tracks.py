@@ -90,12 +90,17 @@ def arguments(columns: Columns, rows: Any) -> list[Any]:
         ("color", columns.words),
     ):
         values = getattr(columns, field)[rows]
-        for at in np.flatnonzero(values > 0 if words is not None else values != NONE).tolist():
-            value = int(values[at])
+        there = np.flatnonzero(values > 0 if words is not None else values != NONE)
+        for at, value in zip(there.tolist(), values[there].tolist(), strict=True):
             if words is not None:
                 found[at][field] = words[value]
             elif value >= 0:
                 found[at].setdefault(field, value)
+    for field, labels in (("device", columns.devices), ("stream", columns.streams)):
+        codes = getattr(columns, field)[rows]
+        there = np.flatnonzero(codes != NONE)
+        for at, code in zip(there.tolist(), codes[there].tolist(), strict=True):
+            found[at].setdefault(field, labels[code])
     return [plain_arguments(args) for args in found]
 
 

@@ -38,7 +38,7 @@ BEYOND = np.iinfo(np.int64).min
 #: category of an event, case-folded -> kind. Kineto's are those of ``libkineto/include/ActivityType.h``; the capitalised
 #: ones without underscore are older (torch up to 1.11).
 KINDS_OF: dict[str, Kind] = {
-    **{kind.value: kind for kind in (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.WINDOW)},
+    **{kind.value: kind for kind in Kind},  # as merged timelines have them
     "cpu_op": Kind.OPERATOR,
     "operator": Kind.OPERATOR,
     "python_function": Kind.OPERATOR,
@@ -375,10 +375,14 @@ class _Reading:
         names = _texts(self.names)
         joined["kind"] = _by_name(joined["kind"], joined["name"], names)
         categories = _texts(self.categories)
-        processes, threads = _Codes(), []
+        processes, threads, lanes = _Codes(), Names(), _lanes(ours)
+        of_row = []
         for pid, tid in self.rows:
-            threads.append((processes[_place(pid)], _place(tid)))
-        process_of: Array = np.array([process for process, _ in threads] or [0], dtype=np.int32)
+            thread = _place(tid)
+            of_row.append(threads.code((processes[_place(pid)], lanes.get(str(thread), thread))))
+        if len(keep):
+            joined["thread"] = np.array(of_row or [0], dtype=np.int32)[joined["thread"]]
+        process_of: Array = np.array([process for process, _ in threads.values] or [0], dtype=np.int32)
         joined["process"] = process_of[joined["thread"]] if len(keep) else joined["thread"]
         scopes, workers = _scopes(ours, list(processes))
         if scopes.any():
@@ -396,7 +400,7 @@ class _Reading:
             joined.update(own_columns)
             self._our_marks()
         return Columns(
-            len(joined["start"]), names=names or [""], processes=list(processes) or [0], threads=threads or [(0, 0)],
+            len(joined["start"]), names=names or [""], processes=list(processes) or [0], threads=threads.values or [(0, 0)],
             tasks=list(self.tasks), devices=labels, streams=[_place(stream) for stream in self.streams],
             words=words.values, args=_Arguments(self.file.path, ordinal, self.raw), **joined,
         )  # fmt: skip
@@ -449,6 +453,12 @@ def _by_name(kinds: Array, name: Array, names: list[str]) -> Array:
     found[runtime & waits[name]] = CODES[Kind.SYNC]
     found[(kinds == CODES[Kind.KERNEL]) & talks[name]] = CODES[Kind.COMMUNICATION]
     return found
+
+
+def _lanes(ours: Mapping[str, object] | None) -> dict[str, int | str]:
+    """Threads of a merged timeline that hold what overlapped on another, and which."""
+    lanes = ours.get("lanes") if ours is not None else None
+    return {str(lane): _place(thread) for lane, thread in lanes.items()} if isinstance(lanes, dict) else {}
 
 
 def _scopes(ours: Mapping[str, object] | None, processes: list[Any]) -> tuple[Array, dict[Any, str]]:

@@ -13,14 +13,21 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from accelprof.analysis.compare import compare, interval
+from accelprof.analysis.reading import read_any
 from accelprof.analysis.sides import Figure
 from accelprof.catalogue import get_registry
 from accelprof.cli.compare import compare as command
+from accelprof.contracts.spans import Kind
 from accelprof.errors import NotComparableError, ReadError
 
 Event = Callable[..., dict[str, Any]]
+patient = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.fixture
@@ -205,6 +212,84 @@ def test_what_is_not_there_is_no_improvement(
     assert not found.unchanged
     shown = CliRunner().invoke(command, [whole, part, "--allow-partial"])
     assert (shown.exit_code, "after is not complete" in shown.output) == (0, True)
+
+
+def _kernels(path: str) -> list[tuple[str, int, int]]:
+    return sorted((span.name, span.start_ns, span.end_ns) for span in read_any(path).of_kind(Kind.KERNEL))
+
+
+@patient
+@given(st.floats(0, 1), st.sampled_from(["cut", "flipped", "doubled", "a hole"]), st.booleans(), st.integers(0, 255))
+def test_a_side_that_is_not_whole_never_passes_for_one(
+    tmp_path: Path, part: float, how: str, packed: bool, value: int
+) -> None:
+    """Wherever a file is cut or changed: it is refused, or every kernel of it is there as it was, or what was changed is a value
+    that nobody can tell from another."""
+
+    def change(data: bytes) -> bytes:
+        at = int(part * (len(data) - 1))
+        if how == "cut":
+            return data[:at]
+        if how == "a hole":
+            return data[:at] + data[at + 40 :]
+        return (
+            data[:at]
+            + (data[at : at + 20] * 2 if how == "doubled" else bytes([data[at] ^ max(value, 1)]))
+            + data[at + 1 :]
+        )
+
+    name = "odd.json.gz" if packed else "odd.json"
+    whole, odd = write_kernels(tmp_path / "whole.json", same), write_kernels(tmp_path / name, change)
+    try:
+        found = compare(whole, odd)
+    except (NotComparableError, ReadError):
+        return
+    assert found.partial == []
+    assert packed is False or _kernels(odd) == _kernels(whole)
+    if how == "cut":
+        assert _kernels(odd) == _kernels(whole)
+
+
+times_before = st.lists(st.integers(0, 50).map(float), max_size=4)
+
+
+@patient
+@given(
+    st.dictionaries(st.sampled_from("abcd"), times_before, max_size=4),
+    st.dictionaries(st.sampled_from("abcd"), times_before, max_size=4),
+    st.sampled_from([0, 10, 50]),
+)
+def test_the_gate_judges_what_a_slow_look_does(
+    tmp_path: Path, before: dict[str, list[float]], after: dict[str, list[float]], limit: int
+) -> None:
+    """New phases and growth from zero fail; others by how much more they take, where that is clearer than its noise."""
+    before, after = ({name: calls for name, calls in side.items() if calls} for side in (before, after))
+    if not before or not after:
+        return
+    one, two = phases(tmp_path / "one.json", **before), phases(tmp_path / "two.json", **after)
+    found = compare(one, two)
+    slower = {row.name for row, _ in found.slower(limit) if row.measure == "phase"}
+    rows = {row.name: row for row in found.of("phase")}
+    for name in before.keys() | after.keys():
+        was, now = sum(before.get(name, [])), sum(after.get(name, []))
+        if name not in before:
+            assert (name in slower) == (now > 0)
+        elif name not in after:
+            assert name not in slower
+        elif not was:
+            assert (name in slower) == (now > 0)
+        elif now <= was * (1 + limit / 100):
+            assert name not in slower
+        else:
+            assert (
+                name in slower or (rows[name].low_ns is not None and not rows[name].clear) or _just(rows[name], limit)
+            )
+
+
+def _just(row: Any, limit: int) -> bool:
+    """Whether the least growth that the noise leaves is within the limit."""
+    low = row.noise[0] if row.noise is not None else row.change
+    return bool(low is None or low <= limit / 100 or row.change <= limit / 100)
 
 
 def test_a_file_that_a_run_lost(run_maker: Any, event: Event, tmp_path: Path) -> None:

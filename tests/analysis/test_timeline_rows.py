@@ -131,6 +131,41 @@ def test_arrows_go_with_the_work_they_point_at(tmp_path: Path, binding: Row) -> 
     assert {row["tid"] for row in events if row["ph"] == "s"} == {3}
 
 
+launched = st.tuples(st.integers(0, 8), st.integers(1, 9), st.sampled_from([7, 8]), st.booleans())
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(launched, max_size=10), st.randoms(use_true_random=False), st.integers(1, 3))
+def test_every_arrow_still_joins_a_launch_with_its_work(
+    tmp_path: Path, work: list[Any], random: Any, files: int
+) -> None:
+    """Whatever overlaps and in whatever order it is written: each arrow begins at its launch and ends at its kernel."""
+    events: list[Row] = []
+    for n, (at, length, stream, bound) in enumerate(work):
+        events += [
+            slice_(f"l{n}", 4 * n, 2, tid=3, cat="cuda_runtime", args={"correlation": n}),
+            slice_(f"k{n}", 100 + at, length, tid=stream, args={"correlation": n}),
+            arrow("s", 4 * n, n, tid=3),
+            arrow("f", 100 + at, n, tid=stream, **({"bp": "e"} if bound else {})),
+        ]
+    random.shuffle(events)
+    _, found = merge(tmp_path, *[events] * files)
+    starts: dict[Any, set[str]] = defaultdict(set)
+    for row in found:
+        if row["ph"] == "X":
+            starts[row["pid"], row["tid"], row["ts"]].add(row["name"])
+    ends: dict[int, dict[str, set[str]]] = defaultdict(dict)
+    for row in found:
+        if row["ph"] in "sf":
+            assert row["ph"] not in ends[row["id"]]
+            ends[row["id"]][row["ph"]] = starts[row["pid"], row["tid"], row["ts"]]
+    assert len(ends) == files * len(work)
+    joined = [{(a[1:], b[1:]) for a in pair["s"] for b in pair["f"]} for pair in ends.values()]
+    assert all(any(a == b for a, b in pairs) for pairs in joined)
+    launches = sorted(name for pair in ends.values() for name in pair["s"])
+    assert launches == sorted(f"l{n}" for n in range(len(work)) for _ in range(files))
+
+
 def test_begins_and_ends_stay_together(tmp_path: Path) -> None:
     """A begin that overlaps is moved with its end; a begin without end and an end without begin are left out, counted and said."""
     begin = {"ph": "B", "name": "b", "pid": 0, "tid": 7, "ts": 50}
