@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -90,8 +89,7 @@ def doubts(run: Run, files: Iterable[ToolFile], timelines: Sequence[WorkerTimeli
     outlasts the call that launched it."""
     calls = {timeline.worker.key: timeline for timeline in timelines}
     for file in files:
-        where = f"{file.worker.label}: {os.path.basename(file.path)}"
-        found = file.attribution
+        where, found = file.where, file.attribution
         if found.launches_without_work and found.devices:
             yield f"{where}: {found.launches_without_work:,} of {found.launches:,} launches have no kernel in this file"
         wanted = {

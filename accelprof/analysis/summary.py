@@ -333,16 +333,18 @@ def _tool_file(file: RunFile, trace: Trace) -> ToolFile:
 
 def _not_in_a_phase(file: ToolFile) -> str:
     """A line for a file whose kernels stand in no phase in more than :data:`NOTICED` of the cases; empty otherwise."""
-    found = file.attribution
-    if found.unattributed <= NOTICED * found.kernels or not found.kernels:
+    where, found = file.where, file.attribution
+    lost = found.unattributed + found.unlaunched
+    if lost <= NOTICED * found.kernels or not found.kernels:
         return ""
-    name = os.path.basename(file.path)
-    where = name if file.worker.label == name else f"{file.worker.label}: {name}"
     if not found.phases:
         return f"{where} holds no phase or range; its {found.kernels:,} kernels are shown by device only"
-    reasons = "; ".join(f"{count:,} {reason}" for reason, count in found.left_over()[:4])
-    share = found.unattributed / found.kernels
-    return f"{where}: {found.unattributed:,} of {found.kernels:,} kernels ({share:.1%}) stand in no phase: {reasons}"
+    rows = found.left_over()
+    reasons = [f"{count:,} {reason}" for reason, count in rows[:4]]
+    if len(rows) > 4:
+        reasons.append(f"{sum(count for _, count in rows[4:]):,} for {len(rows) - 4} other reasons")
+    share = lost / found.kernels
+    return f"{where}: {lost:,} of {found.kernels:,} kernels ({share:.1%}) stand in no phase: {'; '.join(reasons)}"
 
 
 def reason_of(error: AccelprofError) -> str:

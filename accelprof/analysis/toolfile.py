@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,4 +25,11 @@ class ToolFile:
     facts: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     tables: list[Table] = field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        """Worker and file for a line about it; once where the file is its own worker."""
+        name = os.path.basename(self.path)
+        return name if self.worker.label == name else f"{self.worker.label}: {name}"
+
     operators: list[Operator] = field(default_factory=list)

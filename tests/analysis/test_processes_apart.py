@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from hypothesis import strategies as st
 from accelprof.analysis.accounts import doubts, shared_out
 from accelprof.analysis.attribution import Attribution, attribute
 from accelprof.analysis.reading import Loaded, read_any
-from accelprof.analysis.run import open_run
+from accelprof.analysis.run import WorkerId, open_run
 from accelprof.analysis.seconds import device_seconds
-from accelprof.analysis.summary import summarise
+from accelprof.analysis.summary import _not_in_a_phase, summarise
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace
@@ -254,3 +255,28 @@ def test_a_generator_has_the_time_inside_it(
     if outer:
         consumed = sum(waits for pieces in calls for _, waits in pieces)
         assert rows["loop"].self_ns == (at + 1 - inside - consumed) * 1000
+
+
+@patient
+@given(process, st.integers(0, 3), st.integers(0, 3))
+def test_the_line_at_the_top_adds_up(tmp_path: Path, what: Process, orphans: int, outside: int) -> None:
+    """How many kernels stand in no phase is the sum of the reasons that follow, and one of ours counts once."""
+    spans = spans_of(what, 42)
+    for number in range(orphans):
+        spans.append(
+            Span("lost", Kind.KERNEL, 500 + number, 501 + number, 42, device=0, args={"correlation": 900 + number})
+        )
+    for number in range(outside):
+        args = {"correlation": 800 + number}
+        spans.append(Span("cudaLaunchKernel", Kind.RUNTIME, 600 + number, 601 + number, 42, 3, args=args))
+        spans.append(Span("out", Kind.KERNEL, 700 + number, 701 + number, 42, device=0, args=args))
+    found = attribute(Trace("f.json", "t", spans=spans))
+    worker = WorkerId("f", "f.json", "files")
+    line = _not_in_a_phase(ToolFile(worker, "t", "/x/f.json", (), found))
+    held = sum(row.own_kernels for row in found.phases)
+    lost = found.kernels - held
+    assert bool(line) == (lost > 0.01 * found.kernels)
+    if line and found.phases:
+        said = [int(count) for count in re.findall(r"(?:phase: |; )(\d+) ", line)]
+        assert f"f.json: {lost} of {found.kernels} kernels" in line
+        assert sum(said) == lost
