@@ -79,17 +79,27 @@ class Journal:
         if self.path is None or self._failed:
             return
         try:
+            again: list[dict[str, Any]] = []
+            if (
+                self._handle is not None and not os.fstat(self._handle).st_nlink
+            ):  # somebody removed it, with its directory
+                self.close()
+                again = [row for row in self.records if row is not entry]
             if self._handle is None:
                 os.makedirs(os.path.dirname(self.path), exist_ok=True)
                 self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            if isinstance(record, ArtifactRow):
-                entry = {**entry, "path": relative(record.path, os.path.dirname(os.path.dirname(self.path)))}
-            line = _line(entry)
-            if os.write(self._handle, line) != len(line):
+            lines = b"".join(_line(self._placed(row)) for row in (*again, entry))
+            if os.write(self._handle, lines) != len(lines):
                 raise OSError("only a part was written; is the disk full?")
         except OSError as error:
             self._failed = True
             self._say(f"the journal {self.path} cannot be written: {error}; records are kept in memory until the end")
+
+    def _placed(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """An entry as it stands in the file, where paths are those below the run's directory."""
+        if entry["kind"] != ArtifactRow.KIND or self.path is None:
+            return entry
+        return {**entry, "path": relative(entry["path"], os.path.dirname(os.path.dirname(self.path)))}
 
     def _held(self, record: Record) -> bool:
         if isinstance(record, MemoryRow):

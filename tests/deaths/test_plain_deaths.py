@@ -218,6 +218,7 @@ TORCHRUN_ROWS: dict[str, tuple[int, tuple[int, ...], tuple[int, ...], list[str]]
     "SIGTERM": (1, (1, 2), (1, 2), []),
     "SIGKILL": (1, (1,), (1, 2), ["window_open"]),
     "os._exit": (1, (1,), (1, 2), ["window_open"]),
+    "directory removed inside": (0, (1, 2, 3), (1, 2, 3), ["file_missing"] * 4),
     "launcher: SIGTERM": (1, (1, 2), (1, 2), []),
 }
 

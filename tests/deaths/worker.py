@@ -75,6 +75,18 @@ def fill():
 
 def end(session):
     other = Path(PLACE, "other")
+    if HOW == "directory removed inside" and "RANK" in os.environ:
+        removed = Path(PLACE, "removed")
+        if os.environ["RANK"] == "0":
+            while not other.exists():
+                time.sleep(0.01)
+            shutil.rmtree(session.layout.run_dir)
+            removed.touch()
+        else:
+            other.touch()
+            while not removed.exists():
+                time.sleep(0.01)
+        return
     if os.environ.get("RANK", "0") != "0" and HOW != "nothing":
         other.touch()
         print("waiting", flush=True)
