@@ -53,36 +53,36 @@ def accelprof_dialects() -> Sequence[Any]:
 
 
 @hookspec
-def accelprof_presets() -> Mapping[str, Any]:
+def accelprof_presets() -> Mapping[str, object]:
     """Instrument and tool presets by name, ``{"vllm.decode_step": Preset(...)}``."""
     return {}
 
 
 @hookspec
-def accelprof_doctor(node: Mapping[str, Any]) -> Sequence[Any]:
+def accelprof_doctor(node: Mapping[str, object]) -> Sequence[Any]:
     """Checks of this machine: ``accelprof.contracts.doctor.Check`` rows. ``node`` has ``hostname`` and ``output_dir``."""
     return ()
 
 
 @hookspec
-def accelprof_cli(group: Any) -> None:
+def accelprof_cli(group: object) -> None:
     """Add commands to the ``click.Group`` of the command line."""
 
 
 @hookspec(firstresult=True)
-def accelprof_detect_dialect(mapping: Mapping[str, Any]) -> str | None:
+def accelprof_detect_dialect(mapping: Mapping[str, object]) -> str | None:
     """Name of the dialect that ``mapping`` is written in, or ``None``."""
     return None
 
 
 @hookspec(firstresult=True)
-def accelprof_worker_identity(env: Mapping[str, str]) -> Mapping[str, Any] | None:
+def accelprof_worker_identity(env: Mapping[str, str]) -> Mapping[str, object] | None:
     """``{"group", "role", "rank", "replica", "world_size"}`` as far as an environment tells, or ``None``."""
     return None
 
 
 @hookspec
-def accelprof_plan_ready(plan: Any) -> None:
+def accelprof_plan_ready(plan: object) -> None:
     """The plan was made (driver)."""
 
 
@@ -93,22 +93,22 @@ def accelprof_launch_modify(target: Target, launch: Launch) -> Launch | None:
 
 
 @hookspec
-def accelprof_step_begin(session: Any, step: int) -> None:
+def accelprof_step_begin(session: object, step: int) -> None:
     """A step was announced in a worker; the backend and the tool have been told already. ``session``: frozen facts of it."""
 
 
 @hookspec
-def accelprof_step_end(session: Any, step: int) -> None:
+def accelprof_step_end(session: object, step: int) -> None:
     """A step ended in a worker."""
 
 
 @hookspec
-def accelprof_window_opened(session: Any, window: WindowInfo) -> None:
+def accelprof_window_opened(session: object, window: WindowInfo) -> None:
     """A window is open."""
 
 
 @hookspec
-def accelprof_window_closed(session: Any, window: WindowInfo) -> None:
+def accelprof_window_closed(session: object, window: WindowInfo) -> None:
     """A window is closed and what the tool writes at that point is on disk."""
 
 
@@ -118,12 +118,12 @@ def accelprof_artifact(artifact: ArtifactFile) -> None:
 
 
 @hookspec
-def accelprof_metrics(step: int | None, reduced: Mapping[str, Any]) -> None:
+def accelprof_metrics(step: int | None, reduced: Mapping[str, object]) -> None:
     """Timings of a step reduced over ranks (driver)."""
 
 
 @hookspec
-def accelprof_run_end(manifest: Mapping[str, Any]) -> None:
+def accelprof_run_end(manifest: Mapping[str, object]) -> None:
     """The manifest is written (driver)."""
 
 
