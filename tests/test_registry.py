@@ -185,6 +185,7 @@ def test_a_plug_in_of_another_version_of_the_core_is_refused_with_the_mend(tmp_p
     """A distribution that asks for versions that this core has not is not loaded, and says what to install."""
     for name, asks in (
         ("old", "accelprof<0.1"),
+        ("new", "accelprof>=7"),
         ("fits", "accelprof>=0.1,<0.2"),
         ("extra", 'accelprof>9; extra == "x"'),
     ):
@@ -194,10 +195,11 @@ def test_a_plug_in_of_another_version_of_the_core_is_refused_with_the_mend(tmp_p
     importlib.invalidate_caches()
     registry = Registry()
     assert {"accfits", "accextra"} <= set(registry.backend_names())
-    (broken,) = [broken for broken in registry.broken if broken.name == "old"]
-    assert "accold" not in registry.backend_names()
-    assert "dist-old 1.0 works with accelprof <0.1, this is " in broken.reason
-    assert "pip install --upgrade accelprof dist-old" in broken.reason
+    reasons = {broken.name: broken.reason for broken in registry.broken}
+    for name, asked in (("old", "<0.1"), ("new", ">=7")):
+        assert f"acc{name}" not in registry.backend_names()
+        assert f"dist-{name} 1.0 works with accelprof {asked}, this is " in reasons[name]
+        assert f"pip install --upgrade accelprof dist-{name}" in reasons[name]
 
 
 def _distribution(place, name, source, more=""):
