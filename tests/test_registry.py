@@ -321,7 +321,7 @@ def test_aliases_of_tools_become_their_names(registry):
     assert [rule.tool for rule in config.groups["A"]] == ["named", None]
     assert "tool" not in config.groups["B"][0].model_fields_set
     assert config.tools == {"named": {}, "torch": {"contents": ["cpu"]}, "somebody_elses": {"x": 1}}
-    assert registry.plan(Config.model_validate(written)).config == config
+    assert registry.load(Config.model_validate(written)).config == config
 
 
 @pytest.mark.parametrize(("tool", "key"), [("kineto", "torch"), ("torch", "kineto"), ("kineto", "KINETO")])
@@ -332,13 +332,13 @@ def test_options_reach_a_tool_under_any_of_its_names(registry, tool, key):
     assert (row.tool, row.options) == ("torch", {"contents": ["cpu"]})
     given["tools"] = {key: {"contens": []}}
     with pytest.raises(ConfigError, match="did you mean 'contents'"):
-        registry.plan(Config.model_validate(given))
+        registry.plan(registry.load(Config.model_validate(given)).config)
 
 
 def test_options_under_two_names_of_a_tool_are_refused(registry):
     """An alias and the name both under ``tools``: nobody can say which counts, so both are named."""
     given = {"tool": "torch", "steps": [1], "tools": {"torch": {}, "kineto": {}}}
-    for refused in (registry.load, lambda mapping: registry.plan(Config.model_validate(mapping))):
+    for refused in (registry.load, lambda mapping: registry.load(Config.model_validate(mapping))):
         with pytest.raises(ConfigError, match=r"tools\.kineto.*'kineto' and 'torch' are names of one tool"):
             refused(given)
 
