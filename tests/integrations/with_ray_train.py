@@ -69,3 +69,43 @@ def test_two_workers(cluster, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert '"train/step"' in done.stdout
+
+
+def test_one_of_two_workers_fails(cluster, tmp_path):
+    """The user's own error ends the training; both ranks' windows up to it are written, and that of the step that raised is closed."""
+    directory = str(tmp_path / "p")
+
+    def loop(settings):
+        import torch
+
+        from accelprof.integrations import ray_train
+
+        rank = ray.train.get_context().get_world_rank()
+        batches = torch.utils.data.DataLoader(torch.ones(12, 4), batch_size=4)
+        for number, _ in enumerate(
+            ray_train.steps(batches, steps=[1, 2], ranks="all", output_dir=settings["directory"]), 1
+        ):
+            if number == 2 and rank == 1:
+                raise ArithmeticError("the user's own")
+
+    trainer = TorchTrainer(
+        loop,
+        train_loop_config={"directory": directory},
+        scaling_config=ScalingConfig(num_workers=2, use_gpu=False, resources_per_worker={"CPU": 1}),
+        run_config=RunConfig(storage_path=str(tmp_path / "ray")),
+    )
+    with pytest.raises(Exception, match="the user's own"):
+        trainer.fit()
+    (run,) = glob.glob(f"{directory}/*")
+    done = subprocess.run(
+        [sys.executable, "-m", "accelprof", "report", run, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    with open(f"{run}/manifest.json") as file:
+        rows = {(row["target"].split("-")[1], *row["steps"]): row for row in json.load(file)["windows"]}
+    assert {("r0", 1), ("r1", 1), ("r1", 2)} <= rows.keys()
+    assert all(row["closed"] and not row.get("errors") for key, row in rows.items() if key != ("r0", 2)), rows
