@@ -208,7 +208,7 @@ def test_whatever_a_reader_yields_stands_in_the_file(tmp_path: Path) -> None:
     events = {
         event["name"]: event for event in json.loads(Path(out).read_bytes())["traceEvents"] if event["ph"] in "Xi"
     }
-    assert set(events) == {"half ?", "host"}
+    assert set(events) == {"half \\ud800", "host"}
     assert (made.merged.read, made.merged.left_out) == (7, 4)
     assert made.merged.read + made.merged.added - made.merged.left_out == made.merged.written
     assert events["host"]["args"] == {"correlation": 3, "domain": "domain", "category": "of", "color": "red"}
