@@ -32,11 +32,6 @@ TIERS = {
 NO_SKIP = "ACCELPROF_CI_NO_SKIP"
 
 
-#: what is left open, or raised where nobody can catch it, fails every test but those of these places, which have not been gone
-#: through for it yet; the list only gets shorter
-LENIENT = tuple(ROOT / place for place in ("plugins", "tests/cluster"))
-
-
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "roctx: needs AMD's roctx library")
     config.addinivalue_line("markers", "chromium: looks at a page in a headless browser")
@@ -53,9 +48,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     In CI a test that is marked ``second_try`` and fails gets one, which the summary counts with the reason that the mark gives.
     """
     for item in items:
-        if any(place in item.path.parents for place in LENIENT):
-            for kind in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
-                item.add_marker(pytest.mark.filterwarnings(f"ignore::{kind}"))
         together = "ray" if item.get_closest_marker("ray") else item.path.name
         item.add_marker(pytest.mark.xdist_group(together))
         mark = item.get_closest_marker("second_try")

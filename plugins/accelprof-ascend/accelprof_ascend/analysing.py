@@ -99,14 +99,18 @@ class Analysis:
         self.path, self.exports, self.began = path, tuple(exports), time.time()
         self._output: TextIO = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         environment = os.environ if environment is None else environment
-        self._child = subprocess.Popen(
-            [sys.executable, "-c", _CODE, path, ",".join(exports), slots(), str(most or at_once())],
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            env={name: value for name, value in environment.items() if not name.startswith(_LEFT_OUT)},
-            start_new_session=True,  # a Ctrl-C for the training must not cut the files
-        )
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-c", _CODE, path, ",".join(exports), slots(), str(most or at_once())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                env={name: value for name, value in environment.items() if not name.startswith(_LEFT_OUT)},
+                start_new_session=True,  # a Ctrl-C for the training must not cut the files
+            )
+        except OSError:
+            self._output.close()
+            raise
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """The outcome, after at most ``timeout`` seconds; a child that takes longer is killed."""
@@ -127,6 +131,7 @@ class Analysis:
         except ProcessLookupError:
             pass  # it had just ended
         self._child.wait()
+        self._output.close()
 
     def _judge(self, status: int, text: str) -> Outcome:
         seconds = time.time() - self.began

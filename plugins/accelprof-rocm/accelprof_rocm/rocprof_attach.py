@@ -148,6 +148,7 @@ class AttachingTool(RocprofTool):
         while time.monotonic() < until and running.poll() is None:
             time.sleep(0.02)
         if running.poll() is not None:
+            _hang_up(running)
             raise CaptureError(f"{self.program} ended with status {running.returncode}: {self._said()}")
         self._running = running
 
@@ -189,6 +190,8 @@ class AttachingTool(RocprofTool):
                 raise CaptureError(
                     f"{self.program} did not detach within {self.options.detach:g} s (tools.{self.name}.detach)"
                 ) from None
+        finally:
+            _hang_up(running)
 
     def _appeared(self, pattern: str) -> list[str]:
         """Files of ``pattern``: the worker itself writes them, maybe after the tool has ended."""
@@ -204,6 +207,13 @@ class AttachingTool(RocprofTool):
         except OSError:
             lines = []
         return lines[-1][:300] if lines else "it said nothing"
+
+
+def _hang_up(running: subprocess.Popen[bytes]) -> None:
+    """Nothing more is said to it."""
+    if running.stdin is not None:
+        with contextlib.suppress(OSError):  # what it did not take is lost with it
+            running.stdin.close()
 
 
 class RocprofAttachTool(AttachingTool, Rocprofv3Tool):

@@ -140,6 +140,7 @@ class DeviceReady:
 def _holds(path: str) -> bool:
     """Whether this process has ``path`` open: HIP opens the driver when it is initialised, whoever asked for it."""
     try:
-        return any(os.path.realpath(entry.path) == path for entry in os.scandir("/proc/self/fd"))
+        with os.scandir("/proc/self/fd") as entries:
+            return any(os.path.realpath(entry.path) == path for entry in entries)
     except OSError:
         return False

@@ -1,0 +1,86 @@
+"""``accelprof report``: what it takes, what it writes where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def test_a_run_gives_tables_and_a_page(call, finished, tmp_path):
+    """Status 0, the phases on standard output, and the page beside the run or where ``--html`` says."""
+    status, out, _ = call("report", finished, "--html", tmp_path / "page.html")
+    assert status == 0
+    assert "actor/update" in out
+    assert "<html" in (tmp_path / "page.html").read_text()
+    status, out, _ = call("report", finished, "--no-html")
+    assert (status, "Page:" in out) == (0, False)
+
+
+def test_json_is_all_of_standard_output(call, finished):
+    """``--json`` prints one document, with times in ns under stable names."""
+    status, out, _ = call("report", finished, "--json", "--no-html")
+    found = json.loads(out)
+    assert status == 0
+    assert found["delivered"] is True
+    assert found["undelivered"] == []
+    names = ("format", "run", "directory", "workers", "phases", "devices", "seconds", "steps", "problems", "metrics")
+    assert set(names) <= found.keys()
+    assert {row["phase"] for row in found["phases"]} == {"actor/update", "rollout/generate"}
+    assert found["first"]
+
+
+def test_what_did_not_come_is_status_one(call, missing):
+    """A window that was asked for and never opened ends the command with 1, and says so in both forms."""
+    status, out, _ = call("report", missing, "--no-html")
+    assert status == 1
+    assert "0 windows opened" in " ".join(out.split())
+    status, out, _ = call("report", missing, "--json", "--no-html")
+    assert (status, json.loads(out)["delivered"]) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["/nowhere/at/all"], "does not exist"),
+        (["RUN", "RUN"], "one run at a time"),
+        (["EMPTY"], "is no run"),
+        (["RUN", "--csv"], "requires an argument"),
+    ],
+)
+def test_mistakes_are_status_two(call, finished, tmp_path, words, says):
+    """What the user got wrong is named, with status 2 and no traceback."""
+    places = {"RUN": finished, "EMPTY": tmp_path}
+    status, _, err = call("report", *(places.get(word, word) for word in words))
+    assert status == 2
+    assert says in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_tables_as_files(call, finished, tmp_path):
+    """``--csv`` writes each table and names them; a directory that cannot be made is said, with status 1."""
+    status, out, _ = call("report", finished, "--no-html", "--csv", tmp_path / "tables")
+    written = {path.stem for path in (tmp_path / "tables").glob("*.csv")}
+    assert status == 0
+    assert "phases" in written
+    assert all(name in out for name in written)
+    (tmp_path / "file").write_text("")
+    status, _, err = call("report", finished, "--no-html", "--csv", tmp_path / "file" / "below")
+    assert status == 1
+    assert "cannot be written" in err
+
+
+def test_the_newest_run_is_taken_and_named(call, finished, monkeypatch):
+    """Without a source the newest run below is reported, by its name."""
+    monkeypatch.chdir(finished.parent)
+    status, out, _ = call("report", "--no-html")
+    assert status == 0
+    assert out.startswith("run (the newest run)")
+
+
+def test_where_there_is_no_run(call, tmp_path, monkeypatch):
+    """A directory without runs is named, with what to give."""
+    monkeypatch.chdir(tmp_path)
+    status, _, err = call("report")
+    assert status == 2
+    assert "no run in" in err

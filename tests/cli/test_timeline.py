@@ -1,0 +1,45 @@
+"""``accelprof timeline``: where the trace goes, what is said of it, and how the command ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+
+def test_a_run_becomes_one_trace(call, finished, tmp_path):
+    """The trace goes where ``-o`` says, packed or not by its name, and the number of events is said."""
+    for name, opened in (("out.json", open), ("out.json.gz", gzip.open)):
+        status, out, _ = call("timeline", finished, "-o", tmp_path / name)
+        with opened(tmp_path / name, "rt") as file:
+            events = json.load(file)["traceEvents"]
+        assert status == 0
+        assert "events of" in out
+        assert "actor/update" in {event.get("name") for event in events}
+
+
+def test_json_says_what_was_merged(call, finished, tmp_path):
+    """``--json`` prints path and counts alone."""
+    status, out, _ = call("timeline", finished, "-o", tmp_path / "out.json", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found.keys() == {"path", "read", "written", "added", "left_out", "moved", "problems", "notes"}
+    assert found["read"] >= 4
+    assert found["problems"] == []
+
+
+def test_perfettos_own_format(call, finished, tmp_path):
+    """``--format perfetto`` writes packets, not JSON."""
+    assert call("timeline", finished, "--format", "perfetto", "-o", tmp_path / "out.pftrace")[0] == 0
+    assert (tmp_path / "out.pftrace").read_bytes()[:1] != b"{"
+
+
+def test_mistakes_are_status_two(call, tmp_path):
+    """No source, an unknown format, a directory that is no run, files without a name for the result."""
+    file = tmp_path / "a.json"
+    file.write_text('{"traceEvents": []}')
+    assert call("timeline")[0] == 2
+    assert call("timeline", file, "--format", "csv")[0] == 2
+    status, _, err = call("timeline", tmp_path)
+    assert (status, "is no run directory" in err) == (2, True)
+    status, _, err = call("timeline", file)
+    assert (status, "-o FILE" in err) == (2, True)
