@@ -25,6 +25,8 @@ class Words:
     values: dict[str, Any] = field(default_factory=dict)
     our_overrides: list[str] = field(default_factory=list)
     our_values: dict[str, Any] = field(default_factory=dict)
+    #: word of ours -> the file's own path, at which it changes the file too
+    own: dict[str, str] = field(default_factory=dict)
 
     def named(self) -> list[str]:
         """Our words that were given, by their first part."""
@@ -87,7 +89,7 @@ def lay_over(translation: Translation, changed: Mapping[str, object], words: Wor
     problems, notes = [], list(translation.notes)
     sources = dict(translation.sources)
     for word in words.named():
-        own = [] if "groups" in words.named() else _rules_with(translation.config, word)
+        own = [] if "groups" in words.named() else _rules_with(translation, word, word in words.own)
         if own:
             said = sorted({source_of(path, sources) for path in own})
             problems.append(
@@ -180,17 +182,21 @@ def in_their_words(error: ConfigError, config: Config) -> ConfigError:
     )
 
 
-def _rules_with(config: Mapping[str, Any], word: str) -> list[str]:
-    """Paths at which a rule has ``word`` itself; one that turns a role off has no say."""
+def _rules_with(translation: Translation, word: str, read: bool) -> list[str]:
+    """Paths at which the file has ``word`` for a role; one that turns a role off has no say.
+
+    ``read``: the file was read with the word, so a role's options are those of the tool that it names.
+    """
     if word not in OF_RULES:
         return []
-    wanted = SELECTORS if word in SELECTORS else ("tool", "options") if word == "tool" else (word,)
+    wanted = SELECTORS if word in SELECTORS else ("tool", "options") if word == "tool" and not read else (word,)
     found: list[str] = []
-    for group, rules in (config.get("groups") or {}).items():
+    for group, rules in (translation.config.get("groups") or {}).items():
         for index, rule in enumerate(rules if isinstance(rules, list) else [rules]):
             if rule.get("enabled", True):
                 place = f"groups.{group}[{index}]" if isinstance(rules, list) else f"groups.{group}"
-                found.extend(f"{place}.{key}" for key in wanted if key in rule)
+                said = {*rule, *(("discrete",) if f"{place}.discrete" in translation.sources else ())}
+                found.extend(f"{place}.{key}" for key in wanted if key in said)
     return found
 
 

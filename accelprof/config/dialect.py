@@ -55,6 +55,10 @@ class Dialect:
         """Whether an override may set ``path`` (dots) in ``mapping``, which does not have it; by default it may."""
         return True
 
+    def own_word(self, word: str, value: object, mapping: Mapping[str, object]) -> str:
+        """The path at which ``mapping`` itself says what our ``word`` says, where other keys of it hang on that; else empty."""
+        return ""
+
     def hint(self, mapping: Mapping[str, object]) -> str:
         """What ``mapping`` is when it is a part of this dialect's files and no file of its own; empty when it is none."""
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,8 @@ def load_config(
     given, name = _to_mapping(source)
     mapping = {**apply_overrides(given, overrides), **values}
     if isinstance(_own(mapping), Mapping):
-        return Loaded(validate(_own_section(given, overrides, values), prefix="accelprof."), source=name)
+        config = validate(_own_section(given, overrides, values), prefix="accelprof.")
+        return Loaded(config, notes=_takes_the_place(given), source=name)
     named = None if detect is None else detect(mapping)
     for dialect in dialects:
         if dialect.detects(mapping) if named is None else dialect.name == named:
@@ -83,11 +85,35 @@ def load_config(
 
 
 def _own_section(given: Mapping[str, object], overrides: Sequence[str], values: Mapping[str, object]) -> dict[str, Any]:
-    """What stands under ``accelprof`` in a larger file, with the words of ours that were given beside the file."""
+    """What stands under ``accelprof`` in a larger file, with the words of ours that were given beside the file.
+
+    Raises:
+        ConfigError: the file has no such section, and the override that would make one has no ``+``.
+    """
+    bare = [] if not given or "accelprof" in given else [text for text in overrides if re.match(r"accelprof[.=]", text)]
+    if bare:
+        raise ConfigError(*map(_no_section, bare))
     words = divide(given, overrides, values, Dialect())
     section = apply_overrides(_own(apply_overrides(given, words.overrides)) or {}, words.our_overrides)
     # what is no word of ours either is refused with the section
     return {**section, **words.our_values, **{key: value for key, value in words.values.items() if key not in given}}
+
+
+def _no_section(override: str) -> Problem:
+    path = override.partition("=")[0]
+    instead = f"{override.removeprefix('accelprof.')} changes what the file says; " if "." in path else ""
+    mend = f"{instead}+{override} makes a section that takes the file's place"
+    return Problem(path, "the file has no section of this name", value=override, mend=mend)
+
+
+def _takes_the_place(given: Mapping[str, object]) -> tuple[Note, ...]:
+    """Said where a section of ours came beside a file that has none."""
+    if not given or "accelprof" in given:
+        return ()
+    said = (
+        f"this section takes the place of the file, of which it reads nothing: {', '.join(map(str, list(given)[:6]))}"
+    )
+    return (Note("accelprof", "doubtful", said),)
 
 
 def _own(mapping: Mapping[str, object]) -> Any:
@@ -106,7 +132,13 @@ def _translated(
 ) -> Translation:
     """The file with its own words changed, translated, with our words laid over it."""
     words = divide(given, overrides, values, dialect)
-    translation = dialect.translate({**apply_overrides(given, words.overrides), **words.values})
+    mapping = {**apply_overrides(given, words.overrides), **words.values}
+    ours = {**apply_overrides({}, words.our_overrides), **words.our_values}
+    for word, value in ours.items():
+        if path := dialect.own_word(word, value, mapping):
+            words.own[word] = path
+            mapping = apply_overrides(mapping, [f"{path}={value}"])
+    translation = dialect.translate(mapping)
     if not words.named():
         return translation
     changed = apply_overrides(translation.config, words.our_overrides)

@@ -55,17 +55,67 @@ def test_our_words_win(mapping, how):
         (rlinf(), "ranks", "cluster.profiling.worker_groups"),
         (late(), "nodes", f"{ARR}.actor.profiler.ranks"),
         (late(tool_config={"torch": {"discrete": True}}), "discrete", f"{ARR}.actor.profiler.tool_config.torch.discrete"),
-        (late(tool_config={"torch": {"contents": ["cpu"]}}), "tool", f"{ARR}.actor.profiler.tool_config.torch"),
+        (late(tool="torch"), "tool", f"{ARR}.actor.profiler.tool"),
+        (late(tool_config={"torch": {"contents": ["cpu"]}}), "rocprofv3", f"{ARR}.actor.profiler.tool_config.torch"),
     ],
 )  # fmt: skip
 def test_a_word_without_effect_is_refused(mapping, word, names):
     """A word that every role's own would overrule is refused, and the keys that say it are named."""
-    value = {"ranks": [1], "nodes": ["a"], "discrete": False, "tool": "nsys"}[word]
+    value = {"ranks": [1], "nodes": ["a"], "discrete": False, "tool": "nsys", "rocprofv3": "rocprofv3"}[word]
+    word = "tool" if word == "rocprofv3" else word
     with pytest.raises(ConfigError) as caught:
         load(mapping, **{word: value})
     (problem,) = caught.value.problems
     assert problem.path == word
     assert names in problem.mend
+
+
+@pytest.mark.parametrize("theirs", [True, False])
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("generation", ["early", "torch", "npu", "nsys"])
+def test_discrete_beside_a_file_that_says_it(generation, ours, theirs):
+    """A file's ``discrete: false`` is said as its ``true`` is: either is refused by name, and where it says nothing ours is taken."""
+    if generation == "early":
+        mapping = early()
+        section, path = mapping["critic"]["profiler"], "critic.profiler.discrete"
+    else:
+        mapping = late(tool_config={generation: {}})
+        mapping["global_profiler"]["tool"] = generation
+        section = mapping[ARR]["actor"]["profiler"]["tool_config"][generation]
+        path = f"{ARR}.actor.profiler.tool_config.{generation}.discrete"
+    assert load(mapping, discrete=ours).config.discrete is ours
+    section["discrete"] = theirs
+    with pytest.raises(ConfigError) as caught:
+        load(mapping, discrete=ours)
+    assert [problem.path for problem in caught.value.problems] == ["discrete"]
+    assert path in caught.value.problems[0].mend
+
+
+TOOL_CONFIG = {
+    "npu": {"discrete": True, "contents": ["npu", "cpu"], "level": "level2"},
+    "torch": {"discrete": True, "contents": ["cuda"]},
+    "nsys": {"discrete": True},
+    "torch_memory": {"trace_alloc_max_entries": 7},
+}
+
+
+@pytest.mark.parametrize("how", ["values", "overrides"])
+@pytest.mark.parametrize("before", [None, "npu", "torch", "nsys"])
+@pytest.mark.parametrize("tool", sorted(TOOL_CONFIG))
+def test_a_tool_of_ours_takes_the_files_own_options_of_it(tool, before, how):
+    """``tool`` beside a file is the file's own: options, discrete and schedule are those that it has for that tool."""
+    mapping = late(tool_config=TOOL_CONFIG)
+    mapping["global_profiler"]["tool"] = before
+    own = load(mapping, f"global_profiler.tool={tool}").config
+    ours = load(mapping, tool=tool) if how == "values" else load(mapping, f"tool={tool}")
+    assert ours.config.model_dump() == own.model_dump()
+    (rule,) = [rule for rule in ours.config.groups[ARR] if "actor" in rule.roles]
+    assert bool(rule.discrete) is bool(TOOL_CONFIG[tool].get("discrete"))
+    said = {key: value for key, value in TOOL_CONFIG[tool].items() if key in ("level", "contents")}
+    assert set(said.get("contents", ())) <= set(rule.options.get("contents", ()))
+    assert rule.options.get("level") == said.get("level")
+    assert rule.options.get("max_entries") == TOOL_CONFIG[tool].get("trace_alloc_max_entries")
+    assert any(note.path == "tool" for note in ours.notes)
 
 
 @pytest.mark.parametrize("how", ["tools.torch.contents=[cpu]", "tools={torch: {contents: [cpu]}}", "value"])
@@ -112,6 +162,26 @@ def test_our_section_in_a_larger_file():
     assert load(mapping, "output_dir=mine").config.output_dir == "mine"
     with pytest.raises(ConfigError, match=r"stepz: unknown key"):
         load(mapping, stepz=[9])
+
+
+@pytest.mark.parametrize("mapping", [early(), late(), rlinf(), {"steps": [1]}], ids=["early", "late", "rlinf", "ours"])
+def test_a_section_of_ours_through_an_override(mapping):
+    """An override that would make a section of ours is refused without ``+``; with it a note says that the file gives way."""
+    with pytest.raises(ConfigError) as caught:
+        load(mapping, "accelprof.steps=[9]")
+    (problem,) = caught.value.problems
+    assert problem.path == "accelprof.steps"
+    assert problem.mend.startswith("steps=[9] changes")
+    assert "+accelprof.steps=[9] makes" in problem.mend
+    with pytest.raises(ConfigError, match="^accelprof: "):
+        load(mapping, "accelprof={steps: [9]}")
+    loaded = load(mapping, "+accelprof.steps=[9]")
+    assert list(loaded.config.steps) == [9]
+    (note,) = loaded.notes
+    assert (note.path, note.kind) == ("accelprof", "doubtful")
+    assert next(iter(mapping)) in note.text
+    assert not load({**mapping, "accelprof": {"steps": [1]}}, "accelprof.steps=[9]").notes
+    assert list(load({}, "accelprof.steps=[9]").config.steps) == [9]
 
 
 @pytest.mark.parametrize(

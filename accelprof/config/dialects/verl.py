@@ -58,6 +58,11 @@ class VerlDialect(Dialect):
         )
         return path in keys.READ or any(path == place or path.startswith(place + ".") for place in inside)
 
+    def own_word(self, word: str, value: object, mapping: Mapping[str, object]) -> str:
+        known = word == "tool" and value in keys.TOOLS and value not in keys.NOT_PROFILERS
+        late = known and keys.generation_of(Source(mapping))[0] in "cd"
+        return "global_profiler.tool" if late else ""  # which options and which discrete are read hangs on it
+
     def hint(self, mapping: Mapping[str, object]) -> str:
         found = set(mapping)
         if found & {"worker_nsight_options", "controller_nsight_options"}:
@@ -183,7 +188,7 @@ def _translate_late(source: Source, draft: Draft, generation: str, release: Rele
     _say_shared(source, [role for role in roles if role.name in keys.HYBRID and role.replicas is None])
     if not steps:
         source.note(where, "info", "null and [] = off: nothing is wrapped and nothing opens")
-    add_rules(draft, roles, steps, where, tool)
+    add_rules(source, draft, roles, steps, where, tool)
     if merge:
         draft.set("merge_steps", True, where if "interval" in where else "global_profiler.profile_continuous_steps")
     save_path = source.text("global_profiler.save_path", source.text("profiler.save_path", "outputs/profile"))

@@ -19,7 +19,7 @@ def translate_early(source: Source, draft: Draft, generation: str) -> None:
         source.note("trainer.profile_steps", "info", "null and [] = off: nothing is wrapped and nothing opens")
     elif not on_npu:
         nsys_tool(source, draft, "trainer", None if discrete else len(steps))
-    add_rules(draft, roles, steps, "trainer.profile_steps")
+    add_rules(source, draft, roles, steps, "trainer.profile_steps")
     draft.set("tool", "npu" if on_npu else "nsys", "trainer.device" if on_npu else "")
     if on_npu:
         _early_npu(source, draft)

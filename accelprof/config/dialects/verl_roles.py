@@ -68,7 +68,12 @@ def nsys_tool(source: Source, draft: Draft, path: str, windows: int | None, cont
 
 
 def add_rules(
-    draft: Draft, roles: list[Role], steps: Sequence[int] | None, steps_path: str, global_tool: str | None = None
+    source: Source,
+    draft: Draft,
+    roles: list[Role],
+    steps: Sequence[int] | None,
+    steps_path: str,
+    global_tool: str | None = None,
 ) -> None:
     """Steps, and a rule for each role: the hybrid worker\'s roles share a group, the others have their own."""
     if steps:
@@ -86,7 +91,9 @@ def add_rules(
         if role.replicas is not None:
             draft.set(f"{where}.replicas", role.replicas, role.ranks_path)
         if role.discrete:
-            draft.set(f"{where}.discrete", True, role.discrete_path)
+            draft.set(f"{where}.discrete", True)
+        if source.has(role.discrete_path):
+            draft.sources[f"{where}.discrete"] = role.discrete_path  # also where it says false
         if role.tool is not None and role.tool != global_tool:
             draft.set(f"{where}.tool", role.tool, f"{role.path}.tool")
         draft.sources[f"{where}.options"] = (
