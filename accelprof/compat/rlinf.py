@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -10,10 +11,12 @@ from typing import Any, ClassVar, TypeVar, overload
 
 from accelprof.compat.kinds import by_kind, by_kind_of_function
 from accelprof.compat.process import ProcessSession
+from accelprof.compat.verl_marks import Mark, mark_end_range, mark_start_range
 from accelprof.errors import ConfigError, Problem
 from accelprof.session.configure import current_session
 from accelprof.timing import metrics
 from accelprof.timing.gate import now_ns
+from accelprof.timing.labels import bounded
 from accelprof.timing.loops import runner
 from accelprof.timing.metrics import UnknownTagError
 from accelprof.timing.ranges import profiling_range
@@ -185,26 +188,34 @@ def worker_timer(self: object, tag: str | None = None, trace: bool = True) -> An
     return WorkerTimer(self, label) if trace else _Untraced(self, label)
 
 
+#: spans that were begun and not ended, by name: what began each, and its range
+_spans: dict[str, list[tuple[int, Mark]]] = {}
+_spans_lock = threading.Lock()
+
+
 class Tracer:
     """RLinf 0.4's spans, in our timeline and in the tool's data while a window is open; no server is asked."""
 
-    _open: ClassVar[dict[tuple[int, str], list[Any]]] = {}
-
     @classmethod
     def trace_begin(cls, name: str, cat: str = "default", args: object = None) -> None:
-        """A span of this thread or task begins; ``args`` are not kept."""
-        block = profiling_range(name, category=cat)
-        block.__enter__()
-        cls._open.setdefault((runner(), name), []).append(block)
+        """A span begins, which any thread or task of this process may end; ``args`` are not kept."""
+        name = str(name)
+        mark = mark_start_range(bounded(name), category=cat)
+        if mark.entry is not None:
+            with _spans_lock:
+                _spans.setdefault(name, []).append((runner(), mark))
 
     @classmethod
     def trace_end(cls, name: str, cat: str = "default") -> None:
-        """It ends; one that nobody began is none."""
-        blocks = cls._open.get((runner(), name))
-        if blocks:
-            blocks.pop().__exit__(None, None, None)
-            if not blocks:
-                del cls._open[runner(), name]
+        """The span of this name ends that this thread or task began last, else the last of all; one that nobody began is none."""
+        name, me = str(name), runner()
+        with _spans_lock:
+            begun = _spans.get(name, [])
+            at = next((index for index in reversed(range(len(begun))) if begun[index][0] == me), -1)
+            mark = begun.pop(at)[1] if begun else None
+            if not begun:
+                _spans.pop(name, None)
+        mark_end_range(mark)
 
     @classmethod
     def trace_span(cls, name: str, cat: str = "default", args: object = None) -> Any:
@@ -222,9 +233,18 @@ class Tracer:
         return decorator(func_or_cat) if callable(func_or_cat) else decorator
 
 
+def _written(self: object) -> dict[str, float]:
+    """Seconds by tag that methods of RLinf's write themselves, some of them negative: what is not to count for a tag."""
+    found = getattr(self, "_timer_metrics", None)
+    return found if isinstance(found, dict) else {}
+
+
 def pop_execution_times(self: object) -> dict[str, float]:
     """Seconds per tag since the last pop."""
-    return metrics.pop_times(metrics.states_of(self))
+    times, written = metrics.pop_times(metrics.states_of(self)), _written(self)
+    for tag in list(written):
+        times[tag] = times.get(tag, 0.0) + written.pop(tag)
+    return times
 
 
 def pop_execution_time(self: object, tag: str) -> float:
@@ -233,9 +253,12 @@ def pop_execution_time(self: object, tag: str) -> float:
     Raises:
         TimerNotRecordedError: (``ValueError`` and ``KeyError``) nothing was recorded under it.
     """
+    written = _written(self)
     try:
-        return metrics.pop_time(metrics.states_of(self), tag)
+        return metrics.pop_time(metrics.states_of(self), tag) + written.pop(tag, 0.0)
     except UnknownTagError as error:
+        if tag in written:
+            return written.pop(tag)
         raise TimerNotRecordedError(*error.args) from None
 
 

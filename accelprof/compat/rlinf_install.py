@@ -45,16 +45,20 @@ def install(patches: Patches, any_version: bool) -> None:
 # --- in the workers -----------------------------------------------------------------------------------------------------
 
 
+#: whether RLinf goes through us now; classes that were decorated at one time are asked at another
+_on = [False]
+
+
 def _worker(patches: Patches, cls: Any) -> None:
-    on = [True]
-    patches.then(lambda: on.__setitem__(0, False))
+    _on[0] = True
+    patches.then(lambda: _on.__setitem__(0, False))
     theirs = cls.timer
 
     @functools.wraps(theirs)
     def timer(tag: Any = None, trace: bool = True) -> Any:
         def decorator(function: Any) -> Any:
             mine, plainly = ours.timer(tag, trace)(function), theirs(tag)(function)
-            return by_kind(function, lambda _: mine if on[0] else plainly)
+            return by_kind(function, lambda _: mine if _on[0] else plainly)
 
         return decorator
 

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any
 
 from accelprof.compat import verl as ours
@@ -25,6 +26,10 @@ DEFINING = (
     "verl.utils.profiler.mstx_profile",
     "verl.utils.profiler.empty_annotations",
 )
+#: what verl's wrapper of an annotated method asks of the profiler
+CHECKS = ("check_enable", "check_this_step", "check_this_rank")
+#: whether verl goes through us now; classes that were decorated at one time are asked at another
+_on = [False]
 FUNCTIONS = tuple(name for name in verl_marks.__all__ if name != "GPUMemoryLogger")
 
 
@@ -70,9 +75,10 @@ def install(patches: Patches, any_version: bool) -> None:
     package = importlib.import_module("verl.utils.profiler")
     profile = importlib.import_module(PROFILE)
     cls = profile.DistProfiler
-    theirs: dict[str, Any] = {name: vars(cls)[name] for name in ("__init__", "start", "stop", "step", "annotate")}
+    changed = ("__init__", "start", "stop", "step", "annotate", *CHECKS)
+    theirs: dict[str, Any] = {name: vars(cls)[name] for name in changed}
     taken: dict[int, tuple[Any, Any]] = {}
-    on = [True]
+    _on[0] = True
 
     def take(profiler: Any, before: Any) -> None:
         taken[id(profiler)] = (profiler, before)
@@ -131,17 +137,34 @@ def install(patches: Patches, any_version: bool) -> None:
 
             def choose(instance: object) -> Any:
                 profiler = getattr(instance, "profiler", None)
-                return mine if on[0] and not (profiler is not None and left_alone(profiler)) else plain
+                return mine if _on[0] and not (profiler is not None and left_alone(profiler)) else plain
 
             return by_kind(function, choose)
 
         return decorator
 
+    wrappers = frozenset(_nested(original_annotate.__code__))
+
+    def asked(check: Any) -> Any:
+        """``check``, which says yes to verl's wrapper of a method decorated before: whether it takes part is ours to say."""
+
+        @functools.wraps(check)
+        def answer(self: Any) -> Any:
+            if sys._getframe(1).f_code not in wrappers or left_alone(self):
+                return check(self)
+            if not isinstance(getattr(self, "_impl", None), _Absorbed):
+                take(self, self._impl)
+            return True
+
+        return answer
+
     for name, value in (("__init__", init), ("start", start), ("stop", stop), ("step", step)):
         patches.set(cls, name, value)
     made: Any = annotate
     patches.set(cls, "annotate", classmethod(made))
-    patches.then(lambda: _give_back(on, taken))
+    for name in CHECKS:
+        patches.set(cls, name, asked(theirs[name]))
+    patches.then(lambda: _give_back(taken))
     for name in FUNCTIONS:
         # the set that verl has picked comes first and becomes ours itself; of the others each has one like it
         places = [module for module in _defining() if _defines(module, name)]
@@ -169,8 +192,15 @@ def _arguments(
     return rank, config, tool_config, save_file_prefix
 
 
-def _give_back(on: list[bool], taken: dict[int, tuple[Any, Any]]) -> None:
-    on[0] = False
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _nested(constant)
+
+
+def _give_back(taken: dict[int, tuple[Any, Any]]) -> None:
+    _on[0] = False
     ours.process.release()
     for profiler, before in taken.values():
         profiler._this_step = False

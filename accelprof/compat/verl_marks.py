@@ -70,7 +70,7 @@ def mark_annotate(
 
 
 class _Timed:
-    """Adds the seconds of its block to ``timing_raw[name]``, also when the block raises. Async blocks and decorating work too."""
+    """Adds the seconds of its block to ``timing_raw[name]``; of one that raises, for phases only. Async blocks and decorating work too."""
 
     def __init__(self, name: str, timing_raw: dict[str, float], inner: Callable[[], WorkerTimer] | None) -> None:
         self._name, self._raw, self._make = name, timing_raw, inner
@@ -82,11 +82,13 @@ class _Timed:
             inner._begin(_may_suspend(sys._getframe(1)))
         self._open.append((now_ns(), inner))
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         start, inner = self._open.pop()
         seconds = (now_ns() - start) / 1e9
         if inner is not None:
             inner.__exit__()
+        elif any(error):
+            return
         self._raw[self._name] = self._raw.get(self._name, 0) + seconds
 
     async def __aenter__(self) -> None:
@@ -122,7 +124,7 @@ def _may_suspend(frame: Any) -> bool:
 
 
 def simple_timer(name: str, timing_raw: dict[str, float]) -> _Timed:
-    """``with simple_timer("gen", timing_raw):`` adds the block's seconds; no range."""
+    """``with simple_timer("gen", timing_raw):`` adds the block's seconds, unless it raises; no range."""
     return _Timed(name, timing_raw, None)
 
 

@@ -20,28 +20,39 @@ def _callback() -> object:
 class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chosen when this is imported
     """Windows on steps of a Lightning trainer, with its parts as phases.
 
-    Step ``n`` is the ``n``-th update of the optimizer, from 1; it holds all micro-batches that are accumulated for it, the
-    wait for their data, and the validation and saving that follow. A session that the process has already is used.
+    Step ``n`` is the ``n``-th update, from 1, whether one optimizer or several step in it; it holds all micro-batches that are
+    accumulated for it, the wait for their data, and the validation and saving that follow. A training that is resumed goes on
+    after the checkpoint's ``global_step``. A session that the process has already is used.
 
     Args and errors as :class:`accelprof.integrations.transformers.AccelprofCallback`.
     """
 
     def __init__(self, config: object = None, group: str = "Trainer", **values: object) -> None:
         self._loop = Loop(config, group, values)
-        self._validating = False
+        self._number = 0
+        self._updates: int | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self._updates = None
         self._loop.begin(rank=trainer.global_rank, world_size=trainer.world_size)
         self._loop.wrap(trainer, {"save_checkpoint": "save"})
         self._loop.wrap(pl_module, {"training_step": "train/forward", "optimizer_step": "train/optimizer_step"})
 
+    def _step(self, trainer: Any) -> None:
+        """``global_step`` counts every optimizer's updates: where it has moved, by however much, the next step begins."""
+        done = trainer.global_step
+        if done != self._updates:
+            self._number = done + 1 if self._updates is None else self._number + 1
+            self._updates = done
+        self._loop.step(self._number)
+
     def on_train_epoch_start(self, trainer: Any, pl_module: object) -> None:
-        self._loop.step(trainer.global_step + 1)
+        self._step(trainer)
         self._loop.enter("data")
 
     def on_train_batch_start(self, trainer: Any, pl_module: object, batch: object, batch_idx: int) -> None:
         self._loop.leave("data")
-        self._loop.step(trainer.global_step + 1)
+        self._step(trainer)
         self._loop.enter("train/micro_batch")
 
     def on_before_backward(self, trainer: object, pl_module: object, loss: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -92,12 +93,17 @@ class Loop:
         if run is not None:
             run.finish()
 
-    def wrap(self, owner: object, methods: dict[str, str]) -> None:
-        """Methods of the object ``owner`` (not of its class) are phases until :meth:`end`: name -> phase. Absent ones are left out."""
+    def wrap(self, owner: object, methods: dict[str, str], when: Callable[[], bool] | None = None) -> None:
+        """Methods of the object ``owner`` (not of its class) are phases until :meth:`end`: name -> phase. Absent ones are left out.
+
+        Args:
+            when: asked at each call whether it is a phase; always where ``None``.
+        """
         for name, tag in methods.items():
             method = getattr(owner, name, None)
             if callable(method) and name not in vars(owner):
-                setattr(owner, name, timer(tag)(method))
+                timed = timer(tag)(method)
+                setattr(owner, name, timed if when is None else _chosen(when, timed, method))
                 self._wrapped.append((owner, name))
 
     def before(self, owner: object, name: str, call: Callable[[], None]) -> None:
@@ -119,3 +125,11 @@ class Loop:
         while self._wrapped:
             owner, name = self._wrapped.pop()
             vars(owner).pop(name, None)
+
+
+def _chosen(when: Callable[[], bool], timed: Any, plain: Any) -> Any:
+    @functools.wraps(plain)
+    def called(*args: object, **kwargs: object) -> Any:
+        return (timed if when() else plain)(*args, **kwargs)
+
+    return called

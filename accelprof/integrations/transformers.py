@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import FrameType
 from typing import Any
@@ -14,7 +15,6 @@ from accelprof.integrations.loop import Loop
 PHASES = {
     "get_batch_samples": "data",
     "training_step": "train/micro_batch",
-    "compute_loss": "train/loss",
     "evaluate": "evaluate",
     "prediction_step": "evaluate/micro_batch",
     "_save_checkpoint": "save",
@@ -23,6 +23,9 @@ PHASES = {
     "_calculate_rewards": "rollout/reward",
     "_get_per_token_logps_and_entropies": "log_probs",
 }
+#: evaluation computes losses too, which are none of training's
+LOSS = {"compute_loss": "train/loss"}
+TRAINS = {"training_step": True, "prediction_step": False, "evaluate": False}
 OPTIMIZER = "train/optimizer"
 
 
@@ -44,6 +47,7 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 
     def __init__(self, config: object = None, group: str = "Trainer", **values: object) -> None:
         self._loop = Loop(config, group, values)
+        self._training = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._loop.begin(rank=args.process_index, world_size=args.world_size)
@@ -52,6 +56,9 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
             self._loop.voice.say("the trainer was not found from its callback; only steps and the optimizer are seen")
             return
         self._loop.wrap(trainer, PHASES)
+        self._loop.wrap(trainer, LOSS, when=lambda: self._training)
+        for name, training in TRAINS.items():
+            self._loop.before(trainer, name, functools.partial(setattr, self, "_training", training))
         self._loop.before(trainer, "get_batch_samples", lambda: self._loop.step(state.global_step + 1))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

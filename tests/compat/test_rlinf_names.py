@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
+import time
 
 import pytest
 
@@ -141,8 +143,65 @@ def test_tracer():
         rlinf.Tracer.trace_end("outer")
         assert captured.backend.labels() == ["outer", "block", "plain", "a", "a", "waits", "fails"]
         assert captured.backend.balanced()
-    assert rlinf.Tracer._open == {}
+    assert rlinf._spans == {}
     assert inspect.iscoroutinefunction(waits)
+
+
+def test_spans_end_wherever_they_are_ended():
+    """A span that one thread began is ended by another; of two of one name each thread ends its own; a class that is not ours will do."""
+
+    class Theirs:
+        trace_begin = vars(rlinf.Tracer)["trace_begin"]
+        trace_end = vars(rlinf.Tracer)["trace_end"]
+
+    def elsewhere(call, *arguments):
+        thread = threading.Thread(target=call, args=arguments)
+        thread.start()
+        thread.join()
+
+    with capture(steps=[1], ranks="all", timeline=False) as captured, captured.session.step(1):
+        Theirs.trace_begin("cross")
+        elsewhere(Theirs.trace_end, "cross")
+        assert captured.backend.balanced()
+        Theirs.trace_begin("same")
+        mine = rlinf._spans["same"][0]
+        elsewhere(Theirs.trace_begin, "same")
+        Theirs.trace_end("same")
+        assert mine not in rlinf._spans["same"]
+        Theirs.trace_end("same")
+        Theirs.trace_end("same")
+        Theirs.trace_begin(7)
+        Theirs.trace_end(7)
+        assert captured.backend.labels() == ["cross", "same", "same", "7"]
+        assert captured.backend.balanced()
+    assert rlinf._spans == {}
+
+
+def test_seconds_that_methods_take_off_themselves():
+    """What a method of RLinf's writes in its own table counts with the tag's seconds, once, and is gone with them."""
+
+    class Trainer(rlinf.Worker):
+        def __init__(self):
+            self._timer_metrics = {}
+
+        @rlinf.Worker.timer("train")
+        def train(self):
+            time.sleep(0.02)
+            self._timer_metrics["train"] = self._timer_metrics.get("train", 0.0) - 100.0
+            self._timer_metrics["other"] = 3.0
+
+    worker = Trainer()
+    worker.train()
+    times = worker.pop_execution_times()
+    assert times["train"] == pytest.approx(-99.98, abs=0.015)
+    assert times["other"] == 3.0
+    assert (worker._timer_metrics, worker.pop_execution_times()) == ({}, {})
+    worker.train()
+    assert worker.pop_execution_time("train") == pytest.approx(-99.98, abs=0.015)
+    assert worker.pop_execution_time("other") == 3.0
+    with pytest.raises(rlinf.TimerNotRecordedError, match="train"):
+        worker.pop_execution_time("other")
+    assert worker._timer_metrics == {}
 
 
 def test_accelerator_types():

@@ -452,6 +452,65 @@ def test_decorated_before(tmp_path):
         accelprof.reset()
 
 
+def iterating():
+    """An outer worker whose stage iterates over the mini-batches of an inner one that nobody starts."""
+
+    class Outer(DistProfilerExtension):
+        @DistProfiler.annotate(role="compute_log_prob")
+        def log_prob(self):
+            return 1
+
+        @DistProfiler.annotate(role="actor_update", scheduled=True)
+        def update(self, count):
+            return [self.inner.train_batch(index) for index in range(count)]
+
+    class Inner(DistProfilerExtension):
+        @DistProfiler.annotate(role="train_batch")
+        def train_batch(self, index):
+            return index
+
+    return Outer, Inner
+
+
+ITERATING_BEFORE = iterating()
+
+
+def seen_of(classes, directory, plan, discrete, inner_enabled):
+    """Labels window by window, of one step."""
+    tool = TorchProfilerToolConfig(schedule=plan and TorchProfilerScheduleConfig(**plan), discrete=discrete)
+    worker = classes[0](profiler(directory, tool))
+    worker.inner = classes[1](profiler(directory, tool, prefix="language_model", enable=inner_enabled))
+    assert worker.inner.profiler.check_this_step() is False
+    assert worker.inner.profiler.check_enable() is inner_enabled
+    worker.start_profile(profile_step=1)
+    assert (worker.log_prob(), worker.update(5)) == (1, [0, 1, 2, 3, 4])
+    worker.stop_profile()
+    found = [sorted(spans(directory, index + 1)) for index in range(len(manifest(directory)["windows"]))]
+    accelprof.reset()
+    return found
+
+
+@pytest.mark.parametrize("inner_enabled", [True, False])
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("plan", [None, {"active": 2}, {"wait": 1, "active": 1}, {"active": 1, "repeat": 2}], ids=str)
+def test_when_a_class_was_decorated_makes_no_difference(tmp_path, plan, discrete, inner_enabled):
+    """An inner worker that nobody starts is seen whether it was decorated before the install, in an earlier one, or after it."""
+    compat.install("verl")
+    earlier = iterating()
+    compat.uninstall()
+    compat.install("verl")
+    try:
+        ways = {"before": ITERATING_BEFORE, "earlier": earlier, "after": iterating()}
+        found = {way: seen_of(made, tmp_path / way, plan, discrete, inner_enabled) for way, made in ways.items()}
+    finally:
+        compat.uninstall()
+        accelprof.reset()
+    assert found["before"] == found["earlier"] == found["after"]
+    mini_batches = sum(labels.count("train_batch") for labels in found["after"])
+    if inner_enabled and not discrete:
+        assert mini_batches == (5 if plan is None else plan["active"] * plan.get("repeat", 1))
+
+
 def test_uninstall_gives_everything_back(tmp_path):
     """After uninstall verl's functions are its own, also for what was decorated or made in between."""
     import verl.utils.profiler as package

@@ -98,6 +98,7 @@ def test_trainer(tmp_path):
     assert {"data", "train/loss", "train/optimizer"} <= set(first)
     assert not {"evaluate", "save"} & set(first)
     assert {"evaluate", "evaluate/micro_batch", "save"} <= set(second)
+    assert first.count("train/loss") == second.count("train/loss") == 2  # evaluation's own losses are not among them
     assert {item["tool"] for item in manifest["artifacts"]} == {"torch", "trace"}
     assert {"train/micro_batch", "train/optimizer", "evaluate"} <= reported(run_dir)
     assert "training_step" not in vars(made)
@@ -228,3 +229,38 @@ def test_lightning(tmp_path):
     assert second.count("train/micro_batch") == second.count("train/backward") == second.count("train/forward") == 2
     assert {"data", "evaluate", "train/optimizer_step"} <= set(second)
     assert "training_step" not in vars(module)
+
+
+@pytest.mark.parametrize("per_batch", [1, 2, 3])
+def test_lightning_with_several_optimizers(tmp_path, per_batch):
+    """Optimizers that step in one batch make one step, and steps follow one another: Lightning's counter goes up by each of them."""
+    from lightning.pytorch import LightningModule, Trainer
+
+    from accelprof.integrations.lightning import AccelprofCallback as Callback
+
+    class Module(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 1) for _ in range(per_batch))
+
+        def training_step(self, batch, index):
+            made = self.optimizers() if per_batch > 1 else [self.optimizers()]
+            for optimizer, layer in zip(made, self.layers, strict=True):
+                optimizer.zero_grad()
+                self.manual_backward(layer(batch).pow(2).mean())
+                optimizer.step()
+
+        def configure_optimizers(self):
+            return [torch.optim.SGD(layer.parameters(), 0.1) for layer in self.layers]
+
+    made = Trainer(
+        max_epochs=2, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        enable_checkpointing=False, callbacks=[Callback(steps=[2, 4], output_dir=str(tmp_path / "p"))],
+    )  # fmt: skip
+    made.fit(Module(), torch.utils.data.DataLoader(torch.ones(3, 4), batch_size=1))
+    run_dir, manifest = run_of(tmp_path / "p")
+    assert manifest["targets"][0]["steps_seen"] == [1, 2, 3, 4, 5, 6]
+    assert [window["steps"] for window in manifest["windows"]] == [[2], [4]]
+    for step in (2, 4):
+        assert phases(run_dir, step).count("train/micro_batch") == 1
