@@ -97,7 +97,8 @@ class Tool:
 
         Override where a value stands for others (an empty list for a default one, a preset for several options).
         """
-        return {key: _unordered(value) for key, value in self.options.model_dump().items()}
+        given = self.options.model_dump()
+        return {key: value if key == "extra_args" else unordered(value) for key, value in given.items()}
 
     def probe(self) -> Probe:
         """Whether the tool is installed here; must not raise. Asked by doctor, plan display, never on a hot path."""
@@ -224,7 +225,8 @@ def _warn_of_gate(tool: str) -> None:
     )
 
 
-def _unordered(value: Any) -> Any:
+def unordered(value: Any) -> Any:
+    """A list of names as the set that it stands for, sorted; anything else as it is."""
     names = isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
     return tuple(sorted(set(value))) if names else value
 

@@ -18,14 +18,14 @@ from typing import Any, ClassVar
 from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import LAUNCH_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
-from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, unordered
 from accelprof.errors import CaptureError, Problem, ReadError
 from accelprof.launch.command import render
 from accelprof.output.layout import Layout
 from accelprof_cuda import domains, installation, nsys_checks, nsys_files, vendor
 from accelprof_cuda.backend import DOMAIN, CudaBackend
 from accelprof_cuda.nsys_files import RAW, REPORT
-from accelprof_cuda.nsys_options import CUPTI_TRACES, NsysOptions, normalise
+from accelprof_cuda.nsys_options import CUPTI_TRACES, OPTIONS, NsysOptions, normalise
 from accelprof_cuda.nsys_turns import Turns
 
 #: the NVTX range that opens a window where ``cudaProfilerApi`` cannot fire
@@ -74,6 +74,12 @@ class NsysTool(Tool):
     @classmethod
     def normalise(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
         return normalise(options)
+
+    def meaning(self) -> Mapping[str, Any]:
+        """The preset with the options over it, lists with commas in any order; ``kill`` is always the same."""
+        own = {key: value for key, value in super().meaning().items() if key not in OPTIONS and key != "preset"}
+        given = {**self.options.arguments(), "kill": "none"}
+        return {**own, **{name: unordered([word.strip() for word in text.split(",")]) for name, text in given.items()}}
 
     def probe(self) -> Probe:
         path = installation.find(self.options.nsys)

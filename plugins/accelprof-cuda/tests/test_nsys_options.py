@@ -203,3 +203,52 @@ def test_two_owners_of_cupti(contents: list[str], refused: bool) -> None:
             registry.plan(config)
     else:
         assert registry.plan(config).assign(Target("ActorGroup", ("actor", "ref"), 0, 1, has_devices=True)).selected
+
+
+def both(tool: str, first: Any, second: Any) -> None:
+    """Two roles of one process with these options.
+
+    Raises:
+        ConfigError: they do not mean the same.
+    """
+    rules = [{"roles": [role], "ranks": [0], "options": options} for role, options in (("a", first), ("b", second))]
+    registry = get_registry()
+    plan = registry.plan(registry.load({"tool": tool, "steps": [1], "groups": {"W": rules}}).config)
+    assert plan.assign(Target("W", ("a", "b"), rank=0)).tool == tool
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"sample": "none"}, {}),
+        ({"sample": False}, {}),
+        ({"kill": "none"}, {}),
+        ({"t": "cuda,nvtx"}, {}),
+        ({"trace": "nvtx, cuda"}, {"t": ["cuda", "nvtx"]}),
+        ({"preset": "light"}, {}),
+        ({"preset": "full", "cuda-memory-usage": True}, {"preset": "full"}),
+        ({"preset": "full"}, {"t": "osrt,cuda,cudnn,cublas,nvtx", "s": "process-tree", "cpuctxsw": "process-tree",
+                              "cudabacktrace": "all", "cuda_memory_usage": "true", "osrt-threshold": 1000}),
+        ({"cpuctxsw": None, "flags": ["a", "b"]}, {"cpuctxsw": None, "flags": ["b", "a"]}),
+    ],
+)  # fmt: skip
+def test_options_that_mean_the_same(first: Any, second: Any) -> None:
+    """Roles of one process may write the same options differently: defaults, presets, spellings and the order of sources."""
+    both("nsys", first, second)
+    both("nsys", second, first)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"sample": "cpu"}, {}),
+        ({"t": "cuda"}, {}),
+        ({"cpuctxsw": None}, {}),
+        ({"preset": "full"}, {"preset": "light"}),
+        ({"extra_args": ["--a", "--b"]}, {"extra_args": ["--b", "--a"]}),
+    ],
+)  # fmt: skip
+def test_options_that_do_not(first: Any, second: Any) -> None:
+    """What would start the process differently is a contradiction."""
+    with pytest.raises(ConfigError, match=r"groups\.W"):
+        both("nsys", first, second)

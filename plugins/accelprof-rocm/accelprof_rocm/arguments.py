@@ -84,6 +84,21 @@ def check(path: str, args: Mapping[str, Any], flags: Sequence[str], options: Kno
     return problems
 
 
+def meaning(args: Mapping[str, Any], flags: Sequence[str], options: Known) -> dict[str, Any]:
+    """Arguments by their long names as they will be rendered, words in any order; what is not rendered is left out."""
+    found: dict[str, Any] = {}
+    for key, value in {**args, **dict.fromkeys(flags, True)}.items():
+        name = options.long(bare(key))
+        takes = (options.option(name) or Option()).takes
+        if takes in ("flag", "switch") and str(value).lower() in TRUTH:
+            value = str(value).lower() in TRUTH[::2]
+        if value is None or (value is False and takes == "switch"):
+            continue
+        words = value if isinstance(value, (list, tuple)) else str(value).split() if takes == "words" else None
+        found[name] = tuple(sorted({str(word) for word in words})) if words is not None else str(value)
+    return found
+
+
 def bare(name: Any) -> str:
     """An option's name without dashes; ``output_format`` is ``output-format``."""
     return str(name).lstrip("-").replace("_", "-")

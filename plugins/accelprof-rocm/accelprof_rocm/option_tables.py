@@ -166,12 +166,18 @@ ROCPROFV3: Table = {
     "rocm-root": Option("value", since=(7, 0)),
 }
 
-#: rocprof-sys's groups and domains (``ROCPROFSYS_ROCM_DOMAINS``); a word that it does not know ends the worker
-DOMAINS = (
-    "hip_runtime_api", "hip_compiler_api", "hip_api", "hsa_core_api", "hsa_amd_ext_api", "hsa_image_ext_api",
-    "hsa_finalize_ext_api", "hsa_api", "marker_api", "roctx", "kernel_dispatch", "memory_copy", "memory_allocation",
-    "scratch_memory", "page_migration", "rccl_api", "rocdecode_api", "rocjpeg_api", "ompt",
-)  # fmt: skip
+#: rocprof-sys's groups and domains (``ROCPROFSYS_ROCM_DOMAINS``) and the release that brought them (its changelog); a word
+#: that it does not know ends the worker
+DOMAINS: Mapping[str, Release] = {
+    **dict.fromkeys((
+        "hip_runtime_api", "hip_compiler_api", "hip_api", "hsa_core_api", "hsa_amd_ext_api", "hsa_image_ext_api",
+        "hsa_finalize_ext_api", "hsa_api", "marker_api", "roctx", "kernel_dispatch", "memory_copy", "memory_allocation",
+        "scratch_memory", "page_migration", "rccl_api", "rocdecode_api", "rocjpeg_api", "ompt",
+    ), (6, 4)),
+    "kfd_events": (7, 13),
+}  # fmt: skip
+#: the newest release whose domains are known
+NEWEST_DOMAINS = max(DOMAINS.values())
 #: what is recorded where ``ROCPROFSYS_ROCM_DOMAINS`` is not set (from ROCm 6.4)
 DEFAULT_DOMAINS = ("hip_runtime_api", "marker_api", "kernel_dispatch", "memory_copy", "scratch_memory")
 #: both names of the domain that ranges and the marks of windows are in
@@ -198,11 +204,17 @@ MEANT = {
 }
 
 
-def meant(word: str) -> str:
-    """The domain that a word stands for, or that it is all but a letter of; empty where there is none."""
-    if word in DOMAINS:
+def domains(release: Release) -> list[str]:
+    """The domains that ``release`` has."""
+    return [word for word, since in DOMAINS.items() if since <= release]
+
+
+def meant(word: str, release: Release) -> str:
+    """The domain of ``release`` that a word stands for, or that it is all but a letter of; empty where there is none."""
+    words = domains(release)
+    if word in words:
         return word
-    near = difflib.get_close_matches(word, DOMAINS, n=1, cutoff=0.8)
+    near = difflib.get_close_matches(word, words, n=1, cutoff=0.8)
     return MEANT.get(word) or (near[0] if near else "")
 
 

@@ -17,7 +17,7 @@ from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, ConfigError, Problem
 from accelprof.launch.command import render_value
 from accelprof.output.layout import Layout, safe
-from accelprof_rocm import artifacts, installation, releases, roctx, vendor
+from accelprof_rocm import arguments, artifacts, installation, releases, roctx, vendor
 from accelprof_rocm.children import leave_alone
 from accelprof_rocm.ranges import OverlappingRanges, RoctxRanges
 from accelprof_rocm.releases import Release
@@ -48,6 +48,8 @@ def _env(value: Any) -> Any:
     return {str(name): render_value(item) for name, item in value.items() if item is not None}
 
 
+TRUE = frozenset({"1", "true", "on", "yes", "y", "t"})
+FALSE = frozenset({"0", "false", "off", "no", "n", "f"})
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
@@ -148,6 +150,31 @@ class RocprofTool(Tool):
     @classmethod
     def normalise(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
         return {str(name).replace("-", "_"): value for name, value in options.items()}
+
+    def meaning(self) -> Mapping[str, Any]:
+        """What a worker is started with: each argument and setting under one name, with what is given where nothing is chosen."""
+        env = {name: text.strip() for name, text in {**self.defaults(), **self.options.env}.items()}
+        return {
+            **super().meaning(),
+            "args": {**arguments.meaning(self.options.args, self.options.flags, self.known)},
+            "flags": (),
+            "env": {
+                name: "true" if text.lower() in TRUE else text.lower() if text.lower() in FALSE else text
+                for name, text in env.items()
+            },
+            "rocm": self.release,
+            "program": self.program,
+            "windows": "whole" if self.options.windows == "auto" and not self.pausable else self.options.windows,
+        }
+
+    def defaults(self) -> dict[str, str]:
+        """The settings that every worker is given, and that the user's own replace."""
+        return {}
+
+    @property
+    def known(self) -> arguments.Known:
+        """The options of :attr:`program`; of a tool that takes none there are none."""
+        return arguments.Known(self.program, {}, self.release)
 
     @property
     def release(self) -> Release:

@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from accelprof.contracts.spans import Trace
@@ -26,11 +26,10 @@ from accelprof.contracts.tool import ToolOptions
 from accelprof.errors import CaptureError, ConfigError, Problem
 from accelprof.launch.command import WRAPPED_ENV
 from accelprof_rocm import arguments, artifacts, installation, option_tables, releases, roctx
-from accelprof_rocm.rocprof import SCRATCH, RocprofOptions, RocprofTool, pattern
+from accelprof_rocm.rocprof import SCRATCH, TRUE, RocprofOptions, RocprofTool, pattern
 
 PATH = "tools.rocprof_sys"
 TABLES = {"python": option_tables.PYTHON, "run": option_tables.RUN, "sample": option_tables.SAMPLE}
-TRUE = frozenset({"1", "true", "on", "yes", "y", "t"})
 #: recorded whenever nothing else is said: a Perfetto trace per process, in a place that does not change with the time
 SETTINGS = {"TRACE": "true", "TIME_OUTPUT": "false", "USE_PID": "true"}
 #: setting -> file that it makes (rocpd's name has not been seen on a real run)
@@ -107,6 +106,21 @@ class RocprofSysTool(RocprofTool):
 
     # --- on the driver ----------------------------------------------------------------------------------------------
 
+    def meaning(self) -> Mapping[str, Any]:
+        """``-b`` is given to Python's launcher, and lists in settings are sets."""
+        told = super().meaning()
+        env, prefix = dict(told["env"]), self.row.env
+        for name, split in (("ROCM_DOMAINS", _words), ("SELECTED_REGIONS", regions)):
+            if prefix + name in env:
+                env[prefix + name] = tuple(sorted(set(split(env[prefix + name]))))
+        lean = {"builtin": "True"} if self._lean() else {}
+        return {**told, "env": env, "args": {**lean, **told["args"]}}
+
+    def defaults(self) -> dict[str, str]:
+        row = self.row
+        domains = {"ROCM_DOMAINS": ",".join(option_tables.DEFAULT_DOMAINS)} if row.domains else {}
+        return {row.env + name: value for name, value in {**SETTINGS, **row.settings, **domains}.items()}
+
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
         options = self.options
         problems = arguments.check(PATH, options.args, options.flags, self.known, self._mend)
@@ -148,7 +162,7 @@ class RocprofSysTool(RocprofTool):
         if not self.row.domains:
             names = [name for word in asked for name in option_tables.ROCTRACER.get(word, ())]
             return [f"{env}{name}: 'true'" for name in dict.fromkeys(names)]
-        domains = [word for word in map(option_tables.meant, asked) if word]
+        domains = [word for word in (option_tables.meant(word, self.release) for word in asked) if word]
         if not domains:
             return []
         return [f"{env}ROCM_DOMAINS: '{','.join(dict.fromkeys([*option_tables.DEFAULT_DOMAINS, *domains]))}'"]
@@ -172,20 +186,28 @@ class RocprofSysTool(RocprofTool):
         """The domains that the user chose; empty where the default holds."""
         return _words(self.options.env.get(f"{self.row.env}ROCM_DOMAINS", ""))
 
-    def _check_markers(self, assignments: Sequence[Assignment]) -> list[Problem]:
-        """Ranges, and the marks by which a recording of the whole process is cut, are records of one domain."""
+    def _no_domains(self) -> list[str]:
+        """Chosen words that this release has not; of a release that is newer than the table nobody knows."""
+        if not self.row.domains or self.release > option_tables.NEWEST_DOMAINS:
+            return []
+        known = option_tables.domains(self.release)
+        return [word for word in self._domains() if word not in known]
+
+    def _markers_off(self) -> tuple[str, str]:
+        """The setting by which the user turned ranges off, and the value that turns them on; both empty where they are on."""
         row, off, domains = self.row, False, self._domains()
         name = f"{row.env}{'ROCM_DOMAINS' if row.domains else 'USE_ROCTX'}"
         if row.domains:
-            off = (
-                bool(domains)
-                and not option_tables.MARKERS & set(domains)
-                and set(domains) <= set(option_tables.DOMAINS)
-            )
+            off = bool(domains) and not option_tables.MARKERS & set(domains) and not self._no_domains()
             mend = ",".join(dict.fromkeys([*option_tables.DEFAULT_DOMAINS, *domains]))
         else:
             off, mend = name in self.options.env and not self._on(name), "true"
-        if not off or (assignments and all(item.mode == "process" and not item.schedules for item in assignments)):
+        return (name, mend) if off else ("", "")
+
+    def _check_markers(self, assignments: Sequence[Assignment]) -> list[Problem]:
+        """Ranges, and the marks by which a recording of the whole process is cut, are records of one domain."""
+        name, mend = self._markers_off()
+        if not name or (assignments and all(item.mode == "process" and not item.schedules for item in assignments)):
             return []
         return [
             Problem(
@@ -207,6 +229,15 @@ class RocprofSysTool(RocprofTool):
                 Problem(
                     f"{PATH}.args.selected-regions",
                     "the command line's list would take the place of the region that windows are",
+                    mend=f"env: {{{name}: …}}",
+                )
+            )
+        if self.row.regions and any(re.match(r"--?selected[-_]regions(=|$)", word) for word in self.options.extra_args):
+            problems.append(
+                Problem(
+                    f"{PATH}.extra_args",
+                    "its --selected-regions would take the place of the region that windows are",
+                    value=list(self.options.extra_args),
                     mend=f"env: {{{name}: …}}",
                 )
             )
@@ -251,7 +282,7 @@ class RocprofSysTool(RocprofTool):
                     mend=self._in_place_of("ROCM_DOMAINS", domains),
                 )
             )
-        unknown = [word for word in self._domains() if word not in option_tables.DOMAINS] if row.domains else []
+        unknown = self._no_domains()
         if unknown:
             problems.append(
                 Problem(
@@ -259,7 +290,7 @@ class RocprofSysTool(RocprofTool):
                     f"the worker would end at its start: {', '.join(map(repr, unknown))} "
                     + ("is no domain" if len(unknown) == 1 else "are no domains"),
                     value=domains,
-                    allowed=", ".join(option_tables.DOMAINS),
+                    allowed=", ".join(option_tables.domains(self.release)),
                     mend=self._in_place_of("ROCM_DOMAINS", domains),
                 )
             )
@@ -331,12 +362,10 @@ class RocprofSysTool(RocprofTool):
         env = {WRAPPED_ENV: self.name, **self.settings(assignment, directory)}
         start = installation.command(self.program)
         known = self.known
-        given = {known.long(arguments.bare(key)) for key in (*options.args, *options.flags)}
-        # without -b every Python call of the worker is recorded, which costs more than the work
-        lean = ["-b"] if python and "builtin" not in given else []
+        lean = ["-b"] if self._lean() else []
         argv = (start, *lean, *arguments.render(options.args, options.flags, known), *options.extra_args, "--")
         interpreter = self.interpreter(assignment.target)
-        notes = self.notes(assignment)
+        notes = [*self.notes(assignment), *self._notes_of_domains()]
         if python:
             env["PYTHON_EXECUTABLE"] = shlex.join(interpreter)
             notes.append(f"{self.name}: {self.program} ends with status 0 whatever the worker's own was")
@@ -348,6 +377,26 @@ class RocprofSysTool(RocprofTool):
             preflight=self._preflight(argv, assignment.target) if options.preflight else (),
             notes=tuple(notes),
         )
+
+    def _lean(self) -> bool:
+        """Whether ``-b`` is ours to give: without it every Python call of the worker is recorded, which costs more than the work."""
+        given = {self.known.long(arguments.bare(key)) for key in (*self.options.args, *self.options.flags)}
+        return self.options.variant == "python" and "builtin" not in given
+
+    def _notes_of_domains(self) -> list[str]:
+        """Said where it is nobody's fault yet: a choice that leaves ranges out, words that the table does not know."""
+        notes, (name, mend) = [], self._markers_off()
+        if name:
+            notes.append(
+                f"{self.name}: ranges of timers will not be in the file, {name} leaves them out; {name}: '{mend}' keeps them"
+            )
+        new = [word for word in self._domains() if self.row.domains and word not in option_tables.domains(self.release)]
+        if new and self.release > option_tables.NEWEST_DOMAINS:
+            notes.append(
+                f"{self.name}: {', '.join(new)} in {self.row.env}ROCM_DOMAINS: not known here; ROCm {releases.show(self.release)} is "
+                f"newer than the table ({releases.show(option_tables.NEWEST_DOMAINS)}), and a word that it has not ends the worker"
+            )
+        return notes
 
     def _preflight(self, argv: Sequence[str], target: Target) -> tuple[str, ...]:
         if self.options.variant == "python":

@@ -8,7 +8,7 @@ environment, into everything that the worker starts.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from accelprof.contracts.spans import Trace
@@ -103,6 +103,18 @@ class Rocprofv3Tool(RocprofTool):
 
     # --- on the driver ----------------------------------------------------------------------------------------------
 
+    def meaning(self) -> Mapping[str, Any]:
+        """Formats by either spelling, and the traces of a user who chose none."""
+        told = super().meaning()
+        args = {key: value for key, value in told["args"].items() if key != FORMAT}
+        if not self._chosen(args):
+            args.update({name.lstrip("-"): "True" for name in self.row.arguments})
+        return {**told, "args": args, "format": tuple(sorted(self.formats()))}
+
+    @staticmethod
+    def _chosen(given: Iterable[str]) -> bool:
+        return any(name.endswith("-trace") or name in ("pmc", "stats") for name in given)
+
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
         options = self.options
         problems = arguments.check(PATH, options.args, options.flags, self.known, self._mend)
@@ -180,7 +192,7 @@ class Rocprofv3Tool(RocprofTool):
         """Everything but the place."""
         options, known = self.options, self.known
         given = {known.long(arguments.bare(key)) for key in (*options.args, *options.flags)}
-        chosen = any(name.endswith("-trace") or name in ("pmc", "stats") for name in given)
+        chosen = self._chosen(given)
         argv = [] if chosen else list(self.row.arguments)
         if chosen and self._needs_markers(assignment) and not any(self._on(name) for name in MARKERS):
             argv.append(f"--{MARKERS[0]}")

@@ -134,6 +134,100 @@ def test_the_guides_configuration_of_rlinf() -> None:
     assert {name: launch.env[name] for name in env} == env
 
 
+def both(tool: str, first: Any, second: Any) -> None:
+    """Two roles of one process with these options.
+
+    Raises:
+        ConfigError: they do not mean the same.
+    """
+    rules = [{"roles": [role], "ranks": [0], "options": options} for role, options in (("a", first), ("b", second))]
+    registry = get_registry()
+    plan = registry.plan(registry.load({"tool": tool, "steps": [1], "groups": {"W": rules}}).config)
+    assert plan.assign(Target("W", ("a", "b"), rank=0)).tool == tool
+
+
+TRACE = {"env": {"ROCPROFSYS_TRACE": "true"}}
+MINE = {"rocm": "7.13", "env": {"ROCPROFSYS_SELECTED_REGIONS": "mine,other"}}
+
+
+@pytest.mark.parametrize(
+    ("tool", "first", "second"),
+    [
+        ("rocprof_sys", {"flags": ["b"]}, {}),
+        ("rocprof_sys", {"args": {"builtin": True}}, {"flags": ["-b"]}),
+        ("rocprof_sys", TRACE, {}),
+        ("rocprof_sys", {"env": {"ROCPROFSYS_TRACE": "ON"}}, TRACE),
+        ("rocprof_sys", {"rocm": "7.0"}, {}),
+        ("rocprof_sys", {"program": "rocprof-sys-python"}, {}),
+        ("rocprof_sys", {"windows": "whole"}, {}),
+        ("rocprof_sys", {"env": {"ROCPROFSYS_ROCM_DOMAINS": "memory_copy kernel_dispatch;marker_api,hip_runtime_api,scratch_memory"}}, {}),
+        ("rocprof_sys", MINE, {**MINE, "env": {"ROCPROFSYS_SELECTED_REGIONS": "other,mine"}}),
+        ("rocprof_sys", {"variant": "run", "args": {"I": ["rocm", "roctx"]}}, {"variant": "run", "args": {"include": "roctx rocm"}}),
+        ("rocprofv3", {"flags": ["runtime-trace"]}, {}),
+        ("rocprofv3", {"format": ["rocpd"]}, {"args": {"f": "rocpd"}}),
+        ("rocprofv3", {"format": ["csv", "json"]}, {"args": {"output-format": ["json", "csv"]}}),
+        ("rocprofv3", {"flags": ["hip-trace"]}, {"args": {"hip_trace": "yes"}}),
+        ("rocprof_sys_attach", {"format": ["rocpd"], "rocm": "7.13"}, {"rocm": "7.13"}),
+    ],
+)  # fmt: skip
+def test_options_that_mean_the_same(tool: str, first: Any, second: Any) -> None:
+    """Roles of one process may write the same options differently: defaults, spellings and order."""
+    both(tool, first, second)
+    both(tool, second, first)
+
+
+@pytest.mark.parametrize(
+    ("tool", "first", "second"),
+    [
+        ("rocprof_sys", {"flags": ["b"]}, {"args": {"b": False}}),
+        ("rocprof_sys", {"env": {"ROCPROFSYS_TRACE": "false"}}, {}),
+        ("rocprof_sys", {"rocm": "7.2"}, {}),
+        ("rocprof_sys", {"env": {"ROCPROFSYS_ROCM_DOMAINS": f"{DEFAULT},hip_api"}}, {}),
+        ("rocprof_sys", {"extra_args": ["--x", "--y"]}, {"extra_args": ["--y", "--x"]}),
+        ("rocprofv3", {"flags": ["hip-trace"]}, {}),
+        ("rocprofv3", {"format": ["csv"]}, {}),
+    ],
+)  # fmt: skip
+def test_options_that_do_not(tool: str, first: Any, second: Any) -> None:
+    """What would start the process differently is a contradiction, and both roles are named."""
+    with pytest.raises(ConfigError, match=r"groups\.W\[1\].*groups\.W\[0\]|groups\.W\[0\].*groups\.W\[1\]"):
+        both(tool, first, second)
+
+
+@pytest.mark.parametrize(
+    "word", ["--selected-regions", "--selected-regions=x", "-selected-regions=x", "--selected_regions"]
+)
+@pytest.mark.parametrize("variant", ["run", "sample", "python"])
+def test_regions_among_the_extra_arguments(assignment: Make, word: str, variant: str) -> None:
+    """They would take the place of the window's region as an option of that name would; before 7.13 nothing is replaced."""
+    options = {"variant": variant, "extra_args": ["--x", word, "mine"]}
+    [said] = problems(RocprofSysTool({**options, "rocm": "7.13"}), assignment)
+    assert said.startswith("tools.rocprof_sys.extra_args: its --selected-regions would take the place")
+    assert "Mend: env: {ROCPROFSYS_SELECTED_REGIONS: …}" in said
+    assert problems(RocprofSysTool({**options, "rocm": "7.12"}), assignment) == []
+
+
+def test_domains_by_release(assignment: Make) -> None:
+    """A domain is refused before the release that brought it, and a word that nobody knows yet is a note from the next one on."""
+    name = "ROCPROFSYS_ROCM_DOMAINS"
+
+    def tried(word: str, rocm: str) -> tuple[list[str], list[str]]:
+        tool = RocprofSysTool({"rocm": rocm, "env": {name: f"{DEFAULT},{word}"}})
+        notes = tool.launch(assignment("rocprof_sys"), "/run").notes
+        return problems(tool, assignment), [note for note in notes if "newer than the table" in note]
+
+    assert tried("kfd_events", "7.13") == ([], [])
+    [said] = tried("kfd_events", "7.2")[0]
+    assert "'kfd_events' is no domain" in said
+    assert "kfd_events" not in said.partition("allowed")[2]
+    [said] = tried("of_the_future", "7.13")[0]
+    assert "'of_the_future' is no domain" in said
+    refused, [note] = tried("of_the_future", "7.14")
+    assert refused == []
+    assert "of_the_future" in note
+    assert "a word that it has not ends the worker" in note
+
+
 SETTINGS = [
     *(("ROCM_DOMAINS", value) for value in ("hip_api", "hsa,hip", "nonsense", "kernel_dispach", "rccl_api;ompt", "hip hsa", "marker_api")),
     ("USE_ROCTX", "off"), ("SELECTED_REGIONS", "true"), ("SELECTED_REGIONS", "mine"), ("TRACE", "true"), ("SAMPLING_FREQ", "100"),
@@ -266,10 +360,13 @@ def test_the_region_of_windows_stands_beside_the_users_own(assignment: Make) -> 
 
 
 def test_a_process_recorded_whole_may_leave_its_ranges_out(assignment: Make) -> None:
-    """Nothing is cut there, so domains without markers are the user's choice."""
+    """Nothing is cut there, so domains without markers are the user's choice; what they cost is said at the start."""
     options = {"env": {"ROCPROFSYS_ROCM_DOMAINS": "kernel_dispatch"}, "rocm": "7.0"}
     row = assignment("rocprof_sys", steps=(), mode="process")
     assert RocprofSysTool(options).check([row]) == []
+    [note] = [note for note in RocprofSysTool(options).launch(row, "/run").notes if "ranges of timers" in note]
+    assert f"ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT}' keeps them" in note
+    assert not [note for note in RocprofSysTool({"rocm": "7.0"}).launch(row, "/run").notes if "ranges of" in note]
     assert "--marker-trace" not in Rocprofv3Tool({"flags": ["kernel-trace"], "rocm": "7.0"}).launch(row, "/run").argv
 
 

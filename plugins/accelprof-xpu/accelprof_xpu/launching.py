@@ -48,6 +48,14 @@ class IttTool(Tool):
     def program(self) -> str:
         return str(self.options.program or self.program_name)
 
+    def meaning(self) -> Mapping[str, Any]:
+        """Arguments and flags by their long names."""
+        try:
+            args = {name: render_value(value) for name, value in self.given().items() if value not in (None, False)}
+        except ValueError:  # one is given twice, which check says
+            return super().meaning()
+        return {**super().meaning(), "args": args, "flags": (), "program": self.program}
+
     def probe(self) -> Probe:
         path = shutil.which(self.program)
         return Probe(0, f"{self.program} at {path}") if path else Probe(None, f"{self.program} is not on PATH")
