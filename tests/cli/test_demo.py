@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import html
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -144,7 +145,9 @@ def test_the_first_sentence_names_the_slow_rank(outcome: dict[str, Any]) -> None
 
     report = summarise(outcome["run_dir"]).to_json()
     first = sentences(report)[0]
-    assert "for ActorGroup/rank1 in actor/all_reduce (late in actor/micro_batch)" in first
+    # on a busy machine what lies inside the phase that sleeps varies by more than the sleep
+    inside = "actor/(micro_batch|forward|loss|backward)"
+    assert re.search(rf"for ActorGroup/rank1 in actor/all_reduce \(late in {inside}\)", first), first
     assert first in html.unescape(Path(outcome["run_dir"], "report.html").read_text())
     assert len(report["critical_path"]) == 2
     for path in report["critical_path"]:
