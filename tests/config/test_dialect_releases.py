@@ -277,3 +277,12 @@ def test_a_release_that_cannot_be(given, says):
     """A word that is no release, and one that did not have the file's keys, are refused by name."""
     with pytest.raises(ConfigError, match=says):
         partial(verl_version=given)
+
+
+@pytest.mark.parametrize("given", ["main", "0.10.0", "v1.2"])
+def test_releases_to_come(given):
+    """A release after the last known one, and the main branch, are read as the last known one, and that is said."""
+    loaded = partial(verl_version=given)
+    assert loaded.config == partial(verl_version="0.9.1").config
+    (said,) = (note.text for note in loaded.notes if note.path == "global_profiler.verl_version")
+    assert said == f"{given} is read as 0.9.1, the last known release before it"

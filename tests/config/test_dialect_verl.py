@@ -435,3 +435,38 @@ def test_the_engine_of_an_agent_loop_is_named(name, tool, engine):
     options = engines_of(load_config({"steps": [1], "discrete": True, "engines": written}).config)[engine]
     assert (options.profiler, options.agent_loop, options.tensor_parallel) == ("torch", True, 8)
     assert "stack" in options.contents
+
+
+def test_keys_of_others_among_the_tools():
+    """Keys of a recipe's own inside a tool's section, and tools that are none of verl's, get a note each and change nothing else."""
+    own = {
+        f"{ARR}.actor.profiler.tool_config.nsys.extra": 2,
+        f"{ARR}.actor.profiler.tool_config.mine.x": 1,
+        "global_profiler.global_tool_config.nsys.extra": 3,
+        "global_profiler.global_tool_config.mine.x": 4,
+    }
+    loaded = load({**LATE_C, **own})
+    said = {path: text for path, text in notes(loaded).items() if "whoever put it there" in text}
+    assert set(said) == {path.removesuffix(".x") for path in own}
+    assert loaded.config == load(LATE_C).config
+    assert "did you mean 'discrete'" in str(refused({**LATE_C, f"{ARR}.actor.profiler.tool_config.nsys.discret": True}))
+    assert "did you mean 'nsys'" in str(refused({**LATE_C, f"{ARR}.actor.profiler.tool_config.nsy.discrete": True}))
+    made = {f"{ARR}.actor.profiler.tool_config.nsys._target_": "verl.utils.profiler.config.NsightToolConfig"}
+    assert "nsys.extra: unknown key" in str(
+        refused({**LATE_C, **made, f"{ARR}.actor.profiler.tool_config.nsys.extra": 2})
+    )
+
+
+@pytest.mark.parametrize("composed", [False, True])
+def test_keys_of_main_that_stay_verls(composed):
+    """Monitors that verl's main branch starts itself are noted as verl's, also in a composed file; null says nothing."""
+    made = {"global_profiler._target_": "verl.utils.profiler.ProfilerConfig"} if composed else {}
+    main = {
+        "global_profiler.context_monitor_tool": ["rl_insight"],
+        "global_profiler.gpu_stall_diagnostics": {"enable": False, "sample_interval_s": 0.25},
+    }
+    loaded = load({**LATE_C, **made, **main})
+    for path in main:
+        assert notes(loaded)[path].startswith("dropped: verl's")
+    assert loaded.config == load({**LATE_C, **made}).config
+    assert not set(main) & set(notes(load({**LATE_C, **made, **dict.fromkeys(main)})))

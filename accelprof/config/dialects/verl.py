@@ -145,15 +145,17 @@ def _translate_late(source: Source, draft: Draft, generation: str, release: Rele
     source.note("global_profiler", "info", f"read as a file of verl {release} ({release.how})")
     source.check_keys(
         "global_profiler",
-        (*keys.GLOBAL_C, *(keys.GLOBAL_D if late else ()), keys.ROLLOUT_RANKS, keys.VERSION),
+        (*keys.GLOBAL_C, *(keys.GLOBAL_D if late else ()), *keys.GLOBAL_LEFT, keys.ROLLOUT_RANKS, keys.VERSION),
         keys.HINTS_GLOBAL,
         open_to_others=True,
     )
     shared = source.mapping_at("global_profiler.global_tool_config")
-    source.check_keys("global_profiler.global_tool_config", keys.TOOLS)
+    source.check_keys("global_profiler.global_tool_config", keys.TOOLS, open_to_others=True)
     for name in shared:
         if name in keys.TOOLS and isinstance(shared[name], Mapping):
-            source.check_keys(f"global_profiler.global_tool_config.{name}", keys.GLOBAL_TOOL_KEYS[name])
+            source.check_keys(
+                f"global_profiler.global_tool_config.{name}", keys.GLOBAL_TOOL_KEYS[name], open_to_others=True
+            )
     tool = source.choice("global_profiler.tool", keys.TOOLS, source.choice("profiler.tool", keys.TOOLS))
     steps: Sequence[int] | None
     steps, where = source.numbers("global_profiler.steps"), "global_profiler.steps"
@@ -210,6 +212,7 @@ def _translate_late(source: Source, draft: Draft, generation: str, release: Rele
             controller=tool == "nsys",
         )
     for key, text in (
+        *keys.GLOBAL_LEFT.items(),
         ("relocate_results", "files lie under output_dir from the start, so none has to be moved"),
         ("finish_hook_cmd", "is run by verl, also with accelprof.compat.install('verl')"),
     ):
@@ -266,11 +269,11 @@ def _profiler_section(
     enabled = source.flag(f"{path}.enable")
     everybody, ranks = source.flag(f"{path}.all_ranks"), source.numbers(f"{path}.ranks")
     configs = source.mapping_at(f"{path}.tool_config")
-    source.check_keys(f"{path}.tool_config", keys.TOOLS)
+    source.check_keys(f"{path}.tool_config", keys.TOOLS, open_to_others=True)
     for known in configs:
         if known in keys.TOOLS and isinstance(configs[known], Mapping):
             own = keys.TOOL_KEYS_C.get(known, ()) + (keys.TOOL_KEYS_D.get(known, ()) if late else ())
-            source.check_keys(f"{path}.tool_config.{known}", own)
+            source.check_keys(f"{path}.tool_config.{known}", own, open_to_others=True)
     discrete_path = f"{path}.tool_config.{tool}.discrete"
     if tool == "nsys" and not source.has(discrete_path):
         discrete_path = "global_profiler.global_tool_config.nsys.discrete"

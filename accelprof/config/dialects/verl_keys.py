@@ -48,6 +48,11 @@ ROLE_C = ("tool", "enable", "all_ranks", "ranks", "save_path", "tool_config", "g
 ROLE_D = ("relocate_results", "finish_hook_cmd", "finish_hook_all_ranks", "finish_hook_ranks")
 GLOBAL_C = ("tool", "steps", "profile_continuous_steps", "save_path", "global_tool_config")
 GLOBAL_D = ROLE_D
+#: keys of main (0.10 to be) that stay with verl, and why
+GLOBAL_LEFT = {
+    "context_monitor_tool": "verl's online monitors (rl_insight) stay verl's",
+    "gpu_stall_diagnostics": "verl's own sampler of how busy devices are stays verl's",
+}
 #: keys outside of its sections that a translation reads
 READ = (
     "actor_rollout_ref.rollout.mode",

@@ -69,7 +69,10 @@ def name(version: Version) -> str:
 
 
 def parse(text: object) -> Version | None:
-    """The known release that ``text`` behaves like: itself, or the last one before it; ``None`` where it is no version."""
+    """The known release that ``text`` behaves like: itself, or the last one before it, which is ``main``'s too; ``None`` where it is
+    no version."""
+    if text == "main":
+        return NEWEST
     match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text) if isinstance(text, str) else None
     if match is None:
         return None
@@ -117,7 +120,9 @@ def _asked_for(source: Source, lowest: Version, highest: Version) -> Release:
     given = source.get(SETTING)
     version = parse(given)
     if version is None:
-        source.refuse(SETTING, "not a release that has these keys", value=given, allowed=", ".join(map(name, KNOWN)))
+        source.refuse(
+            SETTING, "not a release that has these keys", value=given, allowed=", ".join([*map(name, KNOWN), "main"])
+        )
         return Release(lowest, NEWEST)
     if version < lowest:
         later = next(path for path in SINCE[lowest] if _any(source, (path,)))

@@ -113,7 +113,7 @@ def update_schedule(source: Source, path: str, discrete: bool, release: Release)
     Everything else of the step is kept, as verl does: in one capture up to the last mini-batch that is recorded where
     nothing comes before the first one, or with ``discrete`` in windows of its own.
     """
-    source.check_keys(path, keys.SCHEDULE_KEYS)
+    source.check_keys(path, keys.SCHEDULE_KEYS, open_to_others=True)
     active = source.number(f"{path}.active", 0)
     if not active:
         return None
