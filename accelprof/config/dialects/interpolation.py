@@ -9,7 +9,7 @@ import datetime
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelprof.config.door import parse
 from accelprof.errors import ConfigError
@@ -36,6 +36,13 @@ class InterpolationError(Exception):
     """An interpolation that has no value here; the text says why."""
 
 
+class _Node(NamedTuple):
+    """A value as it is written, and where: paths in it that begin with a dot count from there."""
+
+    value: Any
+    place: tuple[str, ...]
+
+
 class Resolver:
     """Values of one mapping with every interpolation in them resolved."""
 
@@ -44,31 +51,73 @@ class Resolver:
         self._depth = 0
 
     def node(self, keys: tuple[str, ...]) -> Any:
-        """The value at ``keys``, as plain data.
+        """The value at ``keys``, as plain data; ``None`` where there is nothing.
 
         Raises:
             InterpolationError: it cannot be resolved.
         """
-        value = self._raw(keys)
-        if value is _ABSENT:
-            raise InterpolationError(f"there is nothing at {'.'.join(keys)}")
-        return self._whole(value, keys)
+        value, place = self._raw(keys)
+        return None if value is _ABSENT else self._whole(value, place)
 
-    def _raw(self, keys: tuple[str, ...]) -> Any:
-        """What stands at ``keys``; interpolations on the way to it are followed, it itself is left as it is written."""
-        here: Any = self._root
-        for at, key in enumerate(keys):
+    def _raw(self, keys: tuple[str, ...]) -> _Node:
+        """What stands at ``keys`` as it is written. Interpolations on the way to it are followed, and of what they stand for
+        nothing else is resolved: it may refer back to here."""
+        here, place = _Node(self._root, ())
+        for key in keys:
             if _is_interpolation(here):
-                here = self._text(here, keys[:at])
+                here, place = self._behind(here, place)
             if isinstance(here, Mapping):
                 here = here.get(key, _ABSENT)
-            elif isinstance(here, (list, tuple)) and key.isdecimal() and int(key) < len(here):
-                here = here[int(key)]
+            elif isinstance(here, (list, tuple)):
+                if not key.isdecimal():
+                    raise InterpolationError(f"a list has no {key!r}")
+                here = here[int(key)] if int(key) < len(here) else _ABSENT
             else:
-                return _ABSENT
+                return _Node(_ABSENT, keys)
+            place = (*place, key)
             if here is _ABSENT:
-                return _ABSENT
-        return here
+                return _Node(_ABSENT, keys)
+        return _Node(here, place)
+
+    def _behind(self, text: str, place: tuple[str, ...]) -> _Node:
+        """What the interpolation at ``place`` stands for, as it is written there."""
+        self._depth += 1
+        try:
+            if self._depth > _DEEPEST:
+                raise InterpolationError("the interpolations refer to each other in a circle")
+            # with nothing left to read it is the outermost one, and not an argument of it
+            reader = _Reader(text, lambda inner: self._node_of(inner, place, reader.at == len(text)))
+            found = reader.whole()
+            return found if isinstance(found, _Node) else _Node(found, place)
+        finally:
+            self._depth -= 1
+
+    def _node_of(self, inner: _Inner, keys: tuple[str, ...], outermost: bool) -> Any:
+        """The node of an interpolation; of an argument that is no container its value, which may be part of a text."""
+        node = self._selected(inner, keys)
+        if node is None:
+            node = _Node(self._one(_Inner(inner.resolver, self._values(inner.arguments)), keys), keys)
+        return node if outermost or isinstance(node.value, (Mapping, list, tuple)) else node.value
+
+    def _selected(self, inner: _Inner, keys: tuple[str, ...]) -> _Node | None:
+        if inner.resolver not in ("", "oc.select") or not inner.arguments or not isinstance(inner.arguments[0], str):
+            return None
+        place = self._place(inner.arguments[0], keys)
+        value, place = (_ABSENT, keys) if place is None else self._raw(place)
+        if _is_interpolation(value):
+            return self._behind(value, place)
+        if value is not _ABSENT and not (isinstance(value, str) and value == MISSING):
+            return _Node(value, place)
+        default = inner.arguments[-1]
+        return default if isinstance(default, _Node) and len(inner.arguments) == 2 else None
+
+    def _values(self, argument: Any) -> Any:
+        """An argument with the nodes in it resolved."""
+        if isinstance(argument, _Node):
+            return self._whole(*argument)
+        if isinstance(argument, list):
+            return [self._values(item) for item in argument]
+        return {key: self._values(item) for key, item in argument.items()} if isinstance(argument, dict) else argument
 
     def _whole(self, value: Any, keys: tuple[str, ...]) -> Any:
         if isinstance(value, Mapping):
@@ -105,7 +154,7 @@ class Resolver:
             if default is _ABSENT:
                 raise InterpolationError(f"{path!r} points above the whole file")
             return default
-        value = self._raw(place)
+        value, place = self._raw(place)
         if value is not _ABSENT and _is_interpolation(value):
             return self._text(value, place)
         if value is _ABSENT or (isinstance(value, str) and value == MISSING):

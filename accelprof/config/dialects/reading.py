@@ -58,8 +58,9 @@ class Source:
         here: Any = self.mapping
         parts = path.split(".")
         for at, part in enumerate(parts):
-            if isinstance(here, str) and _interpolates(here):
-                here = self._resolve(".".join(parts[:at]), here)
+            if at and isinstance(here, str) and _interpolates(here):
+                here = self._resolve(path, here)  # of what it stands for, this alone
+                return _ABSENT if here is None else here
             if not isinstance(here, Mapping) or part not in here:
                 return _ABSENT
             here = here[part]
