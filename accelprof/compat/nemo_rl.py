@@ -66,6 +66,12 @@ class Labels:
         if run is not None:
             run.finish()
 
+    def drop(self, timer: object, label: str | None = None) -> None:
+        """The timer forgets ``label``, or all of its labels; phases among them end here."""
+        for number, name in list(self._open):
+            if number == id(timer) and label in (None, "", name):
+                self.end(timer, name)
+
 
 @contextlib.contextmanager
 def timed(label: str) -> Iterator[None]:

@@ -70,3 +70,13 @@ def _timer(patches: Patches, cls: Any) -> None:
 
     patches.set(cls, "start", start)
     patches.set(cls, "stop", stop)
+    resets = vars(cls).get("reset")
+    if resets is None:
+        return
+
+    @functools.wraps(resets)
+    def reset(self: object, label: str | None = None) -> Any:
+        labels.drop(self, label)
+        return resets(self, label)
+
+    patches.set(cls, "reset", reset)

@@ -16,6 +16,8 @@ from accelprof.timing.running import Run
 from accelprof.timing.timer import timer
 from accelprof.voice import Voice
 
+IDENTITY = ("role", "rank", "world_size", "replica")
+
 
 class Loop:
     """The session of one training, its steps, and the methods of somebody's object that are phases meanwhile.
@@ -24,7 +26,8 @@ class Loop:
     saving) lies in the step that caused it. Apart from a configuration that is wrong, nothing here ends training.
 
     Args:
-        config, **values: what :func:`accelprof.configure` takes; checked at once.
+        config, **values: what :func:`accelprof.configure` takes; checked at once. Who this process is (``role``, ``rank``,
+            ``world_size``, ``replica``) may be among them, instead of what the framework says.
         group: the worker group.
 
     Raises:
@@ -32,6 +35,7 @@ class Loop:
     """
 
     def __init__(self, config: object, group: str, values: dict[str, Any]) -> None:
+        self._identity = {name: values.pop(name) for name in IDENTITY if name in values}
         self._config, self._group, self._values = config, group, values
         self._session: Session | None = None
         self._owned = False
@@ -52,7 +56,9 @@ class Loop:
             self._session = current
             return
         try:
-            self._session = configure(self._config, **{"group": self._group, **identity}, **self._values)
+            self._session = configure(
+                self._config, **{"group": self._group, **identity, **self._identity}, **self._values
+            )
             self._owned = True
         except AccelprofError as error:
             self.voice.say(f"nothing is profiled: {error}")

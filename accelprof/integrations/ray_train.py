@@ -22,7 +22,7 @@ def steps(batches: Iterable[T], config: object = None, group: str = "Trainer", *
         batches: what the loop goes over.
         config: as for :func:`accelprof.configure`.
         group: the worker group.
-        **values: configuration keys.
+        **values: configuration keys, and ``role``, ``rank``, ``world_size`` or ``replica`` instead of Ray Train's own.
 
     Raises:
         ConfigError, PluginError: the configuration is wrong.

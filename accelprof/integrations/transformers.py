@@ -39,7 +39,8 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     Args:
         config: as for :func:`accelprof.configure`.
         group: the worker group.
-        **values: configuration keys (``steps=[10], tool="torch"``).
+        **values: configuration keys (``steps=[10], tool="torch"``), and ``role``, ``rank``, ``world_size`` or ``replica`` instead of
+            the trainer's own.
 
     Raises:
         ConfigError, PluginError: the configuration is wrong.

@@ -10,6 +10,7 @@ import pytest
 import accelprof
 from accelprof import compat
 from accelprof.errors import ConfigError, UserError
+from accelprof.testing import capture
 
 TIMER = """
 import time
@@ -39,6 +40,10 @@ class Timer:
             yield
         finally:
             self.stop(label, should_log)
+
+    def reset(self, label=None):
+        for known in (self._timers, self._start_times):
+            known.pop(label, None) if label else known.clear()
 
 
 class ThreadSafeTimer(Timer):
@@ -114,6 +119,25 @@ def test_windows_and_phases(package, monkeypatch, before):
     seen = session.metrics_of_step(3)
     assert {"policy_training", "inner", "twice"} <= set(seen)
     assert "outside" not in seen
+
+
+@pytest.mark.parametrize("label", [None, "one"])
+def test_reset_while_labels_run(package, label):
+    """Phases of the labels that a timer forgets end there, those of others go on, and a label can begin again."""
+    compat.install("nemo_rl")
+    made = importlib.import_module("nemo_rl.utils.timer").Timer
+    timer, other = made(), made()
+    with capture(steps=[1], ranks="all", timeline=False) as captured, captured.session.step(1):
+        for name in ("one", "two"):
+            timer.start(name)
+        other.start("three")
+        timer.reset(label)
+        timer.start("one")
+        for name in ("one", "two") if label else ("one",):
+            timer.stop(name)
+        other.stop("three")
+        assert sorted(captured.backend.labels()) == ["one", "one", "three", "two"]
+        assert captured.backend.balanced()
 
 
 def test_uninstall(package):

@@ -33,7 +33,7 @@ def run(name, *modules):
 @pytest.mark.timeout(400)
 def test_trainers():
     """Transformers, TRL's GRPO and Lightning, each trained for a few steps on the CPU."""
-    assert "10 passed" in run("with_trainers.py", "transformers", "trl", "lightning")
+    assert "11 passed" in run("with_trainers.py", "transformers", "trl", "lightning")
 
 
 @pytest.mark.ray

@@ -160,6 +160,20 @@ def test_a_session_that_is_there_is_used(tmp_path):
     session.close()
 
 
+def test_who_the_process_is_may_be_said(tmp_path):
+    """Role, rank, number of processes and replica that are given stand before the trainer's own."""
+    who = {"role": "actor", "rank": 3, "world_size": 5, "replica": 1}
+    callback = AccelprofCallback(steps=[1], ranks="all", output_dir=str(tmp_path / "p"), **who)
+    trainer(tmp_path, callback, max_steps=1, eval_strategy="no", save_strategy="no").train()
+    (target,) = run_of(tmp_path / "p")[1]["targets"]
+    assert {name: target[name] for name in ("rank", "world_size", "replica")} == {
+        "rank": 3,
+        "world_size": 5,
+        "replica": 1,
+    }
+    assert "actor" in str(target)
+
+
 def test_grpo(tmp_path):
     """A GRPO training with generation: rollout, generation, rewards and the update are phases of its step."""
     from datasets import Dataset
