@@ -150,7 +150,6 @@ def session_settings(first: Any) -> Mapping[str, Any]:
         ConfigError: the configuration of ``first`` cannot be had.
     """
     _decides.clear()
-    _decides.add(first)
     taking_part = [first, *(item for item in profilers if item is not first and item._enable and item._this_rank)]
     source = Source({"tool_config": {first._tool or "": as_mapping(first.tool_config)}})
     tool = first._tool
@@ -183,6 +182,7 @@ def session_settings(first: Any) -> Mapping[str, Any]:
         raise ConfigError(*source.problems)
     roles = _roles(taking_part)
     group = HYBRID_GROUP if set(roles) & set(HYBRID) else roles[0] if roles else None
+    _decides.add(first)
     return {"config": config, "group": group, "role": roles, "rank": first.rank}
 
 

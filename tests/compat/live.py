@@ -146,11 +146,17 @@ def rlinf(directory):
     cluster = Cluster(cluster_cfg=OmegaConf.create({"num_nodes": 1, "component_placement": {}, "profiling": profiling}))
     group = Trainer.create_group().launch(cluster, NodePlacementStrategy([0, 0]), name="ActorGroup")
     runner, found = Runner(group), {"steps": []}
+    # asked of one worker: a group whose method fails ends its driver
+    failing = group.worker_info_list[0].worker.fails
     for step in (1, 2, 3):
         if step == 2:
             runner._open_profiling_window(step)
         found["steps"].append(
-            [called(lambda n: group.run_training(n).wait(), step), called(lambda n: group.waits(n).wait(), step)]
+            [
+                called(lambda n: group.run_training(n).wait(), step),
+                called(lambda n: group.waits(n).wait(), step),
+                called(lambda n: ray.get(failing.remote(n)), step),
+            ]
         )
         if step == 2:
             runner._close_profiling_window(step)

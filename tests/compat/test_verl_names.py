@@ -324,6 +324,28 @@ def test_only_started_profilers_decide(tmp_path, caplog):
         accelprof.reset()
 
 
+def test_a_profiler_that_cannot_be_had_decides_nothing(tmp_path, caplog):
+    """One with an unknown tool is started first and refused; the next one decides, and contradicts nobody."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    import accelprof
+
+    tool = verl.TorchProfilerToolConfig(contents=["cpu"], discrete=True)
+    wrong = verl.DistProfiler(0, config(ranks=[0], save_path=str(tmp_path)), None, "critic")
+    wrong._tool = "trch"
+    right = verl.DistProfiler(0, config(ranks=[0], save_path=str(tmp_path), tool_config=tool), tool, "actor")
+    try:
+        for profiler in (wrong, right):
+            profiler.start(profile_step=1)
+        assert (wrong.check_this_step(), right.check_this_step()) == (False, True)
+        assert "did you mean 'torch'" in caplog.text
+        assert "contradicts" not in caplog.text
+        for profiler in (wrong, right):
+            profiler.stop()
+    finally:
+        verl.process.release()
+        accelprof.reset()
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("discrete", [False, True])
 def test_schedule_keeps_the_other_stages(tmp_path, discrete):

@@ -95,6 +95,8 @@ def test_a_live_worker_group_is_the_same_with_us(framework, tmp_path):
     theirs = live(framework, tmp_path / "without", install=False)
     assert mine == theirs
     assert len(mine["steps"]) >= 3
+    raised = [call for row in mine["steps"] for call in row if call and call[0] == "raised"]
+    assert ["KeyError" in kinds for _, kinds, _ in raised] == [True] * 3
     (path,) = (tmp_path / "with").glob("*/manifest.json")
     windows = json.loads(path.read_text())["windows"]
     assert len(windows) == 2
