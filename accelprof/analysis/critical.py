@@ -1,15 +1,18 @@
 """The steps of a run as leaves, and who waited for whom in the collectives on the host.
 
-A leaf is a stretch in which one phase is the innermost of its row (thread or task) of a worker, on the driver's clock. The
-n-th collective of a step is the n-th phase of ``category="collective"`` of its name on each rank of a group.
+A leaf is a stretch in which one phase is the innermost of its row (thread or task) of a worker, on the driver's clock. A call of
+a collective is a phase of ``category="collective"`` in no other one, with all that is nested in it. Calls of one name are one
+collective where they ran at the same time, as far as the clocks are known: see :meth:`Step.collectives`.
 """
 
 from __future__ import annotations
 
 import bisect
+import functools
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +26,8 @@ OUTSIDE = "(outside every phase)"
 
 @dataclass(slots=True)
 class Leaf:
-    """A stretch of one row in which ``phase`` is the innermost. ``around``: the phases around it; ``number``: the how-manieth collective of its name in the
-    step it is, ``None`` for what is none."""
+    """A stretch of one row in which ``phase`` is the innermost. ``around``: the phases around it; ``call``: name and beginning of
+    the outermost collective that it is a part of, ``None`` for what is in none."""
 
     worker: str
     group: str
@@ -35,11 +38,78 @@ class Leaf:
     end_ns: int
     rank: int | None = None
     around: tuple[str, ...] = ()
-    number: int | None = None
+    call: tuple[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.call is None and self.category == COLLECTIVE:
+            self.call = self.phase, self.start_ns
 
     @property
     def ns(self) -> int:
         return self.end_ns - self.start_ns
+
+
+@dataclass(slots=True, eq=False)
+class HostCall:
+    """One rank's call of a collective in a step: its leaves, by start."""
+
+    worker: str
+    group: str
+    phase: str
+    leaves: list[Leaf]
+    #: how wrong its rank's clock may be
+    error_ns: int = 0
+
+    @property
+    def start_ns(self) -> int:
+        return self.leaves[0].start_ns
+
+    @property
+    def end_ns(self) -> int:
+        return self.leaves[-1].end_ns
+
+    @property
+    def ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def may_start_ns(self) -> int:
+        return self.start_ns - self.error_ns
+
+    @property
+    def until_ns(self) -> int:
+        """When it may have ended at the latest."""
+        return self.end_ns + self.error_ns
+
+
+@dataclass(slots=True, eq=False)
+class Collective:
+    """A collective on the host: the calls of its ranks, by start. ``number``: the how-manieth of its name in its group and step.
+    ``may_start_ns``: when its last call began at the earliest, ``until_ns``: when its first ended at the latest."""
+
+    phase: str
+    calls: list[HostCall] = field(default_factory=list)
+    number: int = 0
+    may_start_ns: int = -sys.maxsize
+    until_ns: int = sys.maxsize
+
+    def meets(self, other: HostCall | Collective) -> bool:
+        """Whether all calls of both may have run at one moment, as far as the clocks are known."""
+        return self.may_start_ns < other.until_ns and other.may_start_ns < self.until_ns
+
+    def add(self, call: HostCall) -> None:
+        """Take in a call."""
+        self.calls.append(call)
+        self.may_start_ns = max(self.may_start_ns, call.may_start_ns)
+        self.until_ns = min(self.until_ns, call.until_ns)
+
+    @property
+    def groups(self) -> set[str]:
+        return {call.group for call in self.calls}
+
+    @property
+    def workers(self) -> set[str]:
+        return {call.worker for call in self.calls}
 
 
 @dataclass(slots=True)
@@ -78,8 +148,9 @@ class Step:
     start_ns: int
     end_ns: int
     leaves: list[Leaf] = field(default_factory=list)
-    #: worst error of a clock that the leaves stand on
+    #: worst error of a clock that the leaves stand on; and each worker's, where they are known apart
     error_ns: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
     #: time between its first and last moment in which no worker had a window
     apart_ns: int = 0
     #: collectives on the device; and what ranks waited in those whose kernels cannot be put beside the leaves
@@ -105,16 +176,83 @@ class Step:
         """A gap up to this is the overhead of its own row."""
         return max(OVERHEAD_NS, round(OVERHEAD_SHARE * self.wall_ns))
 
-    def number_collectives(self) -> dict[tuple[str, str, int], list[Leaf]]:
-        """``(group, phase, n)`` -> the leaves of the n-th collective of that name, one a worker."""
+    def error_between(self, one: str, other: str) -> int:
+        """How wrong the time between moments of two workers may be."""
+        return self.errors.get(one, self.error_ns) + self.errors.get(other, self.error_ns)
+
+    @property
+    def doubt_ns(self) -> int:
+        """The same of the two workers whose clocks are known worst."""
+        return sum(sorted((0, *self.errors.values()))[-2:]) if self.errors else 2 * self.error_ns
+
+    @functools.cached_property
+    def collectives(self) -> list[Collective]:
+        """By start. In a group a call belongs to the first collective of its name that its rank has not come to yet and all of
+        whose calls may have run when it began; so ranks with as many calls each have their n-th in common.
+
+        Collectives of several groups are one where they may have run at one moment, and one of them has a single call (nobody is
+        in a collective alone) or all of them end together.
+        """
+        leaves: dict[tuple[str, int, tuple[str, int]], list[Leaf]] = defaultdict(list)
+        for leaf in self.leaves:
+            if leaf.call is not None:
+                leaves[leaf.worker, leaf.row, leaf.call].append(leaf)
+        of_name: dict[str, dict[str, list[HostCall]]] = defaultdict(lambda: defaultdict(list))
+        for (worker, _, (phase, _)), mine in leaves.items():
+            mine.sort(key=lambda leaf: leaf.start_ns)
+            call = HostCall(worker, mine[0].group, phase, mine, self.errors.get(worker, self.error_ns))
+            of_name[phase][call.group].append(call)
+        found = []
+        for groups in of_name.values():
+            parts = [part for mine in groups.values() for part in self._met(mine)]
+            found += self._over_groups(parts) if len(groups) > 1 else parts
+        found.sort(key=lambda one: one.calls[0].start_ns)
         seen: dict[tuple[str, str], int] = defaultdict(int)
-        found: dict[tuple[str, str, int], list[Leaf]] = defaultdict(list)
-        talks = [leaf for leaf in self.leaves if leaf.category == COLLECTIVE]
-        for leaf in sorted(talks, key=lambda leaf: leaf.start_ns):
-            leaf.number = seen[leaf.worker, leaf.phase]
-            seen[leaf.worker, leaf.phase] += 1
-            found[leaf.group, leaf.phase, leaf.number].append(leaf)
+        for one in found:
+            one.number = max(seen[group, one.phase] for group in one.groups)
+            for group in one.groups:
+                seen[group, one.phase] = one.number + 1
         return found
+
+    def _met(self, calls: Iterable[HostCall]) -> Iterator[Collective]:
+        """Calls of one name and group, those of each collective together."""
+        found: list[Collective] = []
+        come: dict[str, int] = defaultdict(int)  # the first collective that a rank may come to
+        over = 0  # those before may have no more calls
+        for call in sorted(calls, key=lambda call: call.start_ns):
+            while over < len(found) and found[over].until_ns + self.doubt_ns <= call.start_ns:
+                over += 1
+            at = max(come[call.worker], over)
+            while at < len(found) and not found[at].meets(call):
+                at += 1
+            if at == len(found):
+                found.append(Collective(call.phase))
+            found[at].add(call)
+            come[call.worker] = at + 1
+        yield from found
+
+    def _over_groups(self, parts: Iterable[Collective]) -> list[Collective]:
+        found: list[Collective] = []
+        running: list[Collective] = []
+        for part in sorted(parts, key=lambda part: part.calls[0].start_ns):
+            running = [one for one in running if one.until_ns > part.calls[0].may_start_ns]
+            partner = next((one for one in running if self._one_of(one, part)), None)
+            if partner is None:
+                found.append(part)
+                running.append(part)
+            else:
+                for call in part.calls:
+                    partner.add(call)
+                partner.calls.sort(key=lambda call: call.start_ns)
+        return found
+
+    def _one_of(self, one: Collective, other: Collective) -> bool:
+        """Whether parts of different groups are one collective."""
+        if one.groups & other.groups or not one.meets(other):
+            return False
+        ends = [call.end_ns for call in (*one.calls, *other.calls)]
+        alone = len(one.calls) == 1 or len(other.calls) == 1
+        return alone or max(ends) - min(ends) <= max(self.overhead_ns, self.doubt_ns)
 
 
 def stragglers(step: Step) -> list[dict[str, Any]]:
@@ -122,31 +260,38 @@ def stragglers(step: Step) -> list[dict[str, Any]]:
     the last one was late. Times in ns; ``low_ns`` and ``high_ns`` take the clocks' error in."""
     rows = []
     before: dict[str, int] = {}
-    collectives = step.number_collectives()
-    earlier = _Before(step.leaves if collectives else ())
+    earlier = _Before(step.leaves if step.collectives else ())
     members: dict[str, set[str]] = defaultdict(set)
     for leaf in step.leaves:
         members[leaf.group].add(leaf.worker)
-    for (group, phase, number), leaves in sorted(
-        collectives.items(), key=lambda item: max(x.start_ns for x in item[1])
-    ):
-        last = max(leaves, key=lambda leaf: leaf.start_ns)
-        waits = {leaf.worker: min(last.start_ns, leaf.end_ns) - leaf.start_ns for leaf in leaves if leaf is not last}
+    called: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for one in step.collectives:
+        for call in one.calls:
+            called[call.group, one.phase][call.worker] += 1
+    for one in sorted(step.collectives, key=lambda one: one.calls[-1].start_ns):
+        last = one.calls[-1]
+        waits = {call.worker: min(last.start_ns, call.end_ns) - call.start_ns for call in one.calls[:-1]}
         waits = {worker: ns for worker, ns in waits.items() if ns > 0}
         if waits:
-            begin = {leaf.worker: before.get(leaf.worker, step.start_ns) for leaf in leaves}
-            total, error = sum(waits.values()), 2 * step.error_ns * len(waits)
+            begin = {call.worker: before.get(call.worker, step.start_ns) for call in one.calls}
+            errors = {worker: step.error_between(worker, last.worker) for worker in waits}
             rows.append(
                 {
-                    "step": step.name, "phase": phase, "number": number, "group": group, "worker": last.worker,
-                    "waited_ns": total, "low_ns": max(total - error, 0), "high_ns": total + error,
-                    "waited_by": sorted(waits), "late_in": earlier.late_in(leaves, last, begin),
-                    "missing": sorted(members[group] - {leaf.worker for leaf in leaves}),
+                    "step": step.name, "phase": one.phase, "number": one.number, "group": last.group, "worker": last.worker,
+                    "waited_ns": sum(waits.values()), "low_ns": sum(max(ns - errors[w], 0) for w, ns in waits.items()),
+                    "high_ns": sum(ns + errors[worker] for worker, ns in waits.items()),
+                    "waited_by": sorted(waits), "late_in": earlier.late_in(one.calls, last, begin),
+                    "missing": sorted(
+                        worker
+                        for group in one.groups
+                        for worker in members[group] - one.workers
+                        if called[group, one.phase][worker] < max(called[group, one.phase].values())
+                    ),
                     "transfer_ns": last.ns, "on": "host", "process_group": None,
                 }
             )  # fmt: skip
-        for leaf in leaves:
-            before[leaf.worker] = leaf.end_ns
+        for call in one.calls:
+            before[call.worker] = call.end_ns
     return rows
 
 
@@ -155,7 +300,7 @@ class _Before:
 
     def __init__(self, leaves: Iterable[Leaf]) -> None:
         self._rows: dict[str, dict[int, list[Leaf]]] = defaultdict(lambda: defaultdict(list))
-        for leaf in sorted((leaf for leaf in leaves if leaf.number is None), key=lambda leaf: leaf.start_ns):
+        for leaf in sorted((leaf for leaf in leaves if leaf.call is None), key=lambda leaf: leaf.start_ns):
             self._rows[leaf.worker][leaf.row].append(leaf)
         self._ends = {
             (w, row): [leaf.end_ns for leaf in mine] for w, rows in self._rows.items() for row, mine in rows.items()
@@ -176,9 +321,9 @@ class _Before:
         found[OUTSIDE] += max(until - begin - sum(found.values()), 0)
         return found
 
-    def late_in(self, leaves: Sequence[Leaf], last: Leaf, begin: Mapping[str, int]) -> str | None:
+    def late_in(self, calls: Sequence[HostCall], last: HostCall, begin: Mapping[str, int]) -> str | None:
         """The phase that took the last one longer than the median of the others since their collective before."""
-        spent = {leaf.worker: self.spent(leaf.worker, begin[leaf.worker], leaf.start_ns) for leaf in leaves}
+        spent = {call.worker: self.spent(call.worker, begin[call.worker], call.start_ns) for call in calls}
         others = [worker for worker in spent if worker != last.worker]
         more = {
             phase: ns - statistics.median(spent[worker].get(phase, 0) for worker in others)
@@ -196,7 +341,7 @@ def scatter(walls: Sequence[int]) -> int:
 
 
 def steps_of(
-    leaves: Iterable[Leaf], windows: Iterable[tuple[tuple[int, ...], int, int]], error_ns: int = 0
+    leaves: Iterable[Leaf], windows: Iterable[tuple[tuple[int, ...], int, int]], errors: Mapping[str, int] | None = None
 ) -> list[Step]:
     """Steps of a run: windows of all workers with the same steps together, with the leaves that lie in them."""
     of_step: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
@@ -206,7 +351,7 @@ def steps_of(
     for steps, mine in of_step.items():
         low, high = min(start for start, _ in mine), max(end for _, end in mine)
         apart = high - low - sum(end - start for start, end in merge_intervals(mine))
-        found.append(Step(steps, low, high, error_ns=error_ns, apart_ns=apart))
+        found.append(Step(steps, low, high, errors=errors or {}, apart_ns=apart))
     found.sort(key=lambda step: step.start_ns)
     starts = [step.start_ns for step in found]
     for leaf in leaves:

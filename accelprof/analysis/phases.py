@@ -12,6 +12,7 @@ from typing import NamedTuple
 from accelprof.analysis.nesting import clip, parents, segments, shares
 from accelprof.analysis.packed import Packed
 from accelprof.analysis.run import WorkerId
+from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.contracts.spans import Kind, Trace, merge_intervals
 from accelprof.reading.columns import KINDS, columns_of
 
@@ -46,15 +47,20 @@ class Timed(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """A stretch of a window in which ``phase`` is the innermost of its row, on the worker's own clock; ``around``: the
-    phases around it, the innermost first."""
+    """A stretch of a window in which ``phase`` is the innermost of its row, on the worker's own clock.
+
+    ``around``: the phases around it, the innermost first. ``collective``, ``call_ns``: name and beginning of the outermost
+    collective that it is a part of; the name is empty for what is in none.
+    """
 
     phase: str
     category: str
     around: tuple[str, ...]
+    collective: str
     row: int
     start_ns: int
     end_ns: int
+    call_ns: int
 
 
 def _no_calls() -> Packed[Call]:
@@ -62,7 +68,7 @@ def _no_calls() -> Packed[Call]:
 
 
 def _no_stretches() -> Packed[Stretch]:
-    return Packed(Stretch, 3)
+    return Packed(Stretch, 4)
 
 
 @dataclass
@@ -140,7 +146,7 @@ class WorkerTimeline:
             above = parents(bounds)
             for span, parent in zip(spans, above, strict=True):
                 calls.append(self._take(span, None if parent is None else spans[parent].name))
-            around: dict[int, tuple[str, ...]] = {}
+            around: dict[int, tuple[int, ...]] = {}
             # of code that was suspended only the time inside it, which is put at its beginning
             inner = [(s.start_ns, s.end_ns if s.own_ns is None or s.cut else s.start_ns + s.own_ns) for s in spans]
             for start, end, index in segments(inner):
@@ -149,8 +155,11 @@ class WorkerTimeline:
                     stretches.append((low, high, spans[index].name))
                     if len(self.stretches) < MAX_STRETCHES:
                         span = spans[index]
-                        names = _around(index, above, spans, around)
-                        self.stretches.append(Stretch(span.name, span.category, names, row, low, high))
+                        outer = [spans[at] for at in _around(index, above, around)]
+                        names = tuple(one.name for one in outer)
+                        joint = next((one for one in (*outer[::-1], span) if one.category == COLLECTIVE), None)
+                        name, since = (joint.name, joint.start_ns) if joint is not None else ("", 0)
+                        self.stretches.append(Stretch(span.name, span.category, names, name, row, low, high, since))
         if len(stretches) > len(self.stretches):
             self.stretches_left_out = True
             self.stretches = _no_stretches()
@@ -186,17 +195,16 @@ class WorkerTimeline:
         return Call(span.name, cut, span.start_ns, span.end_ns, taken)
 
 
-def _around(
-    index: int, above: Sequence[int | None], spans: Sequence[Timed], known: dict[int, tuple[str, ...]]
-) -> tuple[str, ...]:
-    """Names of the spans around one, the innermost first."""
+def _around(index: int, above: Sequence[int | None], known: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
+    """Places of the spans around one, the innermost first."""
     found = known.get(index)
     if found is None:
-        names, at, seen = [], above[index], 0
-        while at is not None and seen <= len(spans):
-            names.append(spans[at].name)
-            at, seen = above[at], seen + 1
-        found = known[index] = tuple(names)
+        places: list[int] = []
+        at = above[index]
+        while at is not None and len(places) <= len(above):
+            places.append(at)
+            at = above[at]
+        found = known[index] = tuple(places)
     return found
 
 

@@ -72,7 +72,6 @@ class Graph:
     held: dict[int, list[_Held]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        collectives = self.step.number_collectives()
         pieces, holds = _cut(self.step)
         self.leaves = sorted((leaf for leaf in pieces if leaf.ns > 0), key=lambda leaf: (leaf.start_ns, leaf.end_ns))
         self.starts, self.ends = [leaf.start_ns for leaf in self.leaves], [leaf.end_ns for leaf in self.leaves]
@@ -106,8 +105,9 @@ class Graph:
             if cause != NOWHERE:
                 self.causes[place] = (cause, guess)
         places = {id(leaf): place for place, leaf in enumerate(self.leaves)}
-        for members in collectives.values():
-            self._join_host([places[id(leaf)] for leaf in members if id(leaf) in places])
+        for one in self.step.collectives:
+            calls = [[places[id(leaf)] for leaf in call.leaves if id(leaf) in places] for call in one.calls]
+            self._join_host([call for call in calls if call])
         self._join_devices({places[piece]: mine for piece, mine in holds.items() if piece in places})
         self.order = self._order()
 
@@ -149,20 +149,23 @@ class Graph:
 
     # --- where ranks meet
 
-    def _join_host(self, members: Sequence[int]) -> None:
-        """The ranks of a collective wait for those that arrived before they left."""
-        order = sorted(members, key=lambda place: self.leaves[place].start_ns)
+    def _join_host(self, calls: Sequence[Sequence[int]]) -> None:
+        """The ranks of a collective (the leaves of a call each, by start) wait for those that arrived before they left; what is
+        nested in a call is work, so the first leaf of the collective itself that goes on after the last arrival waits for it."""
+        order = sorted((call[0] for call in calls), key=lambda place: self.leaves[place].start_ns)
         starts = [self.leaves[place].start_ns for place in order]
         known: dict[int, int] = {}
-        for place in members:
-            leaf = self.leaves[place]
-            there = bisect.bisect_left(starts, leaf.end_ns)
+        for call in calls:
+            there = bisect.bisect_left(starts, self.ends[call[-1]])
             if there not in known:
                 known[there] = len(self.joins)
                 points = [Point(other, 0) for other in order[:there]]
                 self.joins.append(_Join(starts[there - 1], points, there - 1, self.leaves[order[there - 1]].worker))
             join = known[there]
-            self.held[place] = [_Held(join, leaf.end_ns - self.joins[join].at_ns, Point(place, 0))]
+            at_ns = self.joins[join].at_ns
+            waits = (p for p in call if self.leaves[p].category == COLLECTIVE and self.ends[p] > at_ns)
+            place = next(waits, call[-1])
+            self.held[place] = [_Held(join, self.ends[place] - at_ns, Point(call[0], 0))]
 
     def _join_devices(self, holds: Mapping[int, Sequence[tuple[int, int]]]) -> None:
         """The same for kernels: each begins at its place on the host's row, or behind a collective that kept its device busy."""
@@ -359,7 +362,7 @@ class Graph:
     def slack_rows(self) -> list[dict[str, Any]]:
         """``{step, worker, phase, spans, ns, slack_ns, low_ns, high_ns}`` of what is not on the critical path: the stretches of a
         phase on a worker, how long they are in all, and how much later each of them could end without moving the step's end."""
-        error = 2 * self.step.error_ns
+        error = self.step.doubt_ns
         sure = self.slack()
         other = self.slack(guesses=False) if self.guessed or any(guess for _, guess in self.causes.values()) else sure
         found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -446,7 +449,7 @@ def _cut(step: Step) -> tuple[list[Leaf], dict[int, list[tuple[int, int]]]]:
         parts: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
         for end, begin, number, at in sorted(waited[worker]):
             place = bisect.bisect_left(starts, end) - 1
-            if place >= 0 and leaves[place].category != COLLECTIVE and not waits_for_others(*_kind(leaves[place])):
+            if place >= 0 and leaves[place].call is None and not waits_for_others(*_kind(leaves[place])):
                 parts[place].append((begin, min(end, leaves[place].end_ns), number, at))
         for place, leaf in enumerate(leaves):
             at_ns, piece = leaf.start_ns, None

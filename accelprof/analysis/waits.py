@@ -112,23 +112,25 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     leaves: list[Leaf] = []
     few = _count(timelines) <= MAX_LEAVES
     windows: list[tuple[tuple[int, ...], int, int]] = []
-    worst, compared = 0, not _hosts_apart(run, timelines)
+    errors: dict[str, int] = {}
+    compared = not _hosts_apart(run, timelines)
     for timeline in timelines:
         worker = timeline.worker
         shift, error = run.offset_ns(worker, timeline.windows[0][2] if timeline.windows else None)
-        worst = max(worst, error or 0)
+        errors[worker.label] = max(errors.get(worker.label, 0), error or 0)
         windows += [(steps, start - shift, end - shift) for _, steps, start, end in timeline.windows if steps]
         leaves += [
             Leaf(
                 worker.label, worker.group, row.row, row.phase, row.category, row.start_ns - shift, row.end_ns - shift,
-                worker.rank, row.around,
+                worker.rank, row.around, (row.collective, row.call_ns - shift) if row.collective else None,
             )
             for row in (timeline.stretches if few else ())
         ]  # fmt: skip
-    found = steps_of(leaves, windows, worst)
+    found = steps_of(leaves, windows, errors)
     if not compared:
         for step in found:
-            step.error_ns = max(step.error_ns, step.wall_ns)  # nothing is known but that it was the same step
+            # nothing is known but that it was the same step
+            step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}
     return found
 
 

@@ -38,7 +38,7 @@ def what_if(
     predicted = graph.replayed(scale, remove_wait)
     other = graph.replayed(scale, remove_wait, guesses=False)
     changed = round(0.02 * abs(step.wall_ns - predicted))
-    doubt = 2 * step.error_ns + scatter_ns + changed
+    doubt = step.doubt_ns + scatter_ns + changed
     low, high = min(predicted, other) - doubt, max(predicted, other) + doubt
     notes = list(graph.doubts())
     if predicted != other:
@@ -48,7 +48,7 @@ def what_if(
             "in makes it sure"
         )
     if doubt > NOTABLE * predicted:
-        reasons = ((scatter_ns, "how far the run's steps lie apart"), (2 * step.error_ns, "the clocks' error"),
+        reasons = ((scatter_ns, "how far the run's steps lie apart"), (step.doubt_ns, "the clocks' error"),
                    (changed, "2 % of the change"))  # fmt: skip
         said = ", ".join(f"{milliseconds(ns)} for {why}" for ns, why in reasons if ns)
         notes.append(f"the interval reaches {milliseconds(doubt)} to both sides: {said}")

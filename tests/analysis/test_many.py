@@ -117,7 +117,7 @@ def test_single_files_read_in_processes_are_the_same(run_maker: Any, event: Any)
 
 def test_packed_rows_are_the_rows() -> None:
     """In any order of looking, and with equal texts once."""
-    rows = [Stretch(f"p{n % 3}", "", ("a",) * (n % 2), n % 4, n, n + 5) for n in range(50)]
+    rows = [Stretch(f"p{n % 3}", "", ("a",) * (n % 2), "", n % 4, n, n + 5, 0) for n in range(50)]
     packed = Packed(Stretch, 3)
     for row in rows:
         packed.append(row)

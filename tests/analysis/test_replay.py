@@ -56,9 +56,17 @@ def slow(step: Step, longer: dict[int, int]) -> int:
     places = range(len(leaves))
     ends: dict[int, int] = {}
 
-    def number(at: int) -> int:
-        one = leaves[at]
-        return sum(o.worker == one.worker and o.phase == one.phase and o.start_ns < one.start_ns for o in leaves)
+    met: list[list[int]] = []
+    for at in sorted((at for at in places if leaves[at].category == COLLECTIVE), key=lambda at: leaves[at].start_ns):
+        mine = [p for p, one in enumerate(met) if leaves[at].worker in {leaves[p].worker for p in one}]
+        open_ = (
+            one for one in met[max(mine, default=-1) + 1 :]
+            if all(leaves[p].end_ns > leaves[at].start_ns for p in one)
+        )  # fmt: skip
+        if (one := next(open_, None)) is not None:
+            one.append(at)
+        else:
+            met.append([at])
 
     def begin(at: int) -> int:
         one = leaves[at]
@@ -85,11 +93,7 @@ def slow(step: Step, longer: dict[int, int]) -> int:
             one, extra = leaves[at], longer.get(at, 0)
             ends[at] = begin(at) + one.ns + extra
             if one.category == COLLECTIVE:
-                mine = [
-                    p for p in places
-                    if leaves[p].category == COLLECTIVE and leaves[p].phase == one.phase and number(p) == number(at)
-                    and leaves[p].start_ns < one.end_ns
-                ]  # fmt: skip
+                [mine] = [mine for mine in met if at in mine]
                 last = max(leaves[p].start_ns for p in mine)
                 ends[at] = max(begin(p) for p in mine) + one.end_ns - last + extra
             elif waits[at]:
@@ -135,7 +139,7 @@ def test_a_phase_can_end_so_much_later_and_no_more(seed: int) -> None:
         assert spare >= 0
         assert slow(step, {place: spare}) == step.wall_ns
         assert slow(step, {place: spare + 1}) == step.wall_ns + 1
-        if one.number is None and not waits_for_others(one.phase, one.category):
+        if one.call is None and not waits_for_others(one.phase, one.category):
             factor = (one.ns + spare) / one.ns
             assert abs(replayed(step, lambda other: factor if other is one else 1.0) - step.wall_ns) <= 1
             factor = (one.ns + spare + MS) / one.ns

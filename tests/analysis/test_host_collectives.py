@@ -1,0 +1,156 @@
+"""Collectives on the host: what one call is, which calls of ranks are one collective, and what their clocks are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from accelprof.analysis.critical import Step, scatter
+from accelprof.analysis.summary import summarise
+from accelprof.analysis.waits import run_steps
+from accelprof.analysis.whatif import what_if
+
+MS = 1_000_000
+#: name (``*`` = of category collective), begin, end in ms
+Phases = Sequence[tuple[str, float, float]]
+
+
+class Made:
+    """A run of workers on one host with phases as they are counted on paper."""
+
+    def __init__(self, run_maker: Any, event: Any, ranks: Sequence[Phases], group: Any = "G", **facts: Any) -> None:
+        groups = [group] * len(ranks) if isinstance(group, str) else group
+        for rank, phases in enumerate(ranks):
+            key = run_maker.target(rank, groups[rank], **{"host": "node0", **facts})
+            end = max(end for _, _, end in phases)
+            events = [
+                event(name.rstrip("*"), start * 1000, (stop - start) * 1000, **({"category": "collective"} if "*" in name else {}))
+                for name, start, stop in phases
+            ]  # fmt: skip
+            run_maker.timeline(key, events, end_us=end * 1000)
+        self.summary = summarise(run_maker.write())
+        self.found = self.summary.to_json()
+
+    @property
+    def step(self) -> Step:
+        [step] = run_steps(self.summary.run, self.summary.timelines)
+        return step
+
+    @property
+    def waits(self) -> list[tuple[Any, ...]]:
+        return [
+            (row["number"], row["phase"], row["worker"], row["waited_ns"] / MS, row["late_in"], row["missing"])
+            for row in self.found["stragglers"]
+        ]
+
+    @property
+    def path(self) -> list[tuple[str, str, float]]:
+        [path] = self.found["critical_path"]
+        return [(part["worker"][-5:], part["phase"], part["ns"] / MS) for part in path["segments"]]
+
+    def after(self, rank: int | None = None, **factors: float) -> float:
+        return float(what_if(self.step, factors, rank, scatter_ns=scatter([]))["predicted_ns"] / MS)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_phase_nested_in_a_collective_leaves_it_one(run_maker: Any, event: Any, both: bool) -> None:
+    """Rank 0 packs inside the first all-reduce, or both do: there are two all-reduces, the n-th with the n-th; 30 ms are waited
+    for rank 1 late in u, 25 for rank 1 late in w. With w a fifth on rank 1 rank 0's 10 ms decide: 60 + 10 + 5."""
+    inside: Phases = [("pack", 45, 50)] if both else []
+    made = Made(run_maker, event, [
+        [("u", 0, 10), ("ar*", 10, 60), ("pack", 15, 20), ("w", 60, 70), ("ar*", 70, 100)],
+        [("u", 0, 40), ("ar*", 40, 60), *inside, ("w", 60, 95), ("ar*", 95, 100)],
+    ])  # fmt: skip
+    assert made.waits == [(0, "ar", "G/rank1", 30, "u", []), (1, "ar", "G/rank1", 25, "w", [])]
+    assert [part[:2] for part in made.path if part[1] in ("u", "w")] == [("rank1", "u"), ("rank1", "w")]
+    assert sum(ns for _, _, ns in made.path) == 100
+    assert made.after(w=0.2, rank=1) == 75
+    assert made.after() == made.after(pack=0.5, rank=0) == 100
+    assert made.after(u=0.5) == 80
+
+
+def test_what_is_nested_is_replayed_in_its_place(run_maker: Any, event: Any) -> None:
+    """Rank 0 packs from 50 to 55 inside the all-reduce, after rank 1 came at 40: with rank 1 at 20 rank 0 goes on at 30, packs
+    until 35 and is through at 40, 20 ms after the last arrival as before; twice the packing ends it 5 ms later."""
+    made = Made(run_maker, event, [
+        [("u", 0, 10), ("ar*", 10, 60), ("pack", 50, 55)],
+        [("u", 0, 40), ("ar*", 40, 60)],
+    ])  # fmt: skip
+    assert made.after(u=0.5) == 40
+    assert made.after(pack=2.0) == 65
+
+
+def test_a_collective_in_a_collective_is_one_wait(run_maker: Any, event: Any) -> None:
+    """The outermost call counts: 30 ms for rank 1, late in u, once."""
+    made = Made(run_maker, event, [
+        [("u", 0, 10), ("sync*", 10, 60), ("ar*", 12, 60), ("w", 60, 70)],
+        [("u", 0, 40), ("sync*", 40, 60), ("ar*", 42, 60), ("w", 60, 70)],
+    ])  # fmt: skip
+    assert made.waits == [(0, "sync", "G/rank1", 30, "u", [])]
+    assert made.after(u=0.5) == 50
+
+
+def test_groups_of_one_role_that_never_met(run_maker: Any, event: Any) -> None:
+    """Ranks 0 and 1 reduce at 20 ms, ranks 2 and 3 at 70: two collectives, 10 ms for rank 1 and 20 for rank 3."""
+    made = Made(run_maker, event, [
+        [("f", 0, 10), ("ar*", 10, 22), ("g", 22, 100)], [("f", 0, 20), ("ar*", 20, 22), ("g", 22, 100)],
+        [("f", 0, 50), ("ar*", 50, 72), ("g", 72, 100)], [("f", 0, 70), ("ar*", 70, 72), ("g", 72, 100)],
+    ])  # fmt: skip
+    assert made.waits == [(0, "ar", "G/rank1", 10, "f", []), (1, "ar", "G/rank3", 20, "f", [])]
+    assert made.after(f=2.0, rank=1) == 40 + 2 + 78
+    assert made.after(f=2.0, rank=3) == 140 + 2 + 28
+
+
+def test_a_rank_that_lacks_a_call(run_maker: Any, event: Any) -> None:
+    """Rank 2 was not in the first of two: it is missing there, and its only call is the second."""
+    made = Made(run_maker, event, [
+        [("f", 0, 10), ("ar*", 10, 22), ("g", 22, 60), ("ar*", 60, 92), ("h", 92, 100)],
+        [("f", 0, 20), ("ar*", 20, 22), ("g", 22, 90), ("ar*", 90, 92), ("h", 92, 100)],
+        [("f", 0, 70), ("ar*", 70, 92), ("h", 92, 100)],
+    ])  # fmt: skip
+    assert made.waits == [(0, "ar", "G/rank1", 10, "f", ["G/rank2"]), (1, "ar", "G/rank1", 50, "g", [])]
+
+
+def test_a_collective_over_two_roles(run_maker: Any, event: Any) -> None:
+    """The rollout waits 30 ms for the actor's update; with half of that the actor arrives at 30, as the rollout does."""
+    made = Made(run_maker, event, [
+        [("update", 0, 60), ("sync*", 60, 70), ("post", 70, 75)], [("gen", 0, 30), ("sync*", 30, 70), ("post", 70, 80)],
+    ], ["Actor", "Rollout"])  # fmt: skip
+    assert made.waits == [(0, "sync", "Actor/rank0", 30, "update", [])]
+    assert made.after(update=0.5) == 50
+
+
+def test_collectives_of_two_roles_that_end_apart_are_two(run_maker: Any, event: Any) -> None:
+    """Two ranks of the actor and two of the critic reduce at the same time, each among themselves: 20 ms apart at their ends."""
+    made = Made(run_maker, event, [
+        [("u", 0, 10), ("ar*", 10, 40)], [("u", 0, 35), ("ar*", 35, 40)],
+        [("v", 0, 20), ("ar*", 20, 60)], [("v", 0, 30), ("ar*", 30, 60)],
+    ], ["Actor", "Actor", "Critic", "Critic"])  # fmt: skip
+    assert made.waits == [(0, "ar", "Critic/rank3", 10, "v", []), (0, "ar", "Actor/rank1", 25, "u", [])]
+
+
+def test_ranks_on_clocks_that_are_wrong_keep_their_order(run_maker: Any, event: Any) -> None:
+    """Rank 1's clock is 5 ms ahead and said to be good to 6: its calls begin after rank 0's are over, and are still the same."""
+    run_maker.manifest["clock_offsets"] = {
+        f"G-r{rank}-node{rank}-{100 + rank}": {"offset_ns": 0, "error_ns": rank * 6 * MS, "host": f"node{rank}"}
+        for rank in (0, 1)
+    }
+    made = Made(run_maker, event, [
+        [("u", 0, 20), ("ar*", 20, 22), ("w", 22, 50), ("ar*", 50, 52), ("x", 52, 60)],
+        [("u", 5, 24), ("ar*", 24, 27), ("w", 27, 40), ("ar*", 40, 57), ("x", 57, 65)],
+    ], host="node")  # fmt: skip
+    assert [row[:3] for row in made.waits] == [(0, "ar", "G/rank1"), (1, "ar", "G/rank0")]
+
+
+def test_the_interval_is_that_of_two_clocks(run_maker: Any, event: Any) -> None:
+    """20 ms were waited; one clock is right, the other within 10: 10 to 30."""
+    run_maker.manifest["clock_offsets"] = {
+        f"G-r{rank}-node{rank}-{100 + rank}": {"offset_ns": 0, "error_ns": rank * 10 * MS, "host": f"node{rank}"}
+        for rank in (0, 1)
+    }
+    made = Made(run_maker, event, [[("u", 0, 40), ("ar*", 40, 80)], [("u", 0, 60), ("ar*", 60, 80)]], host="node")
+    [row] = made.found["stragglers"]
+    assert [row[name] / MS for name in ("low_ns", "waited_ns", "high_ns")] == [10, 20, 30]
+    assert made.step.doubt_ns == 10 * MS
