@@ -76,12 +76,15 @@ def load_config(
     try:
         return Loaded(validate(mapping), source=name)
     except ConfigError as error:
-        hints = [Problem(name, hint) for dialect in dialects if (hint := dialect.hint(mapping))]
+        blocks = [Problem(name, hint) for dialect in dialects if (hint := dialect.hint(mapping))]
+        hints = list(blocks)
         if "defaults" in mapping:
             hints.append(Problem(name, "Hydra has yet to compose this file", mend="python main.py --cfg job --resolve"))
         if not hints:
             raise
-        raise ConfigError(*hints, *error.problems) from None
+        # in a block of somebody else's no key is a misspelt one of ours
+        own = [problem for problem in error.problems if not blocks or problem.message != "unknown key"]
+        raise ConfigError(*hints, *own) from None
 
 
 def _own_section(given: Mapping[str, object], overrides: Sequence[str], values: Mapping[str, object]) -> dict[str, Any]:

@@ -79,6 +79,8 @@ def _row(registry: Catalogue, plan: Plan, assignment: Assignment, layout: Layout
     for use in uses:
         if use.tool is not None:
             options = use.tool.options.model_dump(mode="json", exclude_none=True)
+            if "contents" in options and not options["contents"]:
+                options["contents"] = list(use.tool.meaning()["contents"])  # what an empty list stands for
             row["tools"].append({"tool": use.name, "options": options, "directory": directory})
             probe = probe_of(use.tool)
             row["available"] = row["available"] and probe.available

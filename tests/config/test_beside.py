@@ -254,6 +254,16 @@ def test_partial_blocks(block, says):
     assert "unknown" not in caught.value.problems[0].message
 
 
+def test_a_block_alone_is_one_line():
+    """RLinf's preset is named once, without a line for each key; a key that is almost one of ours is still named."""
+    preset = {"backend": "nsight", "enabled": True, "worker_groups": ["Actor"], "options": {"t": "cuda"}, "flags": []}
+    with pytest.raises(ConfigError) as caught:
+        load(preset)
+    assert len(caught.value.problems) == 1
+    with pytest.raises(ConfigError, match="stpes: unknown key.*did you mean 'steps'"):
+        load({"defaults": ["_self_"], "stpes": [1], "other": 2})
+
+
 @pytest.mark.parametrize(
     "mapping",
     [

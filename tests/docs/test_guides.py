@@ -16,7 +16,7 @@ import yaml
 import accelprof
 from accelprof.catalogue import Registry
 from accelprof.compat import rlinf
-from accelprof.contracts.targets import Target
+from accelprof.contracts.targets import Assignment, Target
 from accelprof.errors import ConfigError
 from accelprof.testing import capture
 
@@ -225,6 +225,13 @@ def options_of_the_workers(row, _):
 def the_gate_is_fixed(row, _):
     fits, no_gate = row.typed
     assert windows(loaded(row, typed=[fits])[1]) == STEPS
+    tool = pytest.importorskip("accelprof_cuda.nsys", reason="accelprof-cuda is not installed").NsysTool(
+        {"capture-range": "cudaProfilerApi"}
+    )
+    for devices, gate in ((True, "cudaProfilerApi"), (False, "nvtx")):
+        target = Target("W", (), 0, has_devices=devices)
+        whole = Assignment(target=target, selected=True, tool="nsys", mode="process")
+        assert tool.arguments(whole, "/run")["capture-range"] == gate
     assert "trainer.worker_nsight_options.capture-range: " in refusal(row, [no_gate])
 
 
@@ -635,16 +642,54 @@ def no_conflict(row, _):
 
 @tries("E1")
 def either_trainers_file(row, tmp_path):
+    """Of FSDP and of Megatron: the actor's ``strategy`` and its own keys differ, and profiling is read from either."""
+    own = {
+        "ppo_trainer.yaml": {"strategy": "fsdp", "fsdp_config": {"param_offload": False}},
+        "ppo_megatron_trainer.yaml": {"strategy": "megatron", "megatron": {"tensor_model_parallel_size": 2}},
+    }
+    assert set(row.typed) == set(own)
     for name in row.typed:
+        file = verl("c")
+        file[ARR]["actor"].update(own[name])
         path = tmp_path / name
-        path.write_text(yaml.safe_dump(verl("c")))
+        path.write_text(yaml.safe_dump(file))
         registry = Registry()
         assert windows(registry.plan(registry.load(path).config)) == STEPS
 
 
+@tries("E2")
+def no_ranks(row, _):
+    """Who is profiled is up to the release, in the file or beside it."""
+    for release, selected in (("0.6.0", False), ("0.7.0", False), ("0.7.1", True), ("0.9.1", True)):
+        base = verl("c")
+        base["global_profiler"]["verl_version"] = release
+        base[ARR]["actor"]["profiler"]["ranks"] = []
+        _, plan, file = loaded(row, base, ())
+        assert [windows(plan, rank=rank) is not None for rank in (0, 1)] == [selected, False], release
+        said = [note.text for note in file.notes if note.path == f"{ARR}.actor.profiler.ranks"]
+        assert len(said) == 1, release
+        assert ("rank 0" in said[0]) is selected
+
+
 @tries("E4")
 def the_end_to_end_example(row, _):
-    _, plan, file = loaded(row, {"global_profiler": {"tool": "npu"}})
+    alone, *in_full = row.typed
+    guide = {"global_profiler": {"steps": [1, 2, 5], "save_path": "./outputs/profile"}}
+    profiler = {
+        "enable": True,
+        "all_ranks": True,
+        "tool_config": {"npu": {"discrete": False, "contents": ["npu", "cpu"]}},
+    }
+    guide[ARR] = {"actor": {"profiler": profiler}}
+    assert windows(loaded(row, guide, ())[1], roles=("actor",)) is None
+    assert any("verl profiles nothing" in note.text for note in loaded(row, guide, ())[2].notes)
+    for base, typed in ((guide, [alone]), ({"global_profiler": {}}, in_full)):
+        follows(*loaded(row, base, typed)[1:])
+    assert "tool=npu" in alone
+    follows(*loaded(row, guide, ["tool=npu"])[1:])
+
+
+def follows(plan, file):
     found = plan.assign(Target(ARR, ("actor",), 7, 8))
     assert (list(found.windows), found.discrete, found.options["contents"]) == (STEPS, False, ["npu", "cpu"])
     assert plan.assign(Target(ARR, ("rollout",), 7, 8)).selected
