@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -359,9 +360,21 @@ def a_backend_must_be_named(row, _):
 
 
 @tries("C2")
-def a_preset_of_hydra(row, _):
-    _, plan, _ = rlinf_plan(row, ())
-    assert all(one(plan, group).selected for group in SIX)
+def a_preset_of_hydra(row, tmp_path):
+    hydra = pytest.importorskip("hydra", reason="hydra-core is not installed")
+    (tmp_path / "profile").mkdir()
+    (tmp_path / "profile" / "default.yaml").write_text(yaml.safe_dump(PRESET))
+    defaults = [row.says.split("`")[1], "_self_"]
+    own = rlinf_file()
+    del own["cluster"]["profiling"]
+    (tmp_path / "main.yaml").write_text(yaml.safe_dump({"defaults": defaults, **own}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Hydra calls what newer releases of OmegaConf call otherwise
+        with hydra.initialize_config_dir(str(tmp_path), version_base=None):
+            composed = hydra.compose("main")
+    registry = Registry()
+    plan = registry.plan(registry.load(composed).config, decided=True)
+    assert [(one(plan, group).selected, one(plan, group).tool) for group in SIX] == [(True, "nsys")] * 6
     uncomposed = {"defaults": ["profile/default@cluster.profiling"], "cluster": {"component_placement": {}}}
     file = Registry().load(uncomposed)
     assert any("--cfg job" in note.text for note in file.notes)
