@@ -151,6 +151,8 @@ class Step:
     #: worst error of a clock that the leaves stand on; and each worker's, where they are known apart
     error_ns: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
+    #: whether the clocks of its workers were compared at all
+    compared: bool = True
     #: time between its first and last moment in which no worker had a window
     apart_ns: int = 0
     #: collectives on the device; and what ranks waited in those whose kernels cannot be put beside the leaves
@@ -213,6 +215,11 @@ class Step:
             for group in one.groups:
                 seen[group, one.phase] = one.number + 1
         return found
+
+    @property
+    def alone(self) -> list[HostCall]:
+        """Calls of collectives that no other rank of the run took part in as recorded, where they are more than overhead."""
+        return [one.calls[0] for one in self.collectives if len(one.calls) == 1 and one.calls[0].ns > self.overhead_ns]
 
     def _met(self, calls: Iterable[HostCall]) -> Iterator[Collective]:
         """Calls of one name and group, those of each collective together."""

@@ -47,10 +47,16 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     for step in found.of:
         graph = Graph(step)
         found.stragglers.extend(stragglers(step))
-        found.critical_path.append({"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()})
+        found.critical_path.append(
+            {
+                "step": step.name, "wall_ns": step.wall_ns, "segments": graph.path(),
+                "clock_error_ns": step.doubt_ns if step.compared else None,
+            }
+        )  # fmt: skip
         found.slack.extend(graph.slack_rows())
     found.notices.extend(_not_known(run, found, timelines))
     found.notices.extend(_not_on_the_path(found.of))
+    found.notices.extend(_alone(found.of))
     found.stragglers.extend(device_stragglers(files))
     walls = {number: step.wall_ns for step in found.of if len(step.steps) == 1 for number in step.steps}
     rows = run.steps()
@@ -96,6 +102,23 @@ def _not_in_windows(found: Sequence[Step], stated: Mapping[object, Any]) -> Iter
         )
 
 
+def _alone(found: Sequence[Step]) -> Iterator[str]:
+    """The longest calls of collectives in which no other rank was recorded, in runs that have other ranks."""
+    calls = [
+        (call.ns, call.phase, call.worker, step.name)
+        for step in found
+        if len({leaf.worker for leaf in step.leaves}) > 1
+        for call in step.alone
+    ]
+    if calls:
+        ns, phase, worker, name = max(calls, key=lambda call: call[0])
+        more = f", and {len(calls) - 1} more such calls" if len(calls) > 1 else ""
+        yield (
+            f"{phase} on {worker} (step {name}, {duration(ns)}) is a collective in which no other rank was recorded{more}: whom it waited "
+            "for is not known"
+        )
+
+
 def _not_on_the_path(found: Sequence[Step]) -> Iterator[str]:
     """What a reader of the critical paths must know of collectives on the device."""
     steps = [str(step.name) for step in found if step.loose_ns and step.leaves]
@@ -129,7 +152,7 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     found = steps_of(leaves, windows, errors)
     if not compared:
         for step in found:
-            # nothing is known but that it was the same step
+            step.compared = False  # nothing is known but that it was the same step
             step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}
     return found
 

@@ -52,6 +52,17 @@ def what_if(
                    (changed, "2 % of the change"))  # fmt: skip
         said = ", ".join(f"{milliseconds(ns)} for {why}" for ns, why in reasons if ns)
         notes.append(f"the interval reaches {milliseconds(doubt)} to both sides: {said}")
+    alone: dict[str, int] = defaultdict(int)
+    for call in step.alone:
+        alone[call.worker] += call.ns
+        notes.append(
+            f"{call.worker} is {milliseconds(call.ns)} in {call.phase}, a collective in which no other rank was recorded: whom it waited "
+            "for there, and how long, is not known, and the interval holds the answer with and without that time"
+        )
+    if alone and predicted != step.wall_ns:
+        high = max(high, step.wall_ns + doubt)
+    if alone and (remove_wait or any(scale(leaf) != 1.0 for leaf in step.leaves)):
+        low = min(low, predicted - max(alone.values()) - doubt)
     if step.loose_ns:
         less: dict[str, int] = defaultdict(int)
         more: dict[str, int] = defaultdict(int)

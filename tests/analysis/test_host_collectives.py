@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from accelprof.analysis.critical import Step, scatter
+from accelprof.analysis.first import sentences
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.waits import run_steps
 from accelprof.analysis.whatif import what_if
@@ -154,3 +155,39 @@ def test_the_interval_is_that_of_two_clocks(run_maker: Any, event: Any) -> None:
     [row] = made.found["stragglers"]
     assert [row[name] / MS for name in ("low_ns", "waited_ns", "high_ns")] == [10, 20, 30]
     assert made.step.doubt_ns == 10 * MS
+
+
+def test_a_collective_of_one_recorded_rank_is_said(run_maker: Any, event: Any) -> None:
+    """Actor and rollout name the same weight sync differently, so neither has a partner: nothing of the answer is sure, and both
+    the notes and the report say why."""
+    made = Made(run_maker, event, [
+        [("update", 0, 60), ("push*", 60, 70), ("post", 70, 75)], [("gen", 0, 30), ("pull*", 30, 70), ("post", 70, 80)],
+    ], ["Actor", "Rollout"])  # fmt: skip
+    assert made.waits == []
+    found = what_if(made.step, {"update": 0.5})
+    assert found["low_ns"] <= 50 * MS <= found["high_ns"]
+    assert any(
+        "Rollout/rank1 is 40 ms in pull, a collective in which no other rank was recorded" in note
+        for note in found["notes"]
+    )
+    [line] = [line for line in made.found["notices"] if "no other rank was recorded" in line]
+    assert line.startswith(
+        "pull on Rollout/rank1 (step 2, 40 ms) is a collective in which no other rank was recorded, and 1 more"
+    )
+    same = what_if(made.step, {})
+    assert same["low_ns"] == same["high_ns"] == 80 * MS
+
+
+def test_the_first_sentence_says_that_clocks_are_not_known(run_maker: Any, event: Any) -> None:
+    """Two hosts whose clocks nobody compared: the step's length stands with that."""
+    ranks: list[Phases] = [[("u", 0, 40), ("ar*", 40, 80)], [("u", 0, 70), ("ar*", 70, 80)]]
+    for rank, phases in enumerate(ranks):
+        key = run_maker.target(rank, "G", host=f"node{rank}")
+        run_maker.timeline(
+            key, [event(name.rstrip("*"), a * 1000, (b - a) * 1000) for name, a, b in phases], end_us=80_000
+        )
+    found = summarise(run_maker.write()).to_json()
+    assert sentences(found)[0].startswith(
+        "Step 2 took 80 ms, as far as the clocks are known (they were not compared); "
+    )
+    assert found["critical_path"][0]["clock_error_ns"] is None
