@@ -42,8 +42,8 @@ def _step(report: Mapping[str, Any]) -> str:
         parts[str(segment["phase"]), str(segment["worker"])] += segment["ns"]
     (phase, worker), taken = parts.most_common(1)[0]
     text = f"Step {path['step']} took {duration(wall)}"
-    if path.get("clock_error_ns", 0) is None:
-        text += ", as far as the clocks are known (they were not compared)"
+    if hosts := report.get("clocks_not_compared"):
+        text += f", as far as the clocks are known (those of {', '.join(hosts[:3])}{' …' if len(hosts) > 3 else ''} were not compared)"
     late = _latest(report, path["step"])
     if late is not None and late[1] > NOTABLE * wall:
         who, waited, inside, collective = late

@@ -90,6 +90,7 @@ class Summary:
             "seconds": [row.to_json() for row in self.seconds],
             "stragglers": self.waits.stragglers,
             "critical_path": self.waits.critical_path,
+            "clocks_not_compared": self.waits.apart,
             "slack": self.waits.slack,
             "steps": self.waits.steps,
             "outliers": self.waits.outliers,

@@ -34,11 +34,13 @@ class Waits:
     outliers: list[dict[str, Any]] = field(default_factory=list)
     drift: list[dict[str, Any]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    #: hosts of the run where there are several and the clock of one was never compared
+    apart: list[str] = field(default_factory=list)
 
 
 def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[FileCollectives] = ()) -> Waits:
     """See the module; ``files``: the collectives on the device. Windows without a step (schedules, on demand) are left out."""
-    found = Waits(of=run_steps(run, timelines))
+    found = Waits(of=run_steps(run, timelines), apart=_hosts_apart(run, timelines))
     joints, loose = joints_of(files)
     for step in found.of:
         step.joints, step.loose_ns = joints.get(step.steps, []), loose.get(step.steps, 0)
@@ -47,12 +49,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     for step in found.of:
         graph = Graph(step)
         found.stragglers.extend(stragglers(step))
-        found.critical_path.append(
-            {
-                "step": step.name, "wall_ns": step.wall_ns, "segments": graph.path(),
-                "clock_error_ns": step.doubt_ns if step.compared else None,
-            }
-        )  # fmt: skip
+        found.critical_path.append({"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()})
         found.slack.extend(graph.slack_rows())
     found.notices.extend(_not_known(run, found, timelines))
     found.notices.extend(_not_on_the_path(found.of))
@@ -152,7 +149,7 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     found = steps_of(leaves, windows, errors)
     if not compared:
         for step in found:
-            step.compared = False  # nothing is known but that it was the same step
+            # nothing is known but that it was the same step
             step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}
     return found
 
@@ -166,7 +163,7 @@ def _hosts_apart(run: Run, timelines: Sequence[WorkerTimeline]) -> list[str]:
 
 def _not_known(run: Run, found: Waits, timelines: Sequence[WorkerTimeline]) -> Iterator[str]:
     """What makes the rows of waiting and of the critical path less than certain."""
-    hosts = _hosts_apart(run, timelines)
+    hosts = found.apart
     if hosts:
         yield (
             f"the clocks of {', '.join(hosts[:5])}{' …' if len(hosts) > 5 else ''} were not compared, so who waited for whom, for how "
