@@ -14,8 +14,8 @@ from accelprof.analysis.attribution import label
 from accelprof.analysis.many import Failed, Progress, each, weight
 from accelprof.analysis.phases import TIMED
 from accelprof.analysis.reading import load_any, reader_of
-from accelprof.analysis.run import Run, RunFile, WorkerId, is_run
-from accelprof.analysis.summary import SNAPSHOT_SUFFIX, TIMELINE_TOOL, Part, Summary, SummaryBuilder, reason_of
+from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, is_run
+from accelprof.analysis.summary import SNAPSHOT_SUFFIX, Part, Summary, SummaryBuilder, reason_of
 from accelprof.contracts.spans import Kind, Span, Trace
 from accelprof.contracts.targets import Target
 from accelprof.errors import AccelprofError, ReadError, UserError, failures

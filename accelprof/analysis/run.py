@@ -19,6 +19,8 @@ from accelprof.output.presence import there
 from accelprof.output.records import MISSING, ArtifactRow, Lack, Records, TargetRow
 from accelprof.output.verdict import judge
 
+#: tool of the timelines that a run writes itself
+TIMELINE_TOOL = "trace"
 #: of a step's row: whole nanoseconds
 _WHOLE = frozenset({"wall_ns", "began_ns"})
 
@@ -153,7 +155,7 @@ class Run:
         for artifact in self.records.artifacts.values():
             if artifact.state != MISSING:
                 found.append(RunFile(artifact, self.worker(artifact), self.path(artifact)))
-        for file in sorted(found, key=lambda file: (file.worker.order, file.path)):
+        for file in sorted(found, key=lambda file: (file.worker.order, file.tool != TIMELINE_TOOL, file.path)):
             if not os.path.exists(file.path):
                 file.skip = f"it is on {file.artifact.host}" if file.artifact.remote else "it is not there"
             elif not os.path.realpath(file.path).startswith(here):

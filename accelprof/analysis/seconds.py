@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,35 +100,42 @@ def waits_for_others(name: str, category: str) -> bool:
     return category in WAITING_CATEGORIES or (category != COLLECTIVE and WAITING_NAME.search(name) is not None)
 
 
-def device_seconds(columns: Columns, worker: str, windows: Sequence[tuple[str, int, int]] = ()) -> list[Second]:
+def device_seconds(
+    columns: Columns,
+    worker: str,
+    windows: Sequence[tuple[str, int, int]] = (),
+    categories: Mapping[str, str] | None = None,
+) -> list[Second]:
     """The division of each window for each device of one file.
 
     Args:
         windows: ``(id, start, end)`` in ns on the file's clock; without any, the file's own window spans, and without
             those the stretch from its first to its last span.
+        categories: of phases by name, for files that have the phases but not their categories.
     """
     work = columns.work()
     if not work.size:
         return []
     stretches = list(windows) or _own_windows(columns)
     launch, _ = launches_of(columns, work)
-    host = _Host(columns)
+    host = _Host(columns, categories or {})
     found = []
     for code in np.unique(columns.device[work]).tolist():
         mine = columns.device[work] == code
         rows, launched = (work, launch) if mine.all() else (work[mine], launch[mine])
-        device_rules = _device_rules(columns, rows, launched)
+        rules = [*_device_rules(columns, rows, launched), *host.rules(_launching(columns, rows, launched))]
         for identity, start, end in stretches:
-            parts = divided(start, end, [*device_rules, *host.rules], "outside" if host.there else "unknown")
+            parts = divided(start, end, rules, "outside" if host.there else "unknown")
             found.append(Second(worker, identity, columns.devices[code], end - start, parts))
     return found
 
 
 def host_seconds(worker: str, window: str, start: int, end: int, phases: Iterable[tuple[str, str, int, int]]) -> Second:
     """The division of one window of a worker without a device, over its host phases ``(name, category, start, end)``:
-    ``compute`` is time inside a phase that waits for nobody."""
+    ``compute`` is time in which a thread or task is inside a phase that waits for nobody, ``communication_overlapped`` of
+    that what another is in a collective meanwhile. Waiting is what no other works in."""
     rows = list(phases)
-    kinds: dict[str, list[tuple[int, int]]] = {"idle_collective": [], "idle_waiting": [], "compute": []}
+    kinds: dict[str, list[tuple[int, int]]] = {"compute": [], "idle_collective": [], "idle_waiting": []}
     for name, category, begin, finish in rows:
         part = (
             "idle_collective"
@@ -138,7 +145,9 @@ def host_seconds(worker: str, window: str, start: int, end: int, phases: Iterabl
             else "compute"
         )
         kinds[part].append((begin, finish))
-    rules = [(part, _merged_pairs(pairs)) for part, pairs in kinds.items()]
+    held = {part: _merged_pairs(pairs) for part, pairs in kinds.items()}
+    both = _both(held["compute"], held["idle_collective"])
+    rules = [("communication_overlapped", both), *held.items()]
     return Second(worker, window, None, end - start, divided(start, end, rules, "outside"))
 
 
@@ -202,10 +211,16 @@ def _covering(columns: Columns, rows: Array) -> Intervals:
     return merged(*(np.concatenate(bounds) for bounds in zip(*parts, strict=True)))
 
 
-class _Host:
-    """What the host does, as rules: the same for all devices of the file."""
+def _launching(columns: Columns, rows: Array, launch: Array) -> int:
+    """The thread that launched most kernels of a device, :data:`NONE` where no launch is in the file."""
+    kernels = launch[(launch != NONE) & columns.mask(Kind.KERNEL, Kind.COMMUNICATION)[rows]]
+    return int(np.bincount(columns.thread[kernels]).argmax()) if kernels.size else NONE
 
-    def __init__(self, columns: Columns) -> None:
+
+class _Host:
+    """What the host does, as rules."""
+
+    def __init__(self, columns: Columns, categories: Mapping[str, str]) -> None:
         phases = columns.rows(Kind.PHASE, Kind.RANGE)
         collective = np.zeros(phases.size, dtype=np.bool_)
         waiting = np.zeros(phases.size, dtype=np.bool_)
@@ -213,12 +228,30 @@ class _Host:
             named, word = columns.name[phases], columns.category[phases]
             others = np.array([text in WAITING_CATEGORIES for text in columns.words], dtype=np.bool_)
             together = np.array([text == COLLECTIVE for text in columns.words], dtype=np.bool_)
-            collective = together[word]
-            waiting = others[word] | (_named_so(columns.names)[named] & ~collective)
-        sync, any_ = columns.rows(Kind.SYNC), columns.rows(*HOST)
-        self.there = bool(any_.size)
+            collective, waiting = together[word], others[word]
+            if categories:
+                of_name = [categories.get(name, "") for name in columns.names]
+                collective |= ~waiting & np.array([text == COLLECTIVE for text in of_name], dtype=np.bool_)[named]
+                waiting |= (
+                    ~collective & np.array([text in WAITING_CATEGORIES for text in of_name], dtype=np.bool_)[named]
+                )
+            waiting |= _named_so(columns.names)[named] & ~collective
+        self._columns = columns
+        self._any = columns.rows(*HOST)
+        self._waits = {
+            "idle_sync": columns.rows(Kind.SYNC), "idle_collective": phases[collective], "idle_waiting": phases[waiting],
+        }  # fmt: skip
+        self._all = [(part, _covering(columns, rows)) for part, rows in self._waits.items()]
+        self._all.append(("idle_launching", _covering(columns, self._any)))
+        self.there = bool(self._any.size)
 
-        self.rules: list[tuple[str, Intervals]] = [
-            ("idle_sync", _covering(columns, sync)), ("idle_collective", _covering(columns, phases[collective])),
-            ("idle_waiting", _covering(columns, phases[waiting])), ("idle_launching", _covering(columns, any_)),
-        ]  # fmt: skip
+    def rules(self, thread: int) -> list[tuple[str, Intervals]]:
+        """For a device whose kernels this thread launches: what it does comes before what others wait for."""
+        columns = self._columns
+        if thread == NONE or (columns.thread[self._any] == thread).all():
+            return self._all
+        own = [
+            (part, rows[columns.thread[rows] == thread])
+            for part, rows in (*self._waits.items(), ("idle_launching", self._any))
+        ]
+        return [*((part, _covering(columns, rows)) for part, rows in own), *self._all]

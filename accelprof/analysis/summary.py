@@ -19,7 +19,7 @@ from accelprof.analysis.memory import memory_rows
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
-from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
+from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_seconds
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, waits_of
@@ -29,7 +29,6 @@ from accelprof.output.records import PARTIAL
 from accelprof.reading.columns import columns_of
 from accelprof.reading.snapshot import read_snapshot
 
-TIMELINE_TOOL = "trace"
 SNAPSHOT_SUFFIX = ".memory.pickle"
 #: larger files are left to an explicit ``accelprof report`` when a run ends, so that training's end is not held up
 MAX_AT_END_BYTES = 64 << 20
@@ -131,6 +130,7 @@ class SummaryBuilder:
         self._timeline: WorkerTimeline | None = None
         self._paths: dict[str, str] = {}
         self._collectives: list[FileCollectives] = []
+        self._said: dict[str, dict[str, set[str]]] = {}
 
     def add(self, file: RunFile, loaded: Loaded) -> None:
         """One file that could be read."""
@@ -140,7 +140,9 @@ class SummaryBuilder:
         if file.tool != TIMELINE_TOOL:
             for mine, part in shared_out(self.summary.run, file, trace, self.summary.notices):
                 row, columns = _tool_file(mine, part), columns_of(part)
-                seconds = device_seconds(columns, mine.worker.label, windows_in(columns, mine.windows))
+                seconds = device_seconds(
+                    columns, mine.worker.label, windows_in(columns, mine.windows), self._categories(mine.worker)
+                )
                 if columns.rows(Kind.WINDOW).size:
                     _of_windows(row.attribution.devices, seconds)
                 self.summary.files.append(row)
@@ -167,12 +169,22 @@ class SummaryBuilder:
         if found is not None:
             self._collectives.append(found)
 
+    def _categories(self, worker: WorkerId) -> dict[str, str]:
+        """Category of a worker's phases by name, of its own timelines, where all calls of a name have the same: files of other
+        tools have the names alone."""
+        return {name: next(iter(words)) for name, words in self._said.get(worker.key, {}).items() if len(words) == 1}
+
     def add_phases(self, worker: WorkerId, trace: Trace) -> None:
         """The phases of one file; files of one worker come together."""
         if self._timeline is None or self._timeline.worker.key != worker.key:
             self._close()
             self._timeline = WorkerTimeline(worker)
         self._timeline.add(trace)
+        columns = columns_of(trace)
+        rows = columns.rows(Kind.PHASE, Kind.RANGE)
+        said = self._said.setdefault(worker.key, {})
+        for name, word in set(zip(columns.name[rows].tolist(), columns.category[rows].tolist(), strict=True)):
+            said.setdefault(columns.names[name], set()).add(columns.words[word])
 
     def add_snapshot(self, file: RunFile) -> None:
         """An allocator snapshot: listed, never run."""

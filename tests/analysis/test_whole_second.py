@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from accelprof.analysis.summary import summarise
 from accelprof.analysis.whatif import what_if
 from accelprof.contracts.spans import Kind, Span
 from accelprof.reading.columns import Columns
+from tests.analysis.conftest import EPOCH_US
 
 relaxed = settings(deadline=None)
 
@@ -71,11 +73,73 @@ def test_a_file_without_a_host_is_unknown_where_the_device_idles() -> None:
 
 
 def test_a_worker_without_a_device_is_divided_by_its_phases() -> None:
-    """Host phases: computing, waiting for others, waiting for data, outside any."""
-    rows = [("update", "", 0, 40), ("all_reduce", "collective", 30, 50), ("recv", "", 60, 70)]
+    """Host phases: computing, communicating beside it on another thread, waiting for others, waiting for data, outside any. Who
+    computes on one thread does not idle because another waits."""
+    rows = [("update", "", 0, 40), ("all_reduce", "collective", 30, 50), ("recv", "", 35, 70)]
     second = host_seconds("w", "w1", 0, 100, rows)
-    expected = {"compute": 30, "idle_collective": 20, "idle_waiting": 10, "outside": 40}
+    expected = {
+        "compute": 30, "communication_overlapped": 10, "idle_collective": 10, "idle_waiting": 20, "outside": 30,
+    }  # fmt: skip
     assert {part: ns for part, ns in second.parts.items() if ns} == expected
+
+
+def test_a_thread_that_receives_hides_no_training() -> None:
+    """Counted on paper: a thread trains from 0 to 95 while another is in recv until 100; one reduces from 10 to 60 beside a backward of
+    0 to 50, and goes on alone after it."""
+    second = host_seconds("w", "w1", 0, 100, [("train", "", 0, 95), ("recv", "", 0, 100)])
+    assert {part: ns for part, ns in second.parts.items() if ns} == {"compute": 95, "idle_waiting": 5}
+    rows = [("bwd", "", 0, 50), ("ar", "collective", 10, 60), ("w", "", 60, 70)]
+    second = host_seconds("w", "w1", 0, 70, rows)
+    expected = {"compute": 10 + 10, "communication_overlapped": 40, "idle_collective": 10}
+    assert {part: ns for part, ns in second.parts.items() if ns} == expected
+
+
+def test_a_data_loader_on_its_own_thread_hides_no_launching() -> None:
+    """The main thread is busy launching for 90 of 100, ten kernels of 1 run; a thread that loads data all the time has what is left
+    of the main thread's time, where that waits for nothing itself. The device idles because of who launches."""
+    spans = [Span("loader", Kind.RANGE, 0, 100, 1, 9, category="data")]
+    for n in range(10):
+        begin = 10 * n
+        spans += [
+            host("aten::mm", Kind.OPERATOR, begin, begin + 9),
+            host("cudaLaunchKernel", Kind.RUNTIME, begin + 7, begin + 8, correlation=n),
+            work("gemm", Kind.KERNEL, begin + 8, begin + 9, n),
+        ]
+    [second] = device_seconds(Columns.from_spans(spans), "w", [("w", 0, 100)])
+    assert {part: ns for part, ns in second.parts.items() if ns} == {
+        "compute": 10, "idle_launching": 80, "idle_waiting": 10,
+    }  # fmt: skip
+    spans.append(host("recv", Kind.PHASE, 91, 97))  # the main thread's own wait holds the device up
+    [second] = device_seconds(Columns.from_spans(spans), "w", [("w", 0, 100)])
+    assert (second.parts["idle_waiting"], second.parts["idle_launching"]) == (10 + 6, 80 - 6)
+
+
+def test_categories_come_from_the_own_timeline(run_maker: Any, event: Any) -> None:
+    """A torch trace has the phases by name alone; that ``grads`` is a collective and ``fetch`` a wait stands in the timeline. A name
+    whose calls have several categories stays what the file says."""
+    key = run_maker.target(0)
+    phases = [
+        ("update", 5, 40, {}), ("grads", 45, 50, {"category": "collective"}), ("fetch", 50, 60, {"category": "wait"}),
+        ("post", 60, 70, {"category": "wait"}), ("post", 80, 85, {}),
+    ]  # fmt: skip
+    window = run_maker.timeline(key, [event(name, a, b - a, **more) for name, a, b, more in phases], end_us=100)
+    [target] = run_maker.manifest["targets"]
+    run_maker.artifact("a.pt.trace.json", "torch", target, [window])
+    marks = [("accelprof window", 0, 100), *((name, a, b) for name, a, b, _ in phases)]
+    events = [
+        {"ph": "X", "cat": "user_annotation", "name": name, "pid": 100, "tid": 1, "ts": a, "dur": b - a} for name, a, b in marks
+    ]  # fmt: skip
+    where = {"correlation": 1, "device": 0, "stream": 7}
+    launch = {"name": "cudaLaunchKernel", "pid": 100, "tid": 1, "ts": 12, "dur": 1, "args": {"correlation": 1}}
+    events.append({"ph": "X", "cat": "cuda_runtime", **launch})
+    events.append({"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 15, "dur": 10, "args": where})
+    run_maker.directory.mkdir(parents=True, exist_ok=True)
+    (run_maker.directory / "a.pt.trace.json").write_text(
+        json.dumps({"schemaVersion": 1, "baseTimeNanoseconds": EPOCH_US * 1000, "traceEvents": events})
+    )
+    [second] = summarise(run_maker.write()).to_json()["seconds"]
+    found = {part: ns // 1000 for part, ns in second["parts"].items() if ns}
+    assert (found["compute"], found["idle_collective"], found["idle_waiting"]) == (10, 5, 10)
 
 
 stretches = st.lists(st.tuples(st.integers(-5, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=6)
