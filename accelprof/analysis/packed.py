@@ -34,6 +34,10 @@ class Packed(Sequence[Row], Generic[Row]):
         for column, value in zip(self._numbers, row[cut:], strict=True):
             column.append(value)
 
+    def columns(self) -> tuple[array[int], list[array[int]]]:
+        """A place in :attr:`kinds` for each row, and the columns of numbers."""
+        return self._kind, self._numbers
+
     def __len__(self) -> int:
         return len(self._kind)
 

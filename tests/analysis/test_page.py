@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -19,7 +21,7 @@ from accelprof.analysis.html import render_html
 from accelprof.analysis.html.data import PARTS, page_data
 from accelprof.analysis.phases import Call, PhaseTimes, WorkerTimeline, phase_rows
 from accelprof.analysis.run import Run, WorkerId
-from accelprof.analysis.summary import Summary
+from accelprof.analysis.summary import Summary, summarise
 from accelprof.cli.compare import compare
 from accelprof.cli.report import report
 from accelprof.contracts.spans import Kind
@@ -230,6 +232,34 @@ def test_a_phase_with_a_control_character_stands_once(
     [colour] = browser.run(rows)
     assert colour.startswith("dot c")
     assert browser.log() == []
+
+
+def test_the_heat_map_finds_the_slow_rank_behind_its_waiting(run_maker: RunMaker) -> None:
+    """Both ranks are in phases for all of 80 µs; rank 0 waits 40 of them in the collective for rank 1, which stands first with the
+    70 that it works. In two steps: the waiting of each stands in its own."""
+    for rank, updates in enumerate([(40, 20), (70, 30)]):
+        key = run_maker.target(rank, host="node0")
+        for step, update in enumerate(updates):
+            at = 1000 * step
+            reduce = complete("all_reduce", at + update, 80 - update, category="collective")
+            events = [complete("update", at, update), reduce]
+            run_maker.timeline(key, events, steps=(step,), end_us=80, at_us=at)
+    summary = summarise(run_maker.write())
+    heat = page_data(summary, summary.to_json())["heat"]
+    assert (heat["ranks"], heat["steps"]) == (["ActorGroup/rank1", "ActorGroup/rank0"], ["0", "1"])
+    layer = heat["maps"][0]
+    cells = np.frombuffer(base64.b64decode(layer["cells"]), "<u2").reshape(2, 2) / 65_535 * layer["max"]
+    assert np.allclose(cells, [[70_000, 30_000], [40_000, 20_000]], rtol=1e-3)
+
+
+def test_long_names_make_no_page_wider(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A phase with a name of 120 characters and nothing to break at: 400 px stay 400 px."""
+    monkeypatch.setitem(PHASES, "z" * 120, 4.0)
+    (tmp_path / "report.html").write_text(render_html(made(2, 4)), encoding="utf-8")
+    browser.size(400, 900)
+    browser.open(tmp_path / "report.html")
+    assert browser.run("return document.documentElement.scrollWidth") <= 400
+    browser.size(1280, 900)
 
 
 def test_names_of_files_stay_apart_on_the_page(browser: Browser, tmp_path: Path) -> None:

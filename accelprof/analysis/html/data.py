@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from accelprof.analysis.phases import Call, WorkerTimeline
+from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.summary import Summary
 
 #: parts of a second in the order in which they are drawn, and what they are called
@@ -114,7 +115,8 @@ def _bar(name: str, window: int, parts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _heat(summary: Summary, phases: Sequence[str]) -> dict[str, Any]:
-    """Time per worker and window of steps: all phases together, and each phase while there is room; the slowest rank first."""
+    """Time per worker and window of steps: all phases together but collectives, in which a rank waits for a slower one, and each phase while there is room; the
+    slowest rank first."""
     columns = sorted({window[1] for timeline in summary.timelines for window in timeline.windows})
     if not columns or not summary.timelines:
         return {"ranks": [], "steps": [], "maps": []}
@@ -126,6 +128,7 @@ def _heat(summary: Summary, phases: Sequence[str]) -> dict[str, Any]:
     maps = {phase: np.zeros(size) for phase in kept}
     for row, timeline in enumerate(summary.timelines):
         _fill(timeline, column, total[row], {phase: values[row] for phase, values in maps.items()})
+        total[row] = np.maximum(total[row] - _in_collectives(timeline, column, size[1]), 0)
     means = total.sum(axis=1) / np.maximum((total > 0).sum(axis=1), 1)
     order = np.argsort(-means, kind="stable")
     layers = [("all phases", total), *maps.items()]
@@ -155,6 +158,20 @@ def _fill(
     if not calls:
         for start, end, where in windows:
             total[where] += end - start
+
+
+def _in_collectives(timeline: WorkerTimeline, column: Mapping[tuple[int, ...], int], count: int) -> Any:
+    """Self time in collectives by window of steps."""
+    found = np.zeros(count)
+    together = np.array([kind[1] == COLLECTIVE for kind in timeline.stretches.kinds], dtype=np.bool_)
+    if together.any():
+        kinds, (_, starts, ends, _) = timeline.stretches.columns()
+        mine = together[np.array(kinds)]
+        start, end = np.array(starts)[mine], np.array(ends)[mine]
+        windows = sorted((begin, column[steps]) for _, steps, begin, _ in timeline.windows)
+        at = np.searchsorted(np.array([begin for begin, _ in windows]), start, side="right") - 1
+        np.add.at(found, np.array([where for _, where in windows])[np.maximum(at, 0)], end - start)
+    return found
 
 
 def _packed(values: Any) -> dict[str, Any]:
