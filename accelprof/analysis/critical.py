@@ -191,7 +191,7 @@ class Step:
         whose calls may have run when it began; so ranks with as many calls each have their n-th in common.
 
         Collectives of several groups are one where they may have run at one moment, and one of them has a single call (nobody is
-        in a collective alone) or all of them end together.
+        in a collective alone) or all of them end together; on clocks that tell no moments of the step apart they stay what they are.
         """
         leaves: dict[tuple[str, int, tuple[str, int]], list[Leaf]] = defaultdict(list)
         for leaf in self.leaves:
@@ -205,7 +205,7 @@ class Step:
         found = []
         for groups in of_name.values():
             parts = [part for mine in groups.values() for part in self._met(mine)]
-            found += self._over_groups(parts) if len(groups) > 1 else parts
+            found += self._over_groups(parts) if len(groups) > 1 and self.doubt_ns < self.wall_ns else parts
         found.sort(key=lambda one: one.calls[0].start_ns)
         seen: dict[tuple[str, str], int] = defaultdict(int)
         for one in found:

@@ -132,6 +132,20 @@ def test_collectives_of_two_roles_that_end_apart_are_two(run_maker: Any, event: 
     assert made.waits == [(0, "ar", "Critic/rank3", 10, "v", []), (0, "ar", "Actor/rank1", 25, "u", [])]
 
 
+def test_roles_on_clocks_that_nobody_compared_are_not_joined(run_maker: Any, event: Any) -> None:
+    """Actor and critic reduce among themselves on a host each; nothing says that they ran at the same time. In a role the n-th calls are
+    one, as ever."""
+    for number, (group, phase) in enumerate([("Actor", "u"), ("Actor", "u"), ("Critic", "v"), ("Critic", "v")]):
+        key = run_maker.target(number, group, host=f"node{number // 2}")
+        late = 10_000 + 20_000 * (number % 2)
+        events = [event(phase, 0, late), event("ar", late, 40_000 - late, category="collective")]
+        run_maker.timeline(key, events, end_us=40_000)
+    rows = summarise(run_maker.write()).to_json()["stragglers"]
+    assert sorted((row["worker"], row["waited_ns"] / MS, row["low_ns"]) for row in rows) == [
+        ("Actor/rank1", 20, 0), ("Critic/rank3", 20, 0),
+    ]  # fmt: skip
+
+
 def test_ranks_on_clocks_that_are_wrong_keep_their_order(run_maker: Any, event: Any) -> None:
     """Rank 1's clock is 5 ms ahead and said to be good to 6: its calls begin after rank 0's are over, and are still the same."""
     run_maker.manifest["clock_offsets"] = {
