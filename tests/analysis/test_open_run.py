@@ -73,7 +73,10 @@ def test_a_notebook_shows_it(directory: str) -> None:
     assert "<b>" not in page
     assert "&lt;b&gt;forward" in page
     assert run.first[0] in html.unescape(page)
-    assert run.first[0] == "Step 2 took 1 ms; 70% of its critical path is update on ActorGroup/rank1."
+    assert run.first[0] == (
+        "Step 2 took 1 ms, as far as the clocks are known (those of node0, node1 were not compared); "
+        "70% of its critical path is update on ActorGroup/rank1."
+    )
     assert repr(run) == "<run run: 2 phases, 4 windows, 0 files>"
 
 
