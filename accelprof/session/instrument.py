@@ -144,7 +144,7 @@ class Instruments:
 
     def say_what_never_came(self) -> None:
         """Say which targets never came and why, with near matches; harmless to call twice."""
-        presets: dict[str, list[str]] = {}
+        presets: dict[str, dict[int, str]] = {}
         for index, item in enumerate(self.items):
             if index in self._came or item.refused:
                 continue
@@ -153,10 +153,16 @@ class Instruments:
             if item.required:
                 self._say(f"{item.origin}: {item.target} was never instrumented: {why}")
             else:
-                presets.setdefault(item.origin, []).append(f"{item.target}: {why}")
+                presets.setdefault(item.origin, {})[index] = f"{item.target}: {why}"
         for origin, reasons in presets.items():
             if not any(i in self._came for i, item in enumerate(self.items) if item.origin == origin):
-                self._say(f"{origin}: none of its methods came to this process: {'; '.join(reasons)}")
+                self._say(f"{origin}: none of its methods came to this process: {'; '.join(reasons.values())}")
+                continue
+            gone = [
+                why for index, why in reasons.items() if index in self._unfit
+            ]  # its module came, the method did not
+            if gone:
+                self._say(f"{origin}: not all of its methods are there: {'; '.join(gone)}")
         for (index, path), seen in self._facts_seen.items():
             item = self.items[index]
             if not seen and item.required:  # a preset's own facts are not the user's to mend

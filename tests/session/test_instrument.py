@@ -420,6 +420,26 @@ def test_targets_that_never_came(package, target, said):
         assert said in text
 
 
+def test_a_preset_names_each_method_that_its_module_lacks(package):
+    """Some came: those that their modules have not are named with the nearest; modules that were not needed are not. None came:
+    all are named."""
+    targets = "shop.engine:Engine.sync", "shop.engine:Engine.synk", "email.mime.audio:MIMEAudio.attach"
+    sys.modules.pop("email.mime.audio", None)
+    items = [Item(target, "phase", origin="preset shop", required=False) for target in targets]
+    with Put(*items) as put:
+        package()
+        [text] = put.reported
+        assert text == (
+            "preset shop: not all of its methods are there: "
+            "shop.engine:Engine.synk: shop.engine.Engine has no 'synk'; did you mean 'sync'?"
+        )
+    with Put(*items[1:]) as put:
+        package()
+        [text] = put.reported
+        assert text.startswith("preset shop: none of its methods came to this process: shop.engine:Engine.synk: ")
+        assert "email.mime.audio:MIMEAudio.attach: module email.mime.audio was never imported" in text
+
+
 def test_a_refused_method_says_so_when_it_is_used(package):
     """What cannot be had is said at its first use, and the method runs as ever."""
     with Put(Item("shop.engine:Engine.sync", "phase", refused="not here; take mini-batches", required=False)) as put:
