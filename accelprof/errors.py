@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
 #: characters of one message; a terminal shows about so many on a screen
 MAX_MESSAGE = 2000
+#: characters of a name that is compared with another; nobody types longer ones
+LONGEST_NAME = 100
+#: names that one is compared with
+MOST_NAMES = 5000
 
 
 class AccelprofError(Exception):
@@ -150,19 +155,33 @@ def _bounded(lines: list[str]) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """``"did you mean 'actor'?"`` for a near miss, an empty string otherwise."""
-    import difflib  # here, because importing accelprof must stay cheap
     import re
 
-    if len(word) > 200:
-        return ""
     names = list(known)
-    match = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if not match:  # a known name, or nearly one, is part of the word: profiler_level, profile_levl
-        plain = {name: name for name in names if isinstance(name, str) and len(name) > 3}
+    match = nearest_word(word, names, 0.6)
+    if (
+        not match and len(word) <= LONGEST_NAME
+    ):  # a known name, or nearly one, is part of the word: profiler_level, profile_levl
+        long = [name for name in names if isinstance(name, str) and len(name) > 3]
         parts = [part for part in re.split(r"[^0-9A-Za-z]+", word) if len(part) > 3]
-        found = [difflib.get_close_matches(part, plain, n=1, cutoff=0.85) for part in parts]
-        match = max(found, key=lambda near: len(near[0]) if near else 0, default=[])
-    return f"did you mean {match[0]!r}?" if match else ""
+        match = max((nearest_word(part, long, 0.85) for part in parts), key=len, default="")
+    return f"did you mean {match!r}?" if match else ""
+
+
+def nearest_word(word: str, known: Iterable[str], cutoff: float) -> str:
+    """The known word that is most like ``word``, by a ratio of ``cutoff`` at least; empty where there is none.
+
+    The time it takes is bounded, whatever the words are: longer ones than :data:`LONGEST_NAME`, and more than
+    :data:`MOST_NAMES`, are not compared.
+    """
+    import difflib  # here, because importing accelprof must stay cheap
+
+    if len(word) > LONGEST_NAME:
+        return ""
+    names = [
+        name for name in itertools.islice(known, MOST_NAMES) if isinstance(name, str) and len(name) <= LONGEST_NAME
+    ]
+    return next(iter(difflib.get_close_matches(word, names, n=1, cutoff=cutoff)), "")
 
 
 def text_of(error: BaseException) -> str:

@@ -151,7 +151,8 @@ def _options_without_effect(
 
 def source_of(path: str, sources: Mapping[str, str]) -> str:
     """``path`` as the foreign file has it: what stands there itself, or below what stands there."""
-    for end in range(len(path), 0, -1):
+    longest = max(map(len, sources), default=0)  # a key of a megabyte is compared no further
+    for end in range(min(len(path), longest), 0, -1):
         if path[:end] in sources and (end == len(path) or path[end] in ".["):
             return sources[path[:end]] + path[end:]
     return path

@@ -23,6 +23,7 @@ from accelprof import texts
 from accelprof.contracts.exporter import over_ranks
 from accelprof.errors import ReadError
 from accelprof.output import atomic
+from accelprof.output.descriptor import Descriptor
 from accelprof.output.records import (
     OPEN,
     ArtifactRow,
@@ -63,7 +64,7 @@ class Journal:
         self._at: dict[tuple[str, str], int] = {}
         self._failed = False
         self._memory_rows = 0
-        self._handle: int | None = None
+        self._handle: Descriptor | None = None
         # files are written on another thread too, and what fails here is said, which is a record again
         self._lock = threading.RLock()
 
@@ -80,16 +81,16 @@ class Journal:
             return
         try:
             again: list[dict[str, Any]] = []
-            if (
-                self._handle is not None and not os.fstat(self._handle).st_nlink
-            ):  # somebody removed it, with its directory
+            if self._handle is not None and not self._handle.ours():
+                self._handle = None  # training closed it; the file is there
+            if self._handle is not None and not os.fstat(self._handle.number).st_nlink:  # removed, with its directory
                 self.close()
                 again = [row for row in self.records if row is not entry]
             if self._handle is None:
                 os.makedirs(os.path.dirname(self.path), exist_ok=True)
-                self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+                self._handle = Descriptor(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             lines = b"".join(_line(self._placed(row)) for row in (*again, entry))
-            if os.write(self._handle, lines) != len(lines):
+            if os.write(self._handle.number, lines) != len(lines):
                 raise OSError("only a part was written; is the disk full?")
         except OSError as error:
             self._failed = True
@@ -120,7 +121,7 @@ class Journal:
         """Nothing more comes soon; a later record opens the file again."""
         with self._lock:
             if self._handle is not None:
-                os.close(self._handle)
+                self._handle.close()
                 self._handle = None
 
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
+from accelprof.output.descriptor import Descriptor
 from accelprof.output.layout import MARKER
 
 #: bytes that are locked for a turn; those of processes lie behind them
@@ -31,9 +32,9 @@ class Presence:
     def __init__(self, run_dir: str, key: str) -> None:
         self._key, self._pid = key, os.getpid()
         self._mutex = threading.RLock()
-        self._handle: int | None = None
+        self._handle: Descriptor | None = None
         try:
-            self._handle = os.open(os.path.join(run_dir, MARKER), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._handle = Descriptor(os.path.join(run_dir, MARKER), os.O_RDWR | os.O_CREAT)
             self._lock(_place(key), block=False)
         except OSError:
             self._give_up()
@@ -66,7 +67,7 @@ class Presence:
 
     def _wait(self, which: int, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        while self._handle is not None:
+        while self._held() is not None:
             try:
                 self._lock(which, block=False)
             except BlockingIOError:
@@ -82,7 +83,7 @@ class Presence:
         return True
 
     def _taken(self, place: int) -> bool:
-        if self._handle is None:
+        if self._held() is None:
             return False
         try:
             self._lock(place, block=False)
@@ -94,18 +95,24 @@ class Presence:
         return False
 
     def _lock(self, place: int, *, block: bool) -> None:
-        if self._handle is not None:
-            fcntl.lockf(self._handle, fcntl.LOCK_EX | (0 if block else fcntl.LOCK_NB), 1, place)
+        if (handle := self._held()) is not None:
+            fcntl.lockf(handle.number, fcntl.LOCK_EX | (0 if block else fcntl.LOCK_NB), 1, place)
 
     def _unlock(self, place: int) -> None:
-        if self._handle is not None and self._pid == os.getpid():
+        if (handle := self._held()) is not None and self._pid == os.getpid():
             with contextlib.suppress(OSError):
-                fcntl.lockf(self._handle, fcntl.LOCK_UN, 1, place)
+                fcntl.lockf(handle.number, fcntl.LOCK_UN, 1, place)
 
     def _give_up(self) -> None:
         handle, self._handle = self._handle, None
         if handle is not None:
-            os.close(handle)
+            handle.close()
+
+    def _held(self) -> Descriptor | None:
+        """The marker's descriptor. One that training closed took the locks with it: from there on it is as without locks."""
+        if self._handle is not None and not self._handle.ours():
+            self._handle = None
+        return self._handle
 
 
 def there(run_dir: str, keys: Iterable[str]) -> set[str]:

@@ -17,6 +17,7 @@ import json
 import mmap
 import os
 import struct
+import sys
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -106,7 +107,9 @@ class Ring:
                 os.posix_fallocate(descriptor, 0, total)
             else:
                 os.ftruncate(descriptor, total)
-            self._map = mmap.mmap(descriptor, total)
+            # without a number of its own, which training may close and give to another file; earlier Pythons keep one
+            untracked: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+            self._map = mmap.mmap(descriptor, total, **untracked)
         except BaseException:
             os.unlink(path)
             raise

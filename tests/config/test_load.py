@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accelprof.catalogue import get_registry
 from accelprof.config.load import apply_overrides, load_config
 from accelprof.config.model import Config, parse_size
-from accelprof.errors import ConfigError
+from accelprof.errors import ConfigError, nearest
 
 
 def problems(**config):
@@ -179,3 +182,36 @@ def test_an_override_below_what_is_no_mapping(mapping, says):
     """It is refused with the place; an interpolation names what may be changed in its stead."""
     with pytest.raises(ConfigError, match=says):
         apply_overrides(mapping, ["a.c=2"])
+
+
+@pytest.mark.parametrize("word", ["step", "1", "actor_", "é", "steps.", "x,", " "])
+def test_names_of_any_length_are_answered_at_once(word):
+    """A name of a megabyte, wherever one can stand, is refused or taken within seconds, and the message is short."""
+    long = word * (10**6 // len(word))
+    trainer = {"trainer": {"n_gpus_per_node": 8}, "global_profiler": {"steps": [1]}}
+    began = time.process_time()
+    for config in (
+        {long: 1},
+        {"steps": [1], long: {long: 1}},
+        {"tool": long},
+        {"accelerator": long},
+        {"collect": long},
+        {"groups": {long: [{long: 1}]}},
+        {"groups": {"G": [{"tool": long, "phases": [long]}]}},
+        {"tools": {"torch": {long: 1}}},
+        {"tools": {long: {long: 1}}},
+        {**trainer, long: 1},
+        {**trainer, "global_profiler": {"steps": [1], long: 1, "tool": long}},
+        {**trainer, "trainer": {long: 1}},
+    ):
+        with contextlib.suppress(ConfigError):
+            try:
+                get_registry().load(config)
+            except ConfigError as error:
+                assert len(str(error)) < 3000
+                raise
+    with contextlib.suppress(ConfigError):
+        get_registry().load({"steps": [1]}, overrides=[f"{long}={long}"])
+    assert nearest(long, [long, "steps"]) == ""
+    assert nearest("steqs", [long, "steps"]) == "did you mean 'steps'?"
+    assert time.process_time() - began < 20

@@ -10,10 +10,12 @@ from typing import Any
 
 from accelprof.config.dialect import Note, Translation
 from accelprof.config.dialects.interpolation import MISSING, InterpolationError, Resolver
-from accelprof.errors import ConfigError, Problem, nearest
+from accelprof.errors import ConfigError, Problem, nearest, nearest_word
 from accelprof.numberset import NumberSet
 
 _ABSENT: Any = object()
+#: how like two words are that differ in a letter or two
+SAME_WORD = 0.85
 
 
 class Source:
@@ -198,7 +200,7 @@ class Source:
         """Refuse keys at ``path``, where most belong to somebody else, that are all but one of the ``known``."""
         words = list(known)
         for key in self.section(path) if path else self.mapping:
-            near = near_miss(str(key), words)
+            near = nearest_word(str(key), words, SAME_WORD)
             if near and key not in words and key not in others:
                 where = f"{path}.{key}" if path else str(key)
                 self.refuse(where, "unknown key", mend=f"did you mean {near!r}?")
@@ -263,14 +265,6 @@ class Source:
             return Resolver(self.mapping).node(tuple(path.split(".")))
         except InterpolationError as error:
             raise UnresolvedError(str(error)) from None
-
-
-def near_miss(word: str, known: Sequence[str]) -> str:
-    """The known word that ``word`` is all but a letter or two of; empty where there is none."""
-    import difflib
-
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.85)
-    return found[0] if found else ""
 
 
 class UnresolvedError(Exception):

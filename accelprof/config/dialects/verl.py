@@ -12,11 +12,12 @@ from typing import ClassVar
 
 from accelprof.config.dialect import Dialect, Translation
 from accelprof.config.dialects import verl_keys as keys
-from accelprof.config.dialects.reading import Draft, Source, near_miss
+from accelprof.config.dialects.reading import SAME_WORD, Draft, Source
 from accelprof.config.dialects.verl_early import translate_early
 from accelprof.config.dialects.verl_releases import Release, ask, release_of
 from accelprof.config.dialects.verl_roles import ROLES, Role, add_rules, agree, captures, nsys_tool
 from accelprof.config.dialects.verl_tools import token_window, tool_options, update_schedule
+from accelprof.errors import nearest_word
 from accelprof.numberset import LARGEST
 
 #: tools that verl's inference servers can drive
@@ -41,7 +42,7 @@ class VerlDialect(Dialect):
 
     def detects(self, mapping: Mapping[str, object]) -> bool:
         words = (*keys.TRAINER_AB, "profile_interval")
-        if any(near_miss(str(key), words) or key in words for key in Source(mapping).section("trainer")):
+        if any(nearest_word(str(key), words, SAME_WORD) or key in words for key in Source(mapping).section("trainer")):
             return True
         return "global_profiler" in mapping or "actor_rollout_ref" in mapping
 

@@ -6,10 +6,10 @@ with a truth value), ``value``, or ``words`` (several, each an argument of its o
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accelprof.errors import nearest_word
 from accelprof_rocm.releases import Release
 
 
@@ -214,8 +214,7 @@ def meant(word: str, release: Release) -> str:
     words = domains(release)
     if word in words:
         return word
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.8)
-    return MEANT.get(word) or (near[0] if near else "")
+    return MEANT.get(word) or nearest_word(word, words, 0.8)
 
 
 def known(table: Table, release: Release) -> dict[str, Option]:
