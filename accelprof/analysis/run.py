@@ -17,7 +17,7 @@ from accelprof.output import manifest as manifests
 from accelprof.output.atomic import halves
 from accelprof.output.presence import there
 from accelprof.output.records import MISSING, ArtifactRow, Lack, Records, TargetRow
-from accelprof.output.verdict import judge
+from accelprof.output.verdict import judge, outside
 
 #: tool of the timelines that a run writes itself
 TIMELINE_TOOL = "trace"
@@ -151,17 +151,15 @@ class Run:
     def files(self, max_bytes: int | None = None) -> Iterator[RunFile]:
         """Every artifact that should lie somewhere, those of one worker together; ``skip`` says why one cannot be read."""
         found = []
-        here = os.path.join(os.path.realpath(self.directory), "")  # links lead anywhere
         for artifact in self.records.artifacts.values():
             if artifact.state != MISSING:
                 found.append(RunFile(artifact, self.worker(artifact), self.path(artifact)))
         for file in sorted(found, key=lambda file: (file.worker.order, file.tool != TIMELINE_TOOL, file.path)):
             if not os.path.exists(file.path):
                 file.skip = f"it is on {file.artifact.host}" if file.artifact.remote else "it is not there"
-            elif not os.path.realpath(file.path).startswith(here):
+            elif elsewhere := outside(self.directory, file.path):
                 file.skip = (
-                    f"it lies outside of the run directory, at {os.path.realpath(file.path)}; name it to read it: "
-                    "accelprof report FILE"
+                    f"it lies outside of the run directory, at {elsewhere}; name it to read it: accelprof report FILE"
                 )
             elif max_bytes is not None and file.bytes > max_bytes:
                 file.skip = f"its {file.bytes:,} bytes are left to `accelprof report` and `accelprof timeline`"

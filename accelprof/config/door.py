@@ -15,7 +15,7 @@ from typing import Protocol, SupportsIndex, cast
 import yaml
 from pydantic import BaseModel
 
-from accelprof.errors import AccelprofError, ConfigError, Problem, shown, text_of
+from accelprof.errors import AccelprofError, ConfigError, Problem, failures, shown, text_of
 from accelprof.numberset import NumberSet
 
 #: characters of a configuration; the largest known (a composed verl one) has 60,000
@@ -129,7 +129,7 @@ class _Copy:
             return self._other(value, path, depth)
         except (AccelprofError, RecursionError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever the user's object raises when it is looked at
+        except failures() as error:  # whatever the user's object raises when it is looked at
             what = " ".join(text_of(error).split())
             raise self._refused(path, f"a {kind.__name__} that cannot be read: {what}") from None
 

@@ -49,11 +49,19 @@ STATED = "stated"
 Look = Callable[[ArtifactRow], tuple[int, str, str]]
 
 
+def outside(run_dir: str, path: str) -> str:
+    """Where ``path`` leads, if that is out of the run's directory; empty otherwise. What a manifest names there is not looked at."""
+    real = os.path.realpath(os.path.join(run_dir, path))
+    return "" if real.startswith(os.path.join(os.path.realpath(run_dir), "")) else real
+
+
 def on_disk(run_dir: str) -> Look:
-    """Files as they lie on this host; those of other nodes are as they were said to be."""
+    """Files as they lie on this host; those of other nodes, and outside of the run's directory, are as they were said to be."""
 
     def look(row: ArtifactRow) -> tuple[int, str, str]:
         path = os.path.join(run_dir, row.path)
+        if outside(run_dir, path):
+            return row.bytes, row.state, row.reason or ""
         try:
             if os.path.isdir(path):
                 size = sum(entry.stat().st_size for entry in Path(path).rglob("*") if entry.is_file())

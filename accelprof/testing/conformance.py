@@ -14,22 +14,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import itertools
 import os
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
-from accelprof.contracts.backend import Backend, BoundRange, Probe, RangeSpec
+from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, Probe, RangeSpec
 from accelprof.contracts.spans import Kind, Trace
 from accelprof.contracts.tool import Tool
+from accelprof.errors import CaptureError
 from accelprof.output.reports import size_of
-from accelprof.testing.files import nowhere_else, read_apart, sound
+from accelprof.testing.files import from_the_file, nowhere_else, read_apart, sound
 from accelprof.testing.recording import RecordingBackend
 from accelprof.testing.sessions import Captured, capture
 from accelprof.timing.ranges import profiling_range
@@ -75,6 +77,13 @@ class BackendConformance:
     def usable(self, backend: Backend) -> bool:
         """Whether ranges can be emitted here; default: the probe says available."""
         return backend.probe().available
+
+    def labels(self, backend: Backend) -> Sequence[str] | None:
+        """The labels that the vendor's library got so far, in order; override it where a stand-in of the library tells.
+        Default: those of a recording backend, ``None`` (not known) of others."""
+        if not isinstance(backend, RecordingBackend):
+            return None
+        return [call.what for call in backend.calls if call.name in ("push", "start")]
 
     @pytest.fixture
     def backend(self) -> Backend:
@@ -132,6 +141,9 @@ class BackendConformance:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(first.end, one).result()
         second.end(two)
+        if isinstance(live, RecordingBackend):
+            ended = [call.handle for call in live.calls if call.name == "end"]
+            assert ended[-2:] == [one, two], f"end() got the handles {[one, two]}; it ended {ended[-2:]}"
 
     def test_odd_labels(self, live: Backend) -> None:
         """Labels with any character and any length are taken."""
@@ -139,6 +151,69 @@ class BackendConformance:
             bound = live.bind(RangeSpec(label))
             bound.push()
             bound.pop()
+
+    def test_labels_arrive_whole(self, live: Backend) -> None:
+        """What the vendor's library gets is the label, and labels that differ in their last letter stay apart."""
+        wanted = ["kit/a label of usual length/1", "kit/a label of usual length/2"]
+        for label in wanted:
+            bound = live.bind(RangeSpec(label))
+            bound.push()
+            bound.pop()
+        got = self.labels(live)
+        if got is None:
+            pytest.skip("what the vendor's library gets is not known; override labels() where a stand-in tells")
+        assert list(got[-2:]) == wanted, f"push got the labels {wanted}; the library got {list(got[-2:])}"
+
+    def test_threads_have_ranges_of_their_own(self, live: Backend) -> None:
+        """Two threads whose ranges overlap crosswise each end their own: a stack is a thread's, not the process's."""
+        one, two = (live.bind(RangeSpec(f"kit/{name}")) for name in ("here", "there"))
+        with ThreadPoolExecutor(1) as pool:
+            one.push()
+            pool.submit(two.push).result()
+            for whose, pop in (("this", one.pop), ("the other", lambda: pool.submit(two.pop).result())):
+                try:
+                    pop()
+                except Exception as error:  # noqa: BLE001 - named
+                    pytest.fail(
+                        f"pop() of {whose} thread's range, with a range of each of two threads open, raised "
+                        f"{type(error).__name__}: {error}; each thread has ranges of its own"
+                    )
+
+    def test_device_timer(self, live: Backend) -> None:
+        """``device_timer`` answers a DeviceTimer whose three calls raise nothing, or ``None``, and raises nothing."""
+        try:
+            timer: object = live.device_timer()
+        except Exception as error:  # noqa: BLE001 - named
+            pytest.fail(
+                f"device_timer() raised {type(error).__name__}: {error}; where the device has no events it answers None"
+            )
+        assert timer is None or isinstance(timer, DeviceTimer), (
+            f"device_timer() answered {timer!r}; a DeviceTimer or None is expected"
+        )
+        if timer is None:
+            return
+        timer.begin()
+        finished = timer.finish()
+        live.synchronize()
+        if finished is not False:
+            with timer.reading():
+                took: object = timer.resolve()
+            assert took is None or (isinstance(took, int) and took >= 0), (
+                f"resolve() of a device timer answered {took!r}; whole ns or None are expected"
+            )
+
+    def test_capture_start_and_stop(self, live: Backend) -> None:
+        """The vendor's gate opens and closes; it raises CaptureError alone where it does not open."""
+        try:
+            live.capture_start()
+        except CaptureError:
+            pytest.skip("the gate does not open here (CaptureError); the checks of tools that need it are skipped too")
+        except Exception as error:  # noqa: BLE001 - named
+            pytest.fail(
+                f"capture_start() raised {type(error).__name__}: {error}; a gate that does not open raises CaptureError, "
+                "and a backend without one does nothing"
+            )
+        live.capture_stop()
 
     def test_mark(self, live: Backend) -> None:
         """A mark raises nothing."""
@@ -284,7 +359,7 @@ class ToolConformance:
         if self.backend is not None:
             return self.backend
         catalogue = get_registry()
-        for name in sorted(tool.accelerators & set(catalogue.backend_names())):
+        for name in sorted(_accelerators(tool) & set(catalogue.backend_names())):
             if catalogue.probe(name).available:
                 return catalogue.backend_class(name)
         return RecordingBackend
@@ -319,6 +394,10 @@ class ToolConformance:
             window = windows[row["windows"][0]]
             stem = os.path.join(run.run_dir, window["stem"])
             assert path.startswith(stem), f"{path}: the name does not begin with the window's stem {stem}"
+            real = os.path.realpath(path)
+            assert real.startswith(os.path.join(os.path.realpath(run.run_dir), "")), (
+                f"{path}: a link to {real}, outside the run's directory, which nobody follows; the file itself is expected"
+            )
             self._reads(path, window)
         return rows
 
@@ -337,6 +416,7 @@ class ToolConformance:
         spans = trace.spans
         assert spans or trace.marks or trace.tables, f"read({path!r}) has no span, mark or table at all"
         sound(path, trace, window)
+        from_the_file(tool, path, trace, self.read_seconds)
         if self.phases_in_files:
             own, names = _window_label(*window["steps"]), {span.name for span in spans}
             lost = {"kit/outer", "kit/inner", own} - names
@@ -361,6 +441,11 @@ class ToolConformance:
         assert tool.thread in ("any", "starter", "work"), f"thread is {tool.thread!r}"
         assert tool.schedule in ("ours", "native"), f"schedule is {tool.schedule!r}"
         assert isinstance(tool.exclusive, frozenset), f"exclusive is {tool.exclusive!r}; a frozenset is expected"
+        _accelerators(tool)
+        for flag in ("on_demand", "writes_chrome_trace"):
+            assert isinstance(getattr(tool, flag), bool), (
+                f"{flag} is {getattr(tool, flag)!r}; True or False is expected"
+            )
 
     def test_unknown_options_are_refused(self) -> None:
         """A misspelt option is an error, not ignored."""
@@ -371,7 +456,7 @@ class ToolConformance:
 
     def test_driver_side_is_pure(self, tmp_path: Any) -> None:
         """``probe``, ``trigger``, ``launch``, ``expects`` and ``claims`` work on a driver without the tool and touch no disk."""
-        from accelprof.contracts.targets import Assignment, CaptureCount, Launch, Target
+        from accelprof.contracts.targets import Assignment, CaptureCount, Expectation, Launch, Target
         from accelprof.numberset import NumberSet
 
         tool = self.make()
@@ -397,6 +482,9 @@ class ToolConformance:
         )
         expected, claims = tool.expects(assignment, str(tmp_path / "out")), tool.claims(target)
         assert isinstance(expected, list), f"expects() returned {expected!r}; a list is expected"
+        assert all(isinstance(one, Expectation) for one in expected), (
+            f"expects() returned {expected!r}; a list of Expectation is expected"
+        )
         assert isinstance(claims, frozenset), f"claims() returned {claims!r}; a frozenset is expected"
         assert not (tmp_path / "out").exists(), (
             "launch() or expects() made the directory; it exists on the node that runs the worker"
@@ -442,14 +530,21 @@ class ToolConformance:
         )
 
     def test_it_claims_its_own_files_only(self) -> None:
-        """``can_read`` answers ``False`` of a text, an empty file and a directory, and raises nothing."""
+        """``can_read`` answers ``False`` of a text, an empty file, a directory, JSON that is no trace, and what accelprof writes
+        itself, and raises nothing."""
         tool = self.make()
         with tempfile.TemporaryDirectory(prefix="accelprof-kit-") as place:
-            text, empty = os.path.join(place, "notes.txt"), os.path.join(place, "empty.bin")
-            for path, data in ((text, "no trace\n"), (empty, "")):
-                with open(path, "w", encoding="utf-8") as file:
+            others = {
+                "notes.txt": b"no trace\n",
+                "empty.bin": b"",
+                "notes.json": b'{"no": "trace"}',
+                "manifest.json": b'{"format": 1}',
+                "timeline.json.gz": gzip.compress(b'{"traceEvents": []}'),
+            }
+            for name, data in others.items():
+                with open(os.path.join(place, name), "wb") as file:
                     file.write(data)
-            for path in (text, empty, place):
+            for path in (place, *(os.path.join(place, name) for name in others)):
                 answer = tool.can_read(path)
                 assert answer is False, (
                     f"can_read({path!r}) answered {answer!r}; it is no file of this tool: False is expected"
@@ -495,6 +590,15 @@ class ToolConformance:
                     pass
             files = self._files(run, run.session.close())
             assert len(files) == 2, f"two windows, one of them with an exception, left {[row['path'] for row in files]}"
+
+
+def _accelerators(tool: Tool) -> frozenset[str]:
+    """Those that the tool declares."""
+    found: object = tool.accelerators
+    assert isinstance(found, frozenset) and all(isinstance(name, str) for name in found), (  # noqa: PT018 - one declaration
+        f"accelerators is {found!r}; a frozenset of names is expected"
+    )
+    return found
 
 
 _WINDOW = "kit/window of step "

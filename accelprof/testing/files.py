@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import tempfile
 import threading
@@ -55,6 +56,7 @@ def sound(path: str, trace: Trace, window: Mapping[str, Any]) -> None:
             f"read({path!r}): span {span.name!r} has kind {span.kind!r}; one of accelprof.contracts.spans.Kind is expected: "
             f"{', '.join(kind.name for kind in Kind)}"
         )
+        assert isinstance(span.name, str), f"read({path!r}): a span is called {span.name!r}; a text is expected"
         times = (span.start_ns, span.end_ns)
         assert all(isinstance(at, int) for at in times), (
             f"read({path!r}): span {span.name!r} has times {times}; whole ns are expected"
@@ -68,6 +70,45 @@ def sound(path: str, trace: Trace, window: Mapping[str, Any]) -> None:
                 f"read({path!r}): span {span.name!r} lies {outside / 1e9 + 5:.1f} s outside its window; "
                 "times of Clock.EPOCH are ns since 1970, and files hold their own window alone"
             )
+    assert not trace.spans or any(span.end_ns > span.start_ns for span in trace.spans), (
+        f"read({path!r}): each of the {len(trace.spans)} spans ends where it begins; the lengths are lost"
+    )
+
+
+def from_the_file(tool: Tool, path: str, trace: Trace, seconds: float) -> None:
+    """``read`` has what it says from the file: it says the same of a copy elsewhere, and not of a copy full of zeros."""
+    kept = _figures(trace)
+    with tempfile.TemporaryDirectory(prefix="accelprof-kit-") as place:
+        beside = os.path.join(place, "copy")
+        shutil.copytree(os.path.dirname(path.rstrip(os.sep)), beside)
+        copy = os.path.join(beside, os.path.basename(path.rstrip(os.sep)))
+        try:
+            again = _figures(read_apart(type(tool)(), copy, seconds))
+        except Exception as error:
+            raise AssertionError(
+                f"read() of a copy of {path} under another directory raised {type(error).__name__}: {error}; a reader has "
+                "the file alone, in whatever process and wherever it lies"
+            ) from error
+        assert again == kept, (
+            f"read() of a copy of {path} under another directory has other spans than that of the file"
+        )
+        if not kept:
+            return
+        for where, _, names in os.walk(beside):
+            for name in names:
+                with open(os.path.join(where, name), "r+b") as file:
+                    file.write(bytes(os.fstat(file.fileno()).st_size))
+        with contextlib.suppress(Exception):  # that it is no file of this tool is the right answer
+            found = _figures(read_apart(type(tool)(), copy, seconds))
+            if found == kept:
+                copy = ""
+    assert copy, (
+        f"read() of {path} says the same when the file is full of zeros: it answers from memory, not from the file"
+    )
+
+
+def _figures(trace: Any) -> list[tuple[object, ...]]:
+    return sorted((span.name, span.kind.value, span.end_ns - span.start_ns) for span in trace.spans)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "plugins" / "accelprof-example"
 
 
-@pytest.mark.parametrize("name", ["zeta", "my-new-xpu2"])
+@pytest.mark.parametrize("name", ["zeta", "my-new-xpu2", "testing", "base"])
 def test_what_is_written_passes_the_kit(name, tmp_path):
     """Backend, tool and reader pass the kit as they are, and the plug-in is found through its own entry point."""
     done = CliRunner().invoke(cli, ["plugins", "new", name, "--directory", str(tmp_path)])
@@ -53,6 +54,49 @@ def test_a_name_that_cannot_be_one(name, tmp_path):
     assert done.exit_code != 0
     assert "lower-case letters" in f"{done.output}{done.exception}"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test",
+        "tests",
+        "accelprof",
+        "accelprof-zeta",
+        "pytest",
+        "conftest",
+        "backend",
+        "device",
+        "tool",
+        "reader",
+        "auto",
+        "none",
+    ],
+)
+def test_a_name_that_something_else_has(name, tmp_path):
+    """``TestBackend`` would be the plug-in's class and the kit's: such names are refused with one that is free."""
+    done = CliRunner().invoke(cli, ["plugins", "new", name, "--directory", str(tmp_path)])
+    assert done.exit_code != 0
+    assert "have this name" in f"{done.output}{done.exception}"
+    assert "my-" in f"{done.output}{done.exception}"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["testing", "base", "string", "json", "os", "label", "kind", "log", "options", "window", "trace-file"]
+)
+def test_no_name_of_what_is_written_collides(name):
+    """Every module compiles, and none defines or imports a name twice, whatever the plug-in is called."""
+    for path, text in skeleton(name).items():
+        if not path.endswith(".py"):
+            continue
+        names = []
+        for node in ast.parse(text).body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                names.append(node.name)
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                names.extend((alias.asname or alias.name) for alias in node.names)
+        assert sorted(set(names)) == sorted(names), path
 
 
 def test_a_name_that_is_taken(tmp_path):

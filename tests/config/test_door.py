@@ -383,3 +383,31 @@ def test_how_the_driver_is_started_is_said_before(tmp_path, command):
     for tool, said in (("nsys", True), ("torch", False)):
         done = CliRunner().invoke(config_cli, [command, str(tmp_path / "c.yaml"), f"controller.tool={tool}"])
         assert (done.exit_code, needs in " ".join(done.output.split())) == (0, said)
+
+
+@pytest.mark.parametrize("raised", [SystemExit, GeneratorExit, MemoryError, KeyError, KeyboardInterrupt])
+@pytest.mark.parametrize("method", ["__index__", "__iter__", "keys", "__fspath__"])
+def test_a_value_that_ends_more_than_itself(method, raised):
+    """Whatever a value raises when it is looked at refuses its key, but the user's interrupt, which passes."""
+
+    def fail(self):
+        raise raised("now")
+
+    members = {method: fail}
+    if method == "__iter__":
+        members["__len__"] = lambda self: 1
+        bases = (list,)
+    else:
+        bases = (dict,) if method == "keys" else ()
+    value = type("Odd", bases, members)()
+    if method == "keys":
+        members["items"] = fail
+        value = type("Odd", bases, members)()
+        value["a"] = 1
+    config = {"steps": [1], "groups": {"G": [{"ranks": value}]}}
+    if raised is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt if method == "__index__" else (KeyboardInterrupt, ConfigError)):
+            load_config(config)
+        return
+    with pytest.raises(ConfigError, match=re.escape("groups.G[0].ranks")):
+        load_config(config)

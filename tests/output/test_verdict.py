@@ -141,3 +141,26 @@ def test_names_that_no_file_can_have_are_missing(run_dir: Path) -> None:
     found.artifacts[row.place] = row
     written(run_dir, found)
     assert codes(run_dir) == ["file_missing"]
+
+
+@pytest.mark.parametrize("place", ["{outside}", "../{name}", "link.json", "linked/deep.json", "/"])
+def test_what_lies_outside_of_the_run_is_not_looked_at(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A manifest that names another file of this host, itself or by a link, tells nothing of it: not its size, nor that it is
+    there; its directory is not walked."""
+    run = tmp_path / "run"
+    run.mkdir()
+    outside = tmp_path / "secret.json"
+    outside.write_bytes(b"xyz")
+    (run / "link.json").symlink_to(outside)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "deep.json").write_bytes(b"xyz")
+    (run / "linked").symlink_to(tmp_path / "other")
+    monkeypatch.setattr(Path, "rglob", lambda *_: pytest.fail("walked"))
+    look = verdicts.on_disk(str(run))
+    row = ArtifactRow(place.format(outside=outside, name=outside.name), "torch", "G", rank=0, windows=["w"], bytes=561)
+    assert look(row) == (561, row.state, "")
+    (run / "own.json").write_bytes(b"xyz")
+    own = ArtifactRow("own.json", "torch", "G", rank=0, windows=["w"], bytes=561)
+    assert look(own) == (3, "truncated", "3 of 561 bytes are there")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 import threading
 import time
 import urllib.request
@@ -89,11 +91,47 @@ def test_the_kit_fails_a_broken_backend(method, check):
         getattr(kit, check)(Broken())
 
 
+def ends_another(self, spec, handle):
+    RecordingBackend.end(self, spec, 1)
+
+
+def cuts_labels(self, spec):
+    return RecordingBackend.bind(self, spec._replace(label=spec.label[:3]))
+
+
+def one_stack():
+    stack = []
+
+    def pop(self, spec):
+        if stack.pop() != spec.label:
+            raise RuntimeError("wrong range")
+
+    return {"push": lambda self, spec: stack.append(spec.label), "pop": pop}
+
+
 @pytest.mark.parametrize(
     ("members", "check", "said"),
     [
         ({"synchronize": raises_of_a_backend}, "test_synchronize", r"synchronize\(\) raised RuntimeError: no context"),
         ({"start": lambda self, spec: 7}, "test_start_and_end_overlap", "gave two open ranges one handle, 7"),
+        ({"end": ends_another}, "test_start_and_end_overlap", r"end\(\) got the handles \[1, 2\]; it ended \[1, 1\]"),
+        (
+            {"device_timer": raises_of_a_backend},
+            "test_device_timer",
+            r"device_timer\(\) raised RuntimeError: no context",
+        ),
+        ({"device_timer": lambda self: 5}, "test_device_timer", r"device_timer\(\) answered 5; a DeviceTimer or None"),
+        (
+            {"capture_start": raises_of_a_backend},
+            "test_capture_start_and_stop",
+            r"capture_start\(\) raised RuntimeError",
+        ),
+        ({"bind": cuts_labels}, "test_labels_arrive_whole", r"the library got \['kit', 'kit'\]"),
+        (
+            one_stack(),
+            "test_threads_have_ranges_of_their_own",
+            "with a range of each of two threads open, raised .*wrong",
+        ),
     ],
 )
 def test_the_kit_names_what_is_wrong_with_a_backend(members, check, said):
@@ -308,12 +346,63 @@ def claims_all(cls, path):
     return True
 
 
+def claims_json(cls, path):
+    return path.endswith(".json")
+
+
+def claims_zipped(cls, path):
+    return path.endswith(".json.gz")
+
+
 def looks_inside(cls, path):
     with open(path) as file:
         return file.read(1) == "["
 
 
+def from_memory(self, path):
+    trace = Trace(path, self.name, Clock.EPOCH)
+    trace.spans.extend(Span(label, Kind.RANGE, start, end) for label, start, end in Good.labels)
+    return trace
+
+
+def by_its_path(self, path):
+    if not hasattr(Good, "place") or os.path.basename(path) not in os.path.basename(Good.place):
+        Good.place = path
+    if path != Good.place:
+        raise KeyError(path)
+    return Good.read(self, path)
+
+
+def linked(self, window):
+    (made,) = Good.close(self, window)
+    real = os.path.join(tempfile.mkdtemp(prefix="accelprof-kit-other-"), os.path.basename(made.path))
+    shutil.move(made.path, real)
+    os.symlink(real, made.path)
+    return [made]
+
+
+def nameless(span):
+    span.name = None
+
+
+def no_length(span):
+    span.end_ns = span.start_ns
+
+
 BROKEN = {
+    "reads from memory": ({"read": from_memory}, "delivers", "says the same when the file is full of zeros"),
+    "reads by its path": ({"read": by_its_path}, "delivers", "read.. of a copy of .* raised KeyError"),
+    "a link out of the run": ({"close": linked}, "delivers", "a link to .*outside the run's directory"),
+    "a span without a name": ({"read": reads(nameless)}, "delivers", "a span is called None; a text is expected"),
+    "spans without length": ({"read": reads(no_length)}, "delivers", "each of the .* spans ends where it begins"),
+    "accelerators as a text": ({"accelerators": "cuda"}, "declared", "accelerators is 'cuda'; a frozenset of names"),
+    "accelerators as a text, recorded": ({"accelerators": "cuda"}, "delivers", "accelerators is 'cuda'; a frozenset"),
+    "accelerators of numbers": ({"accelerators": frozenset({1})}, "declared", "a frozenset of names"),
+    "on_demand as a text": ({"on_demand": "no"}, "declared", "on_demand is 'no'; True or False"),
+    "writes_chrome_trace as nothing": ({"writes_chrome_trace": None}, "declared", "writes_chrome_trace is None; True"),
+    "expects texts": ({"expects": lambda self, a, d: ["a.json"]}, "pure", r"\['a.json'\]; a list of Expectation"),
+    "claims all JSON": ({"can_read": classmethod(claims_json)}, "claims", "notes.json'.* answered True"),
+    "claims our timeline": ({"can_read": classmethod(claims_zipped)}, "claims", "timeline.json.gz'.* answered True"),
     "writes nothing": (
         {"close": lambda self, w: [ArtifactFile(w.stem + ".x", "b", (w.id,), 1)]},
         "delivers",
@@ -383,6 +472,7 @@ BROKEN = {
     "takes any option": ({"__init__": lambda self, options=None: Tool.__init__(self)}, "options", "DID NOT RAISE"),
 }
 CHECKS = {
+    "declared": "test_it_is_declared",
     "delivers": "test_every_window_delivers",
     "pure": "test_driver_side_is_pure",
     "options": "test_unknown_options_are_refused",

@@ -23,6 +23,10 @@ FILES = {
 }
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 LONGEST = 40
+#: names whose classes pytest would take for tests or the plug-in's for its own, and words that stand for something else
+RESERVED = frozenset(
+    {"device", "backend", "reader", "tool", "plugin", "test", "tests", "pytest", "conftest", "auto", "none", "all"}
+)
 
 
 def skeleton(name: str, version: str = "0.1") -> dict[str, str]:
@@ -39,6 +43,14 @@ def skeleton(name: str, version: str = "0.1") -> dict[str, str]:
             value=name,
             allowed=f"lower-case letters, digits and single dashes between them, {LONGEST} at most; no word of Python",
             mend="my-accelerator",
+        )
+        raise ConfigError(problem)
+    if plain in RESERVED or plain.startswith("accelprof"):
+        problem = Problem(
+            "NAME",
+            "accelprof, pytest or the plug-in's own modules have this name",
+            value=name,
+            mend=f"my-{name.removeprefix('accelprof').strip('-_') or 'accelerator'}",
         )
         raise ConfigError(problem)
     words = {
