@@ -51,21 +51,27 @@ class Problem:
         value: the value given; left out of the text when not passed.
         allowed: what is allowed, in words.
         mend: the change that makes it right.
+
+    Attributes:
+        place: file and line where the value stands, where that is known.
     """
 
     _NOTHING: ClassVar[object] = object()
 
     def __init__(self, path: str, message: str, *, value: object = _NOTHING, allowed: str = "", mend: str = "") -> None:
         self.path, self.message, self.allowed, self.mend = path, message, allowed, mend
+        self.place = ""
         self.has_value = value is not Problem._NOTHING
         self.value = value if self.has_value else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild_problem, (self.path, self.message, self.has_value, self.value, self.allowed, self.mend))
+        made = (self.path, self.message, self.has_value, self.value, self.allowed, self.mend)
+        return (_rebuild_problem, made, {"place": self.place})
 
     def __str__(self) -> str:
         given = f" (got {shown(self.value)})" if self.has_value else ""
-        text = f"{_line(self.path, 200)}: {_line(self.message, 600)}{given}"
+        place = f"{_line(self.place, 300)}: " if self.place else ""
+        text = f"{place}{_line(self.path, 200)}: {_line(self.message, 600)}{given}"
         if self.allowed:
             text += f"; allowed: {_line(self.allowed, 500)}"
         if self.mend:

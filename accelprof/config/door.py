@@ -94,6 +94,47 @@ def parse(text: str, where: str) -> object:
         return plain(made, where)
 
 
+def composed(text: str) -> yaml.Node | None:
+    """YAML with the place of each value, for :func:`line_of`.
+
+    Raises:
+        yaml.YAMLError: it is none.
+    """
+    loader = _Loader(text)
+    try:
+        return loader.get_single_node()
+    finally:
+        loader.dispose()
+
+
+def line_of(node: yaml.Node | None, path: str) -> int | None:
+    """The line, from 1, of what stands at ``path`` (``groups.ActorGroup[0].ranks``), or of the last of its parts that is there;
+    ``None`` where its first is not."""
+    line: int | None = None
+    while path:
+        if isinstance(node, yaml.MappingNode):
+            found = [
+                (len(key.value), key, value)
+                for key, value in node.value
+                if isinstance(key, yaml.ScalarNode)
+                and path.startswith(key.value)
+                and path[len(key.value) :][:1] in ".["
+            ]
+            if not found:
+                return line
+            length, key, node = max(found, key=lambda one: one[0])
+            line, path = key.start_mark.line + 1, path[length:].removeprefix(".")
+        elif isinstance(node, yaml.SequenceNode) and path.startswith("["):
+            index, _, path = path[1:].partition("]")
+            if not index.isdecimal() or int(index) >= len(node.value):
+                return line
+            node, path = node.value[int(index)], path.removeprefix(".")
+            line = node.start_mark.line + 1
+        else:
+            return line
+    return line
+
+
 def plain(value: object, where: str = "config") -> object:
     """Dictionaries, lists and scalars only: OmegaConf containers resolved, paths as text, keys as text.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from accelprof.config.beside import divide, lay_over, source_of
 from accelprof.config.dialect import Dialect, Note, Translation
 from accelprof.config.dialects.reading import Source
-from accelprof.config.door import MAX_TEXT, as_config_errors, parse, plain
+from accelprof.config.door import MAX_TEXT, as_config_errors, composed, line_of, parse, plain
 from accelprof.config.model import Config, Rule
 from accelprof.errors import ConfigError, Problem, nearest
 
@@ -58,6 +58,37 @@ def load_config(
     Raises:
         ConfigError: every refused key with its whole path, value, what is allowed and the nearest match.
     """
+    try:
+        return _loaded(source, overrides, values, dialects, detect)
+    except ConfigError as error:
+        if isinstance(source, (str, os.PathLike)):
+            _place(error.problems, source, (*overrides, *values))
+            raise ConfigError(*error.problems) from None
+        raise
+
+
+def _place(problems: Iterable[Problem], file: str | os.PathLike[str], beside: Iterable[str]) -> None:
+    """Say of each problem where in ``file`` its value stands, unless a word ``beside`` the file says it."""
+    try:
+        node = composed(Path(file).read_text(encoding="utf-8"))
+    except Exception:  # noqa: BLE001 - it cannot be read, or is no YAML, which its own problem says with the line
+        return
+    named = {re.split(r"[.\[=]", word.lstrip("+~"), maxsplit=1)[0] for word in beside}
+    for problem in problems:
+        if re.split(r"[.\[]", problem.path, maxsplit=1)[0] in named:
+            continue
+        line = line_of(node, problem.path)
+        if line is not None:
+            problem.place = f"{os.fspath(file)}, line {line}"
+
+
+def _loaded(
+    source: object,
+    overrides: Sequence[str],
+    values: Mapping[str, object],
+    dialects: Sequence[Dialect],
+    detect: Callable[[Mapping[str, Any]], str | None] | None,
+) -> Loaded:
     if isinstance(source, Config) and not overrides and not values:
         return Loaded(source, source="Config")
     values = as_mapping(values, "arguments")

@@ -469,7 +469,9 @@ class Captures:
             if self.budget is not None:
                 self.voice.guarded("ending the watch over the budget", self.budget.end)
             self.lock.hold_signals()
+            before = now_ns()
             self.wait_for_files()
+            self._close_times.waited(now_ns() - before)
             for tool in reversed(self.tools):
                 finishing.callback(self._finish, tool, reason)  # each of them, also where one before it is interrupted
 

@@ -35,6 +35,13 @@ class CloseTimes:
             text += f"; the process group gives up on a rank after {timeout:g} s: {LONGER}"
         self._voice.say(text)
 
+    def waited(self, took: int) -> None:
+        """The session's end waited ``took`` ns for files that were written behind training."""
+        if took >= SLOW_NS:
+            self._voice.say(
+                f"closing the session of {self._voice.label} waited {took / 1e9:.1f} s for files of its windows"
+            )
+
     def opens(self, sequence: int, tools: Iterable[Tool]) -> None:
         """Before a window opens: closes like the last ones may be longer than the other ranks wait."""
         expected = sum(self.seconds.get(tool.name, 0.0) for tool in tools)

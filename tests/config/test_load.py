@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import pickle
 import time
 
 import pytest
@@ -215,3 +216,34 @@ def test_names_of_any_length_are_answered_at_once(word):
     assert nearest(long, [long, "steps"]) == ""
     assert nearest("steqs", [long, "steps"]) == "did you mean 'steps'?"
     assert time.process_time() - began < 20
+
+
+def test_a_wrong_value_of_a_file_names_file_and_line(tmp_path):
+    """Each wrong value says where it stands; one that an override gives does not, nor one of a mapping."""
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "# a comment\nsteps: [1]\ngroups:\n  A.b:\n    - ranks: [0]\n    - ranks: nobody\n  C: {tol: x}\nmerge_stps: 1\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(file))
+    places = {problem.path: problem.place for problem in caught.value.problems}
+    lines = {"groups.A.b[1].ranks": 6, "groups.C.tol": 7, "merge_stps": 8}
+    assert places == {path: f"{file}, line {line}" for path, line in lines.items()}
+    assert f"{file}, line 6: groups.A.b[1].ranks: " in str(caught.value)
+    assert pickle.loads(pickle.dumps(caught.value.problems[0])).place == caught.value.problems[0].place
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(file), ["groups.C.tol=3"])
+    assert {problem.path: problem.place for problem in caught.value.problems}["groups.C.tol"] == ""
+    with pytest.raises(ConfigError) as caught:
+        load_config({"stps": 1})
+    assert caught.value.problems[0].place == ""
+
+
+def test_a_wrong_value_of_a_foreign_file_names_the_line_of_its_own_word(tmp_path):
+    """The line is that of the key as the framework's file has it."""
+    file = tmp_path / "verl.yaml"
+    file.write_text("trainer:\n  n_gpus_per_node: 8\nglobal_profiler:\n  tool: torch\n  steps: nobody\n")
+    with pytest.raises(ConfigError) as caught:
+        get_registry().load(str(file))
+    places = [problem.place for problem in caught.value.problems if problem.path == "global_profiler.steps"]
+    assert places == [f"{file}, line 5"]

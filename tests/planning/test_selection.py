@@ -124,3 +124,14 @@ def test_what_is_unknown_is_said(config, target, expected, words):
 def test_groups_by_name_pattern_or_case(pattern, group, expected):
     """A group is meant by its name in any case, or by a pattern in its own; a name that is no pattern still means itself."""
     assert group_matches(pattern, group) is expected
+
+
+def test_rank_0_of_another_replica_is_left_to_the_next_rule():
+    """A rule that names nobody takes rank 0 of replica 0 alone, so one for rank 0 behind it can apply, and is not refused."""
+    loaded = load_config(
+        {"steps": [1], "groups": {"G": [{"tool": "torch"}, {"ranks": [0], "tool": "torch_memory"}]}}
+    ).config
+    first, second = loaded.groups["G"]
+    taken = [selects(rule, loaded, Target("G", rank=0, replica=1))[0] for rule in (first, second)]
+    assert taken == [False, True]
+    assert covering([first], second, loaded) == []

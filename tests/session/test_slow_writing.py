@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -304,3 +305,17 @@ def test_torch_windows_one_after_another_are_whole(tmp_path):
         counts = [sum(span.name == "aten::add" for span in read_any(path).spans) for path in sorted(paths)]
         assert counts == [200 * (step + 1) for step in range(5)]
         assert accelprof.current_session() is None
+
+
+def test_a_close_that_waits_for_files_says_so(later):
+    """The end waits for what is written behind training: over a second it says who and how long; a shorter wait is not said."""
+    for seconds, said in ((1.3, 1), (0.0, 0)):
+        later.go.clear()
+        with capture(tool="later", tools=(later,), steps=[1]) as run:
+            with run.session.step(1):
+                pass
+            threading.Timer(seconds, later.go.set).start()
+            run.session.close()
+            found = [text for text in run.session.problems if "for files of its windows" in text]
+        assert len(found) == said
+        assert all(re.search(r"Group.* waited 1\.[0-9] s for files", text) for text in found)
