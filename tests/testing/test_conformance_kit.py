@@ -51,6 +51,29 @@ class TestStrictlyNested(BackendConformance):
         return Strict()
 
 
+class TestWithoutNotes(BackendConformance):
+    """A recording backend whose ranges go elsewhere is not taken for one whose labels are lost."""
+
+    def make(self):
+        class Elsewhere(RecordingBackend):
+            name = "elsewhere"
+            aliases = ()
+
+            def push(self, spec):
+                pass
+
+            def pop(self, spec):
+                pass
+
+            def start(self, spec):
+                return object()
+
+            def end(self, spec, handle):
+                pass
+
+        return Elsewhere()
+
+
 class TestRecordingTool(ToolConformance):
     """The recording tool keeps the contract."""
 
