@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from accelprof.errors import CaptureError, failures, text_of
+from accelprof.texts import encodable
 
 log = logging.getLogger("accelprof")
 
@@ -37,12 +38,13 @@ class Voice:
         ``about`` is what may be said once only; the message itself by default. ``code`` names its kind, where a decision
         hangs on it.
         """
+        message = encodable(message)  # logs, pages and manifests are files too
         subject = message if about is None else about
         if subject in self._subjects:
             return False
         self._subjects.add(subject)
         self.problems.append(message)
-        log.log(level, "%s: %s", f"accelprof {self.label}".rstrip(), message)
+        log.log(level, "%s: %s", encodable(f"accelprof {self.label}").rstrip(), message)
         self._write(message, code)
         return True
 

@@ -119,8 +119,8 @@ def test_a_plugins_reader(text: str, end: str, tmp_path: Path, monkeypatch: pyte
         assert len(data) < 1_000_000
 
 
-def test_our_own_files(tmp_path: Path) -> None:
-    """A label, a group and a run with half a pair leave a timeline, journal and manifest that strict readers take."""
+def test_our_own_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A label, a group and a run with half a pair leave a timeline, journal, manifest and log that strict readers take."""
     with capture(steps=[1], tool=None, directory=str(tmp_path), identity={"group": "G"}) as run:
         with run.session.step(1), accelprof.profiling_range(HALF, domain="\udc00", category="\udfff"):
             accelprof.mark(HALF)
@@ -128,6 +128,7 @@ def test_our_own_files(tmp_path: Path) -> None:
         manifest = run.session.close()
         place = Path(run.run_dir)
     assert manifest["problems"]
+    assert "about a\\ud800b" in caplog.text.encode().decode()
     read = 0
     for path in place.rglob("*"):
         if path.name.endswith(".jsonl"):
