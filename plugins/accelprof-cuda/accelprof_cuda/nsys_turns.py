@@ -17,11 +17,14 @@ Locks on bytes of one file: they go with their process, however it ends.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
+
+from accelprof.output.descriptor import Descriptor
 
 #: bytes: held while anything is decided; by the process that asks nsys; while a capture runs. Stretches of the run lie behind
 DECIDING, KEEPER, RUNNING = 0, 1, 2
@@ -42,12 +45,12 @@ class Turns:
 
     def __init__(self, directory: str, session: str, say: Callable[[str], object], patience: float = 20.0) -> None:
         self._path, self._say, self._patience = os.path.join(directory, f"{PREFIX}{session}.txt"), say, patience
-        self._handle: int | None = None
+        self._handle: Descriptor | None = None
         self._mine: int | None = None
         self._started = self._keeper = False
         try:
             os.makedirs(directory, exist_ok=True)
-            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._handle = Descriptor(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             self._give_up(error)
 
@@ -83,7 +86,7 @@ class Turns:
     def leave(self) -> None:
         """This process opens no window any more."""
         if self._handle is not None:
-            os.close(self._handle)
+            self._handle.close()
             self._handle = None
 
     def _can_open(self, place: int) -> bool:
@@ -145,7 +148,7 @@ class Turns:
             return
         last = max((number for _, number in self._noted()), default=0)
         try:
-            os.write(self._handle, f"{max(last + new, 1)} {place} {window}\n".encode())
+            os.write(self._handle.number, f"{max(last + new, 1)} {place} {window}\n".encode())
         except OSError as error:
             self._give_up(error)
             return
@@ -157,7 +160,7 @@ class Turns:
         if self._handle is None:
             return ()
         try:
-            text = os.pread(self._handle, os.fstat(self._handle).st_size, 0).decode(errors="replace")
+            text = os.pread(self._handle.number, os.fstat(self._handle.number).st_size, 0).decode(errors="replace")
         except OSError as error:
             self._give_up(error)
             return ()
@@ -167,8 +170,11 @@ class Turns:
         """Whether it is had."""
         if self._handle is None:
             return True
+        if not self._handle.ours():  # training closed it, and its locks went with it
+            self._give_up(OSError(errno.EBADF, os.strerror(errno.EBADF), self._path))
+            return True
         try:
-            fcntl.lockf(self._handle, how, length, start)
+            fcntl.lockf(self._handle.number, how, length, start)
         except BlockingIOError:
             return False
         except OSError as error:

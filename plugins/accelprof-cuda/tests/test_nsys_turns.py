@@ -233,3 +233,28 @@ def test_the_faster_of_two_ranks_under_one_nsys_loses_no_window(nsys: str, tmp_p
         trace = reader.read(str(tmp_path / "run" / row["path"]))
         seen = {(span.pid, span.args["payload"]) for span in trace.of_kind(Kind.PHASE) if span.name == "train/step"}
         assert {(pids[target], steps[0]) for target, steps in map(held.__getitem__, row["windows"])} == seen
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_training_that_closes_the_descriptor_loses_turns_only(taken: bool, tmp_path: Path) -> None:
+    """The turns are given up with a word, windows go on, and a file of training's that got the number is neither written to
+    nor closed."""
+    said: list[str] = []
+    turns = Turns(str(tmp_path), "7", said.append)
+    turns.open("1", "w1", lambda: None)
+    turns.close(lambda: None)
+    number = turns._handle.number
+    os.close(number)
+    own = os.open(tmp_path / "own", os.O_RDWR | os.O_CREAT) if taken else None
+    assert own in (None, number)
+    calls: list[str] = []
+    turns.open("2", "w2", lambda: calls.append("start"))
+    turns.close(lambda: calls.append("stop"))
+    turns.leave()
+    assert calls == ["start", "stop"]
+    assert len(said) == 1
+    assert "cannot take turns" in said[0]
+    if own is not None:
+        assert os.write(own, b"training's") == 10
+        os.close(own)
+        assert (tmp_path / "own").read_bytes() == b"training's"
