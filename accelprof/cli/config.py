@@ -145,8 +145,10 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
         highlight=False,
     )
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    longest = max((len(name) for row in rows for name in (f"{row['tool']},", *row["also"], "timeline")), default=0)
     for column in ("group", "role", "rank", "tool", "windows (steps)", "captures", "starts as"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("group", "rank", "captures"))
+        least = longest if column == "tool" else None  # a tool's name is not broken
+        table.add_column(column, overflow="fold", no_wrap=column in ("group", "rank", "captures"), min_width=least)
     for row in rows:
         if not row["selected"]:
             row_of(row["group"], ", ".join(row["roles"]), _rank(row), "-", "not profiled", "0", "as ever", style="dim")

@@ -65,6 +65,20 @@ def test_show_has_a_row_for_each_rank(call, file):
     assert "torch" in out
 
 
+@pytest.mark.parametrize("tool", ["torch", "torch_memory"])
+def test_a_tools_name_is_not_broken(call, tmp_path, monkeypatch, tool):
+    """On 80 columns the names of tools stand whole, beside long groups and roles and windows with many words."""
+    monkeypatch.setenv("COLUMNS", "80")
+    made = tmp_path / "long.yaml"
+    made.write_text(
+        f"tool: {tool}\nsteps: ['1-200']\nmerge_steps: false\ngroups: {{actor_rollout_reference_group: {{roles: [actor_and_rollout]}}}}\n"
+    )
+    status, out, _ = call("config", "show", made)
+    assert status == 0
+    words = out.replace(",", " ").split()
+    assert {tool, "timeline"} <= set(words)
+
+
 @pytest.mark.parametrize("world", ["Actor", "Actor=0", "Actor=x", "Actor=-1"])
 def test_a_world_that_is_none(call, file, world):
     """``--world`` wants GROUP=SIZE, and says how that looks."""
