@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accelprof import texts
 from accelprof.analysis.run import open_run
 from accelprof.analysis.summary import summarise
 from accelprof.errors import ReadError
@@ -191,14 +192,14 @@ def test_a_row_of_a_step_is_written_like_any_other(
     assert list(entry.items()) == list(Record.to_journal(record).items())
     line = manifests._line(entry)
     assert line.endswith(b"\n")
-    assert json.loads(line) == json.loads(manifests._encode_any(entry))
+    assert json.loads(line) == json.loads(texts.dumps(entry))
 
 
 def test_a_step_whose_phase_is_no_text_of_a_file_is_written_too(tmp_path: Path) -> None:
-    """A phase with half a surrogate pair in its name comes back from the journal as it was."""
+    """A phase with half a surrogate pair in its name comes back from the journal with the half by its number, in letters."""
     journal = manifests.Journal(str(tmp_path / ".workers" / "w.jsonl"), print)
     rows = {"a\ud800": {"seconds": 0.5, "count": 1}}
     journal.add(MetricsRow("G/rank0", 1, rows, 1, 1))
     journal.close()
     ((row,),) = manifests.read_journals(str(tmp_path))
-    assert row["rows"] == rows
+    assert row["rows"] == {"a\\ud800": rows["a\ud800"]}
