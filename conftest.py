@@ -43,12 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under pytest-xdist one process has all tests with Ray, one cluster at a time; files stay whole, for their fixtures.
+    """Under pytest-xdist one process has all tests with Ray, one cluster at a time, and those with nsys, two of which that start
+    at the same moment fail each other; other files stay whole, for their fixtures.
 
     In CI a test that is marked ``second_try`` and fails gets one, which the summary counts with the reason that the mark gives.
     """
     for item in items:
-        together = "ray" if item.get_closest_marker("ray") else item.path.name
+        heavy = item.get_closest_marker("ray") or item.get_closest_marker("nsys")
+        together = "ray" if heavy else item.path.name
         item.add_marker(pytest.mark.xdist_group(together))
         mark = item.get_closest_marker("second_try")
         if mark is None:

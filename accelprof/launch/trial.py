@@ -9,10 +9,19 @@ from collections.abc import Mapping, Sequence
 
 #: of a trial that failed, that many lines are shown, of so many characters at most
 LINES, LINE = 6, 300
+NO_END = "no end"
 
 
 def trial(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[bool, str]:
-    """Run a short command; ``(True, "")``, or ``(False, what it said)``."""
+    """Run a short command; ``(True, "")``, or ``(False, what it said)``.
+
+    One that fails is tried a second time: profilers that start at the same moment on a node may get into each other's way.
+    """
+    works, said = _once(argv, env, timeout)
+    return (works, said) if works or said.startswith(NO_END) else _once(argv, env, timeout)
+
+
+def _once(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[bool, str]:
     try:
         process = subprocess.Popen(
             list(argv),
@@ -31,7 +40,7 @@ def trial(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return False, f"no end after {timeout:g} s"
+        return False, f"{NO_END} after {timeout:g} s"
     if process.returncode == 0:
         return True, ""
     return False, f"status {process.returncode}: {told(output)}"

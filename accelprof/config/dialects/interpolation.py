@@ -64,11 +64,18 @@ class Resolver:
         nothing else is resolved: it may refer back to here."""
         here, place = _Node(self._root, ())
         for key in keys:
+            made = False
             if _is_interpolation(here):
-                here, place = self._behind(here, place)
+                at = place
+                here, place = self._behind(here, at)
+                made = place == at
             if isinstance(here, Mapping):
                 here = here.get(key, _ABSENT)
             elif isinstance(here, (list, tuple)):
+                if (
+                    made and not key.isdecimal()
+                ):  # a list that a resolver made is a leaf to OmegaConf: there is nothing below
+                    return _Node(_ABSENT, keys)
                 if not key.isdecimal():
                     raise InterpolationError(f"a list has no {key!r}")
                 here = here[int(key)] if int(key) < len(here) else _ABSENT
