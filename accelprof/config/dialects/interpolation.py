@@ -64,19 +64,14 @@ class Resolver:
         nothing else is resolved: it may refer back to here."""
         here, place = _Node(self._root, ())
         for key in keys:
-            made = False
             if _is_interpolation(here):
-                at = place
-                here, place = self._behind(here, at)
-                made = place == at
+                here, place = self._behind(here, place)
             if isinstance(here, Mapping):
                 here = here.get(key, _ABSENT)
             elif isinstance(here, (list, tuple)):
-                if (
-                    made and not key.isdecimal()
-                ):  # a list that a resolver made is a leaf to OmegaConf: there is nothing below
-                    return _Node(_ABSENT, keys)
                 if not key.isdecimal():
+                    if self._is_made(place):
+                        return _Node(_ABSENT, keys)
                     raise InterpolationError(f"a list has no {key!r}")
                 here = here[int(key)] if int(key) < len(here) else _ABSENT
             else:
@@ -85,6 +80,18 @@ class Resolver:
             if here is _ABSENT:
                 return _Node(_ABSENT, keys)
         return _Node(here, place)
+
+    def _is_made(self, place: tuple[str, ...]) -> bool:
+        """Whether a resolver made what stands at ``place``: a list of that kind is a leaf to OmegaConf, with nothing below."""
+        here: Any = self._root
+        for key in place:
+            if isinstance(here, Mapping):
+                here = here.get(key)
+            elif isinstance(here, (list, tuple)) and key.isdecimal() and int(key) < len(here):
+                here = here[int(key)]
+            else:
+                return True
+        return not isinstance(here, (list, tuple))
 
     def _behind(self, text: str, place: tuple[str, ...]) -> _Node:
         """What the interpolation at ``place`` stands for, as it is written there."""
