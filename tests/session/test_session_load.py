@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import tracemalloc
 
@@ -102,7 +103,8 @@ def test_a_window_takes_little_memory_once_it_is_closed():
                     job.phase()
             run.backend.clear()
 
-        assert grown(some) < 100 * 5_000
+        # on Python 3.10 an object's attributes take a dictionary of their own
+        assert grown(some) < 100 * (5_000 if sys.version_info >= (3, 11) else 6_500)
         rows = [record for record in session.journal.records if record["kind"] == "window"]
         assert len(rows) == len(session.windows) == 300
         assert all(row["closed"] is not None for row in rows)
