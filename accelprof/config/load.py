@@ -70,9 +70,10 @@ def load_config(
 def _place(problems: Iterable[Problem], file: str | os.PathLike[str], beside: Iterable[str]) -> None:
     """Say of each problem where in ``file`` its value stands, unless a word ``beside`` the file says it."""
     try:
-        node = composed(Path(file).read_text(encoding="utf-8"))
-    except Exception:  # noqa: BLE001 - it cannot be read, or is no YAML, which its own problem says with the line
-        return
+        with as_config_errors(os.fspath(file)):
+            node = composed(_text_of(file))
+    except ConfigError:
+        return  # it cannot be read, or is no YAML: its own problem says so
     named = {re.split(r"[.\[=]", word.lstrip("+~"), maxsplit=1)[0] for word in beside}
     for problem in problems:
         if re.split(r"[.\[]", problem.path, maxsplit=1)[0] in named:
@@ -274,20 +275,26 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         ConfigError: not there, not readable, not YAML, or not a mapping; with line and column where there are any.
     """
+    data = parse(_text_of(path), os.fspath(path))
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(
+            Problem(os.fspath(path), f"the top level is a {type(data).__name__}", allowed="a mapping of keys")
+        )
+    return data
+
+
+def _text_of(path: str | os.PathLike[str]) -> str:
+    """Of a regular file, one character more than :data:`MAX_TEXT` at most."""
     file = Path(path)
     try:
         if file.exists() and not file.is_file():
             raise OSError("it is no file")
         with file.open(encoding="utf-8") as opened:
-            text = opened.read(MAX_TEXT + 1)
+            return opened.read(MAX_TEXT + 1)
     except (OSError, ValueError) as error:
         raise ConfigError(Problem(str(file), f"cannot read the configuration: {error}")) from None
-    data = parse(text, str(file))
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        raise ConfigError(Problem(str(file), f"the top level is a {type(data).__name__}", allowed="a mapping of keys"))
-    return data
 
 
 def _to_mapping(source: object) -> tuple[dict[str, Any], str]:

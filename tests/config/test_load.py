@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import pickle
 import time
@@ -237,6 +238,28 @@ def test_a_wrong_value_of_a_file_names_file_and_line(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_config({"stps": 1})
     assert caught.value.problems[0].place == ""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["fifo", "/dev/zero", "directory", "endless", "not YAML", "absent"])
+def test_what_is_refused_as_a_file_is_not_read_again(tmp_path, kind):
+    """Where a value stands is looked for by the bounded reading of the file itself: a FIFO nobody writes to, a device without
+    an end and a file that is too long are refused in one message, at once."""
+    file = "/dev/zero" if kind == "/dev/zero" else tmp_path / "c.yaml"
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "directory":
+        file.mkdir()
+    elif kind == "endless":
+        with file.open("w") as opened:
+            opened.write("steps: [1]\n")
+            opened.truncate(1 << 36)  # a hole of 64 GiB
+    elif kind == "not YAML":
+        file.write_text("steps: [1\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(file))
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.place) == (str(file), "")
 
 
 def test_a_wrong_value_of_a_foreign_file_names_the_line_of_its_own_word(tmp_path):
