@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from accelprof.contracts.backend import Probe
+from accelprof.contracts.backend import Backend, Probe
 from accelprof.contracts.spans import Clock, Kind, Trace, merge_intervals, union_ns
 from accelprof.errors import ReadError
 from accelprof.testing import BackendConformance, ToolConformance, capture
@@ -39,9 +39,27 @@ class Available(XlaBackend):
 
 
 class TestBackend(BackendConformance):
-    """The kit. What JAX got is seen in its trace alone, which the windows' tests below read label by label."""
+    """The kit; JAX's own annotations, which note what they were made with when they begin."""
 
-    test_labels_arrive_whole = None  # type: ignore[assignment]
+    heard: list[str]
+
+    @pytest.fixture(autouse=True)
+    def annotations(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        heard = self.heard = []
+
+        class Noting(jax.profiler.TraceAnnotation):  # type: ignore[name-defined,misc]
+            def __init__(self, label: str, **arguments: str) -> None:
+                super().__init__(label, **arguments)
+                self.label = label
+
+            def __enter__(self) -> object:
+                heard.append(self.label)
+                return super().__enter__()
+
+        monkeypatch.setattr(jax.profiler, "TraceAnnotation", Noting)
+
+    def labels(self, backend: Backend) -> list[str]:
+        return self.heard
 
     def make(self) -> XlaBackend:
         return Available()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from accelprof.contracts.backend import Probe
+from accelprof.contracts.backend import Backend, Probe
 from accelprof.testing import BackendConformance
 
 pytest.importorskip("ittapi", reason="ittapi is not installed (.ci/install-wings)")
@@ -47,13 +47,37 @@ class Available(XpuBackend):
         return Probe(1, "under test")
 
 
-class TestConformance(BackendConformance):
-    """The kit, through the real library without a collector; what a collector gets is told label by label below."""
+class Noting:
+    """The binding's native module, which also notes the labels of tasks that begin."""
 
-    test_labels_arrive_whole = None  # type: ignore[assignment]
+    def __init__(self, native: Any, heard: list[str]) -> None:
+        self._native, self._heard, self._labels = native, heard, dict[Any, str]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._native, name)
+
+    def StringHandle(self, label: str) -> Any:
+        made = self._native.StringHandle(label)
+        self._labels[made] = label
+        return made
+
+    def task_begin(self, domain: Any, handle: Any) -> None:
+        self._heard.append(self._labels[handle])
+        self._native.task_begin(domain, handle)
+
+
+class TestConformance(BackendConformance):
+    """The kit, through the real library without a collector; what its tasks are called is noted on the way to it."""
+
+    heard: list[str]
 
     def make(self) -> XpuBackend:
-        return Available()
+        made, self.heard = Available(), []
+        made._itt = Noting(made.itt, self.heard)
+        return made
+
+    def labels(self, backend: Backend) -> list[str]:
+        return self.heard
 
 
 @pytest.fixture(scope="session")
