@@ -54,13 +54,12 @@ class Journal:
 
     On disk, paths inside the run directory are relative to it, so that it can be moved.
 
-    Attributes:
-        records: all so far, as plain JSON, with paths as tools gave them; of a window and a target the latest state.
+    In memory the records themselves are kept, which those who write them hold too, and no second copy as JSON.
     """
 
     def __init__(self, path: str | None, say: Callable[[str], object]) -> None:
         self.path, self._say = path, say
-        self.records: list[dict[str, Any]] = []
+        self._kept: list[Record] = []
         self._at: dict[tuple[str, str], int] = {}
         self._failed = False
         self._memory_rows = 0
@@ -68,28 +67,33 @@ class Journal:
         # files are written on another thread too, and what fails here is said, which is a record again
         self._lock = threading.RLock()
 
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """All so far, as plain JSON, with paths as tools gave them; each as it is by now, a window and a target once."""
+        with self._lock:
+            return [record.to_journal() for record in self._kept]
+
     def add(self, record: Record) -> None:
         """Append ``record`` as it is now. Timings of steps are not held in memory too, of their memory only so many."""
         with self._lock:
             self._add(record)
 
     def _add(self, record: Record) -> None:
-        entry = record.to_journal()
         if self._failed or self.path is None or self._held(record):
-            self._keep(entry)
+            self._keep(record)
         if self.path is None or self._failed:
             return
         try:
-            again: list[dict[str, Any]] = []
+            again: list[Record] = []
             if self._handle is not None and not self._handle.ours():
                 self._handle = None  # training closed it; the file is there
             if self._handle is not None and not os.fstat(self._handle.number).st_nlink:  # removed, with its directory
                 self.close()
-                again = [row for row in self.records if row is not entry]
+                again = [kept for kept in self._kept if kept is not record]
             if self._handle is None:
                 os.makedirs(os.path.dirname(self.path), exist_ok=True)
                 self._handle = Descriptor(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            lines = b"".join(_line(self._placed(row)) for row in (*again, entry))
+            lines = b"".join(_line(self._placed(each.to_journal())) for each in (*again, record))
             if os.write(self._handle.number, lines) != len(lines):
                 raise OSError("only a part was written; is the disk full?")
         except OSError as error:
@@ -108,14 +112,14 @@ class Journal:
             return self._memory_rows <= MEMORY_HELD
         return record.KIND != MetricsRow.KIND
 
-    def _keep(self, entry: dict[str, Any]) -> None:
+    def _keep(self, record: Record) -> None:
         """In memory a row is there once, as it is by now; the file has every state of it."""
-        name = entry.get("id") if entry["kind"] == WindowRow.KIND else entry.get("key")
-        at = self._at.setdefault((entry["kind"], name), len(self.records)) if name is not None else len(self.records)
-        if at < len(self.records):
-            self.records[at] = entry
+        name = record.get("id") if record.KIND == WindowRow.KIND else record.get("key")
+        at = self._at.setdefault((record.KIND, name), len(self._kept)) if name is not None else len(self._kept)
+        if at < len(self._kept):
+            self._kept[at] = record
         else:
-            self.records.append(entry)
+            self._kept.append(record)
 
     def close(self) -> None:
         """Nothing more comes soon; a later record opens the file again."""

@@ -307,7 +307,7 @@ class Session:
         """What a controller takes over: the journal and the problems, as plain data."""
         return {
             "key": self.key,
-            "journal": list(self.journal.records),
+            "journal": self.journal.records,
             "problems": list(self.problems),
             "selected": self.assignment.selected,
             "target": self.describe().to_json(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_a_manifest_with_odd_values_is_read_or_refused(tmp_path: Path, changes: 
         try:
             for key in place[:-1]:
                 inside = inside[key]
-            inside[place[-1]] = value
+            inside[place[-1]] = copy.deepcopy(value)  # the same list in two places may come to stand in itself
         except (KeyError, IndexError, TypeError):
             continue  # an earlier change took the place away
     (tmp_path / "manifest.json").write_text(json.dumps(document), encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import threading
 import tracemalloc
 
@@ -103,8 +102,7 @@ def test_a_window_takes_little_memory_once_it_is_closed():
                     job.phase()
             run.backend.clear()
 
-        # on Python 3.10 an object's attributes take a dictionary of their own
-        assert grown(some) < 100 * (5_000 if sys.version_info >= (3, 11) else 6_500)
+        assert grown(some) < 100 * 4_000
         rows = [record for record in session.journal.records if record["kind"] == "window"]
         assert len(rows) == len(session.windows) == 300
         assert all(row["closed"] is not None for row in rows)
