@@ -121,6 +121,10 @@ class Resolver:
         if _is_interpolation(value):
             return self._behind(value, place)
         if value is not _ABSENT and not (isinstance(value, str) and value == MISSING):
+            if (
+                not inner.resolver and len(place) < len(keys) and place == keys[: len(place)]
+            ):  # oc.select may, as in OmegaConf
+                raise InterpolationError("the interpolation refers to what it stands in")
             return _Node(value, place)
         default = inner.arguments[-1]
         return default if isinstance(default, _Node) and len(inner.arguments) == 2 else None
