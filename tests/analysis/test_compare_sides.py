@@ -8,6 +8,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def reports(shared: Path, tmp_path: Path) -> Any:
             return str(source)
         copy = tmp_path / f"{name}.sqlite"
         shutil.copyfile(source, copy)
-        with sqlite3.connect(copy) as database:
+        with closing(sqlite3.connect(copy)) as database, database:
             for statement in statements:
                 database.execute(statement)
         return str(copy)

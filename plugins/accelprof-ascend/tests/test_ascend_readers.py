@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sqlite3
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def test_damaged_traces_are_named(tmp_path: Path, content: bytes, says: str) -> 
 def make_database(path: Path) -> None:
     """The tables of torch_npu and msprof that hold a step: an operator, its kernel, a collective, a copy, a range."""
     base = 1_795_852_602_000_000_000
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         run = database.executescript
         run(
             "CREATE TABLE STRING_IDS (id INTEGER, value TEXT);"
@@ -202,9 +203,8 @@ def test_a_database_without_device_tables_says_so(tmp_path: Path) -> None:
     """The host side alone is no empty device: the missing table is named."""
     path = tmp_path / "ascend_pytorch_profiler.db"
     make_database(path)
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("DROP TABLE TASK")
-    database.close()
     assert any("no table TASK" in problem for problem in read_any(path).problems)
 
 

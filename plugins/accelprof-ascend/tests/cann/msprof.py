@@ -21,7 +21,10 @@ def note(words):
 def export(place, kind):
     stamp = time.strftime("%Y%m%d%H%M%S")
     if kind == "db":
-        sqlite3.connect(f"{place}/msprof_{stamp}.db").execute("CREATE TABLE TASK (startNs)").connection.commit()
+        database = sqlite3.connect(f"{place}/msprof_{stamp}.db")
+        database.execute("CREATE TABLE TASK (startNs)")
+        database.commit()
+        database.close()
     else:
         below = f"{place}/mindstudio_profiler_output"
         os.makedirs(below, exist_ok=True)
