@@ -26,12 +26,13 @@ from typing import Any
 
 import pytest
 
+from accelprof.analysis.attribution import attribute
 from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, Probe, RangeSpec
-from accelprof.contracts.spans import Kind, Trace
+from accelprof.contracts.spans import DEVICE_WORK, Kind, Trace
 from accelprof.contracts.tool import Tool
 from accelprof.errors import CaptureError
 from accelprof.output.reports import size_of
-from accelprof.testing.files import from_the_file, nowhere_else, read_apart, sound
+from accelprof.testing.files import from_the_file, launched, nowhere_else, read_apart, sound
 from accelprof.testing.recording import RecordingBackend
 from accelprof.testing.sessions import Captured, capture
 from accelprof.timing.ranges import profiling_range
@@ -325,11 +326,13 @@ class ToolConformance:
         backend: whose ranges the tool records, where it brings no emitter of its own; ``None`` takes the first available one
             that the tool's ``accelerators`` name, else the recording backend.
         phases_in_files: whether a file of a window holds the phases that ran in it; ``False`` for files without ranges.
+        device_work_in_files: whether files hold work of a device; ``False`` for those of the host alone.
         read_seconds: what ``read`` may take of a file of three calls before it counts as hanging.
     """
 
     backend: type[Backend] | None = None
     phases_in_files: bool = True
+    device_work_in_files: bool = True
     read_seconds: float = 60.0
 
     def make(self) -> Tool:
@@ -352,6 +355,15 @@ class ToolConformance:
         """``start`` and ``stop`` in the order in which the tool made them; default: those that the stand-in device got, by
         ``capture_start`` and ``capture_stop`` or as a range. Override it where the tool calls a library of its own."""
         return [_TRIGGER[call.name] for call in run.backend.calls if call.name in _TRIGGER]
+
+    def device_work(self) -> None:
+        """Have the device do a piece of work and wait for it: called in two phases of a window, on the thread that works.
+        Override it where the tool records work of a device that the tests have. Default: nothing."""
+
+    def device_file(self, directory: str) -> str | None:
+        """A file of this tool, made or copied below ``directory``, with device work that phases launched: override it where
+        no device work can be recorded in the tests' process. Default: none, one is recorded around :meth:`device_work`."""
+        return None
 
     def _backend(self, tool: Tool) -> type[Backend]:
         from accelprof.catalogue import get_registry
@@ -416,6 +428,11 @@ class ToolConformance:
         spans = trace.spans
         assert spans or trace.marks or trace.tables, f"read({path!r}) has no span, mark or table at all"
         sound(path, trace, window)
+        launched(path, trace)
+        on_device = sorted({span.name for span in trace.of_kind(*DEVICE_WORK)})
+        assert self.device_work_in_files or not on_device, (
+            f"read({path!r}) has device work, {on_device[:5]}, and device_work_in_files is False; where files hold some it is True"
+        )
         from_the_file(tool, path, trace, self.read_seconds)
         if self.phases_in_files:
             own, names = _window_label(*window["steps"]), {span.name for span in spans}
@@ -575,6 +592,60 @@ class ToolConformance:
             held = [tuple(row["windows"]) for row in files]
             assert len(set(held)) == 3, f"files hold the windows {held}; one each is expected"
 
+    def test_device_work_belongs_to_the_phase_that_launched_it(self, tmp_path: Any) -> None:
+        """Each piece of device work that is read carries the correlation of its launch, and counts in the phase around that."""
+        tool = self.make()
+        if type(tool).read is Tool.read:
+            pytest.skip(
+                f"tool {tool.name} has no read(); override read() of the tool where its files are to be reported"
+            )
+        if not self.device_work_in_files:
+            pytest.skip("device_work_in_files is False; set it to True where files hold work of a device")
+        path, wanted = self.device_file(str(tmp_path)), ()
+        if path is None:
+            if type(self).device_work is ToolConformance.device_work:
+                pytest.skip(
+                    f"whether device work in files of {tool.name} has its launch is not known: override device_work() with work for "
+                    "the device, or device_file() with a file that holds some; set device_work_in_files = False where none do"
+                )
+            path, wanted = self._recorded(self._need_capture(), str(tmp_path)), ("kit/launches", "kit/launches too")
+        assert tool.can_read(path), f"{path}: can_read() does not know the file with device work"
+        trace = read_apart(tool, path, self.read_seconds)
+        work = list(trace.of_kind(*DEVICE_WORK))
+        assert work, (
+            f"read({path!r}) has no device work, and some was done: spans of {', '.join(_WORK_KINDS)} are expected"
+        )
+        launched(path, trace)
+        busy = {phase.name: sum(phase.busy_ns.values()) for phase in attribute(trace).phases}
+        idle = [name for name in wanted if not busy.get(name)]
+        assert any(busy.values()), (
+            f"read({path!r}): no phase launched any of the device work; phases and launches (time, tid, pid) do not meet: {busy}"
+        )
+        assert not idle, (
+            f"read({path!r}): device work was launched in each of {list(wanted)}, and none counts in {idle}: {busy} ns; "
+            "a correlation is one launch's alone, and a launch has the times and the thread of its call"
+        )
+
+    def _recorded(self, tool: Tool, directory: str) -> str:
+        """The file of a window with device work in two phases."""
+        with capture(
+            tool=tool.name,
+            tools=(type(tool),),
+            backend=self._backend(tool),
+            steps=[1],
+            timeline=False,
+            directory=directory,
+        ) as run:
+            with run.session.step(1):
+                for label in ("kit/launches", "kit/launches too"):
+                    with profiling_range(label):
+                        self.device_work()
+            report = run.session.close()
+            assert not report["problems"], f"the session has problems: {report['problems']}"
+            paths = [os.path.join(run.run_dir, row["path"]) for row in report["journal"] if row["kind"] == "artifact"]
+        assert len(paths) == 1, f"a window with device work left the files {paths}; one is expected"
+        return paths[0]
+
     def test_an_exception_in_a_window_spoils_nothing(self) -> None:
         """The window of a step that raises is delivered, and so is the next one."""
         tool = self._need_capture()
@@ -603,6 +674,7 @@ def _accelerators(tool: Tool) -> frozenset[str]:
 
 _WINDOW = "kit/window of step "
 _HOST = frozenset({Kind.PHASE, Kind.RANGE})
+_WORK_KINDS = sorted(f"Kind.{kind.name}" for kind in DEVICE_WORK)
 
 
 def _window_label(*steps: int) -> str:

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest import mock
 
-from accelprof.contracts.spans import Clock, Kind, Trace
+from accelprof.analysis.holders import launches_of
+from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Trace
 from accelprof.contracts.tool import Tool
+from accelprof.reading.columns import NONE, columns_of
 
 #: how far a file's times may lie outside its window by clocks that are read apart
 _SLACK_NS = 5_000_000_000
@@ -73,6 +75,31 @@ def sound(path: str, trace: Trace, window: Mapping[str, Any]) -> None:
     assert not trace.spans or any(span.end_ns > span.start_ns for span in trace.spans), (
         f"read({path!r}): each of the {len(trace.spans)} spans ends where it begins; the lengths are lost"
     )
+
+
+def launched(path: str, trace: Trace) -> None:
+    """Each piece of device work has a device, and in the file a launch on the host that it may come from."""
+    homeless = [span.name for span in trace.of_kind(*DEVICE_WORK) if span.device is None]
+    assert not homeless, (
+        f"read({path!r}): {len(homeless)} pieces of device work have no device (the first is {homeless[0]!r}); "
+        "without Span.device they make none busy"
+    )
+    columns = columns_of(trace)
+    work = columns.work()
+    launches, _ = launches_of(columns, work)
+    for row, launch in zip(work.tolist(), launches.tolist(), strict=True):
+        name = columns.names[columns.name[row]]
+        number = columns.args(row).get("correlation", int(columns.correlation[row]))
+        assert launch != NONE, (
+            f"read({path!r}): {int((launches == NONE).sum())} of {work.size} pieces of device work have no launch, and belong to no "
+            f"phase: {name!r} has {'no correlation' if number == NONE else f'correlation {number!r}, which no call of the host has'}; "
+            'the launch (Kind.RUNTIME) and its work carry the same args["correlation"]'
+        )
+        apart = int(columns.start[row] - columns.start[launch])
+        assert abs(apart) <= _SLACK_NS, (
+            f"read({path!r}): {name!r} begins {abs(apart) / 1e9:.1f} s {'after' if apart > 0 else 'before'} its launch: "
+            "the times of host and device are of two clocks"
+        )
 
 
 def from_the_file(tool: Tool, path: str, trace: Trace, seconds: float) -> None:

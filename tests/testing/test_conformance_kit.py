@@ -535,6 +535,113 @@ def test_a_broken_tool_is_caught_with_its_fault(fault, tmp_path):
         getattr(kit_of(members), CHECKS[check])(*([tmp_path] if check == "pure" else []))
 
 
+# --- device work -------------------------------------------------------------------------------------------------------
+
+
+def works(launch=lambda span: None, work=lambda span: None):
+    """``read`` of the good tool, with a launch and its kernel for each of the kit's ranges, each of them changed."""
+
+    def read(self, path):
+        trace = Good.read(self, path)
+        for number, around in enumerate([span for span in trace.spans if span.name.startswith("kit/")]):
+            same, at = {"correlation": number}, around.start_ns
+            call = Span("launch", Kind.RUNTIME, at, around.end_ns, args=dict(same))
+            kernel = Span("gemm", Kind.KERNEL, at + 500, at + 1500, device=0, stream=0, args=dict(same))
+            launch(call)
+            work(kernel)
+            trace.spans += [call, kernel]
+        return trace
+
+    return read
+
+
+def put(**fields):
+    def change(span):
+        for name, value in fields.items():
+            setattr(span, name, value)
+
+    return change
+
+
+def at_zero(span):
+    span.start_ns, span.end_ns = 500, 1500
+
+
+def far_away(span):
+    span.start_ns, span.end_ns = span.start_ns - 1_000_000_000, span.start_ns - 999_999_999
+
+
+DEVICE = "test_device_work_belongs_to_the_phase_that_launched_it"
+WORK = {
+    "no launch": (
+        works(put(kind=Kind.OPERATOR)),
+        "have no launch, .*'gemm' has correlation 0, which no call of the host",
+    ),
+    "no correlation": (
+        works(work=put(args={})),
+        "2 of 2 pieces of device work have no launch.*'gemm' has no correlation",
+    ),
+    "a correlation of another kind": (
+        works(work=put(args={"correlation": "x"})),
+        "'gemm' has correlation 'x', which no",
+    ),
+    "no device": (works(work=put(device=None)), "2 pieces of device work have no device .*'gemm'"),
+    "one correlation for all": (
+        works(put(args={"correlation": 7}), put(args={"correlation": 7})),
+        r"none counts in \['kit/launches too'\]",
+    ),
+    "a launch outside of its phase": (works(far_away), "no phase launched any of the device work"),
+    "a launch of another process": (works(put(pid=9)), "no phase launched any of the device work"),
+    "the device's own clock": (works(work=at_zero), r"'gemm' begins \d+.\d s before its launch: .*two clocks"),
+    "work that is an annotation": (
+        works(work=put(kind=Kind.DEVICE_ANNOTATION)),
+        "has no device work, and some was done",
+    ),
+    "no device work at all": (Good.read, "has no device work, and some was done"),
+}
+
+
+def kit_with_work(read, **members):
+    members = {"device_work": lambda self: None, **members}
+    return type("Kit", (type(kit_of({"read": read})),), {"make": kit_of({"read": read}).make, **members})()
+
+
+def test_device_work_with_its_launches_passes(tmp_path):
+    """What the broken readers are made of keeps the contract, recorded and from a file."""
+    kit_with_work(works()).test_device_work_belongs_to_the_phase_that_launched_it(tmp_path)
+    kit_with_work(works()).test_every_window_delivers()
+
+    def a_file(self, directory):
+        Good.labels[:] = [["kit/a", 10, 10_000]]
+        with open(f"{directory}/a.good.json", "w") as file:
+            json.dump(Good.labels, file)
+        return file.name
+
+    kit = kit_with_work(works(), device_file=a_file)
+    kit.test_device_work_belongs_to_the_phase_that_launched_it(tmp_path)
+    for fault, said in (("no launch", "have no launch"), ("a launch outside of its phase", "no phase launched any")):
+        with pytest.raises(AssertionError, match=said):
+            kit = kit_with_work(WORK[fault][0], device_file=a_file)
+            kit.test_device_work_belongs_to_the_phase_that_launched_it(tmp_path)
+
+
+@pytest.mark.parametrize("fault", WORK)
+def test_device_work_without_its_launch_is_caught_with_its_fault(fault, tmp_path):
+    """Kernels that no phase would ever get: each differs from good ones in one thing, and the kit names that."""
+    read, said = WORK[fault]
+    with pytest.raises(AssertionError, match=said):
+        kit_with_work(read).test_device_work_belongs_to_the_phase_that_launched_it(tmp_path)
+
+
+def test_device_work_is_looked_at_in_every_window(tmp_path):
+    """Also of a tool that says nothing of device work; and one that says there is none has none."""
+    for fault, said in (("no launch", "have no launch"), ("no device", "have no device")):
+        with pytest.raises(AssertionError, match=said):
+            kit_of({"read": WORK[fault][0]}).test_every_window_delivers()
+    with pytest.raises(AssertionError, match=r"has device work, \['gemm'\], and device_work_in_files is False"):
+        kit_with_work(works(), device_work_in_files=False).test_every_window_delivers()
+
+
 # --- tools that record from outside: their trigger call on the stand-in device ------------------------------------------
 
 
@@ -608,11 +715,14 @@ def test_a_broken_trigger_call_is_caught(word, members, said):
         (lambda: gated("api", attach=raises), "test_the_trigger_call_is_made_once_a_window", "stand_in()"),
         (lambda: gated("api"), "test_every_window_delivers", "can_capture()"),
         (lambda: gated("api"), "test_an_exception_in_a_window_spoils_nothing", "can_capture()"),
+        (lambda: kit_of({}), DEVICE, "device_work()"),
+        (lambda: kit_of({}), DEVICE, "device_file()"),
+        (lambda: kit_with_work(works(), device_work_in_files=False), DEVICE, "device_work_in_files"),
     ],
 )
-def test_a_skip_says_what_to_override(kit, check, override):
+def test_a_skip_says_what_to_override(kit, check, override, tmp_path):
     """What the kit cannot try here names the method that would let it."""
     with pytest.raises(pytest.skip.Exception) as skipped:
-        getattr(kit(), check)()
+        getattr(kit(), check)(*([tmp_path] if "device_work" in check else []))
     assert override in str(skipped.value)
     assert hasattr(ToolConformance, override.rstrip("()"))

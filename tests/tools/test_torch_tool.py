@@ -57,6 +57,18 @@ class TestConformance(ToolConformance):
 
         return TorchTool()
 
+    def device_file(self, directory):
+        where, launch = {"ph": "X", "pid": 1, "tid": 1}, {"correlation": 7}
+        events = [
+            {**where, "cat": "user_annotation", "name": "actor/update", "ts": 10.5, "dur": 100, "args": {}},
+            {**where, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 12, "dur": 0.5, "args": launch},
+            {"ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": "gemm", "ts": 200, "dur": 2.125, "args": {"device": 0, "stream": 7, **launch}},
+        ]  # fmt: skip
+        path = f"{directory}/a.pt.trace.json"
+        with open(path, "w") as file:
+            json.dump({"baseTimeNanoseconds": 1_795_852_566_000_000_000, "traceEvents": events}, file)
+        return path
+
 
 def test_three_windows_each_with_its_own_operators():
     """B20: windows at 1, 3 and 5 leave three non-empty traces, each with its own step's operator only."""

@@ -35,6 +35,8 @@ class Actor(Worker):
 class TestConformance(ToolConformance):
     """The timeline passes the conformance kit."""
 
+    device_work_in_files = False
+
     def make(self):
         return trace_module.TraceTool()
 

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 from accelprof_cuda import installation, reader
+from accelprof_cuda.nsys import NsysTool
 
 from accelprof.contracts.spans import Clock, Kind, Span, Trace, busy_ns, union_ns
 from accelprof.errors import ReadError
+from accelprof.testing import ToolConformance
 
 KERNELS = (Kind.KERNEL, Kind.COMMUNICATION)
 
@@ -121,10 +123,8 @@ def test_a_report_without_nvtx(samples: Path) -> None:
     assert trace.clock is Clock.RELATIVE
 
 
-def test_copies_waits_and_ranges_are_read(tmp_path: Path) -> None:
-    """Kernels, copies, sets, the host's waits and NVTX ranges of one small export, each under its own kind, and in its phase."""
-    from accelprof.analysis.attribution import attribute
-
+def small_export(path: Path) -> str:
+    """A range whose thread launched a kernel, a copy and a set, and waited for them."""
     thread, process = 7 << 24 | 7, 7 << 24
     tables = {
         "StringIds": ("id, value", [(1, "gemm"), (2, "cudaLaunchKernel_v7000"), (3, "cudaMemcpyAsync_v3020"), (4, "cudaDeviceSynchronize_v3020")]),
@@ -142,13 +142,20 @@ def test_copies_waits_and_ranges_are_read(tmp_path: Path) -> None:
         "CUPTI_ACTIVITY_KIND_MEMSET": ("start, end, deviceId, streamId, correlationId, globalPid, bytes", [(500, 550, 0, 7, 3, process, 8)]),
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": ("start, end, streamId, correlationId, globalPid, syncType", [(80, 890, 0, 4, process, 4)]),
     }  # fmt: skip
-    path = tmp_path / "r.sqlite"
     with closing(sqlite3.connect(path)) as database:
         for name, (columns, values) in tables.items():
             database.execute(f"CREATE TABLE {name} ({columns})")
             marks = ",".join("?" * len(values[0]))
             database.executemany(f"INSERT INTO {name} VALUES ({marks})", values)
         database.commit()
+    return str(path)
+
+
+def test_copies_waits_and_ranges_are_read(tmp_path: Path) -> None:
+    """Kernels, copies, sets, the host's waits and NVTX ranges of one small export, each under its own kind, and in its phase."""
+    from accelprof.analysis.attribution import attribute
+
+    path = small_export(tmp_path / "r.sqlite")
     trace = reader.read(str(path))
     found = {
         kind: [span.duration_ns for span in trace.of_kind(kind)]
@@ -297,3 +304,16 @@ def test_raw_data_without_an_importer_is_named(tmp_path: Path, monkeypatch: pyte
         ReadError, match=r"raw data of nsys, and its importer \(QdstrmImporter\) is not on this machine"
     ):
         reader.read(str(raw))
+
+
+def test_device_work_passes_the_kit(tmp_path: Path) -> None:
+    """What the kit demands of files with device work."""
+
+    class Kit(ToolConformance):
+        def make(self) -> NsysTool:
+            return NsysTool()
+
+        def device_file(self, directory: str) -> str:
+            return small_export(Path(directory) / "r.sqlite")
+
+    Kit().test_device_work_belongs_to_the_phase_that_launched_it(tmp_path)

@@ -36,6 +36,9 @@ class TestTool(ToolConformance):
     def make(self):
         return ExampleLogTool()
 
+    def device_work(self):
+        DRIVER.launch("gemm")
+
 
 def test_it_comes_in_through_its_entry_point():
     """Installed, the plug-in is found without being named; its backend and tool are registered."""

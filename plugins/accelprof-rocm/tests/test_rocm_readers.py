@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from accelprof.contracts.spans import Clock, Kind, Trace, busy_ns, union_ns
 from accelprof.errors import ReadError
+from accelprof.testing import ToolConformance
 
 BOOT = 63_855_948_165_371  # ns since boot: far beyond what a float32 keeps
 
@@ -629,3 +630,21 @@ def test_the_front_door_reads_them(tmp_path: Path) -> None:
     path.write_text(json.dumps(sdk_json()))
     assert readers.format_of(str(path)) == "json"
     assert read_any(path).tool == "rocprofv3"
+
+
+def test_device_work_passes_the_kit(tmp_path: Path) -> None:
+    """What the kit demands of files with device work."""
+
+    class Kit(ToolConformance):
+        def make(self) -> Rocprofv3Tool:
+            return Rocprofv3Tool()
+
+        def device_file(self, directory: str) -> str:
+            path = Path(directory) / "h-41_results.json"
+            data = sdk_json()
+            calls = data["rocprofiler-sdk-tool"][0]["buffer_records"]["hip_api"]
+            calls += [{**calls[0], "correlation_id": {"internal": number}} for number in (104, 105)]
+            path.write_text(json.dumps(data))
+            return str(path)
+
+    Kit().test_device_work_belongs_to_the_phase_that_launched_it(tmp_path)

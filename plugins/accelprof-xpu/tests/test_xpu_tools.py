@@ -49,6 +49,11 @@ class TestUnitrace(_Launched):
     def make(self) -> UnitraceTool:
         return UnitraceTool()
 
+    def device_file(self, directory: str) -> str:
+        path = Path(directory) / "python.4711.json"
+        path.write_text(json.dumps({"traceEvents": [event for event in EVENTS if event.get("dur", 0) != 4.0]}))
+        return str(path)
+
 
 def row(mode: str = "steps") -> Assignment:
     steps = NumberSet.parse([2, 4] if mode == "steps" else [])
