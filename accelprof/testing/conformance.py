@@ -601,14 +601,14 @@ class ToolConformance:
             )
         if not self.device_work_in_files:
             pytest.skip("device_work_in_files is False; set it to True where files hold work of a device")
-        path, wanted = self.device_file(str(tmp_path)), ()
+        path, wanted = self.device_file(str(tmp_path)), set[str]()
         if path is None:
             if type(self).device_work is ToolConformance.device_work:
                 pytest.skip(
                     f"whether device work in files of {tool.name} has its launch is not known: override device_work() with work for "
                     "the device, or device_file() with a file that holds some; set device_work_in_files = False where none do"
                 )
-            path, wanted = self._recorded(self._need_capture(), str(tmp_path)), ("kit/launches", "kit/launches too")
+            path, wanted = self._recorded(self._need_capture(), str(tmp_path)), set(_LAUNCHING)
         assert tool.can_read(path), f"{path}: can_read() does not know the file with device work"
         trace = read_apart(tool, path, self.read_seconds)
         work = list(trace.of_kind(*DEVICE_WORK))
@@ -617,12 +617,12 @@ class ToolConformance:
         )
         launched(path, trace)
         busy = {phase.name: sum(phase.busy_ns.values()) for phase in attribute(trace).phases}
-        idle = [name for name in wanted if not busy.get(name)]
+        idle = sorted(name for name in wanted if not busy.get(name))
         assert any(busy.values()), (
             f"read({path!r}): no phase launched any of the device work; phases and launches (time, tid, pid) do not meet: {busy}"
         )
         assert not idle, (
-            f"read({path!r}): device work was launched in each of {list(wanted)}, and none counts in {idle}: {busy} ns; "
+            f"read({path!r}): device work was launched in each of {sorted(wanted)}, and none counts in {idle}: {busy} ns; "
             "a correlation is one launch's alone, and a launch has the times and the thread of its call"
         )
 
@@ -637,7 +637,7 @@ class ToolConformance:
             directory=directory,
         ) as run:
             with run.session.step(1):
-                for label in ("kit/launches", "kit/launches too"):
+                for label in _LAUNCHING:
                     with profiling_range(label):
                         self.device_work()
             report = run.session.close()
@@ -674,6 +674,7 @@ def _accelerators(tool: Tool) -> frozenset[str]:
 
 _WINDOW = "kit/window of step "
 _HOST = frozenset({Kind.PHASE, Kind.RANGE})
+_LAUNCHING = ("kit/launches", "kit/launches too")
 _WORK_KINDS = sorted(f"Kind.{kind.name}" for kind in DEVICE_WORK)
 
 

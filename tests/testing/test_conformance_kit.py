@@ -620,8 +620,8 @@ def test_device_work_with_its_launches_passes(tmp_path):
     kit = kit_with_work(works(), device_file=a_file)
     kit.test_device_work_belongs_to_the_phase_that_launched_it(tmp_path)
     for fault, said in (("no launch", "have no launch"), ("a launch outside of its phase", "no phase launched any")):
+        kit = kit_with_work(WORK[fault][0], device_file=a_file)
         with pytest.raises(AssertionError, match=said):
-            kit = kit_with_work(WORK[fault][0], device_file=a_file)
             kit.test_device_work_belongs_to_the_phase_that_launched_it(tmp_path)
 
 
