@@ -118,7 +118,7 @@ def write_timeline(
     """Merge every readable file of a run into ``out`` (gzip when it ends in ``.gz``).
 
     Raises:
-        ReadError: there is no run in the directory.
+        ReadError: there is no run in the directory, or none of its files could be read; nothing was written.
         OSError: ``out`` cannot be written.
     """
     run = open_run(run_dir)
@@ -136,6 +136,8 @@ def write_timeline(
                 made.problem(source, f"not in the timeline: {file.skip}")
             else:
                 made.read(source)
+        if made.merged.problems and not any(source.clock for source in made.merged.sources):
+            raise ReadError(run_dir, f"none of its files is in the timeline: {'; '.join(made.merged.problems)}")
     return made.merged
 
 

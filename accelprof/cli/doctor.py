@@ -22,6 +22,8 @@ from accelprof.session.identity import from_environment, host_name
 
 LIBRARIES = ("pluggy", "pydantic", "torch", "ray", "omegaconf", "hydra-core")
 LOW_SPACE = 10 << 30
+#: the highest priority of a backend that can be used, and whose devices are not here
+WITHOUT_DEVICE = 10
 
 
 def checks(output_dir: str) -> list[Check]:
@@ -36,7 +38,8 @@ def checks(output_dir: str) -> list[Check]:
         _identity(),
     ]
     for name, probe in registry.probes():
-        rows.append(Check("backend", name, "ok" if probe.available else "info", probe.reason))
+        present = probe.priority is not None and probe.priority > WITHOUT_DEVICE
+        rows.append(Check("backend", name, "ok" if present or name == "cpu" else "info", probe.reason))
     try:
         detected = registry.detect()
         rows.append(Check("backend", "in use", "ok", f"{detected.backend.name} ({detected.reason})"))

@@ -32,22 +32,36 @@ class _Single(Protocol):
     def item(self) -> object: ...
 
 
-class _OutOfBoundsError(Exception):
+class _RefusedError(Exception):
     def __init__(self, mark: yaml.Mark, what: str, mend: str = "") -> None:
         super().__init__(f"line {mark.line + 1}, column {mark.column + 1}: {what}")
         self.mend = mend
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's own, bounded in depth and number, which says where a value stands that cannot be made (a month 13)."""
+    """PyYAML's own, bounded in depth and number, which takes no key twice and says where a value stands that cannot be made."""
 
     values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self.values += parent is None or index is not None  # a key has no index
         if self.values > MAX_VALUES:
-            raise _OutOfBoundsError(self.get_mark(), f"more than {MAX_VALUES:,} values", _MANY)
+            raise _RefusedError(self.get_mark(), f"more than {MAX_VALUES:,} values", _MANY)
         return super().compose_node(parent, index)
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        # here, because merge keys (<<) are written into the node when values are made of it
+        made: yaml.MappingNode = super().compose_mapping_node(anchor)
+        first: dict[str, yaml.Mark] = {}
+        for key, _ in made.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            name = key.value if key.tag == "tag:yaml.org,2002:str" else _name(self.construct_object(key))
+            before = first.setdefault(name, key.start_mark)
+            if before is not key.start_mark:
+                what = f"the key {shown(name)} is there already, in line {before.line + 1}"
+                raise _RefusedError(key.start_mark, what, "only one of the two would count: take the other out")
+        return made
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
         self._bounded(self.flow_level)
@@ -60,7 +74,7 @@ class _Loader(yaml.SafeLoader):
     def _bounded(self, depth: int) -> None:
         # here, because PyYAML's scanner takes time with the square of the depth
         if depth > MAX_DEPTH:
-            raise _OutOfBoundsError(self.get_mark(), f"more than {MAX_DEPTH} mappings and lists within each other")
+            raise _RefusedError(self.get_mark(), f"more than {MAX_DEPTH} mappings and lists within each other")
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         try:
@@ -87,7 +101,7 @@ def parse(text: str, where: str) -> object:
         loader = _Loader(text)
         try:
             made = loader.get_single_data()
-        except _OutOfBoundsError as error:
+        except _RefusedError as error:
             raise ConfigError(Problem(where, str(error), mend=error.mend)) from None
         finally:
             loader.dispose()
@@ -143,6 +157,11 @@ def plain(value: object, where: str = "config") -> object:
             no Unicode.
     """
     return _Copy(where).of(value, "", 0)
+
+
+def _name(key: object) -> str:
+    """The text that a key of any type becomes."""
+    return key if isinstance(key, str) else shown(key).strip("'")
 
 
 class _Copy:
@@ -219,7 +238,7 @@ class _Copy:
     def _mapping(self, value: Mapping[object, object], path: str, depth: int) -> dict[str, object]:
         made: dict[str, object] = {}
         for key, item in value.items():
-            name = self._text(key if isinstance(key, str) else shown(key).strip("'"), path)
+            name = self._text(_name(key), path)
             if name in made:
                 raise self._refused(path, f"two keys are both {shown(name)}")
             made[name] = self.of(item, f"{path}.{name}" if path else name, depth + 1)

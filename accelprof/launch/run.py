@@ -19,7 +19,7 @@ from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
 from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Assignment, CaptureCount, Launch, Target
 from accelprof.environment import join_env
-from accelprof.errors import ConfigError, Problem, UnavailableError, UserError
+from accelprof.errors import ConfigError, Problem, UnavailableError, UserError, shown
 from accelprof.exporters.host import afterwards, start_exporters
 from accelprof.launch.command import assemble, program, to_shell, wrapped_by
 from accelprof.launch.compose import compose
@@ -228,8 +228,8 @@ def _call(argv: Sequence[str], env: Mapping[str, str]) -> int:
         process = subprocess.Popen(list(argv), env=dict(env))
     except FileNotFoundError:
         raise UserError(f"run: {argv[0]}: no such program") from None
-    except OSError as error:
-        raise UserError(f"run: {argv[0]}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # a ValueError: a null byte in an argument or variable
+        raise UserError(f"run: {shown(argv[0])}: {getattr(error, 'strerror', None) or error}") from None
 
     def hand_on(signum: int, frame: FrameType | None) -> None:
         # a terminal sends its interrupts to the whole foreground group, the command included

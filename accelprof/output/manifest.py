@@ -8,6 +8,7 @@ into ``manifest.json``. Fields are documented in docs/output.md.
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import os
 import stat
@@ -46,6 +47,7 @@ MAX_JOURNAL, MAX_LINE, MAX_MANIFEST = 1 << 30, 16 << 20, 1 << 30
 MEMORY_HELD, MEMORY_ROWS = 2_000, 20_000
 #: code of a problem: a journal that was not read whole
 UNREAD = "journal_unread"
+_IRREGULAR = "it is no regular file"
 _encode_quickly = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -165,18 +167,32 @@ def read_journals(run_dir: str) -> list[list[dict[str, Any]]]:
     return journals
 
 
+def _regular(path: str | os.PathLike[str], flags: int = 0) -> IO[bytes]:
+    """A regular file, open for reading. Nothing else is waited for or read: no pipe, directory, socket or device.
+
+    Raises:
+        OSError: it is none, or cannot be opened.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise OSError(_IRREGULAR) from None
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)  # fdopen refuses a directory, and would leave it open
+        raise OSError(_IRREGULAR)
+    return os.fdopen(handle, "rb")
+
+
 def _lines(path: str) -> Iterator[bytes]:
     """Lines of a regular file; nothing else is opened, and nothing is held that is longer than a record can be.
 
     Raises:
         OSError: it is none, cannot be read, or is beyond what a journal can be.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)  # fdopen refuses a directory, and would leave it open
-        raise OSError("it is no regular file")
-    with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
+    with _regular(path, os.O_NOFOLLOW) as file:
+        found = os.fstat(file.fileno())
         if found.st_size > MAX_JOURNAL:
             raise OSError(f"it has {found.st_size:,} bytes, and no journal has more than {MAX_JOURNAL:,}")
         skipping = False
@@ -403,11 +419,8 @@ def read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(run_dir, NAME)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise ReadError(path, "it is no regular file")
+        with _regular(path) as file:
+            found = os.fstat(file.fileno())
             if found.st_size > MAX_MANIFEST:
                 raise ReadError(path, f"it has {found.st_size:,} bytes; no manifest has more than {MAX_MANIFEST:,}")
             manifest = json.loads(file.read(), parse_constant=_refused)
@@ -416,7 +429,7 @@ def read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
     except RecursionError:
         raise ReadError(path, "it is nested too deeply") from None
     except (OSError, ValueError) as error:
-        raise ReadError(path, str(error)) from None
+        raise ReadError(path, getattr(error, "strerror", None) or str(error)) from None
     if not isinstance(manifest, dict):
         raise ReadError(path, "it is no JSON object")
     version = manifest.get("format", 0)

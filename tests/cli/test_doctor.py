@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from accelprof.cli import doctor as command
 from accelprof.contracts.doctor import Check
+from accelprof.testing import RecordingBackend, capture
 
 ROWS = [
     Check("core", "python", "ok", "3.11"),
@@ -93,3 +94,25 @@ def test_nothing_more_is_not_counted(monkeypatch):
     """Where every check is shown, or there is none, nothing is said of more."""
     monkeypatch.setattr(command, "checks", lambda output_dir: [])
     assert "more with" not in CliRunner().invoke(command.doctor, []).output
+
+
+@pytest.mark.parametrize(
+    ("priority", "line"),
+    [(None, "the CPU is ready; mine"), (-1, "the CPU is ready; mine"), (1, "the CPU is ready; mine"), (10, "the CPU is ready; mine"), (100, "mine is ready")],
+)  # fmt: skip
+def test_a_backend_without_its_device_is_not_ready(priority, line):
+    """A library that is installed, or a tool that records this process, is no device: by the priorities of the contract."""
+    from accelprof.catalogue import get_registry
+    from accelprof.contracts.backend import Probe
+
+    class Mine(RecordingBackend):
+        name = "mine"
+        aliases = ()
+
+        def probe(self):
+            return Probe(priority, "what was found")
+
+    with capture(backend=Mine, tool=None, steps=[1]):
+        rows = [row for row in command.checks("outputs") if row.name in ("cpu", "mine")]
+    assert command.conclusion(rows).startswith(line)
+    assert "mine" not in get_registry().backend_names()

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
 
 
 def test_a_run_becomes_one_trace(call, finished, tmp_path):
@@ -43,3 +48,19 @@ def test_mistakes_are_status_two(call, tmp_path):
     assert (status, "is no run directory" in err) == (2, True)
     status, _, err = call("timeline", file)
     assert (status, "-o FILE" in err) == (2, True)
+
+
+@pytest.mark.parametrize("kind", ["json", "perfetto"])
+@pytest.mark.parametrize("put", [lambda path: path.write_bytes(b"no trace"), lambda path: None, Path.mkdir, os.mkfifo])
+def test_a_run_of_which_nothing_is_left_is_an_error(call, finished, tmp_path, kind, put):
+    """Files that are no traces, gone, or no files: the status says so with the reasons, and nothing is written."""
+    run = shutil.copytree(finished, tmp_path / "run")
+    files = [run / row["path"] for row in json.loads((run / "manifest.json").read_text())["artifacts"]]
+    assert len(files) >= 2
+    for path in files:
+        path.unlink()
+        put(path)
+    status, _, err = call("timeline", run, "--format", kind, "-o", tmp_path / "out")
+    assert (status, "none of its files is in the timeline: " in err) == (2, True), err
+    assert all(path.name in err for path in files)
+    assert not (tmp_path / "out").exists()

@@ -53,7 +53,17 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a: &a {b: *a}\n", r"c\.yaml: a\.b: it contains itself"),
         ("[" * 9000, rf"c\.yaml: .*more than {MAX_DEPTH} mappings and lists"),
         ("- " * 9000, rf"c\.yaml: .*more than {MAX_DEPTH} mappings and lists"),
-        ("1: a\n'1': b\n", r"c\.yaml: two keys are both '1'"),
+        ("1: a\n'1': b\n", r"c\.yaml: line 2, column 1: the key '1' is there already, in line 1"),
+        (
+            "steps: [1]\ntool: torch\nsteps: [2]\n",
+            r"line 3, column 1: the key 'steps' is there already, in line 1\. Mend: ",
+        ),
+        ('{"steps": [1], "steps": [2]}', r"line 1, column 16: the key 'steps' is there already, in line 1"),
+        ("groups:\n  A: {ranks: [0], ranks: [1]}\n", r"line 2, column 19: the key 'ranks' is there"),
+        ("groups:\n  - {a: 1}\n  - b: 1\n    c: 2\n    b: 1\n", r"line 5, column 5: the key 'b' .*line 3"),
+        ("0x10: a\n16: b\n", r"line 2, column 1: the key '16' is there already, in line 1"),
+        ("~: a\nnull: b\n", r"line 2, column 1: the key 'None' is there already, in line 1"),
+        ("2020-13-45: a\n", r"'2020-13-45' is no timestamp"),
         ('steps: "\\ud800"\n', "no Unicode"),
         ("[1, 2]\n", "the top level is a list"),
         ("steps: 0x" + "F" * 4000 + "\n", r"steps: .*above 10\^18"),
@@ -411,3 +421,19 @@ def test_a_value_that_ends_more_than_itself(method, raised):
         return
     with pytest.raises(ConfigError, match=re.escape("groups.G[0].ranks")):
         load_config(config)
+
+
+def test_merged_mappings_repeat_no_key():
+    """``<<`` brings keys under those that stand there, also twice and through another anchor; that is what it is for."""
+    text = "a: &a {x: 1, y: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, x: 3}\nd: {<<: [*a, *b], y: 4}\n"
+    made = parse(text, "c.yaml")
+    assert made == {
+        "a": {"x": 1, "y": 1}, "b": {"x": 2, "y": 1}, "c": {"x": 3, "y": 1}, "d": {"x": 1, "y": 4},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["groups.A={ranks: [0], ranks: [1]}", "tools={torch: {}, torch: {}}"])
+def test_an_override_with_a_key_twice_is_refused(word):
+    """Values of overrides come through the same door."""
+    with pytest.raises(ConfigError, match="is there already"):
+        load_config({"steps": [1]}, [word])

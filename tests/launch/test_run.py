@@ -18,7 +18,7 @@ from accelprof import hookimpl, register, unregister
 from accelprof.catalogue import get_registry
 from accelprof.contracts.targets import Assignment, Expectation, Launch
 from accelprof.contracts.tool import Tool, ToolOptions
-from accelprof.errors import ConfigError
+from accelprof.errors import ConfigError, UserError
 from accelprof.launch import run as launch_run
 from accelprof.launch.run import split_python
 
@@ -124,6 +124,15 @@ def test_a_users_mistake_shows_no_traceback(place: Path) -> None:
         assert done.returncode == 2
         assert said in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["true", "a\0b"], ["tr\0ue"], ["\0"], ["true", "\ud800"], [""], ["/"]])
+def test_a_command_that_no_system_takes_is_a_users_mistake(command: list[str]) -> None:
+    """A null byte, half a surrogate pair, no name, a directory: said of the command, and nothing was started."""
+    with pytest.raises(UserError, match="^run: "):
+        launch_run.start(command, dict(os.environ))
+    with pytest.raises(UserError, match="null byte"):
+        launch_run.start(["true"], {**os.environ, "A": "b\0c"})
 
 
 def test_signals_are_handed_on_and_the_run_is_finished(place: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,30 @@ def test_a_step_whose_phase_is_no_text_of_a_file_is_written_too(tmp_path: Path) 
     journal.close()
     ((row,),) = manifests.read_journals(str(tmp_path))
     assert row["rows"] == {"a\\ud800": rows["a\ud800"]}
+
+
+def a_socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))
+
+
+@pytest.mark.parametrize(
+    ("put", "said"),
+    [
+        (os.mkfifo, "it is no regular file"),
+        (os.mkdir, "it is no regular file"),
+        (a_socket, "it is no regular file"),
+        (lambda path: os.symlink("/dev/zero", path), "it is no regular file"),
+        (lambda path: os.symlink("/dev/null", path), "it is no regular file"),
+        (lambda path: os.symlink(path, path), "Too many levels of symbolic links"),
+        (lambda path: os.symlink("nowhere", path), "no manifest; is this a run directory"),
+    ],
+)
+def test_a_manifest_that_is_no_file_is_refused(tmp_path, monkeypatch, put, said):
+    """Nothing waits for a pipe or reads an endless device, and no descriptor stays open."""
+    monkeypatch.chdir(tmp_path)
+    put(str(tmp_path / "manifest.json"))
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ReadError, match=rf"manifest\.json: {said}"):
+        manifests.read(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before
