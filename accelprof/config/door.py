@@ -49,7 +49,9 @@ class _Loader(yaml.SafeLoader):
             raise _RefusedError(self.get_mark(), f"more than {MAX_VALUES:,} values", _MANY)
         return super().compose_node(parent, index)
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(
+        self, anchor: dict[object, yaml.Node]
+    ) -> yaml.MappingNode:  # a text, whatever the stubs say
         # here, because merge keys (<<) are written into the node when values are made of it
         made: yaml.MappingNode = super().compose_mapping_node(anchor)
         first: dict[str, yaml.Mark] = {}
