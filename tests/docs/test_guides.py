@@ -200,6 +200,7 @@ def options_of_the_controller(row, _):
 
 @tries("A4")
 def where_the_controller_ran(row, tmp_path):
+    import json
     import os
     import socket
 
@@ -210,7 +211,13 @@ def where_the_controller_ran(row, tmp_path):
             pass
         captured.session.close()
         name = next(Path(captured.run_dir).rglob("controller-r0-s1-*.trace.json*")).name
+        manifest = json.loads((Path(captured.run_dir) / "manifest.json").read_text(encoding="utf-8"))
     assert f"-{socket.gethostname()}-{os.getpid()}" in name
+    [target] = manifest["targets"]
+    assert (target["group"], target["host"], target["pid"]) == ("controller", socket.gethostname(), os.getpid())
+    assert [(Path(row["path"]).name, row["group"], row["pid"]) for row in manifest["artifacts"]] == [
+        (name, "controller", os.getpid())
+    ]
 
 
 @tries("A5")

@@ -37,10 +37,14 @@ class InterpolationError(Exception):
 
 
 class _Node(NamedTuple):
-    """A value as it is written, and where: paths in it that begin with a dot count from there."""
+    """A value as it is written, and where: paths in it that begin with a dot count from there. Inside a text it is printed as it
+    is written, interpolations and all."""
 
     value: Any
     place: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 class Resolver:
@@ -64,10 +68,12 @@ class Resolver:
         nothing else is resolved: it may refer back to here."""
         here, place = _Node(self._root, ())
         for key in keys:
+            if isinstance(here, _Node):  # in what a resolver was given
+                here, place = here
             if _is_interpolation(here):
                 here, place = self._behind(here, place)
             if isinstance(here, Mapping):
-                here = here.get(key, _ABSENT)
+                here = here.get(key, here.get(int(key), _ABSENT) if key.isdecimal() else _ABSENT)
             elif isinstance(here, (list, tuple)):
                 if not key.isdecimal():
                     if self._is_made(place):
@@ -95,56 +101,11 @@ class Resolver:
 
     def _behind(self, text: str, place: tuple[str, ...]) -> _Node:
         """What the interpolation at ``place`` stands for, as it is written there."""
-        self._depth += 1
-        try:
-            if self._depth > _DEEPEST:
-                raise InterpolationError("the interpolations refer to each other in a circle")
-            # with nothing left to read it is the outermost one, and not an argument of it
-            reader = _Reader(text, lambda inner: self._node_of(inner, place, reader.at == len(text)))
-            found = reader.whole()
-            return found if isinstance(found, _Node) else _Node(found, place)
-        finally:
-            self._depth -= 1
+        found = self._read(text, place)
+        return found if isinstance(found, _Node) else _Node(found, place)
 
-    def _node_of(self, inner: _Inner, keys: tuple[str, ...], outermost: bool) -> Any:
-        """The node of an interpolation; of an argument that is no container its value, which may be part of a text."""
-        node = self._selected(inner, keys)
-        if node is None:
-            node = _Node(self._one(_Inner(inner.resolver, self._values(inner.arguments)), keys), keys)
-        return node if outermost or isinstance(node.value, (Mapping, list, tuple)) else node.value
-
-    def _selected(self, inner: _Inner, keys: tuple[str, ...]) -> _Node | None:
-        if inner.resolver not in ("", "oc.select") or not inner.arguments or not isinstance(inner.arguments[0], str):
-            return None
-        place = self._place(inner.arguments[0], keys)
-        value, place = (_ABSENT, keys) if place is None else self._raw(place)
-        if _is_interpolation(value):
-            return self._behind(value, place)
-        if value is not _ABSENT and not (isinstance(value, str) and value == MISSING):
-            if (
-                not inner.resolver and len(place) < len(keys) and place == keys[: len(place)]
-            ):  # oc.select may, as in OmegaConf
-                raise InterpolationError("the interpolation refers to what it stands in")
-            return _Node(value, place)
-        default = inner.arguments[-1]
-        return default if isinstance(default, _Node) and len(inner.arguments) == 2 else None
-
-    def _values(self, argument: Any) -> Any:
-        """An argument with the nodes in it resolved."""
-        if isinstance(argument, _Node):
-            return self._whole(*argument)
-        if isinstance(argument, list):
-            return [self._values(item) for item in argument]
-        return {key: self._values(item) for key, item in argument.items()} if isinstance(argument, dict) else argument
-
-    def _whole(self, value: Any, keys: tuple[str, ...]) -> Any:
-        if isinstance(value, Mapping):
-            return {str(key): self._whole(item, (*keys, str(key))) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._whole(item, (*keys, str(index))) for index, item in enumerate(value)]
-        return self._text(value, keys) if _is_interpolation(value) else value
-
-    def _text(self, text: str, keys: tuple[str, ...]) -> Any:
+    def _read(self, text: str, keys: tuple[str, ...]) -> Any:
+        """The value of the text at ``keys``; of a container its node."""
         self._depth += 1
         try:
             if self._depth > _DEEPEST:
@@ -153,18 +114,38 @@ class Resolver:
         finally:
             self._depth -= 1
 
-    def _one(self, inner: _Inner, keys: tuple[str, ...]) -> Any:
-        if inner.resolver:
-            known = RESOLVERS.get(inner.resolver)
-            if known is None:
-                raise InterpolationError(f"resolver {inner.resolver!r} is not known here")
-            try:
-                return known(self, keys, *inner.arguments)
-            except (TypeError, ConfigError) as error:  # too many arguments or too few, or one of another kind
-                raise InterpolationError(f"{inner.resolver}: {error}") from None
-        return self._found(inner.arguments[0], keys)
+    def _whole(self, value: Any, keys: tuple[str, ...]) -> Any:
+        """``value``, which stands at ``keys``, with everything in it resolved."""
+        self._depth += 1
+        try:
+            if self._depth > _DEEPEST:
+                raise InterpolationError("the interpolations refer to each other in a circle")
+            if _is_interpolation(value):
+                found = self._read(value, keys)
+                return self._whole(found, keys) if isinstance(found, (_Node, dict, list)) else found
+            if isinstance(value, _Node):
+                return self._whole(*value)
+            if isinstance(value, Mapping):
+                return {key: self._whole(item, (*keys, str(key))) for key, item in value.items()}
+            if isinstance(value, (list, tuple)):
+                return [self._whole(item, (*keys, str(index))) for index, item in enumerate(value)]
+            return value
+        finally:
+            self._depth -= 1
 
-    def _found(self, path: str, keys: tuple[str, ...], default: object = _ABSENT) -> Any:
+    def _one(self, inner: _Inner, keys: tuple[str, ...]) -> Any:
+        if not inner.resolver:
+            return self._found(inner.arguments[0], keys, inside=keys)
+        known = RESOLVERS.get(inner.resolver)
+        if known is None:
+            raise InterpolationError(f"resolver {inner.resolver!r} is not known here")
+        try:
+            return known(self, keys, *inner.arguments)
+        except (TypeError, ConfigError) as error:  # too many arguments or too few, or one of another kind
+            raise InterpolationError(f"{inner.resolver}: {error}") from None
+
+    def _found(self, path: str, keys: tuple[str, ...], default: object = _ABSENT, inside: tuple[str, ...] = ()) -> Any:
+        """The value at ``path``, or the node of a container; ``inside``: what it must not hold."""
         if not isinstance(path, str):
             raise TypeError(f"{path!r} is no path")
         place = self._place(path, keys)
@@ -173,13 +154,15 @@ class Resolver:
                 raise InterpolationError(f"{path!r} points above the whole file")
             return default
         value, place = self._raw(place)
-        if value is not _ABSENT and _is_interpolation(value):
-            return self._text(value, place)
+        if _is_interpolation(value):
+            return self._read(value, place)
         if value is _ABSENT or (isinstance(value, str) and value == MISSING):
             if default is _ABSENT:
                 raise InterpolationError(f"interpolation key {path!r} not found")
             return default
-        return self._whole(value, place)
+        if len(place) < len(inside) and place == inside[: len(place)]:
+            raise InterpolationError("the interpolation refers to what it stands in")
+        return _Node(value, place) if isinstance(value, (Mapping, list, tuple)) else value
 
     @staticmethod
     def _place(path: str, keys: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -212,9 +195,9 @@ class Resolver:
         if isinstance(value, str):
             value = parse(value, "oc.create")
             value = {} if value is None else {value: None} if isinstance(value, str) else value
-        if value is not None and not isinstance(value, (dict, list)):
+        if value is not None and not isinstance(value, (_Node, dict, list)):
             raise TypeError(f"{value!r} is no mapping and no list")
-        return self._whole(value, keys)
+        return value if isinstance(value, _Node) else _Node(value, keys)
 
     def deprecated(self, keys: tuple[str, ...], path: str, message: str = "") -> Any:
         if not isinstance(message, str):
@@ -224,17 +207,19 @@ class Resolver:
     def now(self, keys: tuple[str, ...], pattern: str) -> str:
         return datetime.datetime.now().strftime(pattern)
 
-    def names(self, keys: tuple[str, ...], path: str) -> list[str]:
+    def names(self, keys: tuple[str, ...], path: str) -> list[object]:
         return list(self._mapping(path, keys))
 
-    def values(self, keys: tuple[str, ...], path: str) -> list[Any]:
-        return list(self._mapping(path, keys).values())
+    def values(self, keys: tuple[str, ...], path: str) -> _Node:
+        """References to the values; they stand one level below ``keys``."""
+        written = f".{path}" if str(path).startswith(".") else path
+        return _Node([f"${{{written}.{name}}}" for name in self._mapping(path, keys)], keys)
 
-    def _mapping(self, path: str, keys: tuple[str, ...]) -> dict[str, object]:
+    def _mapping(self, path: str, keys: tuple[str, ...]) -> Mapping[object, object]:
         found = self._found(path, keys)
-        if not isinstance(found, dict):
+        if not isinstance(found, _Node) or not isinstance(found.value, Mapping):
             raise TypeError(f"{path!r} is no mapping")
-        return found
+        return found.value
 
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
