@@ -49,15 +49,18 @@ def finish_run(run_dir: str | os.PathLike[str]) -> None:
     run = open_run(directory)
     builder = SummaryBuilder(run)
     files = read_files(run, builder, run.files(MAX_AT_END_BYTES), MAX_AT_END_S)
+    summary = None
     try:
         with TimelineWriter(os.path.join(directory, "timeline.json.gz"), first_moment(run)) as timeline:
             for file, loaded in files:
                 timeline.add(source_of(run, file), loaded)
+            summary = builder.finish()
+            timeline.join(summary)
     except OSError as error:
         log.warning("accelprof: the merged timeline of %s cannot be written: %s", directory, error)
         for _ in files:
             pass  # the report has them all the same
-    summary = builder.finish()
+    summary = summary or builder.finish()
     global _finished
     _finished = (_state_of(directory), summary)
     try:

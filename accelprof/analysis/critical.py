@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import math
 import statistics
 import sys
 from collections import Counter, defaultdict
@@ -311,9 +312,9 @@ class _Before:
             (w, row): [leaf.end_ns for leaf in mine] for w, rows in self._rows.items() for row, mine in rows.items()
         }
 
-    def spent(self, worker: str, begin: int, until: int) -> dict[str, int]:
-        """ns by phase."""
-        found: dict[str, int] = defaultdict(int)
+    def spent(self, worker: str, begin: int, until: int) -> dict[tuple[str, ...], int]:
+        """ns by the phases that it was in, outermost first."""
+        found: dict[tuple[str, ...], int] = defaultdict(int)
         for row, mine in self._rows[worker].items():
             ends = self._ends[worker, row]
             for at in range(bisect.bisect_right(ends, begin), len(mine)):
@@ -322,19 +323,36 @@ class _Before:
                     break
                 inside = min(leaf.end_ns, until) - max(leaf.start_ns, begin)
                 if inside > 0:
-                    found[leaf.phase] += inside
-        found[OUTSIDE] += max(until - begin - sum(found.values()), 0)
+                    path = (*leaf.around[::-1], leaf.phase)
+                    found[path] += inside
+        found[(OUTSIDE,)] += max(until - begin - sum(found.values()), 0)
         return found
 
     def late_in(self, calls: Sequence[HostCall], last: HostCall, begin: Mapping[str, int]) -> str | None:
-        """The phase that took the last one longer than the median of the others since their collective before."""
+        """The phase that took the last one longer than the median of the others since their collective before, with all that is
+        nested in it; a nested one where that is most of it."""
         spent = {call.worker: self.spent(call.worker, begin[call.worker], call.start_ns) for call in calls}
-        others = [worker for worker in spent if worker != last.worker]
-        more = {
-            phase: ns - statistics.median(spent[worker].get(phase, 0) for worker in others)
-            for phase, ns in spent[last.worker].items()
-        }
-        return max(more, key=lambda phase: more[phase], default=None)
+        whole = {worker: _with_nested(mine) for worker, mine in spent.items()}
+        others = [mine for worker, mine in whole.items() if worker != last.worker]
+        inside: dict[tuple[str, ...], dict[tuple[str, ...], float]] = defaultdict(dict)
+        for path, ns in whole[last.worker].items():
+            inside[path[:-1]][path] = ns - statistics.median(mine.get(path, 0) for mine in others)
+        at: tuple[str, ...] = ()
+        least = -math.inf
+        while more := inside.get(at):
+            worst = max(more, key=lambda path: more[path])
+            if more[worst] <= least:
+                break
+            at, least = worst, more[worst] / 2
+        return at[-1] if at else None
+
+
+def _with_nested(spent: Mapping[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
+    found: dict[tuple[str, ...], int] = defaultdict(int)
+    for path, ns in spent.items():
+        for depth in range(1, len(path) + 1):
+            found[path[:depth]] += ns
+    return found
 
 
 def scatter(walls: Sequence[int]) -> int:

@@ -58,23 +58,23 @@ def _step(report: Mapping[str, Any]) -> str:
 
 
 def _latest(report: Mapping[str, Any], step: Any) -> tuple[str, float, str, str] | None:
-    """``(worker, ns waited for it, phase in which it was late, collective)`` of what was waited for longest: a rank that was late
-    in one phase for collectives of one name. Waits that may be nothing but the clocks' error do not count."""
+    """``(worker, ns waited for it, phase in which it was late, collective)`` of what was waited for longest: a rank in
+    collectives of one name, and the phase in which it was late for most of that. Waits that may be nothing but the clocks' error
+    do not count."""
     rows = [row for row in report.get("stragglers") or () if row.get("step") == step] or report.get("stragglers") or ()
     sides: Counter[str] = Counter()
     for row in rows:  # one wait may be seen on the host and on the device
         sides[str(row.get("on"))] += row.get("waited_ns") or 0
     rows = [row for row in rows if str(row.get("on")) == max(sides, key=lambda side: sides[side])]
-    waited: Counter[tuple[str, str, str]] = Counter()
+    waited: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in rows:
         if row.get("low_ns") != 0:
-            waited[str(row["worker"]), str(row.get("late_in") or ""), str(row.get("phase") or "")] += (
-                row.get("waited_ns") or 0
-            )
+            phases = waited[str(row["worker"]), str(row.get("phase") or "")]
+            phases[str(row.get("late_in") or "")] += row.get("waited_ns") or 0
     if not waited:
         return None
-    (who, inside, at), taken = waited.most_common(1)[0]
-    return who, taken, inside, at
+    (who, at), phases = max(waited.items(), key=lambda item: item[1].total())
+    return who, phases.total(), phases.most_common(1)[0][0], at
 
 
 def _second(report: Mapping[str, Any]) -> str:

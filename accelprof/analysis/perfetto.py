@@ -115,6 +115,7 @@ class PerfettoWriter(TimelineWriter):
         self._tracks = 0
         self._labels: dict[tuple[int, int], str] = {}
         self._processes: dict[int, int] = {}
+        self._drawn: dict[tuple[int, int], int] = {}
         self._counters: dict[tuple[int, str], int] = {}
 
     def _add_name(self, what: str, pid: int, tid: int, name: str) -> None:
@@ -222,7 +223,7 @@ class PerfettoWriter(TimelineWriter):
         if parent is None:
             parent = self._processes[pid] = self._next()
         self._tracks += 1
-        uuid = self._tracks
+        uuid = self._drawn[place] = self._tracks
         label = escape.perfetto(self._labels.get(place, ""))
         thread = field(4, field(1, pid) + field(2, tid) + field(5, label))
         self._file.write(packet(field(60, field(1, uuid) + field(5, parent) + thread)))
@@ -239,6 +240,18 @@ class PerfettoWriter(TimelineWriter):
         since = field(1, field(1, SINCE) + field(2, first) + field(3, 1) + field(4, 1))
         self._file.write(packet(field(6, here + since), field(10, uuid), field(13, 1), defaults, field(12, interned)))
         return uuid
+
+    def _arrow(
+        self, identity: int, name: str, begin: tuple[tuple[int, int], int], end: tuple[tuple[int, int], int]
+    ) -> None:
+        """Packets' arrows go from event to event, so each end is an instant."""
+        for number, (place, at_ns) in ((47, begin), (48, end)):
+            event = (
+                field(9, INSTANT) + field(11, self._drawn[place]) + field(22, "accelprof") + field(23, name)
+                + varint(number << 3 | 1) + struct.pack("<Q", identity)
+            )  # fmt: skip
+            self._file.write(packet(field(8, at_ns), field(58, BOOTTIME), field(11, event)))
+        self.merged.written += 2
 
     def _next(self) -> int:
         self._tracks += 1

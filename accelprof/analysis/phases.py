@@ -95,6 +95,7 @@ class WorkerTimeline:
     Attributes:
         windows: ``(id, steps, start_ns, end_ns)`` on the worker's own clock.
         calls: the longest calls, at most ``MAX_CALLS``, for drawing; ``calls_left_out`` the number of the others.
+        rows: process, thread and task of each row that stretches stand on, as the files have them.
     """
 
     worker: WorkerId
@@ -105,7 +106,8 @@ class WorkerTimeline:
     dropped: int = 0
     stretches: Packed[Stretch] = field(default_factory=_no_stretches)
     stretches_left_out: bool = False
-    _rows: dict[object, list[Timed]] = field(default_factory=lambda: defaultdict(list))
+    rows: list[tuple[int | str, object, str]] = field(default_factory=list)
+    _rows: dict[tuple[int | str, object, str], list[Timed]] = field(default_factory=lambda: defaultdict(list))
     _pieces: dict[tuple[str, object], list[int]] = field(default_factory=dict)
 
     @property
@@ -163,6 +165,7 @@ class WorkerTimeline:
         if len(stretches) > len(self.stretches):
             self.stretches_left_out = True
             self.stretches = _no_stretches()
+        self.rows = list(self._rows)
         self._rows.clear()
         for (name, _), (whole, cuts) in self._pieces.items():
             times = self.phases[name]

@@ -31,6 +31,12 @@ class Places:
         key = (source, str(category), str(original))
         return self._ids.setdefault(key, len(self._ids) + 1)
 
+    def known(self, owner: str, pid: object, tid: object) -> tuple[int, int] | None:
+        """Process and thread number of what has them already."""
+        process = self._pids.get((owner, _key(pid)))
+        thread = self._tids.get((process, _key(tid))) if process is not None else None
+        return None if process is None or thread is None else (process, thread)
+
     def _number(self, known: dict[Any, int], taken: set[int], key: tuple[object, str], original: object) -> int:
         number = known.get(key)
         if number is None:

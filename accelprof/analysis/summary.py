@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -286,6 +286,17 @@ def summarise(
                 builder.not_read(file, part.why)
         else:
             builder.take(part)
+    return builder.finish()
+
+
+def of_timelines(run: Run, files: Sequence[RunFile]) -> Summary | None:
+    """What a run's own timelines say without the files of tools; ``None`` where they have more than :data:`MAX_AT_END_BYTES`."""
+    own = [file for file in files if file.tool == TIMELINE_TOOL]
+    if sum(0 if file.skip else file.bytes for file in own) > MAX_AT_END_BYTES:
+        return None
+    builder = SummaryBuilder(run)
+    for _ in read_files(run, builder, own):
+        pass
     return builder.finish()
 
 

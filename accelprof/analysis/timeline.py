@@ -23,7 +23,7 @@ from accelprof.analysis.drawing import COMPLETE, ELSEWHERE, META, NEVER, Drawing
 from accelprof.analysis.many import Progress
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
-from accelprof.analysis.run import Run, RunFile, open_run
+from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, open_run
 from accelprof.analysis.tracks import Tracks, arguments, of_mark
 from accelprof.contracts.spans import FURTHEST_NS, Mark, Trace
 from accelprof.errors import AccelprofError, ReadError
@@ -35,6 +35,8 @@ from accelprof.threads import started
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from accelprof.analysis.summary import Summary
+
 FORMAT = 1
 SECOND = 1_000_000_000
 #: room below the first known moment, so that events before it need no second run over the file; a day in µs leaves
@@ -44,6 +46,8 @@ EPOCH_BEGINS_NS = 1_104_537_600 * SECOND
 BATCH = 20_000
 #: more lanes than any row has
 LANES = 1 << 20
+#: arrows between workers: their names, and a number of their own among the files'
+WAITED, GUESS, JOINED = "waited for", "waited for (a guess)", -1
 #: below this a time in ns has at most 15 digits, which a float64 in µs keeps
 EXACT_NS = 10**15
 _encoder = msgspec.json.Encoder()
@@ -88,8 +92,8 @@ class Merged:
     """What was written.
 
     Attributes:
-        read, written: events; ``read + added - left_out`` is ``written``.
-        added: names of processes and rows that had none.
+        read, written: events; ``read + added + 2 * arrows - left_out`` is ``written``.
+        added: names of processes and rows that had none; ``arrows``: from a phase to what waited for it on another worker.
         left_out: events without a usable time, ends without a begin, begins without an end; the problems say which.
         moved: of the written, those that overlapped another on their row without nesting and got a row beside it.
         notes: what was done and is no fault.
@@ -99,6 +103,7 @@ class Merged:
     read: int = 0
     written: int = 0
     added: int = 0
+    arrows: int = 0
     left_out: int = 0
     moved: int = 0
     base_ns: int = 0
@@ -121,6 +126,8 @@ def write_timeline(
         ReadError: there is no run in the directory, or none of its files could be read; nothing was written.
         OSError: ``out`` cannot be written.
     """
+    from accelprof.analysis.summary import of_timelines
+
     run = open_run(run_dir)
     files = list(run.files(max_bytes))
     total, done = sum(0 if file.skip else file.bytes for file in files), 0
@@ -138,6 +145,7 @@ def write_timeline(
                 made.read(source)
         if made.merged.problems and not any(source.clock for source in made.merged.sources):
             raise ReadError(run_dir, f"none of its files is in the timeline: {'; '.join(made.merged.problems)}")
+        made.join(of_timelines(run, files))
     return made.merged
 
 
@@ -255,6 +263,43 @@ class TimelineWriter:
         source.events = self.merged.written - before
         self.merged.sources.append(source)
 
+    def join(self, summary: Summary | None) -> None:
+        """Draw an arrow for each wait of one worker for another, between the rows of their own timelines; ``None``: there is too
+        much of it. Rows that were parted into lanes get none: which lane is meant is not known any more."""
+        if summary is None:
+            self.merged.notes.append("no arrows between workers: the run's own timelines are too large")
+            return
+        waits, timelines = summary.waits, summary.timelines
+        # files that were put elsewhere than their clock says are not where the waits are
+        far = {one.key for one in self.merged.sources if one.tool == TIMELINE_TOOL and one.shift_ns != -one.offset_ns}
+        rows = {one.worker.label: (one.worker.key, one.rows) for one in timelines if one.worker.key not in far}
+        parted = set(self._lanes.values())
+        for wait in waits.handed:
+            ends = []
+            for worker, row, at_ns in (wait[:3], wait[3:6]):
+                if worker not in rows:
+                    break
+                key, places = rows[worker]
+                process, thread, _ = places[row]
+                place = self.places.known(f"{key}|{TIMELINE_TOOL}", process, thread)
+                if place is not None and place[1] not in parted:
+                    ends.append((place, at_ns - (self.base or 0)))
+            if len(ends) == 2:
+                self.merged.arrows += 1
+                self._arrow(self.places.flow(JOINED, "", str(wait)), GUESS if wait.guess else WAITED, *ends)
+        if left := waits.handed_in_all - self.merged.arrows:
+            line = f"{left:,} of {waits.handed_in_all:,} waits of workers for others have no arrow"
+            self.merged.notes.append(f"{line}: shorter ones, or rows whose phases overlap")
+
+    def _arrow(
+        self, identity: int, name: str, begin: tuple[tuple[int, int], int], end: tuple[tuple[int, int], int]
+    ) -> None:
+        events: list[Event | None] = [
+            Event(ph, "accelprof", name, *place, msgspec.Raw(_us(at_ns)), id=identity, bp=bind)
+            for ph, (place, at_ns), bind in (("s", begin, None), ("f", end, "e"))
+        ]
+        self._write(events)
+
     def problem(self, source: Source, text: str) -> None:
         """Name what is wrong with a file, once."""
         line = f"{source.worker}: {os.path.basename(source.path)}: {text}"
@@ -276,6 +321,7 @@ class TimelineWriter:
                 "read": merged.read,
                 "written": merged.written,
                 "added_names": merged.added,
+                "added_arrows": merged.arrows,
                 "left_out": merged.left_out,
                 "moved": merged.moved,
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,13 +12,15 @@ from accelprof.analysis.critical import Leaf, Step, steps_of, stragglers
 from accelprof.analysis.drift import drifts, outliers
 from accelprof.analysis.joints import joints_of
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
-from accelprof.analysis.replay import Graph
+from accelprof.analysis.replay import Graph, Handed
 from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.units import duration
 
 #: with more leaves than this in a run who waited for whom is not worked out: a leaf takes about 200 bytes
 MAX_LEAVES = 2_000_000
+#: arrows between workers in the merged timeline; of more, those of the longest waits
+MAX_ARROWS = 10_000
 #: a step whose windows take another time by this share is said
 NOTED = 0.05
 
@@ -34,6 +37,9 @@ class Waits:
     outliers: list[dict[str, Any]] = field(default_factory=list)
     drift: list[dict[str, Any]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    #: the longest waits of workers for each other
+    handed: list[Handed] = field(default_factory=list)
+    handed_in_all: int = 0
     #: hosts of the run where there are several and the clock of one was never compared
     apart: list[str] = field(default_factory=list)
 
@@ -51,6 +57,9 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
         found.stragglers.extend(stragglers(step))
         found.critical_path.append({"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()})
         found.slack.extend(graph.slack_rows())
+        handed = list(graph.handed())
+        found.handed_in_all += len(handed)
+        found.handed = heapq.nlargest(MAX_ARROWS, [*found.handed, *handed], key=lambda one: one.waited_ns)
     found.notices.extend(_not_known(run, found, timelines))
     found.notices.extend(_not_on_the_path(found.of))
     found.notices.extend(_alone(found.of))

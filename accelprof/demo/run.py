@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import ray
@@ -75,31 +76,27 @@ class Training:
         self.controller.attach("RolloutGroup", self.rollouts)
         self.controller.attach("RefGroup", self.references)
         _call(self.actors, "warm_up")
-        weights = self._sync()
+        weights = [self.actors[0].sync_model_to_rollout.remote()]
+        _call(self.rollouts, "request_weight_sync", weights)
         _call(self.references, "load_reference", weights)
         return float(_call(self.actors[:1], "accuracy")[0])
 
     def step(self, step: int) -> tuple[float, dict[str, float]]:
-        """Generate, score, train, hand on the weights; returns the mean reward and the training metrics."""
-        trajectories = [rollout.generate.remote(step) for rollout in self.rollouts]
-        reference = self.references[0]
-        log_probs = [reference.compute_log_prob.remote(part) for part in trajectories]
-        rewards = ray.get(
-            [
-                actor.recv_traj.remote(part, scores)
-                for actor, part, scores in zip(self.actors, trajectories, log_probs, strict=True)
-            ],
-            timeout=CALL_TIMEOUT_S,
-        )
-        _call(self.actors, "compute_adv")
-        metrics = mean_of(_call(self.actors, "run_training", step))
-        self._sync()
-        return sum(rewards) / len(rewards), metrics
+        """Generate, score, train, hand on the weights; returns the mean reward and the training metrics.
 
-    def _sync(self) -> Any:
-        [weights] = _call(self.actors[:1], "sync_model_to_rollout")
-        _call(self.rollouts, "request_weight_sync", weights)
-        return weights
+        Everything is asked for at once: each worker waits for what it needs in a phase of its own, not at the driver.
+        """
+        trajectories = [rollout.generate.remote(step) for rollout in self.rollouts]
+        log_probs = self.references[0].compute_log_prob.remote(trajectories)
+        rewards = [
+            actor.recv_traj.remote([part, log_probs]) for actor, part in zip(self.actors, trajectories, strict=True)
+        ]
+        advantages = [actor.compute_adv.remote() for actor in self.actors]
+        metrics = [actor.run_training.remote(step) for actor in self.actors]
+        weights = self.actors[0].sync_model_to_rollout.remote()
+        synced = [rollout.request_weight_sync.remote([weights]) for rollout in self.rollouts]
+        _get([*advantages, *synced])
+        return mean(_get(rewards)), mean_of(_get(metrics))
 
     def finish(self) -> float:
         """Leave the process group; returns the accuracy now."""
@@ -166,5 +163,9 @@ def _local_ray() -> Iterator[None]:
 
 
 def _call(workers: Sequence[Any], method: str, *args: Any) -> list[Any]:
-    results: list[Any] = ray.get([getattr(w, method).remote(*args) for w in workers], timeout=CALL_TIMEOUT_S)
+    return _get([getattr(worker, method).remote(*args) for worker in workers])
+
+
+def _get(references: Sequence[Any]) -> list[Any]:
+    results: list[Any] = ray.get(list(references), timeout=CALL_TIMEOUT_S)
     return results

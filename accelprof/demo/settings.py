@@ -26,7 +26,8 @@ class DemoSettings:
         clip: of the probability ratio, either side of 1.
         kl_weight: of the KL to the frozen reference.
         straggler: actor rank that is slow on purpose, in ``actor/micro_batch``; ``None`` = no rank is.
-        straggler_seconds: what that rank sleeps in each mini-batch.
+        straggler_seconds: what that rank sleeps in each mini-batch, or as long as the work of the one before took where that is
+            more.
     """
 
     steps: int = 6

@@ -72,7 +72,7 @@ class ActorWorker(_Replica):
 
     def __init__(self, settings: DemoSettings, rank: int, world_size: int) -> None:
         super().__init__(settings, rank)
-        self.world_size, self.dawdles = world_size, False
+        self.world_size, self.dawdles, self.busy_s = world_size, False, 0.0
         self.optimizer = torch.optim.AdamW(self.policy.parameters(), lr=settings.warm_up_learning_rate)
 
     def join(self, store_path: str) -> int:
@@ -104,12 +104,14 @@ class ActorWorker(_Replica):
         return loss
 
     @Worker.timer("actor/recv_traj")
-    def recv_traj(self, trajectories: Trajectories, reference_log_probs: np.ndarray[Any, Any]) -> float:
-        """Take one rollout rank's samples and their log-probabilities under the reference; returns the mean reward."""
+    def recv_traj(self, references: Sequence[object]) -> float:
+        """Wait for one rollout rank's samples and for the reference's log-probabilities, of which this rank's are taken;
+        returns the mean reward."""
+        trajectories, log_probs = ray.get(list(references), timeout=300)
         self.sequences = torch.from_numpy(trajectories.sequences.copy())
         self.old = torch.from_numpy(trajectories.log_probs.copy())
         self.rewards = torch.from_numpy(trajectories.rewards.copy())
-        self.reference = torch.from_numpy(reference_log_probs.copy())
+        self.reference = torch.from_numpy(log_probs[self.rank].copy())
         return float(self.rewards.mean())
 
     @Worker.timer("actor/compute_adv")
@@ -134,7 +136,10 @@ class ActorWorker(_Replica):
         self.optimizer.zero_grad()
         tokens = answer_mask(self.sequences[samples]).sum()
         self.dawdles = self.rank == self.settings.straggler
+        asleep_s = self.dawdle_s if self.dawdles else 0.0
+        began = time.perf_counter()
         parts = [self.micro_batch(part, tokens) for part in samples.chunk(self.settings.micro_batches)]
+        self.busy_s = time.perf_counter() - began - asleep_s
         self.average_gradients()
         with self.worker_timer("actor/opt_step"):
             norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
@@ -142,12 +147,17 @@ class ActorWorker(_Replica):
         loss, kl = (float(sum(values)) for values in zip(*parts, strict=True))
         return {"loss": loss, "kl": kl, "grad_norm": float(norm)}
 
+    @property
+    def dawdle_s(self) -> float:
+        """A rank that is slow on a busy machine too takes at least twice as long as its work of the mini-batch before."""
+        return max(self.settings.straggler_seconds, self.busy_s)
+
     @Worker.timer("actor/micro_batch")
     def micro_batch(self, samples: Tensor, tokens: Tensor) -> tuple[float, float]:
         """Forward and backward over ``samples``; returns their share of the mini-batch's mean loss and KL."""
         if self.dawdles:  # once a mini-batch, on the rank that is slow on purpose
             self.dawdles = False
-            time.sleep(self.settings.straggler_seconds)
+            time.sleep(self.dawdle_s)
         sequences = self.sequences[samples]
         with profiling_range("actor/forward", color="green", domain="model"):
             log_probs = answer_log_probs(self.policy, sequences)
@@ -176,9 +186,9 @@ class ActorWorker(_Replica):
             gradient.copy_(part.view_as(gradient))
 
     @Worker.timer("actor/sync_model_to_rollout")
-    def sync_model_to_rollout(self) -> list[Any]:
-        """Put the weights into Ray's object store; in a list, Ray hands on the reference and not the weights."""
-        return [ray.put(self.weights())]
+    def sync_model_to_rollout(self) -> Weights:
+        """The weights, as Ray's object store then has them."""
+        return self.weights()
 
     @Worker.timer("actor/evaluate")
     def accuracy(self) -> float:
@@ -204,10 +214,11 @@ class RolloutWorker(_Replica):
         super().__init__(settings, rank)
         self.pending: list[Any] = []
 
-    @Worker.timer("rollout/request_weight_sync")
+    @Worker.timer("rollout/request_weight_sync", category="wait")
     def request_weight_sync(self, reference: Sequence[object]) -> None:
-        """Note where the new weights will be; they are fetched when the next generation asks for them."""
+        """Wait until there are new weights; they are fetched when the next generation asks for them."""
         self.pending = list(reference)
+        ray.wait(self.pending, timeout=300, fetch_local=False)
 
     @Worker.timer("rollout/poll_weight_sync")
     def poll_weight_sync(self) -> bool:
@@ -268,13 +279,21 @@ class ReferenceWorker(_Replica):
         """Take the weights that ``sync_model_to_rollout`` left in the object store."""
         self.load_weights(ray.get(reference[0], timeout=60))
 
+    @Worker.timer("ref/recv_traj")
+    def recv_traj(self, references: Sequence[object]) -> list[Trajectories]:
+        """Wait for the samples of all rollout ranks."""
+        found: list[Trajectories] = ray.get(list(references), timeout=300)
+        return found
+
     @Worker.timer("ref/compute_log_prob")
-    def compute_log_prob(self, trajectories: Trajectories) -> np.ndarray[Any, Any]:
-        """Log-probability ``[samples, ANSWER_LENGTH]`` of each answer token under the reference."""
-        sequences = torch.from_numpy(trajectories.sequences.copy())
-        parts = [self.micro_batch(part) for part in sequences.chunk(self.settings.micro_batches)]
-        result: np.ndarray[Any, Any] = torch.cat(parts).numpy()
-        return result
+    def compute_log_prob(self, references: Sequence[object]) -> list[np.ndarray[Any, Any]]:
+        """Log-probability ``[samples, ANSWER_LENGTH]`` of each answer token under the reference, of each rollout rank."""
+        found = []
+        for trajectories in self.recv_traj(references):
+            sequences = torch.from_numpy(trajectories.sequences.copy())
+            parts = [self.micro_batch(part) for part in sequences.chunk(self.settings.micro_batches)]
+            found.append(torch.cat(parts).numpy())
+        return found
 
     @Worker.timer("ref/micro_batch")
     def micro_batch(self, sequences: Tensor) -> Tensor:

@@ -93,6 +93,19 @@ def test_a_collective_in_a_collective_is_one_wait(run_maker: Any, event: Any) ->
     assert made.after(u=0.5) == 50
 
 
+@pytest.mark.parametrize(("forward", "phase"), [(25, "micro_batch"), (60, "forward")])
+def test_late_in_a_phase_with_what_is_nested_in_it(run_maker: Any, event: Any, forward: int, phase: str) -> None:
+    """Rank 1 is 40 ms longer in its micro-batch alone and some in forward and backward, which are in it: the micro-batch is
+    named where neither is most of the excess (25 of 40 + 25 + 20), forward where it is (60 of 40 + 60 + 10)."""
+    backward = 20 if phase == "micro_batch" else 10
+    made = Made(run_maker, event, [
+        [("train", 0, 200), ("micro_batch", 0, 30), ("forward", 10, 20), ("backward", 20, 30), ("ar*", 30, 200)],
+        [("train", 0, 200), ("micro_batch", 0, 70 + forward + backward), ("forward", 50, 60 + forward),
+         ("backward", 60 + forward, 70 + forward + backward), ("ar*", 70 + forward + backward, 200)],
+    ])  # fmt: skip
+    assert made.waits == [(0, "ar", "G/rank1", 40 + forward + backward, phase, [])]
+
+
 def test_groups_of_one_role_that_never_met(run_maker: Any, event: Any) -> None:
     """Ranks 0 and 1 reduce at 20 ms, ranks 2 and 3 at 70: two collectives, 10 ms for rank 1 and 20 for rank 3."""
     made = Made(run_maker, event, [

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.perfetto import PerfettoWriter
-from accelprof.analysis.timeline import merge_files
+from accelprof.analysis.timeline import merge_files, write_timeline
 from accelprof.cli.timeline import timeline
 from accelprof.errors import UserError
 from accelprof.reading.chrome import read_chrome
@@ -80,7 +80,7 @@ class Read:
         for at, event, sequence in events:
             track = event.track_uuid or tracks[sequence]
             assert track in self.names
-            name = interned[sequence].get(event.name_iid, "")
+            name = event.name or interned[sequence].get(event.name_iid, "")
             if event.type == kinds.TYPE_SLICE_BEGIN:
                 open_[track].append((name, at))
                 self.begins.update(dict.fromkeys(event.flow_ids, name))
@@ -92,6 +92,8 @@ class Read:
                 self.counters.append((self.names[track].name, at, event.double_counter_value))
             else:
                 self.instants.append((name, at + self.base))
+                self.begins.update(dict.fromkeys(event.flow_ids, name))
+                self.ends.update(dict.fromkeys(event.terminating_flow_ids, name))
         assert not any(open_.values())
 
 
@@ -257,3 +259,67 @@ def test_packets_are_compressed(tmp_path: Path) -> None:
     times = [packet.timestamp for packet in inner.packet if packet.HasField("track_event")]
     assert times == [0, 5000] + [2000, 5000] * 999
     assert len(read.slices) == 1000
+
+
+def waiting_run(run_maker: Any, event: Any) -> str:
+    """A rollout works until 40 ms; the trainer receives from 10 until 41, then both reduce, the rollout from 60, the trainer from 45,
+    until 70."""
+    rows = {
+        "Rollout": [("generate", 0, 40_000, ""), ("pack", 40_000, 20_000, ""), ("all_reduce", 60_000, 10_000, "collective")],
+        "Trainer": [("recv", 10_000, 31_000, ""), ("load", 41_000, 4_000, ""), ("all_reduce", 45_000, 25_000, "collective")],
+    }  # fmt: skip
+    for group, phases in rows.items():
+        key = run_maker.target(0, group, host="node0")
+        run_maker.timeline(key, [event(n, at, dur, category=c) for n, at, dur, c in phases], end_us=70_000)
+    return str(run_maker.write())
+
+
+def test_an_arrow_leads_from_a_role_to_what_waited_for_it(run_maker: Any, event: Any, tmp_path: Path) -> None:
+    """The end of generate let recv end, the rollout's coming to the all-reduce let the trainer's go on: two arrows, whose ends lie
+    in these phases, in both formats; every other event is there as without them."""
+    run = waiting_run(run_maker, event)
+    merged = write_timeline(run, str(tmp_path / "all.json"))
+    events = json.loads(Path(merged.path).read_text())["traceEvents"]
+    assert merged.written == len(events) == merged.read + merged.added + 2 * merged.arrows
+    phases = [row for row in events if row.get("cat") == "phase"]
+
+    def inside(arrow: dict[str, Any]) -> str:
+        [name] = [
+            row["name"] for row in phases
+            if (row["pid"], row["tid"]) == (arrow["pid"], arrow["tid"]) and row["ts"] < arrow["ts"] < row["ts"] + row["dur"]
+        ]  # fmt: skip
+        whose = next(
+            row["args"]["name"] for row in events if row["name"] == "process_name" and row["pid"] == arrow["pid"]
+        )
+        return f"{whose.partition('/')[0]} {name}"
+
+    arrows = [row for row in events if row.get("cat") == "accelprof"]
+    assert {row["name"] for row in arrows} == {"waited for"}
+    ends = {row["id"]: row for row in arrows if row["ph"] == "f"}
+    begins = {row["id"]: row for row in arrows if row["ph"] == "s"}
+    assert begins.keys() == ends.keys()
+    found = sorted((inside(begins[key]), inside(ends[key])) for key in begins)
+    assert found == [("Rollout all_reduce", "Trainer all_reduce"), ("Rollout generate", "Trainer recv")]
+    assert all(begins[key]["ts"] <= ends[key]["ts"] for key in begins)
+
+    packed = write_timeline(run, str(tmp_path / "all.pftrace"), writer=PerfettoWriter)
+    read = Read(packed.path)
+    assert (packed.arrows, packed.left_out, packed.written) == (2, 0, packed.read + 4)
+    assert read.begins.keys() == read.ends.keys()
+    assert len(read.begins) == 2
+    assert set(read.begins.values()) == set(read.ends.values()) == {"waited for"}
+    when = {
+        name: [(at, at + ns) for n, at, ns in read.slices if n == name] for name in ("generate", "recv", "all_reduce")
+    }
+    moments = sorted(at for name, at in read.instants if name == "waited for")
+    [generate], [recv] = when["generate"], when["recv"]
+    assert generate[0] < moments[0] < generate[1]
+    assert recv[0] < moments[1] < recv[1]
+    assert all(any(low < at < high for low, high in when["all_reduce"]) for at in moments[2:])
+
+
+def test_a_run_without_waits_has_no_arrows(run_maker: Any, event: Any, tmp_path: Path) -> None:
+    """Two workers that only work: nothing is joined."""
+    for rank in range(2):
+        run_maker.timeline(run_maker.target(rank, host="node0"), [event("work", 0, 1000)], end_us=1000)
+    assert write_timeline(run_maker.write(), str(tmp_path / "all.json")).arrows == 0

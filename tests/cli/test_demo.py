@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import html
 import json
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -29,6 +28,7 @@ LABELS = {
     "rollout/poll_weight_sync",
     "rollout/request_weight_sync",
     "ref/compute_log_prob",
+    "ref/recv_traj",
 }
 
 
@@ -145,25 +145,16 @@ def test_the_first_sentence_names_the_slow_rank(outcome: dict[str, Any]) -> None
 
     report = summarise(outcome["run_dir"]).to_json()
     first = sentences(report)[0]
-    # on a busy machine what lies inside the phase that sleeps varies by more than the sleep
-    inside = "actor/(micro_batch|forward|loss|backward)"
-    assert re.search(rf"for ActorGroup/rank1 in actor/all_reduce \(late in {inside}\)", first), first
+    assert "for ActorGroup/rank1 in actor/all_reduce (late in actor/micro_batch)" in first
     assert first in html.unescape(Path(outcome["run_dir"], "report.html").read_text())
     assert len(report["critical_path"]) == 2
-    through: list[set[str]] = []
     for path in report["critical_path"]:
         taken: Counter[str] = Counter()
         for segment in path["segments"]:
             taken[segment["worker"]] += segment["ns"]
-        through.append({worker.partition("/")[0] for worker in taken})
+        assert {worker.partition("/")[0] for worker in taken} == {"RolloutGroup", "RefGroup", "ActorGroup"}
         assert taken["ActorGroup/rank1"] > taken["ActorGroup/rank0"]
         assert sum(taken.values()) == path["wall_ns"]
-    assert all(groups >= {"RolloutGroup", "ActorGroup"} for groups in through)
-    assert set.union(*through) == {
-        "RolloutGroup",
-        "RefGroup",
-        "ActorGroup",
-    }  # one may be left out where Ray was slow to start a call
     waited = Counter[str]()
     for row in report["stragglers"]:
         waited[row["worker"]] += row["waited_ns"]
