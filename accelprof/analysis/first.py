@@ -59,7 +59,7 @@ def _step(report: Mapping[str, Any]) -> str:
 
 def _latest(report: Mapping[str, Any], step: Any) -> tuple[str, float, str, str] | None:
     """``(worker, ns waited for it, phase in which it was late, collective)`` of what was waited for longest: a rank in
-    collectives of one name, and the phase in which it was late for most of that. Waits that may be nothing but the clocks' error
+    collectives of one name, and of that what it was late for in one phase, which is the most. Waits that may be nothing but the clocks' error
     do not count."""
     rows = [row for row in report.get("stragglers") or () if row.get("step") == step] or report.get("stragglers") or ()
     sides: Counter[str] = Counter()
@@ -74,7 +74,8 @@ def _latest(report: Mapping[str, Any], step: Any) -> tuple[str, float, str, str]
     if not waited:
         return None
     (who, at), phases = max(waited.items(), key=lambda item: item[1].total())
-    return who, phases.total(), phases.most_common(1)[0][0], at
+    [(inside, taken)] = phases.most_common(1)
+    return who, taken, inside, at
 
 
 def _second(report: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ class DemoSettings:
         kl_weight: of the KL to the frozen reference.
         straggler: actor rank that is slow on purpose, in ``actor/micro_batch``; ``None`` = no rank is.
         straggler_seconds: what that rank sleeps in each mini-batch, or as long as the work of the one before took where that is
-            more.
+            more (up to a second).
     """
 
     steps: int = 6

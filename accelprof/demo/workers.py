@@ -149,8 +149,8 @@ class ActorWorker(_Replica):
 
     @property
     def dawdle_s(self) -> float:
-        """A rank that is slow on a busy machine too takes at least twice as long as its work of the mini-batch before."""
-        return max(self.settings.straggler_seconds, self.busy_s)
+        """To be slow on a busy machine too, as long as the work of the mini-batch before took, up to a second."""
+        return max(self.settings.straggler_seconds, min(self.busy_s, 1.0))
 
     @Worker.timer("actor/micro_batch")
     def micro_batch(self, samples: Tensor, tokens: Tensor) -> tuple[float, float]:
