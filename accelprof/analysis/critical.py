@@ -157,6 +157,8 @@ class Step:
     #: collectives on the device; and what ranks waited in those whose kernels cannot be put beside the leaves
     joints: list[Joint] = field(default_factory=list)
     loose_ns: int = 0
+    #: collectives on the device that are too many to be followed: what was waited in each, the longest first
+    left_out: list[int] = field(default_factory=list)
 
     @property
     def name(self) -> int | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from accelprof.analysis.collectives import Call, FileCollectives, comparable, each_collective
 from accelprof.analysis.critical import Arrival, Joint
@@ -13,9 +14,20 @@ from accelprof.reading.columns import NONE
 MAX_ARRIVALS = 100_000
 
 
-def joints_of(files: Sequence[FileCollectives]) -> tuple[dict[object, list[Joint]], dict[object, int]]:
-    """By step the collectives that ranks were joined in, as :mod:`accelprof.analysis.replay` follows them; and ns waited in those
-    whose clocks are not known well enough to put them beside the host's phases."""
+@dataclass
+class Joints:
+    """By step the collectives that ranks were joined in, as :mod:`accelprof.analysis.replay` follows them; ``loose``: ns waited in
+    those whose clocks are not known well enough to put them beside the host's phases; ``left_out``: those that are too many, by
+    how long the first of each waited for the last, the longest first. ``kernels``: of all of them."""
+
+    found: dict[object, list[Joint]]
+    loose: dict[object, int]
+    left_out: dict[object, list[int]]
+    kernels: int
+
+
+def joints_of(files: Sequence[FileCollectives]) -> Joints:
+    """The collectives of a run's files."""
     found: dict[object, list[Joint]] = defaultdict(list)
     loose: dict[object, int] = defaultdict(int)
     of_call: dict[tuple[int, int], Joint] = {}
@@ -44,19 +56,26 @@ def joints_of(files: Sequence[FileCollectives]) -> tuple[dict[object, list[Joint
         # one that left early (the sender of a broadcast) is not joined by it
         if before is not None and before.at_ns < call.file.ends[behind]:
             arrival.behind = before
-    return _longest(found), loose
+    return _longest(found, loose)
 
 
-def _longest(found: dict[object, list[Joint]]) -> dict[object, list[Joint]]:
+def _longest(found: dict[object, list[Joint]], loose: dict[object, int]) -> Joints:
     """Of too many collectives those in which a rank waited longest."""
-    if sum(len(joint.calls) for mine in found.values() for joint in mine) <= MAX_ARRIVALS:
-        return found
+    kernels = sum(len(joint.calls) for mine in found.values() for joint in mine)
+    if kernels <= MAX_ARRIVALS:
+        return Joints(found, loose, {}, kernels)
     kept: dict[object, list[Joint]] = defaultdict(list)
+    left_out: dict[object, list[int]] = defaultdict(list)
     room = MAX_ARRIVALS
-    pairs = ((steps, joint) for steps, mine in found.items() for joint in mine)
-    for steps, joint in sorted(pairs, key=lambda pair: min(call.start_ns for call in pair[1].calls) - pair[1].at_ns):
+    waits = (
+        (joint.at_ns - min(call.start_ns for call in joint.calls), steps, joint)
+        for steps, mine in found.items()
+        for joint in mine
+    )
+    for waited, steps, joint in sorted(waits, key=lambda row: -row[0]):
         room -= len(joint.calls)
         if room < 0:
-            break
-        kept[steps].append(joint)
-    return kept
+            left_out[steps].append(waited)
+        else:
+            kept[steps].append(joint)
+    return Joints(kept, loose, left_out, kernels)

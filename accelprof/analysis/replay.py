@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -21,8 +21,6 @@ from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 
 #: gaps below this are no gaps: the time between two clock reads of one row
 GAP_NS = 20_000
-#: an arrow stands this far inside the phase that it begins or ends in
-EDGE_NS = 2_000
 NOWHERE = -1
 #: of several events at one moment in this order
 HELD, WAITED, JOIN, NOTHING = range(4)
@@ -34,20 +32,6 @@ class Point(NamedTuple):
     node: int
     after_ns: int
     inside: bool = False
-
-
-class Handed(NamedTuple):
-    """One worker went on when another had done something: row and moment of both, on the driver's clock, each inside a phase;
-    ``waited_ns`` for it, and whether that is a guess."""
-
-    worker: str
-    row: int
-    at_ns: int
-    to_worker: str
-    to_row: int
-    to_ns: int
-    waited_ns: int
-    guess: bool
 
 
 @dataclass(slots=True)
@@ -398,32 +382,9 @@ class Graph:
             row["high_ns"] = max(row["high_ns"], max(slack, without) + error)
         return sorted(found.values(), key=lambda row: -row["ns"])
 
-    def handed(self) -> Iterator[Handed]:
-        """What joins workers through the host: a collective's last rank lets the others go on, work ends what waited for it."""
-        for place, mine in self.held.items():
-            for held in mine:
-                join = self.joins[held.join]
-                node = join.points[join.last].node
-                if 0 <= node < len(self.leaves) and held.own.node >= 0 and not held.own.after_ns:
-                    begun = self.starts[held.own.node] if held.own.node < len(self.leaves) else join.at_ns
-                    yield from self._arrow(node, self.starts[node], place, join.at_ns - begun, False)
-        for place, (cause, guess) in self.causes.items():
-            yield from self._arrow(cause, self.ends[cause], place, self.ends[cause] - self.starts[place], guess)
-        for place, (after, before) in enumerate(zip(self.after, self.before, strict=True)):
-            if after not in (before, NOWHERE):
-                yield from self._arrow(after, self.ends[after], place, self._gap(place), place in self.guessed)
-
-    def _arrow(self, place: int, at_ns: int, to: int, waited_ns: int, guess: bool) -> Iterator[Handed]:
-        one, other = self.leaves[place], self.leaves[to]
-        if one.worker != other.worker and waited_ns > 0:
-            begin = _inside(one, at_ns)
-            yield Handed(
-                one.worker, one.row, begin, other.worker, other.row, _inside(other, max(at_ns, begin)), waited_ns, guess
-            )
-
     def largest_guess(self) -> str:
         """The guess over the longest time in which nothing was recorded, in words that go on a sentence; empty without one."""
-        found = [(self._gap(place), place, self.after[place]) for place in self.guessed]
+        found = [(self.gap(place), place, self.after[place]) for place in self.guessed]
         found += [(self.leaves[place].ns, place, cause) for place, (cause, guess) in self.causes.items() if guess]
         if not found:
             return ""
@@ -436,7 +397,8 @@ class Graph:
         )
         return f" ({leaf.phase} on {leaf.worker} {what} and is taken to follow {other.phase} on {other.worker})"
 
-    def _gap(self, place: int) -> int:
+    def gap(self, place: int) -> int:
+        """How long before a leaf nothing of its row was recorded, in ns."""
         own = self.before[place]
         return self.starts[place] - (self.ends[own] if own != NOWHERE else self.step.start_ns)
 
@@ -455,12 +417,6 @@ class Graph:
                 lost[leaf.worker, leaf.phase] += leaf.ns
         for (worker, phase), ns in sorted(lost.items()):
             yield f"{worker} waits {milliseconds(ns)} in {phase} and no phase of another ended in it: replayed as work of a fixed length"
-
-
-def _inside(leaf: Leaf, at_ns: int) -> int:
-    """The moment, or one near it in which the phase certainly ran."""
-    edge = min(EDGE_NS, leaf.ns // 2)
-    return min(max(at_ns, leaf.start_ns + edge), leaf.end_ns - edge)
 
 
 def _main_row(leaves: Iterable[Leaf]) -> dict[str, int]:

@@ -10,9 +10,10 @@ from typing import Any
 from accelprof.analysis.collectives import FileCollectives, device_stragglers
 from accelprof.analysis.critical import Leaf, Step, steps_of, stragglers
 from accelprof.analysis.drift import drifts, outliers
-from accelprof.analysis.joints import joints_of
+from accelprof.analysis.handed import Handed, handed
+from accelprof.analysis.joints import MAX_ARRIVALS, Joints, joints_of
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
-from accelprof.analysis.replay import Graph, Handed
+from accelprof.analysis.replay import Graph
 from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.units import duration
@@ -47,9 +48,10 @@ class Waits:
 def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[FileCollectives] = ()) -> Waits:
     """See the module; ``files``: the collectives on the device. Windows without a step (schedules, on demand) are left out."""
     found = Waits(of=run_steps(run, timelines), apart=_hosts_apart(run, timelines))
-    joints, loose = joints_of(files)
+    joints = joints_of(files)
     for step in found.of:
-        step.joints, step.loose_ns = joints.get(step.steps, []), loose.get(step.steps, 0)
+        step.joints, step.loose_ns = joints.found.get(step.steps, []), joints.loose.get(step.steps, 0)
+        step.left_out = joints.left_out.get(step.steps, [])
     found.notices.extend(_left_out(timelines))
     found.notices.extend(_apart(found.of))
     for step in found.of:
@@ -57,12 +59,13 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
         found.stragglers.extend(stragglers(step))
         found.critical_path.append({"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()})
         found.slack.extend(graph.slack_rows())
-        handed = list(graph.handed())
-        found.handed_in_all += len(handed)
-        found.handed = heapq.nlargest(MAX_ARROWS, [*found.handed, *handed], key=lambda one: one.waited_ns)
+        arrows = list(handed(graph))
+        found.handed_in_all += len(arrows)
+        found.handed = heapq.nlargest(MAX_ARROWS, [*found.handed, *arrows], key=lambda one: one.waited_ns)
     found.notices.extend(_not_known(run, found, timelines))
     found.notices.extend(_not_on_the_path(found.of))
     found.notices.extend(_alone(found.of))
+    found.notices.extend(_too_many(joints))
     found.stragglers.extend(device_stragglers(files))
     walls = {number: step.wall_ns for step in found.of if len(step.steps) == 1 for number in step.steps}
     rows = run.steps()
@@ -122,6 +125,15 @@ def _alone(found: Sequence[Step]) -> Iterator[str]:
         yield (
             f"{phase} on {worker} (step {name}, {duration(ns)}) is a collective in which no other rank was recorded{more}: whom it waited "
             "for is not known"
+        )
+
+
+def _too_many(joints: Joints) -> Iterator[str]:
+    """The collectives on the device that the critical paths do not follow because there are too many."""
+    if waits := [ns for mine in joints.left_out.values() for ns in mine]:
+        yield (
+            f"of {joints.kernels:,} kernels of collectives only {MAX_ARRIVALS:,} are followed on the critical paths and by whatif: "
+            f"{len(waits):,} collectives, in none of which a rank waited more than {duration(max(waits))}, keep their length"
         )
 
 

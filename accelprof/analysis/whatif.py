@@ -63,6 +63,11 @@ def what_if(
         high = max(high, step.wall_ns + doubt)
     if alone and (remove_wait or any(scale(leaf) != 1.0 for leaf in step.leaves)):
         low = min(low, predicted - max(alone.values()) - doubt)
+    if step.left_out:
+        notes.append(
+            f"{len(step.left_out):,} collectives on the device, in none of which a rank waited more than "
+            f"{milliseconds(step.left_out[0])}, are too many to be followed and keep their length"
+        )
     if step.loose_ns:
         less: dict[str, int] = defaultdict(int)
         more: dict[str, int] = defaultdict(int)

@@ -174,8 +174,9 @@ class Both(Rank):
 def step_of(*ranks: Both) -> Step:
     leaves = [one for rank in ranks for one in rank.leaves]
     found = Step((1,), 0, max(one.end_ns for one in leaves), leaves)
-    joints, loose = joints_of([rank.file() for rank in ranks])
-    found.joints, found.loose_ns = joints.get((1,), []), loose.get((1,), 0)
+    made = joints_of([rank.file() for rank in ranks])
+    found.joints, found.loose_ns = made.found.get((1,), []), made.loose.get((1,), 0)
+    found.left_out = made.left_out.get((1,), [])
     return found
 
 
@@ -350,11 +351,16 @@ def test_windows_without_a_phase_are_said_so(run_maker: Any) -> None:
 
 
 def test_of_many_collectives_the_longest_waits_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for two kernels of four those of the collective in which a rank waited longer are followed."""
+    """With room for two kernels of four those of the collective in which a rank waited longer are followed; of the other, in which
+    50 ms were waited, whatif says that it keeps its length."""
     monkeypatch.setattr(joints, "MAX_ARRIVALS", 3)
     args = called("allreduce", 2)
     ranks = [Both(0).phase("work", 0, 900), Both(1).phase("work", 0, 900)]
     for rank, (first, second) in zip(ranks, ((100, 500), (150, 700)), strict=True):
         rank.kernel("nccl", first, 200, args=args).kernel("nccl", second, 800, args=args)
-    [joint] = step_of(*ranks).joints
+    step = step_of(*ranks)
+    [joint] = step.joints
     assert joint.at_ns == 700 * US
+    assert step.left_out == [50 * US]
+    [note] = [note for note in what_if(step, {"work": 0.5})["notes"] if "too many" in note]
+    assert note.startswith("1 collectives on the device, in none of which a rank waited more than 0.05 ms")
