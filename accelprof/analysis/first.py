@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from accelprof.analysis.units import duration, percent
+from accelprof.output.fields import is_number
 
 #: others' waiting below this share of the slowest step is not worth a sentence
 NOTABLE = 0.01
@@ -27,7 +28,7 @@ def sentences(report: Mapping[str, object]) -> list[str]:
     """At most three sentences on a summary as ``Summary.to_json`` has it, the most telling first."""
     found = [_step(report), _second(report), _cost(report)]
     if not found[0]:
-        found[0] = _phase(report)
+        found[0] = _phase(report) or _timed(report)
     return [sentence for sentence in found if sentence]
 
 
@@ -100,6 +101,29 @@ def _phase(report: Mapping[str, Any]) -> str:
     text = f"{percent(row['share'])} of the windows' time is {row['phase']} ({row['group']})"
     if row.get("slowest") and (row.get("spread") or 1) > 1 + NOTABLE:
         text += f", which takes {row['spread']:.2f} times as long on {row['slowest']} as on {row['fastest']}"
+    return text + "."
+
+
+def _timed(report: Mapping[str, Any]) -> str:
+    """Of a run with timings alone: the longest step, and its longest phase."""
+    steps = {row["step"]: row["wall_ns"] for row in report.get("steps") or () if row.get("wall_ns")}
+    if not steps:
+        return ""
+    step = max(steps, key=lambda step: steps[step])
+    text = f"Step {step} took {duration(steps[step])}"
+    if len(steps) > 1:
+        text += f", the longest of {len(steps)} (their median is {duration(median(steps.values()))})"
+    rows = (report.get("metrics") or {}).get("steps")
+    phases = {
+        phase: times["max"]
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, dict) and row.get("step") == step and isinstance(row.get("seconds"), dict)
+        for phase, times in row["seconds"].items()
+        if isinstance(times, dict) and is_number(times.get("max"))
+    }
+    if phases:
+        longest = max(phases, key=lambda phase: phases[phase])
+        text += f"; its longest phase is {longest}, {duration(phases[longest] * 1e9)} on the slowest rank"
     return text + "."
 
 

@@ -70,6 +70,8 @@ class Graph:
     causes: dict[int, tuple[int, bool]] = field(default_factory=dict)
     joins: list[_Join] = field(default_factory=list)
     held: dict[int, list[_Held]] = field(default_factory=dict)
+    #: pieces of calls before the last rank came: they wait, whatever the collective's speed
+    waited: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         pieces, holds = _cut(self.step)
@@ -165,6 +167,9 @@ class Graph:
             at_ns = self.joins[join].at_ns
             waits = (p for p in call if self.leaves[p].category == COLLECTIVE and self.ends[p] > at_ns)
             place = next(waits, call[-1])
+            self.waited.update(
+                p for p in call if p != place and self.leaves[p].category == COLLECTIVE and self.ends[p] <= at_ns
+            )
             self.held[place] = [_Held(join, self.ends[place] - at_ns, Point(call[0], 0))]
 
     def _join_devices(self, holds: Mapping[int, Sequence[tuple[int, int]]]) -> None:
@@ -291,6 +296,7 @@ class Graph:
             return when[point.node] + after
 
         starts, ends, ignored = self.starts, self.ends, set() if guesses else self.guessed
+        waiting, kept = self.waited, 0 if remove_wait else 1
         for first, until, kind, place in self.order:
             for mine in range(first, until):
                 before, after = self.before[mine], self.after[mine]
@@ -301,7 +307,8 @@ class Graph:
                     begin = max(begin, when[count + before])
                 when[mine] = begin
                 # set again where it is joined
-                when[count + mine] = begin + round((ends[mine] - starts[mine]) * scale(leaves[mine]))
+                factor = kept if mine in waiting else scale(leaves[mine])
+                when[count + mine] = begin + round((ends[mine] - starts[mine]) * factor)
             if kind == JOIN:
                 when[2 * count + place] = max(moment(point) for point in self.joins[place].points)
             elif kind == HELD:
@@ -382,41 +389,10 @@ class Graph:
             row["high_ns"] = max(row["high_ns"], max(slack, without) + error)
         return sorted(found.values(), key=lambda row: -row["ns"])
 
-    def largest_guess(self) -> str:
-        """The guess over the longest time in which nothing was recorded, in words that go on a sentence; empty without one."""
-        found = [(self.gap(place), place, self.after[place]) for place in self.guessed]
-        found += [(self.leaves[place].ns, place, cause) for place, (cause, guess) in self.causes.items() if guess]
-        if not found:
-            return ""
-        gap, place, cause = max(found)
-        leaf, other = self.leaves[place], self.leaves[cause]
-        what = (
-            f"ends a wait of {milliseconds(gap)}"
-            if place in self.causes
-            else f"began after a gap of {milliseconds(gap)}"
-        )
-        return f" ({leaf.phase} on {leaf.worker} {what} and is taken to follow {other.phase} on {other.worker})"
-
     def gap(self, place: int) -> int:
         """How long before a leaf nothing of its row was recorded, in ns."""
         own = self.before[place]
         return self.starts[place] - (self.ends[own] if own != NOWHERE else self.step.start_ns)
-
-    def doubts(self) -> Iterable[str]:
-        """Windows that nothing joins, and long waits for what was not recorded, a line for each worker and phase."""
-        step = self.step
-        if step.apart_ns > step.overhead_ns:
-            yield (
-                f"the workers' windows of this step do not overlap: {milliseconds(step.apart_ns)} lie between them and count as the step's, "
-                "though nothing that was recorded joins the workers"
-            )
-        lost: dict[tuple[str, str], int] = defaultdict(int)
-        for place in self.waits:
-            leaf = self.leaves[place]
-            if leaf.ns > step.overhead_ns and place not in self.causes:
-                lost[leaf.worker, leaf.phase] += leaf.ns
-        for (worker, phase), ns in sorted(lost.items()):
-            yield f"{worker} waits {milliseconds(ns)} in {phase} and no phase of another ended in it: replayed as work of a fixed length"
 
 
 def _main_row(leaves: Iterable[Leaf]) -> dict[str, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +67,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_not_on_the_path(found.of))
     found.notices.extend(_alone(found.of))
     found.notices.extend(_too_many(joints))
+    found.notices.extend(_ambiguous(found.of))
     found.stragglers.extend(device_stragglers(files))
     walls = {number: step.wall_ns for step in found.of if len(step.steps) == 1 for number in step.steps}
     rows = run.steps()
@@ -126,6 +128,35 @@ def _alone(found: Sequence[Step]) -> Iterator[str]:
             f"{phase} on {worker} (step {name}, {duration(ns)}) is a collective in which no other rank was recorded{more}: whom it waited "
             "for is not known"
         )
+
+
+def _ambiguous(found: Sequence[Step]) -> Iterator[str]:
+    """Collectives on the host that may be several: twice and more the same ranks left together well before the same others, which
+    what ends on all ranks together does not do, and phases do not say which ranks belong together."""
+    parted: Counter[tuple[str, frozenset[str], frozenset[str]]] = Counter()
+    for step in found:
+        apart = max(step.overhead_ns, step.doubt_ns)
+        for one in step.collectives:
+            calls = sorted(one.calls, key=lambda call: call.end_ns)
+            gaps = [at for at in range(2, len(calls) - 1) if calls[at].end_ns - calls[at - 1].end_ns > apart]
+            if len(gaps) == 1:
+                first, then = (frozenset(call.worker for call in part) for part in (calls[: gaps[0]], calls[gaps[0] :]))
+                here, there = sorted((first, then), key=min)
+                parted[one.phase, here, there] += 1
+    counts: Counter[str] = Counter()
+    for (phase, _, _), count in parted.items():
+        counts[phase] += count if count > 1 else 0
+    for phase, count in (+counts).items():
+        ranks, rest = next((first, then) for (name, first, then), n in parted.items() if name == phase and n > 1)
+        yield (
+            f"ambiguous: {count} calls of {phase} are taken for one collective each, but {_some(ranks)} left together at another time "
+            f"than {_some(rest)}: if they reduce apart give them names of their own, otherwise who waited for whom there is not known"
+        )
+
+
+def _some(workers: Collection[str]) -> str:
+    names = sorted(workers)
+    return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
 
 
 def _too_many(joints: Joints) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from accelprof.analysis.critical import Leaf, Step
@@ -40,10 +40,10 @@ def what_if(
     changed = round(0.02 * abs(step.wall_ns - predicted))
     doubt = step.doubt_ns + scatter_ns + changed
     low, high = min(predicted, other) - doubt, max(predicted, other) + doubt
-    notes = list(graph.doubts())
+    notes = list(_doubts(graph))
     if predicted != other:
         notes.append(
-            f"who waited for whom is a guess{graph.largest_guess()}: the interval holds the answer with "
+            f"who waited for whom is a guess{_largest_guess(graph)}: the interval holds the answer with "
             f"({milliseconds(predicted)}) and without ({milliseconds(other)}); a phase of category wait around what a worker waits "
             "in makes it sure"
         )
@@ -86,3 +86,34 @@ def what_if(
         "step": step.name, "wall_ns": step.wall_ns, "predicted_ns": predicted,
         "low_ns": max(low, 0), "high_ns": high, "notes": notes,
     }  # fmt: skip
+
+
+def _largest_guess(graph: Graph) -> str:
+    """The guess over the longest time in which nothing was recorded, in words that go on a sentence; empty without one."""
+    found = [(graph.gap(place), place, graph.after[place]) for place in graph.guessed]
+    found += [(graph.leaves[place].ns, place, cause) for place, (cause, guess) in graph.causes.items() if guess]
+    if not found:
+        return ""
+    gap, place, cause = max(found)
+    leaf, other = graph.leaves[place], graph.leaves[cause]
+    what = (
+        f"ends a wait of {milliseconds(gap)}" if place in graph.causes else f"began after a gap of {milliseconds(gap)}"
+    )
+    return f" ({leaf.phase} on {leaf.worker} {what} and is taken to follow {other.phase} on {other.worker})"
+
+
+def _doubts(graph: Graph) -> Iterable[str]:
+    """Windows that nothing joins, and long waits for what was not recorded, a line for each worker and phase."""
+    step = graph.step
+    if step.apart_ns > step.overhead_ns:
+        yield (
+            f"the workers' windows of this step do not overlap: {milliseconds(step.apart_ns)} lie between them and count as the step's, "
+            "though nothing that was recorded joins the workers"
+        )
+    lost: dict[tuple[str, str], int] = defaultdict(int)
+    for place in graph.waits:
+        leaf = graph.leaves[place]
+        if leaf.ns > step.overhead_ns and place not in graph.causes:
+            lost[leaf.worker, leaf.phase] += leaf.ns
+    for (worker, phase), ns in sorted(lost.items()):
+        yield f"{worker} waits {milliseconds(ns)} in {phase} and no phase of another ended in it: replayed as work of a fixed length"

@@ -106,6 +106,40 @@ def test_late_in_a_phase_with_what_is_nested_in_it(run_maker: Any, event: Any, f
     assert made.waits == [(0, "ar", "G/rank1", 40 + forward + backward, phase, [])]
 
 
+def test_waiting_in_pieces_is_not_scaled(run_maker: Any, event: Any) -> None:
+    """Rank 0 is in an all-reduce 10-60, packs 35-38 in it, rank 1 comes at 55: 45 ms are waited, 5 transferred. Three times as slow a
+    transfer ends it at 70, not at 10 + 3 x 25 + 3 = 88; without waiting rank 0 packs at 10 and rank 1 decides. With rank 1 there at 11
+    rank 0 is through when it has packed, at its place in the call: 38."""
+    made = Made(run_maker, event, [
+        [("u", 0, 10), ("ar*", 10, 60), ("pack", 35, 38)],
+        [("u", 0, 55), ("ar*", 55, 60)],
+    ])  # fmt: skip
+    [row] = made.found["stragglers"]
+    assert (row["waited_ns"], row["transfer_ns"]) == (45 * MS, 5 * MS)
+    assert row["waited_ns"] + row["transfer_ns"] == 50 * MS  # rank 0's call
+    assert made.after(ar=3.0) == 70
+    assert made.after(ar=0.2) == 56
+    assert what_if(made.step, {"u": 0.2}, rank=1, remove_wait=True)["predicted_ns"] == 16 * MS
+    assert made.after(u=0.2, rank=1) == 38
+
+
+@pytest.mark.parametrize("names", ["ar*", "tp*"])
+def test_subgroups_that_reduce_at_one_moment_are_said(run_maker: Any, event: Any, names: str) -> None:
+    """Ranks 0 and 1 leave at 60 and 150 ms, ranks 2 and 3 at 80 and 180, twice in calls of one name that overlap: that they are one
+    collective each is said to be ambiguous. With names of their own, or where all leave together, nothing is."""
+    rows = [
+        [("f", 0, begin), (name, begin, end), ("f", end, again), (name, again, over), ("f", over, 200)]
+        for name, begin, end, again, over in (
+            ("ar*", 40, 60, 120, 150), ("ar*", 45, 60, 125, 150), (names, 40, 80, 121, 180), (names, 50, 80, 124, 180),
+        )
+    ]  # fmt: skip
+    said = [line for line in Made(run_maker, event, rows).found["notices"] if line.startswith("ambiguous")]
+    assert len(said) == (names == "ar*")
+    if said:
+        assert "2 calls of ar " in said[0]
+        assert "G/rank0, G/rank1 left together at another time than G/rank2, G/rank3" in said[0]
+
+
 def test_groups_of_one_role_that_never_met(run_maker: Any, event: Any) -> None:
     """Ranks 0 and 1 reduce at 20 ms, ranks 2 and 3 at 70: two collectives, 10 ms for rank 1 and 20 for rank 3."""
     made = Made(run_maker, event, [

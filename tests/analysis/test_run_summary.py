@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from accelprof.analysis import finish_run, render_table
+from accelprof.analysis.first import sentences
 from accelprof.analysis.html import render_html
 from accelprof.analysis.summary import summarise
 from accelprof.cli.report import report
@@ -272,3 +273,27 @@ def test_a_path_out_of_the_run_directory_is_named_and_not_followed(
     found = summarise(run_maker.write()).to_json()
     assert [row["phase"] for row in found["phases"]] == ["actor/update"]
     assert any("outside of the run directory" in text for text in found["problems"] + found["notices"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        ({"train": {"max": 0.9}, "load": {"max": 0.2}}, "; its longest phase is train, 900 ms on the slowest rank."),
+        ({}, "."),
+        (None, "."),
+        ({"train": {"max": "long"}, "load": 3}, "."),
+    ],
+)
+def test_timings_alone_have_a_first_sentence(run_maker: Any, seconds: Any, said: str) -> None:
+    """Without a window the longest step is named, and its longest phase where the timings can be read."""
+    run_maker.target(0, windows_opened=0)
+    rows = [
+        {"step": step, "wall_ns": ns, "seconds": seconds if step == 2 else {}}
+        for step, ns in ((1, 10**9), (2, 2 * 10**9), (3, 10**9))
+    ]
+    run_maker.manifest["metrics"] = {"steps": rows}
+    found = summarise(run_maker.write()).to_json()
+    if not isinstance(seconds, dict) or "long" in str(seconds):  # a row of another shape is no step
+        assert sentences(found) == ["Step 1 took 1 s, the longest of 2 (their median is 1 s)."]
+    else:
+        assert sentences(found) == [f"Step 2 took 2 s, the longest of 3 (their median is 1 s){said}"]
