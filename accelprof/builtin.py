@@ -21,10 +21,11 @@ def accelprof_backends() -> list[type[Backend]]:
 @hookimpl
 def accelprof_tools() -> list[type[Tool]]:
     from accelprof.tools.torch import TorchTool
+    from accelprof.tools.torch_daemon import TorchDaemonTool
     from accelprof.tools.torch_memory import TorchMemoryTool
     from accelprof.tools.trace import TraceTool
 
-    return [TraceTool, TorchTool, TorchMemoryTool]
+    return [TraceTool, TorchTool, TorchDaemonTool, TorchMemoryTool]
 
 
 @hookimpl

@@ -188,6 +188,7 @@ class WindowInfo:
         warmup, active: calls of a scheduled stretch: those that a ``native`` tool runs through before ``open``, and those
             to record; 0 for every other kind of window.
         first: number of the first call to record, counted from 0 as the schedule counts (anew in each step or phase).
+        seconds: of a window on demand: for how long at most it was asked for; 0 for every other kind.
     """
 
     id: str
@@ -199,6 +200,7 @@ class WindowInfo:
     warmup: int = 0
     active: int = 0
     first: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

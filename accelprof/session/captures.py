@@ -61,6 +61,7 @@ class Ask:
         phase: the phase that makes it, if one does.
         warmup, active, first: calls of a scheduled stretch, and the number of the first to record.
         info: from :meth:`Captures.warm_up`, when tools have warmed up for it.
+        seconds: for how long at most, where it was asked for on demand.
     """
 
     kind: str
@@ -70,6 +71,7 @@ class Ask:
     active: int = 0
     info: WindowInfo | None = None
     first: int = 0
+    seconds: float = 0.0
 
 
 class Limits(Protocol):
@@ -244,7 +246,9 @@ class Captures:
         if not self._has_place and not self._make_place():
             return None
         name = f"{self.process.key}-w{sequence:04d}"
-        return WindowInfo(name, sequence, ask.steps, ask.phase, ask.kind, stem, ask.warmup, ask.active, ask.first)
+        return WindowInfo(
+            name, sequence, ask.steps, ask.phase, ask.kind, stem, ask.warmup, ask.active, ask.first, ask.seconds
+        )
 
     def _make_place(self) -> bool:
         try:

@@ -27,7 +27,8 @@ TAKEN = "another torch profiler was started inside the window and took this one'
 Content = Literal["cpu", "cuda", "memory", "shapes", "stack", "flops", "modules"]
 
 
-def _unique(value: object) -> Any:
+def unique(value: object) -> Any:
+    """Names of an option in their order, each once; a single one may stand without a list."""
     if value is None:
         return ()
     items = [value] if isinstance(value, str) else value
@@ -41,7 +42,7 @@ class TorchOptions(ToolOptions):
     and ``modules`` add to them.
     """
 
-    contents: Annotated[tuple[Content, ...], BeforeValidator(_unique)] = Field(())
+    contents: Annotated[tuple[Content, ...], BeforeValidator(unique)] = Field(())
     all_threads: bool = True
 
 

@@ -56,7 +56,7 @@ class Demand(Quiet):
                 return "refused", "the session is closed"
             if captures.window is not None:
                 return "refused", f"window {captures.window.info.sequence} is open already"
-            ask = Ask(KIND, () if self._step is None else (self._step,))
+            ask = Ask(KIND, () if self._step is None else (self._step,), seconds=seconds)
             if captures.bound:
                 if self._pending.ask is not None:
                     waits = "one that was asked for before" if self._pending.waits(KIND) else "a planned window"

@@ -1,0 +1,258 @@
+"""Tool ``torch_daemon``: Kineto's own windows on demand, in a worker that was started with ``KINETO_USE_DAEMON=1``.
+
+Such a process asks the endpoint ``dynolog`` of its host about every five seconds whether a trace is wanted, over datagrams of a Unix
+socket. Where no dynolog daemon is there to answer, one of the host's workers does while windows wait for their traces. Kineto records for a time that it is told beforehand and cannot be stopped earlier, on a thread of its own.
+
+The messages are those of ``dynolog/src/ipcfabric`` and ``libkineto/src/IpcFabricConfigClient.cpp``: the size of what follows
+(8 bytes), its type (32), and what follows; ``req``: type, number of processes and job (4, 4, 8), then the process and its ancestors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import glob
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from accelprof import texts
+from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.spans import Trace
+from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.errors import CaptureError
+from accelprof.threads import started
+from accelprof.tools.torch import RecordFunctionEmitter, TorchTool, unique
+
+DAEMON_ENV, SOCKETS_ENV = "KINETO_USE_DAEMON", "KINETO_IPC_SOCKET_DIR"
+#: without an answer, which is how it is between windows, Kineto writes an error to the terminal every few seconds
+LOG_ENV, QUIET = "KINETO_LOG_LEVEL", "5"
+ENDPOINT, SUFFIX = "dynolog", ".kineto.trace.json"
+#: in the run's directory: what is wanted, by host and process
+PLACE = ".kineto"
+HEAD, REQUEST = struct.Struct("=Q32s"), struct.Struct("=iiq")
+#: seconds between two questions of a process, and between two tries for the endpoint
+ASKS_S, TRY_S = 5.0, 0.05
+#: seconds that Kineto may take beyond its own time until the file is written
+WRITES_S = 60.0
+#: Kineto's word for what ``contents`` adds
+KEYS = {
+    "shapes": "PROFILE_REPORT_INPUT_SHAPES",
+    "memory": "PROFILE_PROFILE_MEMORY",
+    "stack": "PROFILE_WITH_STACK",
+    "flops": "PROFILE_WITH_FLOPS",
+    "modules": "PROFILE_WITH_MODULES",
+}
+
+
+class TorchDaemonOptions(ToolOptions):
+    """Options of the tool.
+
+    Attributes:
+        contents: what is recorded beside host and device activity: ``shapes``, ``memory``, ``stack``, ``flops``, ``modules``.
+        seconds: how long a window records that was not asked for with a time of its own.
+    """
+
+    contents: Annotated[
+        tuple[Literal["shapes", "memory", "stack", "flops", "modules"], ...], BeforeValidator(unique)
+    ] = Field(())
+    seconds: float = Field(10.0, gt=0, le=3600)
+
+
+class Asked:
+    """A trace that one process wants: a small file in the run's directory, which whoever answers for the host reads, and removes
+    when it has told that process's Kineto.
+
+    Attributes:
+        until: when Kineto shall end, as ``time.monotonic`` of the host counts.
+        why: why nobody has asked, as far as it is known.
+        over: the window has closed.
+    """
+
+    def __init__(self, place: str, until: float, words: Sequence[str]) -> None:
+        self.place, self.until, self.over = place, until, threading.Event()
+        self.why = (
+            f"Kineto asks every {ASKS_S:g} s, and did not while the window was open; open it for longer (--seconds)"
+        )
+        os.makedirs(place, exist_ok=True)
+        self._path = _path(place, os.getpid())
+        with open(self._path + ".part", "w", encoding="utf-8") as file:
+            file.write(texts.dumps({"until": until, "words": list(words)}))
+        os.replace(self._path + ".part", self._path)
+
+    @property
+    def told(self) -> bool:
+        """Whether Kineto has taken it over."""
+        return not os.path.exists(self._path)
+
+    def take_back(self) -> bool:
+        """Whether it was taken over before this; else it is no longer wanted."""
+        self.over.set()
+        try:
+            os.unlink(self._path)
+        except FileNotFoundError:
+            return True
+        return False
+
+
+class TorchDaemonTool(Tool):
+    """See the module."""
+
+    name: ClassVar[str] = "torch_daemon"
+    aliases: ClassVar[tuple[str, ...]] = ("kineto_daemon",)
+    Options: ClassVar[type[ToolOptions]] = TorchDaemonOptions
+    writes_chrome_trace: ClassVar[bool] = True
+    exclusive: ClassVar[frozenset[str]] = frozenset({"torch_profiler", "cupti"})
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._asked: Asked | None = None
+        self._emitter: RecordFunctionEmitter | None = None
+
+    def probe(self) -> Probe:
+        return TorchTool().probe()
+
+    def trigger(self, target: Target) -> str:
+        return "in_process"
+
+    def launch(self, assignment: Assignment, directory: str) -> Launch:
+        return Launch(
+            mode="env", env={DAEMON_ENV: "1", LOG_ENV: QUIET}, make_dirs=(directory,),
+            notes=(f"torch_daemon: Kineto looks for a window every {ASKS_S:g} s, so one of a few seconds may have no trace",),
+        )  # fmt: skip
+
+    def attach(self, context: ToolContext) -> None:
+        super().attach(context)
+        if os.environ.get(DAEMON_ENV) is None:
+            raise CaptureError(
+                f"this process was started without {DAEMON_ENV}=1, so its Kineto asks nobody; start it through accelprof "
+                f"(accelprof run, or the controller's options), or with that variable"
+            )
+        import torch  # noqa: F401 - its Kineto begins to ask
+
+        self._emitter = RecordFunctionEmitter()
+
+    def emitter(self, backend: Backend) -> Emitter:
+        return self._emitter or backend
+
+    def open(self, window: WindowInfo) -> None:
+        if self.context is None:
+            raise CaptureError(f"tool {self.name} was not attached to this session")
+        words = [f"ACTIVITIES_LOG_FILE={window.stem}.json", "PROFILE_START_TIME=0", "ACTIVITIES_WARMUP_PERIOD_SECS=0"]
+        words.extend(f"{KEYS[content]}=true" for content in self.options.contents)
+        until = time.monotonic() + (window.seconds or self.options.seconds)
+        self._asked = asked = Asked(os.path.join(self.context.run_dir, PLACE), until, words)
+        started(functools.partial(_serve, asked), "accelprof torch_daemon")
+
+    def stop(self, window: WindowInfo) -> Callable[[], Sequence[ArtifactFile]] | None:
+        asked, self._asked = self._asked, None
+        if asked is None:
+            return None
+        if not asked.take_back():
+            raise CaptureError(asked.why)
+        return functools.partial(self._written, asked, window)
+
+    def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        write = self.stop(window)
+        return [] if write is None else list(write())
+
+    def _written(self, asked: Asked, window: WindowInfo) -> list[ArtifactFile]:
+        """The file, once Kineto has written it: it puts the process's number in the name, and renames what is complete."""
+        path = f"{window.stem}_{os.getpid()}.json"
+        until = asked.until + WRITES_S
+        while not os.path.isfile(path) and time.monotonic() < until:
+            time.sleep(TRY_S)
+        if not os.path.isfile(path):
+            raise CaptureError(
+                f"Kineto took the window over and left no {path}; another profiler may have been recording"
+            )
+        kept = window.stem + SUFFIX
+        os.replace(path, kept)
+        return [ArtifactFile(kept, self.name, (window.id,), os.path.getsize(kept))]
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        return path.endswith(SUFFIX)
+
+    def read(self, path: str) -> Trace:
+        from accelprof.reading.chrome import read_chrome
+
+        return read_chrome(path, self.name)
+
+
+def _serve(asked: Asked) -> None:
+    """Answer as the daemon does until every trace that is wanted on this host is under way."""
+    directory = os.environ.get(SOCKETS_ENV)
+    address = os.path.join(directory, ENDPOINT) if directory else f"\0{ENDPOINT}\0"
+    bound = False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as endpoint:
+        endpoint.settimeout(TRY_S)
+        try:
+            while not asked.over.is_set() and time.monotonic() < asked.until and glob.glob(_path(asked.place, "*")):
+                if bound:
+                    _answer(endpoint, asked.place)
+                elif not asked.told:
+                    bound = _bind(endpoint, address, asked)
+                else:
+                    break  # another worker answers
+        except OSError as error:
+            asked.why = f"the endpoint that Kineto asks cannot be served: {error}"
+        finally:
+            if bound and directory:
+                os.unlink(address)
+
+
+def _bind(endpoint: socket.socket, address: str, asked: Asked) -> bool:
+    try:
+        endpoint.bind(address)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        asked.over.wait(TRY_S)
+        asked.why = f"{asked.why.partition(';')[0]}; another process of this host answers as {ENDPOINT}: where that is its daemon, ask it (dyno gputrace)"
+        return False
+    return True
+
+
+def _answer(endpoint: socket.socket, place: str) -> None:
+    """One question, if there is one: what its process wants, or that nothing is wanted."""
+    try:
+        message, sender = endpoint.recvfrom(1 << 16)
+    except TimeoutError:
+        return
+    if len(message) < HEAD.size + REQUEST.size or not sender:
+        return
+    kind, text, path = HEAD.unpack_from(message)[1], b"", ""
+    pid = message[HEAD.size + REQUEST.size :][:4]  # before those of its ancestors
+    if kind.rstrip(b"\0") == b"req" and len(pid) == 4:
+        path = _path(place, int.from_bytes(pid, sys.byteorder))
+        text = _words(path)
+    with contextlib.suppress(OSError):  # who asked is gone, or has just taken it back
+        endpoint.sendto(HEAD.pack(len(text), kind) + text, sender)
+        if text:
+            os.unlink(path)
+
+
+def _words(path: str) -> bytes:
+    """What ``libkineto/src/Config.cpp`` is to read; empty where nothing is wanted."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            wanted = json.load(file)
+        left = max(1.0, wanted["until"] - time.monotonic())
+        return "\n".join([*wanted["words"], f"ACTIVITIES_DURATION_MSECS={left * 1e3:.0f}"]).encode()
+    except (OSError, ValueError, KeyError, TypeError):
+        return b""
+
+
+def _path(place: str, pid: int | str) -> str:
+    return os.path.join(place, f"{os.uname().nodename}-{pid}.json")
