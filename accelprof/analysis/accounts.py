@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.run import Run, RunFile, WorkerId
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Trace
+from accelprof.output.records import WindowRow
 from accelprof.reading.columns import Columns, columns_of
 
 #: steps and phases that are named one by one before the rest is counted
 NAMED = 5
+#: ns that a tool's own work in a file may take without a word
+OVERHEAD_NS = 1_000_000
+#: share of a file's stretch that its window must cover by the worker's clock; with less the file has another clock
+SAME_CLOCK = 0.9
 
 
 def shared_out(run: Run, file: RunFile, trace: Trace, notices: list[str]) -> Iterator[tuple[RunFile, Trace]]:
@@ -72,16 +77,35 @@ def _pids(workers: Iterable[WorkerId]) -> str:
     return ", ".join(f"{worker.label} (pid {worker.pid})" for worker in workers)
 
 
-def windows_in(columns: Columns, windows: Sequence[str]) -> list[tuple[str, int, int]]:
-    """``(id, start, end)`` of a file's windows on its own clock: its window spans in order, when there are as many."""
+def windows_in(
+    columns: Columns, windows: Sequence[str], known: Mapping[str, WindowRow]
+) -> tuple[list[tuple[str, int, int]], bool]:
+    """``(id, start, end)`` of a file's windows on its own clock, and whether that is where they began and ended.
+
+    Its window spans in order, when there are as many. A file of one window without such a span goes from its first event
+    to its last, and what lies idle before and behind them is the window's too: ``known`` are the run's windows by id, for
+    files whose times are their worker's epoch clock.
+    """
     rows = columns.rows(Kind.WINDOW)
     if not rows.size:
-        if len(windows) == 1 and len(columns):
-            return [(windows[0], int(columns.start.min()), int(columns.end.max()))]
-        return []
+        if len(windows) != 1 or not len(columns):
+            return [], False
+        first, last = int(columns.start.min()), int(columns.end.max())
+        recorded = _as_recorded(known.get(windows[0]))
+        if recorded is None or min(last, recorded[1]) - max(first, recorded[0]) < SAME_CLOCK * (last - first):
+            return [(windows[0], first, last)], False
+        return [(windows[0], min(first, recorded[0]), max(last, recorded[1]))], True
     order = rows[columns.start[rows].argsort(kind="stable")].tolist()
     names = windows if len(windows) == len(order) else [columns.names[columns.name[row]] for row in order]
-    return [(str(name), int(columns.start[row]), int(columns.end[row])) for name, row in zip(names, order, strict=True)]
+    found = zip(names, columns.start[order].tolist(), columns.end[order].tolist(), strict=True)
+    return [(str(name), start, end) for name, start, end in found], True
+
+
+def _as_recorded(row: WindowRow | None) -> tuple[int, int] | None:
+    """When a window was open, in ns since the epoch: until its tools began to stop."""
+    if row is None or row.opened is None or row.closed is None or row.close_ns is None:
+        return None
+    return row.opened.epoch_ns, row.closed.epoch_ns - row.close_ns
 
 
 def doubts(run: Run, files: Iterable[ToolFile], timelines: Sequence[WorkerTimeline]) -> Iterator[str]:
@@ -92,6 +116,11 @@ def doubts(run: Run, files: Iterable[ToolFile], timelines: Sequence[WorkerTimeli
         where, found = file.where, file.attribution
         if found.launches_without_work and found.devices:
             yield f"{where}: {found.launches_without_work:,} of {found.launches:,} launches have no kernel in this file"
+        if found.overhead.total() >= OVERHEAD_NS:
+            yield (
+                f"{where}: the profiler's own work took {found.overhead.total() / 1e6:.3f} ms of this file: "
+                f"{_some([name for name, _ in found.overhead.most_common()])}"
+            )
         wanted = {
             step
             for window in file.windows

@@ -115,6 +115,7 @@ class Attribution:
         by_time: pieces of work given to a range of another thread.
         launches: of kernels and graphs; ``launches_without_work``: those of them whose work is not in the file.
         steps: kernels that were launched between begin and end of each of the file's steps, by their names.
+        overhead: ns that the tool itself took on the host, as its file says, by what it did.
     """
 
     devices: list[DeviceFigures] = field(default_factory=list)
@@ -127,6 +128,7 @@ class Attribution:
     steps: dict[str, int] = field(default_factory=dict)
     launches: int = 0
     launches_without_work: int = 0
+    overhead: Counter[str] = field(default_factory=Counter)
 
     @property
     def kernels(self) -> int:
@@ -158,6 +160,8 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES) -> Att
     _phases(columns, found, work, top, result)
     result.steps = _steps(columns, found)
     result.launches, result.launches_without_work = lost_launches(columns, work)
+    for row in columns.rows(Kind.OVERHEAD).tolist():
+        result.overhead[columns.names[columns.name[row]]] += int(columns.end[row] - columns.start[row])
     return result
 
 

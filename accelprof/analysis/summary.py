@@ -26,7 +26,7 @@ from accelprof.analysis.waits import Waits, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError, failures
 from accelprof.output.records import PARTIAL
-from accelprof.reading.columns import columns_of
+from accelprof.reading.columns import Columns, columns_of
 from accelprof.reading.snapshot import read_snapshot
 
 SNAPSHOT_SUFFIX = ".memory.pickle"
@@ -140,10 +140,9 @@ class SummaryBuilder:
         if file.tool != TIMELINE_TOOL:
             for mine, part in shared_out(self.summary.run, file, trace, self.summary.notices):
                 row, columns = _tool_file(mine, part), columns_of(part)
-                seconds = device_seconds(
-                    columns, mine.worker.label, windows_in(columns, mine.windows), self._categories(mine.worker)
-                )
-                if columns.rows(Kind.WINDOW).size:
+                stretches, known = self._windows(mine, columns, trace)
+                seconds = device_seconds(columns, mine.worker.label, stretches, self._categories(mine.worker))
+                if known:
                     _of_windows(row.attribution.devices, seconds)
                 self.summary.files.append(row)
                 self.summary.seconds.extend(seconds)
@@ -155,10 +154,14 @@ class SummaryBuilder:
         self._paths.setdefault(file.worker.label, file.path)
         self.add_phases(file.worker, trace)
 
+    def _windows(self, file: RunFile, columns: Columns, whole: Trace) -> tuple[list[tuple[str, int, int]], bool]:
+        same_clock = whole.clock is Clock.EPOCH
+        return windows_in(columns, file.windows, self.summary.run.records.windows if same_clock else {})
+
     def _add_collectives(self, file: RunFile, part: Trace, whole: Trace) -> None:
         """Keep the collective kernels of one rank's file; its clock is the worker's where its times are those of an epoch."""
         run, worker, columns = self.summary.run, file.worker, columns_of(part)
-        windows = windows_in(columns, file.windows)
+        windows, _ = self._windows(file, columns, whole)
         if whole.clock is Clock.EPOCH:
             clock = run.offset_ns(worker, windows[0][1] if windows else None)
         else:
@@ -433,6 +436,7 @@ def _file_json(file: ToolFile) -> dict[str, object]:
         "attributed_by_time": file.attribution.by_time,
         "launches": file.attribution.launches,
         "launches_without_work": file.attribution.launches_without_work,
+        "overhead": dict(file.attribution.overhead),
         "tables": [dataclasses.asdict(table) for table in file.tables],
     }
 

@@ -25,6 +25,7 @@ class Kind(str, enum.Enum):
     OPERATOR = "operator"  # host side framework operators
     RUNTIME = "runtime"  # host side vendor API calls (cudaLaunchKernel, hipMemcpyAsync, aclrt*)
     SYNC = "sync"  # host waits for the device
+    OVERHEAD = "overhead"  # what the tool itself did on the host, as its file says (buffers, loading)
     KERNEL = "kernel"
     COMMUNICATION = "communication"  # collective kernels: NCCL, RCCL, HCCL
     COPY = "copy"

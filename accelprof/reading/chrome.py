@@ -61,7 +61,7 @@ KINDS_OF: dict[str, Kind] = {
     "glow_runtime": Kind.RUNTIME,
     "privateuse1_runtime": Kind.RUNTIME,
     "privateuse1_driver": Kind.RUNTIME,
-    "overhead": Kind.RUNTIME,
+    "overhead": Kind.OVERHEAD,
     "cuda_sync": Kind.SYNC,
     "trace": Kind.WINDOW,
 }

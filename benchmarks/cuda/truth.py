@@ -281,26 +281,26 @@ def shared(result: Result, place: Path, nsys: str) -> None:
 
 def second(result: Result, place: Path, nsys: str) -> None:
     """Products, waiting and sleeps that were built in stand in the parts of the whole second, within 2 % of the window."""
-    from truth_worker import SLEEPS
-
     for tool in ("nsys", "torch"):
         run_dir, said, status = run(place / tool, nsys, "second", {"tool": tool, "steps": [2, 4]})
         expect(result, f"second, {tool}: status", 0, status if status == 0 else (status, said))
-        wanted = {
-            "compute": json.loads((place / tool / "second.json").read_text())["products_ns"],
-            "idle_launching": SLEEPS["s/env"] * 1e9,
-            "idle_waiting": SLEEPS["s/recv"] * 1e9,
-            "outside": SLEEPS[""] * 1e9,
-            "unknown": 0,
-        }
-        rows = told_by(run_dir)["seconds"]
-        expect(result, f"second, {tool}: windows", 2, len(rows))
-        for row in rows:
+        built = json.loads((place / tool / "second.json").read_text())
+        told = told_by(run_dir)
+        own = {window: sum(row["overhead"].values()) for row in told["files"] for window in row["windows"]}
+        expect(result, f"second, {tool}: windows", 2, len(told["seconds"]))
+        for row, step in zip(sorted(told["seconds"], key=lambda row: str(row["window"])), (2, 4), strict=True):
+            products, env, recv, rest = built["parts_ns"][step]
             parts, window = row["parts"], row["window_ns"]
             expect(result, f"second, {tool}: the parts are the window", window, sum(parts.values()))
-            for part, built in wanted.items():
+            wanted = {
+                "compute": built["products_ns"], "idle_launching": env + own[row["window"]], "idle_waiting": recv, "outside": rest,
+                "unknown": 0,
+            }  # fmt: skip
+            for part, took in wanted.items():
                 name = f"second, {tool}, window {row['window']}, {part}: within 2 % of the window"
-                expect(result, name, round(built), parts[part], abs(parts[part] - built) <= NEAR * window)
+                expect(result, name, round(took), parts[part], abs(parts[part] - took) <= NEAR * window)
+            whole = products + env + recv + rest
+            expect(result, f"second, {tool}: the step's length", whole, window, 0 <= window - whole <= NEAR * window)
 
 
 # --- graphs and costs ---------------------------------------------------------------------------------------------------------

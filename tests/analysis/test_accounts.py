@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
-from accelprof.analysis.accounts import cost_rows, doubts, shared_out
+from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_in
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.run import open_run
+from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import ranges_cost
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.cli.main import cli
 from accelprof.contracts.spans import Kind, Span, Trace
+from accelprof.output.records import Moment, WindowRow
 from accelprof.reading.columns import columns_of
 
 
@@ -197,3 +200,81 @@ def test_what_windows_cost_the_steps_is_a_sentence_for_machines_too(run_maker: A
         "Steps with a window took 1.6 times the others; torch ran on ActorGroup/rank0."
         in json.loads(found.output)["first"]
     )
+
+
+FILE = [Span("gemm", Kind.KERNEL, 1000, 1500, 1, device=0), Span("recv", Kind.PHASE, 1600, 2000, 1)]
+
+
+def row(opened: int, closed: int, close_ns: int | None = 0) -> dict[str, WindowRow]:
+    return {"w": WindowRow("w", opened=Moment(opened), closed=Moment(closed), close_ns=close_ns)}
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (row(700, 2600, 100), (700, 2500, True)),  # idle before the first event and behind the last
+        (row(1030, 1980), (1000, 2000, True)),  # no event is cut off by what two reads of a clock differ
+        (row(700, 1990), (700, 2000, True)),
+        (row(0, 1800), (1000, 2000, False)),  # half of the file lies outside: another clock
+        (row(5000, 6000), (1000, 2000, False)),
+        (row(700, 2600, None), (1000, 2000, False)),  # killed while it closed
+        ({}, (1000, 2000, False)),
+    ],
+)
+def test_a_window_is_as_long_as_it_was_open(known: dict[str, WindowRow], expected: tuple[int, int, bool]) -> None:
+    """A file without a span for its window ends with its last event; the window does not."""
+    start, end, certain = expected
+    columns = columns_of(Trace("x", "nsys", spans=list(FILE)))
+    assert windows_in(columns, ["w"], known) == ([("w", start, end)], certain)
+
+
+def test_a_mark_in_the_file_is_the_window() -> None:
+    columns = columns_of(Trace("x", "nsys", spans=[*FILE, Span("window", Kind.WINDOW, 900, 2100, 1)]))
+    assert windows_in(columns, ["w"], row(0, 9000)) == ([("w", 900, 2100)], True)
+
+
+def test_idle_ends_of_a_window_count_against_its_device(run_maker: Any) -> None:
+    """A step that loads data for 60 ms of 100 before its first kernel: the device is busy for 30 % of the window, and 60 ms stand
+    outside of any phase, although the file knows nothing of them. What the profiler itself took is said."""
+    key = run_maker.target(0)
+    base = 1_700_000_000_000_000_000
+    run_maker.manifest["windows"].append(
+        {"id": f"{key}-w1", "target": key, "steps": [2], "opened": {"epoch_ns": base},
+         "closed": {"epoch_ns": base + 105_000_000}, "close_ns": 5_000_000}
+    )  # fmt: skip
+    run_maker.artifact("a.pt.trace.json", "torch", run_maker.manifest["targets"][0], [f"{key}-w1"])
+    args = {"correlation": 1, "device": 0, "stream": 7}
+    events = [
+        {"ph": "X", "cat": "user_annotation", "name": "update", "pid": 1, "tid": 1, "ts": 60_000, "dur": 40_000},
+        {
+            "ph": "X",
+            "cat": "cuda_runtime",
+            "name": "cudaLaunchKernel",
+            "pid": 1,
+            "tid": 1,
+            "ts": 64_000,
+            "dur": 5,
+            "args": args,
+        },
+        {
+            "ph": "X",
+            "cat": "overhead",
+            "name": "Activity Buffer Request",
+            "pid": -1,
+            "tid": 0,
+            "ts": 60_500,
+            "dur": 3000,
+        },
+        {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 65_000, "dur": 30_000, "args": args},
+    ]
+    run_maker.directory.mkdir(parents=True, exist_ok=True)
+    (run_maker.directory / "a.pt.trace.json").write_text(
+        json.dumps({"schemaVersion": 1, "baseTimeNanoseconds": base, "traceEvents": events})
+    )
+    found = summarise(run_maker.write())
+    [device] = found.files[0].attribution.devices
+    assert device.window_share == pytest.approx(0.3)
+    [second] = found.to_json()["seconds"]
+    assert (second["window_ns"], second["parts"]["outside"]) == (100_000_000, 60_000_000)
+    [said] = [line for line in found.notices if "Activity Buffer Request" in line]
+    assert said.endswith("the profiler's own work took 3.000 ms of this file: Activity Buffer Request")

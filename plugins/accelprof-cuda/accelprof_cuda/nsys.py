@@ -28,7 +28,7 @@ from accelprof_cuda.nsys_files import RAW, REPORT
 from accelprof_cuda.nsys_options import CUPTI_TRACES, OPTIONS, NsysOptions, normalise
 from accelprof_cuda.nsys_turns import Turns
 
-#: the NVTX range that opens a window where ``cudaProfilerApi`` cannot fire
+#: the NVTX range that a window is in the report, and that opens it where ``cudaProfilerApi`` cannot fire
 WINDOW = "window"
 GATES = {"api": "cudaProfilerApi", "range": "nvtx"}
 OUR_RANGE = f"{WINDOW}@{DOMAIN}"
@@ -43,6 +43,11 @@ OUTPUT_ENV = "ACCELPROF_NSYS_OUTPUT"
 CAPTURES_ENV = "ACCELPROF_NSYS_CAPTURES"
 #: seconds; writing large reports takes long
 STOP_TIMEOUT = 300.0
+
+
+def _window_range() -> Any:
+    where = domains.domain(DOMAIN)
+    return where.start_range(where.get_event_attributes(message=WINDOW))
 
 
 class NsysTool(Tool):
@@ -60,6 +65,7 @@ class NsysTool(Tool):
         self._opened: list[WindowInfo] = []
         self._seen: Counter[tuple[Any, ...]] = Counter()  # windows of each stretch of the run
         self._handle: Any = None
+        self._mark: Any = None
         self._gate = ""
         self._output = ""
         self._exact: int | None = None
@@ -278,6 +284,7 @@ class NsysTool(Tool):
             what = nsys_files.stretch_of(window)
             self._seen[what] += 1
             self._turns.open(f"{what} {self._seen[what]}", window.id, functools.partial(self._start, self._ranges))
+        self._begin_mark()
         self._opened.append(window)
         if self._hides:
             hide_cuda_injection()
@@ -286,8 +293,7 @@ class NsysTool(Tool):
         if self._gate == "api":
             ranges.capture_start()
         elif self._gate == "range":
-            where = domains.domain(DOMAIN)
-            self._handle = where.start_range(where.get_event_attributes(message=WINDOW))
+            self._handle = _window_range()
 
     def _stop(self, ranges: Backend) -> None:
         if self._gate == "api":
@@ -296,9 +302,21 @@ class NsysTool(Tool):
             domains.domain(DOMAIN).end_range(self._handle)
             self._handle = None
 
+    def _begin_mark(self) -> None:
+        """A report begins and ends with its first and last event; the window does not. Where the range is the gate it is
+        there already, and a second one would be another trigger."""
+        if self._gate != "range" and "nvtx" in self.options.traces() and not self._silent():
+            self._mark = _window_range()
+
+    def _end_mark(self) -> None:
+        if self._mark is not None:
+            domains.domain(DOMAIN).end_range(self._mark)
+            self._mark = None
+
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
         if self._ranges is None:
             return []
+        self._end_mark()
         if self._turns is None:
             self._stop(self._ranges)
         else:

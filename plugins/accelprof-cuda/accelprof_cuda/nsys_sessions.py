@@ -123,10 +123,12 @@ class NsysSessionTool(NsysTool):
     def open(self, window: WindowInfo) -> None:
         stem = window.stem
         self._nsys("start", "-o", stem, *self._options(True), timeout=START_TIMEOUT)
+        self._begin_mark()
         if self._hides:
             hide_cuda_injection()
 
     def close(self, window: WindowInfo) -> list[ArtifactFile]:
+        self._end_mark()
         self._nsys("stop", timeout=STOP_TIMEOUT)
         path = window.stem + REPORT
         if not os.path.isfile(path):
