@@ -169,12 +169,16 @@ def _steps(columns: Columns, found: Holders) -> dict[str, int]:
     """Kernels launched in each step, on whatever thread of its process."""
     counts: dict[str, int] = {}
     launched = found.launch[found.kernel & (found.launch != NONE)]
-    for row in columns.rows(Kind.STEP).tolist():
-        mine = launched[columns.process[launched] == columns.process[row]]
-        at = columns.start[mine]
-        inside = int(((at >= columns.start[row]) & (at <= columns.end[row])).sum())
+    of_process, at = columns.process[launched], columns.start[launched]
+    steps = columns.rows(Kind.STEP)
+    inside: Array = np.zeros(steps.size, dtype=np.int64)
+    for process in np.unique(columns.process[steps]).tolist():
+        mine = columns.process[steps] == process
+        times, rows = np.sort(at[of_process == process]), steps[mine]
+        inside[mine] = np.searchsorted(times, columns.end[rows], "right") - np.searchsorted(times, columns.start[rows])
+    for row, kernels in zip(steps.tolist(), inside.tolist(), strict=True):
         name = columns.names[columns.name[row]]
-        counts[name] = counts.get(name, 0) + inside
+        counts[name] = counts.get(name, 0) + kernels
     return counts
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from types import MappingProxyType
 from typing import Any
 
@@ -125,7 +126,7 @@ class _Known(msgspec.Struct, gc=False):
     collective: Any = msgspec.field(default=None, name="Collective name")
 
 
-_known = msgspec.json.Decoder(_Known)
+_known, _all_known = msgspec.json.Decoder(_Known), msgspec.json.Decoder(list[_Known])
 _NOTHING = _Known()
 #: kinds whose arguments are looked at while reading: work for its device, launches for their number
 _LINKED = frozenset({*DEVICE_WORK, Kind.DEVICE_ANNOTATION, Kind.RUNTIME, Kind.SYNC})
@@ -271,28 +272,36 @@ class _Reading:
         self._new_kinds()
         category = np.array(categories, dtype=np.int32)
         kind = np.array(self.kinds or [0], dtype=np.uint8)[category]
-        device, stream, correlation = [NONE] * len(events), [NONE] * len(events), [NONE] * len(events)
-        works = _WORK_CODES[kind].tolist()
-        for at in np.flatnonzero(_LINKED_CODES[kind]).tolist():
+        device, stream, correlation = (
+            np.full(len(events), NONE, dtype=FIELDS[column][0]) for column in ("device", "stream", "correlation")
+        )
+        linked, works = np.flatnonzero(_LINKED_CODES[kind]), _WORK_CODES[kind]
+        known = _decoded([events[at].args for at in linked.tolist()])
+        correlation[linked] = self.numbers.column([one.correlation for one in known])
+        working = linked[works[linked]]
+        where, on = [], []
+        for at, one in zip(working.tolist(), compress(known, works[linked].tolist()), strict=True):
             event = events[at]
-            known = _decode(event.args)
-            correlation[at] = self.numbers.number(known.correlation)
-            if works[at]:
-                where = event.pid if known.device is None else known.device
-                track = event.tid if known.stream is None else known.stream
-                try:
-                    device[at], stream[at] = self.devices[event.pid, where], self.streams[track]
-                except TypeError:
-                    device[at] = self.devices[_hashable(event.pid), _hashable(where)]
-                    stream[at] = self.streams[_hashable(track)]
-                if known.collective is not None:  # those are asked for
-                    self.raw[self.count + at] = bytes(event.args)
+            number = event.pid if one.device is None else one.device
+            track = event.tid if one.stream is None else one.stream
+            try:
+                where.append(self.devices[event.pid, number])
+                on.append(self.streams[track])
+            except TypeError:
+                del where[len(on) :]
+                where.append(self.devices[_hashable(event.pid), _hashable(number)])
+                on.append(self.streams[_hashable(track)])
+            if one.collective is not None:  # those are asked for
+                self.raw[self.count + at] = bytes(event.args)
+        device[working], stream[working] = where, on
         parts = self.parts
         parts["kind"].append(kind)
-        for column, values in (("name", names), ("thread", rows), ("device", device), ("stream", stream)):
+        for column, values in (("name", names), ("thread", rows)):
             parts[column].append(np.array(values, dtype=np.int32))
+        parts["device"].append(device)
+        parts["stream"].append(stream)
         parts["category"].append(category)
-        parts["correlation"].append(np.array(correlation, dtype=np.int64))
+        parts["correlation"].append(correlation)
         parts["start"].append(starts)
         parts["end"].append(ends)
         parts["ordinal"].append(ordinals)
@@ -473,6 +482,14 @@ def _scopes(ours: Mapping[str, object] | None, processes: list[Any]) -> tuple[Ar
                 scopes[processes.index(pid)] = number
                 workers[pid] = str(source.get("worker") or source.get("path") or number)
     return scopes, workers
+
+
+def _decoded(raws: Sequence[Any]) -> list[_Known]:
+    """:func:`_decode` of each, in one go where all are objects."""
+    try:
+        return _all_known.decode(b"".join((b"[", b",".join([raw or b"{}" for raw in raws]), b"]")))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return [_decode(raw) for raw in raws]
 
 
 def _decode(raw: Any) -> _Known:

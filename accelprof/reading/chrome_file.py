@@ -174,7 +174,7 @@ class Stream:
             if comma <= 0:
                 return None, 0
             try:
-                return self._events(b"[" + bytes(memoryview(buffer)[:comma]) + b"]"), comma + 1
+                return self._events(b"".join((b"[", memoryview(buffer)[:comma], b"]"))), comma + 1
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
         return None, 0

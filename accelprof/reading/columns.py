@@ -364,6 +364,12 @@ class Correlations:
     def __init__(self) -> None:
         self._odd: dict[str, int] = {}
 
+    def column(self, values: list[Any]) -> Array:
+        """:meth:`number` of each."""
+        if set(map(type, values)) == {int} and 0 <= min(values) <= max(values) < 1 << 63:
+            return np.array(values, dtype=np.int64)
+        return np.array(list(map(self.number, values)), dtype=np.int64)
+
     def number(self, value: object) -> int:
         if value is None:
             return NONE

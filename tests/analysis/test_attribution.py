@@ -266,6 +266,26 @@ def slow_holders(spans: list[Span], launch: Span) -> tuple[list[Span], set[int |
 
 
 @patient
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(10, 12), times), max_size=6),
+    st.lists(st.tuples(st.integers(10, 13), st.integers(0, 90)), max_size=12),
+)
+def test_a_step_counts_what_its_process_launched_in_it(
+    steps: list[tuple[int, int, tuple[int, int]]], launches: list[tuple[int, int]]
+) -> None:
+    """Ends included, whatever the order; steps of one name are added up."""
+    spans = [Span(f"ProfilerStep#{number}", Kind.STEP, *bounds, pid, MAIN) for number, pid, bounds in steps]
+    expected = {f"ProfilerStep#{number}": 0 for number, _, _ in steps}
+    for number, (pid, at) in enumerate(launches):
+        linked = {"correlation": number}
+        spans.append(Span("cudaLaunchKernel", Kind.RUNTIME, at, at + 1, pid, MAIN, args=linked))
+        spans.append(Span("gemm", Kind.KERNEL, at + 2, at + 3, pid, device=0, stream=7, args=linked))
+        for step, process, (start, end) in steps:
+            expected[f"ProfilerStep#{step}"] += process == pid and start <= at <= end
+    assert attribute(trace(*spans)).steps == expected
+
+
+@patient
 @given(programs())
 def test_every_kernel_is_counted_once_on_whatever_thread(spans: list[Span]) -> None:
     """Own kernels of all phases, unattributed and unlaunched are all kernels; each phase has what the rule gives it."""

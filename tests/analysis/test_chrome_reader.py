@@ -298,3 +298,21 @@ def test_any_name_survives_or_is_named(tmp_path_factory: pytest.TempPathFactory,
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     trace = read_chrome(str(path), "chrome")
     assert [span.name for span in trace.spans][-2:] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "odd", ['"a text"', "[1]", "null", '{"correlation": [2], "stream": [7]}', '{"device": {}}', ""]
+)
+def test_one_events_odd_arguments_take_nothing_from_its_neighbours(trace_of: Any, odd: str) -> None:
+    """Arguments are read of many events in one go, and of each where that does not hold."""
+    given = ['{"device": 0, "stream": 7, "correlation": 1}', odd, '{"device": 0, "stream": 8, "correlation": 3}']
+    events = ", ".join(
+        f'{{"ph": "X", "cat": "kernel", "name": "k{at}", "pid": 0, "tid": 5, "ts": {at}, "dur": 1'
+        + (f', "args": {args}}}' if args else "}")
+        for at, args in enumerate(given)
+    )
+    columns = trace_of(f'{{"traceEvents": [{events}]}}').columns
+    streams = [columns.streams[code] for code in columns.stream.tolist()]
+    assert columns.correlation.tolist()[::2] == [1, 3]
+    assert (streams[0], streams[2], len(columns)) == (7, 8, 3)
+    assert streams[1] == ("[7]" if "[7]" in odd else 5)
