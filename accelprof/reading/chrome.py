@@ -272,9 +272,9 @@ class _Reading:
         self._new_kinds()
         category = np.array(categories, dtype=np.int32)
         kind = np.array(self.kinds or [0], dtype=np.uint8)[category]
-        device, stream, correlation = (
-            np.full(len(events), NONE, dtype=FIELDS[column][0]) for column in ("device", "stream", "correlation")
-        )
+        device: Array = np.full(len(events), NONE, dtype=np.int32)
+        stream: Array = np.full(len(events), NONE, dtype=np.int32)
+        correlation: Array = np.full(len(events), NONE, dtype=np.int64)
         linked, works = np.flatnonzero(_LINKED_CODES[kind]), _WORK_CODES[kind]
         known = _decoded([events[at].args for at in linked.tolist()])
         correlation[linked] = self.numbers.column([one.correlation for one in known])
