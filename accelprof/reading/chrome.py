@@ -30,6 +30,7 @@ from accelprof.reading.columns import (
     place,
     whole,
 )  # fmt: skip
+from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.times import exact_column
 
 #: events of a loaded file that are made rows at a time
@@ -66,12 +67,6 @@ KINDS_OF: dict[str, Kind] = {
     "cuda_sync": Kind.SYNC,
     "trace": Kind.WINDOW,
 }
-#: kernels that move data between devices, by the beginning of their name (arguments and namespaces are skipped)
-COMMUNICATION = re.compile(
-    r"^(?:void )?(?:\w+::)*(?:mscclpp?|nccl|rccl|hccl|hcom_|nvshmem|oneccl|cross_device_reduce|multimem_|"
-    r"(?:one|two)_?shot_?all_?reduce|allreduce_fusion)",
-    re.IGNORECASE,
-)
 #: host calls that wait for the device
 WAITING = re.compile(r"^(?:cu(?:da)?|hip)(?:Device|Stream|Event|Ctx|Thread)Synchronize|^aclrtSynchronize")
 PROFILER_STEP = re.compile(r"^ProfilerStep\*?#(\d+)$")
@@ -450,7 +445,7 @@ class _Reading:
 
 def _by_name(kinds: Array, name: Array, names: list[str]) -> Array:
     """Kinds that depend on the name too: collectives among kernels, waits among calls, the profiler's steps."""
-    talks = np.array([COMMUNICATION.match(text) is not None for text in names] or [False], dtype=np.bool_)
+    talks = np.array([kernel_kind(text) is Kind.COMMUNICATION for text in names] or [False], dtype=np.bool_)
     waits = np.array([WAITING.match(text) is not None for text in names] or [False], dtype=np.bool_)
     steps = np.array([PROFILER_STEP.match(text) is not None for text in names] or [False], dtype=np.bool_)
     if not len(kinds):

@@ -19,6 +19,7 @@ from typing import Any
 
 from accelprof.contracts.spans import FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.kernels import kernel_kind
 from accelprof_cuda import colors, installation
 from accelprof_cuda.backend import DOMAIN
 from accelprof_cuda.nsys_files import RAW, REPORT
@@ -26,10 +27,6 @@ from accelprof_cuda.tables import CODES, MISSING, NONE, Stretches, Tables
 
 PUSH_POP, START_END, MARK, CATEGORY, DOMAIN_CREATE = 59, 60, 34, 33, 75
 WINDOW = "window"
-#: kernels that move data between devices, by the beginning of their name
-COMMUNICATION = re.compile(
-    r"^(void )?(nccl|nvshmem|ncclDev|oneShot|twoShot|cross_device_reduce|multimem_)", re.IGNORECASE
-)
 #: host calls that wait for the device
 WAITING = re.compile(r"^cu(da)?(Device|Stream|Event|Ctx|Thread)Synchronize")
 #: CUpti_ActivitySynchronizationType of a wait on the device, not on the host
@@ -327,8 +324,7 @@ class Reading:
             pair = known.get((full, short))
             if pair is None:
                 name = self.strings.get(full) or self.strings.get(short, "unnamed kernel")
-                kind = Kind.COMMUNICATION if COMMUNICATION.match(name) else Kind.KERNEL
-                pair = known[full, short] = (self.stretch.name(name), CODES[kind])
+                pair = known[full, short] = (self.stretch.name(name), CODES[kernel_kind(name)])
             return pair
 
         for part in self._device_parts("CUPTI_ACTIVITY_KIND_KERNEL", columns, "kernels"):

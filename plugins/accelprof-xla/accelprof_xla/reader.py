@@ -15,6 +15,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Clock, Kind, Mark, Span, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import whole_number
 from accelprof_xla.backend import KEY
 
@@ -22,7 +23,7 @@ HOST, ENVIRONMENT = "/host:CPU", "Task Environment"
 _DEVICE = re.compile(r"^/device:(?:TPU|GPU|CUSTOM):(.+)$")
 #: lines of device planes whose events are work; the others show the same again by step, module or name scope
 _WORK = re.compile(r"^(?:Stream #|XLA Ops$|Async XLA Ops$)")
-_COLLECTIVE = re.compile(r"^(?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-|ncclDevKernel|send|recv)")
+_COLLECTIVE = re.compile(r"^(?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-|send|recv)")
 _COPY = re.compile(r"^(?:Memcpy|copy-start|copy-done|infeed|outfeed)")
 _WAIT = re.compile(r"(?:BlockHostUntilReady|::Await$|BlockUntilReady|StreamExecutor::BlockHost)")
 _JIT = re.compile(r"^PjitFunction\((.*)\)$")
@@ -164,7 +165,7 @@ def _plain(name: str) -> str:
 
 
 def _kind(name: str) -> Kind:
-    return Kind.COMMUNICATION if _COLLECTIVE.match(name) else Kind.COPY if _COPY.match(name) else Kind.KERNEL
+    return Kind.COMMUNICATION if _COLLECTIVE.match(name) else Kind.COPY if _COPY.match(name) else kernel_kind(name)
 
 
 def _host_kind(name: str, stats: dict[str, Any]) -> Kind | None:

@@ -15,6 +15,7 @@ import msgspec
 from accelprof.contracts.spans import Clock, Kind, Span, Trace
 from accelprof.reading.chrome_file import Event, exact_ns, load
 from accelprof.reading.columns import place
+from accelprof.reading.kernels import kernel_kind
 
 HEAD = 1 << 16
 #: what stands near the beginning of a torch trace, which has the category ``cpu_op`` too, and never in one of unitrace
@@ -27,7 +28,7 @@ _WAIT = re.compile(
     r"^(?:zeCommandQueueSynchronize|zeFenceHostSynchronize|zeEventHostSynchronize|clFinish|clWaitForEvents)"
 )
 _COPY = re.compile(r"^(?:zeCommandListAppend)?Memory(?:Copy|Fill)|^clEnqueue(?:Read|Write|Copy|Fill)", re.IGNORECASE)
-_COMMUNICATION = re.compile(r"(?i)^(?:oneccl|ccl_|.*(?:allreduce|allgather|reduce_scatter|alltoall))")
+_COMMUNICATION = re.compile(r"(?i)^(?:ccl_|.*(?:allreduce|allgather|reduce_scatter|alltoall))")
 _FLOW = re.compile(r"^(?:CL_)?Flow_(?:H2D|D2H)_(\d+)")
 _DEVICE = re.compile(r"(?i)\bdevice\b")
 
@@ -82,7 +83,9 @@ def _span(event: Event, start: int, length: int, names: dict[Any, str], threads:
     name, args, (pid, tid) = str(event.name), _args(event), _at(event)
     device: int | str | None = None
     if event.cat == "gpu_op":
-        kind = Kind.COPY if _COPY.match(name) else Kind.COMMUNICATION if _COMMUNICATION.match(name) else Kind.KERNEL
+        kind = (
+            Kind.COPY if _COPY.match(name) else Kind.COMMUNICATION if _COMMUNICATION.match(name) else kernel_kind(name)
+        )
         device = names.get(pid, "") if _DEVICE.search(names.get(pid, "")) else "xpu"
         args = {**args, "correlation": str(args["id"])} if "id" in args else args
     elif _CALL.match(name):

@@ -10,8 +10,6 @@ from typing import Any
 from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Mark, Span, Trace
 from accelprof_rocm.releases import REGION
 
-#: kernels that move data between devices
-COMMUNICATION = re.compile(r"^(void )?(nccl|rccl|mscclpp|rocshmem|cross_device_reduce|oneShot|twoShot)", re.IGNORECASE)
 #: host calls that wait for the device
 WAITING = re.compile(r"^(hip(Device|Stream|Event|Ctx)Synchronize|hsa_signal_wait|hsa_amd_signal_wait)")
 COPIES = {
@@ -29,10 +27,6 @@ CONTROL_NAMES = ("roctxProfilerPause", "roctxProfilerResume")
 _WINDOW = re.compile(r"^accelprof window (begin|end) (.+)$", re.DOTALL)
 #: problems of one sort are counted, and this many are shown with their place
 SHOWN = 3
-
-
-def kernel_kind(name: str) -> Kind:
-    return Kind.COMMUNICATION if COMMUNICATION.match(name) else Kind.KERNEL
 
 
 def call_kind(name: str) -> Kind:

@@ -14,8 +14,9 @@ from typing import Any
 
 from accelprof.contracts.spans import Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import whole_number
-from accelprof_rocm.readers.building import CONTROL_NAMES, MARK_NAMES, Builder, call_kind, copy_name, kernel_kind
+from accelprof_rocm.readers.building import CONTROL_NAMES, MARK_NAMES, Builder, call_kind, copy_name
 from accelprof_rocm.readers.packed import content
 
 PACKET = 0x0A  # field 1, length-delimited: TracePacket

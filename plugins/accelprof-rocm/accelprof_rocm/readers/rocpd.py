@@ -15,8 +15,9 @@ from typing import Any
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import whole_number
-from accelprof_rocm.readers.building import Builder, call_kind, copy_name, kernel_kind
+from accelprof_rocm.readers.building import Builder, call_kind, copy_name
 
 Row = Mapping[str, Any]
 #: views without which the file says nothing; others may be missing

@@ -14,9 +14,10 @@ from typing import Any
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import whole_number
 from accelprof_rocm.artifacts import CSV_LEADS, csv_stem
-from accelprof_rocm.readers.building import MARK_NAMES, Builder, call_kind, copy_name, kernel_kind
+from accelprof_rocm.readers.building import MARK_NAMES, Builder, call_kind, copy_name
 from accelprof_rocm.readers.packed import content
 
 #: columns by which a file is known

@@ -9,8 +9,9 @@ import msgspec
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.lenient import until_damage
-from accelprof_rocm.readers.building import Builder, call_kind, copy_name, kernel_kind
+from accelprof_rocm.readers.building import Builder, call_kind, copy_name
 from accelprof_rocm.readers.packed import content
 
 ROOT = "rocprofiler-sdk-tool"
