@@ -286,7 +286,7 @@ def second(result: Result, place: Path, nsys: str) -> None:
         expect(result, f"second, {tool}: status", 0, status if status == 0 else (status, said))
         built = json.loads((place / tool / "second.json").read_text())
         told = told_by(run_dir)
-        own = {window: sum(row["overhead"].values()) for row in told["files"] for window in row["windows"]}
+        own = {window: sum(row["overhead"].values()) for row in told["devices"] for window in row["windows"]}
         expect(result, f"second, {tool}: windows", 2, len(told["seconds"]))
         for row, step in zip(sorted(told["seconds"], key=lambda row: str(row["window"])), (2, 4), strict=True):
             products, env, recv, rest = built["parts_ns"][step]
