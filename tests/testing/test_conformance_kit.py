@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -398,7 +399,9 @@ def by_its_path(self, path):
 
 def linked(self, window):
     (made,) = Good.close(self, window)
-    real = os.path.join(tempfile.mkdtemp(prefix="accelprof-kit-other-"), os.path.basename(made.path))
+    elsewhere = tempfile.mkdtemp(prefix="accelprof-kit-other-")
+    atexit.register(shutil.rmtree, elsewhere, ignore_errors=True)
+    real = os.path.join(elsewhere, os.path.basename(made.path))
     shutil.move(made.path, real)
     os.symlink(real, made.path)
     return [made]
