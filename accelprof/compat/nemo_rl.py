@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from accelprof.compat.process import ProcessSession
-from accelprof.config.dialects.nemo_rl import PATTERNS, RANGE, NemoRLDialect
+from accelprof.config.dialects.nemo_rl import PATTERNS, RANGE, NemoRLDialect, step_range
 from accelprof.timing.metrics import process_state
 from accelprof.timing.phase import PhaseSpec
 from accelprof.timing.running import Run
@@ -31,8 +31,10 @@ def stop_gpu_profiling(self: object = None) -> None:
 
 def first_step() -> int | None:
     """The first step of the range, by which the window is called; ``None`` where there is no such range."""
-    start = os.environ.get(RANGE, "").partition(":")[0].strip()
-    return int(start) if start.isdecimal() else None
+    try:
+        return step_range(os.environ.get(RANGE, ""))[0]
+    except ValueError:
+        return None
 
 
 def settings() -> Mapping[str, Any]:

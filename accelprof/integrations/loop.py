@@ -53,6 +53,11 @@ class Loop:
         if current is not None:
             # a training that ended with an exception left ours open; it goes on
             self._owned = self._owned and current is self._session
+            if not self._owned and (self._config is not None or self._values):
+                self.voice.say(
+                    "this process has a session already, which stays as it is; what was given here is not used: "
+                    + ", ".join([*(["config"] if self._config is not None else []), *sorted(self._values)])
+                )
             self._session = current
             return
         try:

@@ -13,8 +13,9 @@ T = TypeVar("T")
 
 
 def steps(batches: Iterable[T], config: object = None, group: str = "Trainer", **values: object) -> Iterator[T]:
-    """The batches, each one a step, numbered from 1: fetching it is phase ``data``, what the loop does with it ``train/step``.
+    """The batches, each one a step, numbered from 1: what the loop does with it is phase ``train/step``, fetching the next one ``data``.
 
+    The first batch is fetched before the first step, each other one at the end of the step before it, as in ``Session.steps``.
     All workers of a training share one run directory; no controller is needed. Where there is one, or a session, it is
     used. After the last batch, and when the loop is left in another way, the session is closed.
 
@@ -37,8 +38,6 @@ def _steps(loop: Loop, batches: Iterable[T]) -> Iterator[T]:
         source = iter(batches)
         number = 0
         while True:
-            number += 1
-            loop.step(number)
             loop.enter("data")
             try:
                 batch = next(source)
@@ -46,6 +45,8 @@ def _steps(loop: Loop, batches: Iterable[T]) -> Iterator[T]:
                 return
             finally:
                 loop.leave("data")
+            number += 1  # only now is it known that there is such a step
+            loop.step(number)
             loop.enter("train/step")
             yield batch
             loop.leave("train/step")

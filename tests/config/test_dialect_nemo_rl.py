@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accelprof.catalogue import Registry
+from accelprof.compat.nemo_rl import first_step
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
@@ -47,6 +48,18 @@ def test_options_of_the_user_win():
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [("+2:4", [2, 3]), (" 2 : 4 ", [2, 3]), ("02:+4", [2, 3]), ("1_0:1_1", [10]), ("\u0662:\u0664", [2, 3])],
+)
+def test_numbers_as_int_reads_them(text, steps, monkeypatch):
+    """Signs, spaces, underscores and the digits of other scripts are read as NeMo-RL's ``int`` does, in the worker too."""
+    loaded = load({**BOTH, "NRL_NSYS_PROFILE_STEP_RANGE": text})
+    assert (list(loaded.config.steps), loaded.config.merge_steps) == (steps, True)
+    monkeypatch.setenv("NRL_NSYS_PROFILE_STEP_RANGE", text)
+    assert first_step() == steps[0]
+
+
 def test_empty_is_off():
     """Empty variables profile nobody, as NeMo-RL reads them."""
     assert not load({"NRL_NSYS_WORKER_PATTERNS": "", "NRL_NSYS_PROFILE_STEP_RANGE": ""}).config.enabled
@@ -60,6 +73,14 @@ def test_empty_is_off():
         ({"NRL_NSYS_PROFILE_STEP_RANGE": "3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "start:stop"),
         ({"NRL_NSYS_PROFILE_STEP_RANGE": "3:3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "Mend: 3:4"),
         ({"NRL_NSYS_PROFILE_STEP_RANGE": "0:3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "the first step is 1"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": "-2:3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "Mend: 1:3"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": "5:2"}, "NRL_NSYS_PROFILE_STEP_RANGE", "Mend: 5:6"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": "1:2:3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "start:stop"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": ":3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "start:stop"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": "2.0:3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "start:stop"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": "²:3"}, "NRL_NSYS_PROFILE_STEP_RANGE", "start:stop"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": f"1:{10**30}"}, "NRL_NSYS_PROFILE_STEP_RANGE", "numbers up to"),
+        ({"NRL_NSYS_PROFILE_STEP_RANGE": "1:" + "9" * 5000}, "NRL_NSYS_PROFILE_STEP_RANGE", "numbers up to"),
         ({"NRL_NSYS_EXTRA_OPTIONS": "{"}, "NRL_NSYS_EXTRA_OPTIONS", "not JSON"),
         ({"NRL_NSYS_EXTRA_OPTIONS": "[1]"}, "NRL_NSYS_EXTRA_OPTIONS", "a list where a JSON object"),
         ({"NRL_NSYS_WORKER_PATTERN": "x"}, "NRL_NSYS_WORKER_PATTERN", "did you mean 'NRL_NSYS_WORKER_PATTERNS'"),

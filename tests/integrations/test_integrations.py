@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import accelprof
+from accelprof.integrations.loop import Loop
+from accelprof.session.configure import current_session
+
 pytestmark = pytest.mark.frameworks
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-frameworks/bin/python"
@@ -40,5 +44,26 @@ def test_trainers():
 @pytest.mark.torch
 @pytest.mark.timeout(400)
 def test_ray_train():
-    """Two workers of Ray Train, trained together, and one of them failing."""
-    assert "2 passed" in run("with_ray_train.py", "ray.train", "torch")
+    """Two workers of Ray Train, trained together, and one of them failing; as many steps as batches."""
+    assert "5 passed" in run("with_ray_train.py", "ray.train", "torch")
+
+
+def test_what_a_session_that_is_there_leaves_unused_is_said(caplog, tmp_path):
+    """A second callback, or one beside a session of the user's, says which of its words are not used; the session stays as it is."""
+    first = Loop(None, "Trainer", {"steps": [1], "output_dir": str(tmp_path)})
+    second = Loop(None, "Trainer", {"steps": [2], "tool": None, "rank": 3})
+    silent = Loop(None, "Trainer", {})
+    try:
+        for loop in (first, second, silent, first):
+            loop.begin(rank=0, world_size=1)
+        assert list(current_session().assignment.steps) == [1]
+        said = [record.getMessage() for record in caplog.records if "not used" in record.getMessage()]
+        assert len(said) == 1
+        assert said[0].endswith("not used: steps, tool")
+        for loop in (second, silent):
+            loop.end()
+        assert not current_session().closed
+        first.end()
+        assert current_session() is None
+    finally:
+        accelprof.reset()

@@ -8,11 +8,46 @@ import json
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import ray
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
+
+import accelprof
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    yield
+    accelprof.reset()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_as_many_steps_as_batches(monkeypatch, tmp_path, count):
+    """As many steps are announced as the loop runs, whether the batches end or the loop is left."""
+    from accelprof.integrations import ray_train
+    from accelprof.session.session import Session
+
+    begun = []
+    begin = Session.begin_step
+    monkeypatch.setattr(
+        Session, "begin_step", lambda self, number, **more: (begun.append(number), begin(self, number, **more))[1]
+    )
+    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
+    monkeypatch.setattr(ray.train, "get_context", lambda: context)
+    seen = list(ray_train.steps(range(count), steps=[1], output_dir=str(tmp_path / "p")))
+    assert (seen, begun) == (list(range(count)), list(range(1, count + 1)))
+    if count:
+        (path,) = glob.glob(f"{tmp_path}/p/*/manifest.json")
+        with open(path) as file:
+            assert [row["steps"] for row in json.load(file)["windows"]] == [[1]]
+    del begun[:]
+    for batch in ray_train.steps(range(9), steps=[1], output_dir=str(tmp_path / "q")):
+        if batch == count:
+            break
+    assert begun == list(range(1, count + 2))
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ package); the package is not in the registry, so it was not run.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from accelprof.config.dialect import Dialect, Translation
 from accelprof.config.dialects.reading import Draft, Source
 from accelprof.errors import nearest
+from accelprof.numberset import LARGEST
 
 PATTERNS, RANGE, EXTRA = "NRL_NSYS_WORKER_PATTERNS", "NRL_NSYS_PROFILE_STEP_RANGE", "NRL_NSYS_EXTRA_OPTIONS"
 VARIABLES = (PATTERNS, RANGE, EXTRA)
@@ -57,29 +57,44 @@ class NemoRLDialect(Dialect):
             draft.sources[f"groups.{pattern}"] = draft.sources[f"groups.{pattern}.ranks"] = PATTERNS
         steps = _steps(source, text)
         if steps:
-            draft.set("steps", f"{steps[0]}-{steps[-1]}" if len(steps) > 1 else [steps[0]], RANGE)
+            first, last = steps
+            draft.set("steps", f"{first}-{last}" if last > first else [first], RANGE)
             draft.set("merge_steps", True, RANGE)
-            source.note(RANGE, "info", f"steps {steps[0]} to {steps[-1]} in one capture; the end is exclusive")
+            source.note(RANGE, "info", f"steps {first} to {last} in one capture; the end is exclusive")
         draft.set("tool", "nsys")
         draft.set("tools.nsys", {**DEFAULTS, **_extra(source)}, EXTRA)
         return source.finish(draft)
 
 
-def _steps(source: Source, text: str) -> range | None:
+def step_range(text: str) -> tuple[int, int]:
+    """Start and exclusive stop of ``start:stop``, both as ``int`` reads them, which is how NeMo-RL does: ``+2: 4`` is one.
+
+    Raises:
+        ValueError: it is no such range.
+    """
+    start, stop = text.split(":")
+    return int(start), int(stop)
+
+
+def _steps(source: Source, text: str) -> tuple[int, int] | None:
+    """First and last step, both included."""
     if not text:
         return None
-    match = re.fullmatch(r"\s*(\d+)\s*:\s*(\d+)\s*", text)
-    if match is None:
-        source.refuse(
-            RANGE, "not a range of steps", value=text, allowed="start:stop, the start at least 1, the stop exclusive"
-        )
+    try:
+        first, end = step_range(text)
+    except ValueError:
+        first, end = 0, LARGEST + 2
+    if end > LARGEST + 1:
+        shown = text if len(text) <= 60 else f"{text[:60]}…"
+        allowed = f"start:stop, the start at least 1, the stop exclusive, numbers up to {LARGEST}"
+        source.refuse(RANGE, "not a range of steps", value=shown, allowed=allowed)
         return None
-    first, end = int(match[1]), int(match[2])
     if first < 1 or end <= first:
         what = "the first step is 1" if first < 1 else "the range is empty; its end is exclusive"
-        source.refuse(RANGE, what, value=text, mend=f"{max(first, 1)}:{max(first, 1) + 1}")
+        start = max(first, 1)
+        source.refuse(RANGE, what, value=text, mend=f"{start}:{max(end, start + 1)}")
         return None
-    return range(first, end)
+    return first, end - 1
 
 
 def _extra(source: Source) -> dict[str, object]:
