@@ -7,23 +7,23 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from accelprof.config.beside import in_their_words
-from accelprof.config.dialect import Dialect
-from accelprof.config.load import Loaded, load_config, problems_of
-from accelprof.config.model import Config
 from accelprof.contracts.answers import probe_of
 from accelprof.contracts.backend import Backend, Probe
 from accelprof.contracts.exporter import Exporter
 from accelprof.contracts.tool import Tool
 from accelprof.errors import ConfigError, PluginError, Problem, UnavailableError, failures, nearest, shown
-from accelprof.planning.decide import canonical, decide
 from accelprof.planning.names import nearest_accelerator
-from accelprof.planning.plan import Plan
 from accelprof.plugins import Broken, Host, Plugin, entry_points, reason_of
+
+if TYPE_CHECKING:  # who asks for a tool by name, to read a file with it, has no configuration
+    from accelprof.config.dialect import Dialect
+    from accelprof.config.load import Loaded
+    from accelprof.config.model import Config
+    from accelprof.planning.plan import Plan
 
 ACCELERATOR_ENV = "ACCELPROF_ACCELERATOR"
 #: comes in by name, as what is installed comes in by its entry point
@@ -294,6 +294,8 @@ class Catalogue:
         try:
             return cls(cls.normalise(dict(options or {})))
         except ValidationError as error:
+            from accelprof.config.load import problems_of
+
             raise ConfigError(*problems_of(error, cls.Options, where + ".")) from None
         except ConfigError:
             raise
@@ -324,6 +326,8 @@ class Catalogue:
             try:
                 made.append(cls(cls.Options.model_validate(options)))
             except ValidationError as error:
+                from accelprof.config.load import problems_of
+
                 problems.extend(problems_of(error, cls.Options, f"export.{word}."))
             except failures() as error:
                 problems.append(Problem(f"export.{word}", f"it cannot be made: {reason_of(error)}"))
@@ -369,6 +373,9 @@ class Catalogue:
         Raises:
             ConfigError: as there, or a tool has options under two of its names.
         """
+        from accelprof.config.load import load_config
+        from accelprof.planning.decide import canonical
+
         dialects = self.dialects()
         names = [dialect.name for dialect in dialects]
         loaded = load_config(
@@ -393,6 +400,9 @@ class Catalogue:
         Raises:
             ConfigError: as there, and as :meth:`make_exporters`.
         """
+        from accelprof.config.beside import in_their_words
+        from accelprof.planning.decide import decide
+
         self.make_exporters(config)
         try:
             return decide(config, self, decided=decided)

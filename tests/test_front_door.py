@@ -65,6 +65,17 @@ def test_timing_works_without_a_session():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_reading_a_file_makes_no_model_of_the_configuration(tmp_path):
+    """They take a tenth of a second to make, and a file is read without any."""
+    path = tmp_path / "x.json"
+    path.write_text('{"traceEvents": [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}')
+    code = (
+        "import sys\nfrom accelprof.analysis.reading import read_any\n"
+        "assert len(read_any(sys.argv[1], 'torch')) == 1\nassert 'accelprof.config.model' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
+
+
 def test_all_is_sorted_and_complete():
     """``__all__`` is sorted, and every name in it can be had."""
     assert accelprof.__all__ == sorted(accelprof.__all__)

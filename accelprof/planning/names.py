@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
-from accelprof.config.model import Config
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.errors import Problem, nearest
 from accelprof.numberset import NumberSet
+
+if TYPE_CHECKING:
+    from accelprof.config.model import Config
 
 
 def records_anything(config: Config) -> bool:
