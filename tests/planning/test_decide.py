@@ -10,7 +10,6 @@ from typing import ClassVar
 import pytest
 from click.testing import CliRunner
 
-from accelprof import catalogue as catalogue_module
 from accelprof.catalogue import make_catalogue
 from accelprof.cli.config import config as config_cli
 from accelprof.config.load import load_config
@@ -25,6 +24,7 @@ from accelprof.output.delivery import RunFacts
 from accelprof.output.nodes import ThisHost
 from accelprof.output.records import Records, TargetRow, WindowRow
 from accelprof.output.reports import Expected, await_reports
+from accelprof.planning import decide as decisions
 from accelprof.planning import plan as plans
 from accelprof.planning.decide import canonical, decide
 from accelprof.session.configure import configure, reset
@@ -97,7 +97,7 @@ def test_eight_ranks_cost_one_tool_and_one_assignment_each(catalogue, monkeypatc
 
         monkeypatch.setattr(holder, name, call)
 
-    counting(catalogue_module, "canonical")
+    counting(decisions, "canonical")
     for climb in CLIMBS:
         counting(catalogue, climb)
 
