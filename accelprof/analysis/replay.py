@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,8 +64,8 @@ class Graph:
 
     step: Step
     leaves: list[Leaf] = field(default_factory=list)
-    before: list[int] = field(default_factory=list)
-    after: list[int] = field(default_factory=list)
+    before: array[int] = field(default_factory=lambda: array("q"))
+    after: array[int] = field(default_factory=lambda: array("q"))
     guessed: set[int] = field(default_factory=set)
     #: a phase that waits -> the leaf whose end it waited for, and whether that is a guess
     causes: dict[int, tuple[int, bool]] = field(default_factory=dict)
@@ -106,7 +107,8 @@ class Graph:
             cause, guess = self._cause(place)
             if cause != NOWHERE:
                 self.causes[place] = (cause, guess)
-        places = {id(leaf): place for place, leaf in enumerate(self.leaves)}
+        asked = {id(leaf) for one in self.step.collectives for call in one.calls for leaf in call.leaves}.union(holds)
+        places = {id(leaf): place for place, leaf in enumerate(self.leaves) if id(leaf) in asked}
         for one in self.step.collectives:
             calls = [[places[id(leaf)] for leaf in call.leaves if id(leaf) in places] for call in one.calls]
             self._join_host([call for call in calls if call])

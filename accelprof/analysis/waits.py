@@ -181,8 +181,7 @@ def _not_on_the_path(found: Sequence[Step]) -> Iterator[str]:
 
 def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     """The steps that a run has windows of, with the leaves of all workers on the driver's clock."""
-    leaves: list[Leaf] = []
-    few = _count(timelines) <= MAX_LEAVES
+    shifts: list[int] = []
     windows: list[tuple[tuple[int, ...], int, int]] = []
     errors: dict[str, int] = {}
     compared = not _hosts_apart(run, timelines)
@@ -191,19 +190,27 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
         shift, error = run.offset_ns(worker, timeline.windows[0][2] if timeline.windows else None)
         errors[worker.label] = max(errors.get(worker.label, 0), error or 0)
         windows += [(steps, start - shift, end - shift) for _, steps, start, end in timeline.windows if steps]
-        leaves += [
-            Leaf(
-                worker.label, worker.group, row.row, row.phase, row.category, row.start_ns - shift, row.end_ns - shift,
-                worker.rank, row.around, (row.collective, row.call_ns - shift) if row.collective else None,
-            )
-            for row in (timeline.stretches if few else ())
-        ]  # fmt: skip
-    found = steps_of(leaves, windows, errors)
+        shifts.append(shift)
+    few = _count(timelines) <= MAX_LEAVES
+    found = steps_of(_leaves(timelines, shifts) if few else (), windows, errors)
     if not compared:
         for step in found:
             # nothing is known but that it was the same step
             step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}
     return found
+
+
+def _leaves(timelines: Sequence[WorkerTimeline], shifts: Sequence[int]) -> Iterator[Leaf]:
+    """The stretches of all workers on the driver's clock. What begins where another ended has the same number object."""
+    for timeline, shift in zip(timelines, shifts, strict=True):
+        worker, end = timeline.worker, 0
+        for row in timeline.stretches:
+            start = row.start_ns - shift
+            start, end = end if start == end else start, row.end_ns - shift
+            call = (row.collective, row.call_ns - shift) if row.collective else None
+            yield Leaf(
+                worker.label, worker.group, row.row, row.phase, row.category, start, end, worker.rank, row.around, call
+            )
 
 
 def _hosts_apart(run: Run, timelines: Sequence[WorkerTimeline]) -> list[str]:
