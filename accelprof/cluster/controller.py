@@ -21,6 +21,7 @@ import ray
 
 from accelprof.catalogue import get_registry
 from accelprof.cluster import fanout
+from accelprof.cluster.dumping import DumpWatch
 from accelprof.cluster.ending import gather
 from accelprof.cluster.fanout import Answer
 from accelprof.cluster.nodes import RayNodes
@@ -99,6 +100,9 @@ class Controller:
         self._exporters = start_exporters(
             self.registry.make_exporters(self.config), self.config, self.run_dir, self.voice.say
         )
+        self._dumps = None
+        if self.config.recorder is not None and self.config.enabled and self.run_dir is not None:
+            self._dumps = DumpWatch(self.roster, self.run_dir, self.voice.say)
         self._step_began = (0, 0)
         self._spans: dict[int, dict[str, tuple[int, int]]] = {}
         for note in loaded.notes:
@@ -331,6 +335,8 @@ class Controller:
             voice=self.voice,
             notes=self.notes,
         )
+        if self._dumps is not None:
+            self._dumps.end()
         if self._no_directory:
             run.lacks.append(Lack(code=NO_DIRECTORY, words=self._no_directory))
         gather(self.roster, run, end_workers, lambda: self.session.close("controller closed") if self.session else None)

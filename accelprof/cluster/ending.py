@@ -35,6 +35,7 @@ def gather(roster: Roster, run: RunFacts, end_workers: bool, close_own: Callable
     if own is not None:
         run.told = [*run.told, own["journal"]]
     here = nodes.own_node()
+    run.hosts = {member.facts.get("node_id") for member in members} - {None, here}
     run.away = {
         member.facts.get("node_id")
         for member in members

@@ -20,6 +20,7 @@ from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
 from accelprof.contracts.tool import Tool
 from accelprof.errors import ReadError, failures, text_of
+from accelprof.output import dumps
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
 from accelprof.output.collecting import relocate
@@ -44,6 +45,7 @@ class RunFacts:
         run_dir: ``None`` where none could be made, or nothing was to be recorded.
         told: journals that were handed over, not read.
         away: nodes whose journals are not on this host's disk.
+        hosts: all other nodes that took part.
         expected: whose tools write files from outside.
         lacks: what is known to be missing.
         causes: key of a target -> why a window of it may be open still.
@@ -65,6 +67,7 @@ class RunFacts:
     plan: Plan
     told: Sequence[Sequence[Any]] = ()
     away: Collection[Node] = ()
+    hosts: Collection[Node] = ()
     expected: Sequence[Expected] = ()
     lacks: list[Lack] = field(default_factory=list)
     causes: Mapping[str, str] = field(default_factory=dict)
@@ -119,6 +122,8 @@ def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]
     if run.config.collect != "none":
         verdicts.look_at(found, verdicts.on_disk(run.run_dir))
         relocate(run.config.collect, run.run_dir, found, nodes, run.voice.say)
+    if run.config.recorder is not None:
+        _bring_dumps(run, nodes)
     manifest = _document(run, run.run_dir, found)
     if earlier is not None:
         manifest = {**earlier, **{name: manifest[name] for name in ("targets", "windows", "artifacts")}}
@@ -127,6 +132,25 @@ def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]
     if last:
         finish(run, manifest)
     return manifest
+
+
+def _bring_dumps(run: RunFacts, nodes: Nodes) -> None:
+    """Parts of the flight recorder's dumps that lie on other hosts come here as windows do, or are said to lie there."""
+    run_dir = str(run.run_dir)
+    for host in run.hosts:
+        try:
+            if run.config.collect != "none":
+                dumps.bring(run.config.collect, run_dir, nodes, host)
+                continue
+            there = nodes.call(host, dumps.known, run_dir) or {}
+            apart = [
+                name for name in there if nodes.call(host, dumps.parts, run_dir, name) - dumps.parts(run_dir, name)
+            ]
+            if apart:
+                where = f"lie on node {host}, in {run_dir}/{dumps.PLACE}; collect: copy brings them here"
+                run.notes.append(f"parts of the flight recorder's dumps {', '.join(apart)} {where}")
+        except Exception as error:  # noqa: BLE001 - a disk, a node or Ray; what lies there stays, and it is said
+            run.voice.say(f"the flight recorder's dumps on node {host} were not collected: {text_of(error)}")
 
 
 def finish(run: RunFacts, manifest: dict[str, Any]) -> None:

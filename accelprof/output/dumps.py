@@ -2,17 +2,20 @@
 
 Whoever sees something wrong makes ``RUN/recorder/<reason>-<n>/`` with ``request.json`` in it; every other process of the run sees it
 within about a second, on the same file system, and puts its part there: its last steps as a timeline, and its journal. Parts of
-processes that are gone are made from the rings they left, by whoever asks for a dump.
+processes that are gone are made from the rings they left, by whoever asks for a dump. Where hosts have disks of their own, the
+controller asks for it on each, and brings the parts together when the run ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import itertools
 import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +24,10 @@ from accelprof import texts
 from accelprof.contracts.spans import Kind, TimelineRow
 from accelprof.contracts.targets import Target, WindowInfo
 from accelprof.errors import ReadError, UserError
-from accelprof.output import atomic
+from accelprof.output import atomic, collecting
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
+from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import ArtifactRow, Moment, TargetRow, WindowRow
 from accelprof.output.ring import Contents, StepRecord, read_ring, rings_of
 from accelprof.timing.phase import PhaseSpec
@@ -99,6 +103,90 @@ def request_of(run_dir: str, name: str) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+# --- over several hosts, each with a disk of its own ------------------------------------------------------------------------
+
+
+def known(run_dir: str) -> dict[str, dict[str, Any]] | None:
+    """What was asked for in each dump of a run; ``None`` where no worker records on this host's disk."""
+    if not os.path.isdir(os.path.join(run_dir, RINGS)):
+        return None
+    return {name: dict(request_of(run_dir, name)) for name in names(run_dir)}
+
+
+def adopt(run_dir: str, asked: Mapping[str, Mapping[str, Any]]) -> None:
+    """Ask this host's workers for dumps that were begun on another, under their names there; they join them as their own."""
+    for name, request in asked.items():
+        path = os.path.join(run_dir, PLACE, name)
+        with contextlib.suppress(FileExistsError):  # one of this host's own
+            os.makedirs(path)
+            atomic.write(os.path.join(path, REQUEST), lambda file, request=request: file.write(texts.dumps(request)))  # type: ignore[misc]
+
+
+def spread(run_dir: str, nodes: Nodes, hosts: Collection[Node], told: set[str], timeout: float) -> dict[Node, str]:
+    """Dumps of any host of a run that are not in ``told`` are asked for on all others, and are in it then; errors by node."""
+    found, errors = nodes.on_each(dict.fromkeys(hosts, (run_dir,)), known, timeout)
+    fresh = {
+        name: request
+        for rows in found.values()
+        for name, request in (rows or {}).items()
+        if name not in told and request.get("at") is not None
+    }
+    if fresh:
+        lacking = {
+            node: {name: fresh[name] for name in fresh if name not in rows}
+            for node, rows in found.items()
+            if rows is not None
+        }
+        calls = {node: (run_dir, asked) for node, asked in lacking.items() if asked}
+        errors.update(nodes.on_each(calls, adopt, timeout)[1])
+        told.update(fresh)
+    return errors
+
+
+def bring(how: str, run_dir: str, nodes: Nodes, host: Node) -> list[str]:
+    """Copy (``how`` is ``move``: move) the parts of dumps and the rings of killed workers from ``host`` to their places here; names
+    of dumps that have another meaning here are changed. What was brought, as paths below the run's directory.
+
+    Raises:
+        OSError: a copy cannot be written, or the host does not answer.
+    """
+    there, here = nodes.call(host, known, run_dir), known(run_dir) or {}
+    if there is None:
+        return []
+    brought = []
+    for place in [*(os.path.join(PLACE, name) for name in there), RINGS]:
+        name = os.path.basename(place)
+        target = place if place == RINGS else os.path.join(PLACE, _name_here(name, there[name], here))
+        for file, _ in nodes.call(host, collecting.listing, os.path.join(run_dir, place)):
+            if not file or (place == RINGS and not file.endswith(".ring")):
+                continue
+            to = os.path.join(run_dir, target, file)
+            if os.path.exists(to):
+                continue  # a disk that all share, or what was asked for, which is everywhere
+            os.makedirs(os.path.dirname(to), exist_ok=True)
+            collecting.fetch(nodes, host, os.path.join(run_dir, place, file), to, remove=how == "move")
+            brought.append(os.path.join(target, file))
+    return brought
+
+
+def _name_here(name: str, asked: Mapping[str, Any], here: dict[str, dict[str, Any]]) -> str:
+    """The name under which a dump of another host stands here: that of the one that was begun for the same reason at that moment,
+    or its own, or, where that is taken, a free one."""
+    reason, at = name.rpartition("-")[0], float(asked.get("at") or 0)
+    apart = {
+        mine: abs(float(request.get("at") or 0) - at)
+        for mine, request in here.items()
+        if mine.rpartition("-")[0] == reason
+    }
+    same = min(apart, key=lambda mine: apart[mine], default="")
+    if same and apart[same] <= JOIN_WITHIN_S:
+        return same
+    if name in here:
+        name = next(f"{reason}-{number}" for number in itertools.count(1) if f"{reason}-{number}" not in here)
+    here[name] = dict(asked)
+    return name
 
 
 def write_part(run_dir: str, name: str, ring: str, steps: int) -> str | None:

@@ -99,3 +99,25 @@ def test_a_worker_killed_on_the_other_host_leaves_what_it_had_finished(tmp_path:
     assert not any((ran.place / row["path"]).exists() for row in rows)
     windows = [row["steps"] for row in ran.told["manifest"]["windows"] if "host2" in row["target"]]
     assert windows == [[1], [2]]
+
+
+def test_a_dump_of_one_host_is_the_dump_of_all(tmp_path: Path) -> None:
+    """What only the second host has seen is asked for on the driver's too, of the same steps, and both parts end in one directory
+    here, which the report reads."""
+    ran = run(tmp_path, recorder={}, collect="copy", fails=2)
+    (dump,) = (ran.place / "recorder").iterdir()
+    assert dump.name == "exception-1"
+    keys = {path.stem for path in (dump / ".workers").iterdir()}
+    assert {key.split("-")[1] for key in keys} == {"r0", "r1"}
+    assert any("host2" in key for key in keys)
+    seen = {}
+    for path in (dump / ".workers").iterdir():
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        seen[path.stem] = [row["steps"] for row in rows if row["kind"] == "window"]
+    assert set(map(str, seen.values())) == {"[[1, 2]]"}
+    done = subprocess.run(
+        [sys.executable, "-m", "accelprof", "report", str(dump)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "a worker raised" in done.stdout
+    assert not list(ran.place.glob(".recorder/*.ring"))

@@ -35,6 +35,14 @@ class Trainer(Worker):
     def update(self) -> str:
         return os.uname().nodename
 
+    def fail(self) -> None:
+        """What is wrong is seen on this host alone."""
+        from accelprof.output.dumps import Trigger
+        from accelprof.session.configure import current_session
+
+        current_session().course.recorder.want(Trigger("exception", 2, "a worker raised"))
+        raise RuntimeError("a worker raised")
+
 
 def second_host(address: str, hidden: str) -> subprocess.Popen[bytes]:
     tool = str(Path(sys.executable).with_name("ray"))
@@ -69,7 +77,7 @@ def main() -> None:
 
 
 def run(output: str, config: dict[str, Any]) -> None:
-    killed = config.pop("killed", False)
+    killed, fails = config.pop("killed", False), config.pop("fails", None)
     ctl = Controller({"output_dir": output, "run": "run", "ranks": "all", **config})
     here = ray.remote(num_cpus=0, resources={"here": 1})(Trainer).options(**ctl.options("Actors", rank=0)).remote()
     there = ray.remote(num_cpus=0, resources={"away": 1})(Trainer).options(**ctl.options("Actors", rank=1)).remote()
@@ -77,10 +85,19 @@ def run(output: str, config: dict[str, Any]) -> None:
     ctl.attach("Actors", [here, there])
     timings: dict[str, Any] = {}
     for step in (1, 2):
-        with ctl.step(step):
-            ray.get([here.update.remote(), there.update.remote()], timeout=60)
+        try:
+            with ctl.step(step):
+                ray.get([here.update.remote(), there.update.remote()], timeout=60)
+                if step == fails:
+                    ray.get(there.fail.remote(), timeout=60)
+        except ray.exceptions.RayTaskError:
+            pass
         if step == 1:
             timings = dict(ctl.metrics(per_rank=True))
+    if fails is not None:  # the driver's own host has seen nothing wrong
+        limit = time.monotonic() + 60
+        while not list(Path(output).glob("run/recorder/*/.workers/*")) and time.monotonic() < limit:
+            time.sleep(0.2)
     before = sorted(str(path.relative_to(output)) for path in Path(output).glob("run/Actors/*"))
     if killed:
         ray.kill(there)
