@@ -41,7 +41,7 @@ class DumpWatch:
     def _look(self) -> None:
         members = list(self._roster.members)
         hosts = {member.facts.get("node_id") for member in members if member.facts}
-        hosts = {None, *hosts} - {own_node()}
+        hosts = {None, *(hosts - {own_node()})}
         if len(hosts) < 2:
             return
         errors = dumps.spread(self._run_dir, RayNodes(members), hosts, self._told, self._roster.config.control_timeout)
