@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ["pytester"]
 
@@ -30,6 +31,11 @@ TIERS = {
     "jax": r"\bjax\b",
 }
 NO_SKIP = "ACCELPROF_CI_NO_SKIP"
+
+
+#: how long one example takes is no finding: another test may have the core meanwhile
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 def pytest_configure(config: pytest.Config) -> None:

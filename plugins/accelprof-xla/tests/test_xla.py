@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,14 @@ class TestTool(ToolConformance):
 
     def make(self) -> JaxTool:
         return JaxTool()
+
+    def device_work(self) -> None:
+        doubled(jax.numpy.ones((256, 256))).block_until_ready()
+
+
+@jax.jit
+def doubled(x: Any) -> Any:
+    return jax.numpy.tanh(x @ x)
 
 
 LOOP = """
