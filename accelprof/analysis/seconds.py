@@ -42,7 +42,7 @@ WAITING_NAME = re.compile(
 #: one of these is in every such name, in small letters
 _WORDS = re.compile(rb"recv|wait|ray\.get|_batch|load")
 #: what shows that the host is at work
-HOST = (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.OPERATOR, Kind.RUNTIME, Kind.SYNC)
+HOST = (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.OPERATOR, Kind.RUNTIME, Kind.SYNC, Kind.OVERHEAD)
 Intervals = tuple[Array, Array]
 #: names, and rows, that are looked at together
 TEXTS, ROWS = 1 << 16, 1 << 19
