@@ -13,7 +13,7 @@ from accelprof.errors import failures
 from accelprof.session.window import Window
 from accelprof.timing.entry import Entry, PlainCalls, task_label
 from accelprof.timing.gate import now_ns
-from accelprof.timing.phase import PhaseSpec
+from accelprof.timing.phase import IN_PIECES, PhaseSpec
 
 if TYPE_CHECKING:
     from accelprof.session.captures import Captures
@@ -61,6 +61,10 @@ class Entering:
     def enter_range(self, spec: PhaseSpec, suspends: int) -> Entry | None:
         """A ``profiling_range`` begins; it never opens a window."""
         return self._enter(Entry(self, spec, Kind.RANGE, suspends))
+
+    def goes_on(self, spec: PhaseSpec) -> Entry:
+        """A generator's call goes on that began before the window; its pieces are emitted from here on."""
+        return Entry(self, spec, Kind.PHASE, IN_PIECES)
 
     def _enter(self, entry: Entry) -> Entry | None:
         captures = self._captures

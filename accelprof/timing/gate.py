@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # a protocol that is made costs a tenth of the import
         def enter_range(self, spec: PhaseSpec, suspends: int) -> Any:
             """The same of a ``profiling_range``; it never opens a window."""
 
+        def goes_on(self, spec: PhaseSpec) -> Any:
+            """A generator's call goes on that began while nothing was to be done: its ``Entry``; it never opens a window."""
+
         def ended_inside(self, spec: PhaseSpec, start: int, end: int, kind: str = "phase") -> None:
             """A phase (or range, by ``kind``) ended that began while nothing was to be done, or in another window."""
 

@@ -14,7 +14,7 @@ import sys
 import time
 from _thread import get_ident
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from accelprof.errors import failures
 from accelprof.timing import metrics
@@ -24,9 +24,6 @@ from accelprof.timing.labels import bounded
 from accelprof.timing.loops import greenlet, runner, running_loop
 from accelprof.timing.metrics import State, process_state
 from accelprof.timing.phase import IN_PIECES, ON_STACK, SUSPENDS, PhaseSpec
-
-if TYPE_CHECKING:
-    from accelprof.timing.entry import Owner
 
 #: device times that wait to be read before it is tried; events that were read are used again
 RESOLVED_AT = 256
@@ -272,10 +269,7 @@ class Run:
         self.thread = get_ident()
         entrance = gate.entrance
         if entrance is not None and self.entry is None:  # something was opened since the call began
-            from accelprof.contracts.spans import Kind
-            from accelprof.timing.entry import Entry
-
-            self.entry = Entry(cast("Owner", entrance), self.spec, Kind.PHASE, IN_PIECES)
+            self.entry = entrance.goes_on(self.spec)
         if self.entry is not None:
             self.entry.resume(self.on_stack and greenlet() is None)
         self.resumed = _clock()
