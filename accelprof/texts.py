@@ -6,6 +6,7 @@ A label, a path or a name in a file may hold halves of surrogate pairs, which no
 from __future__ import annotations
 
 import json
+import os
 import re
 import zlib
 from typing import Any
@@ -15,6 +16,14 @@ LONGEST = 10_000
 _HALF = re.compile(r"[\ud800-\udfff]")
 #: in JSON's ASCII: a pair, a half, any other escape
 _ESCAPES = re.compile(r"\\(?:ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(ud[89a-f][0-9a-f]{2})|.)")
+
+
+def from_here(path: str | os.PathLike[str]) -> str:
+    """``path`` as seen from the working directory; as it is where that was removed."""
+    try:
+        return os.path.relpath(path)
+    except OSError:
+        return os.fspath(path)
 
 
 def encodable(text: str) -> str:

@@ -137,5 +137,5 @@ def _show(result: DemoResult) -> None:
 
 def _short(path: str) -> str:
     """``path`` from here when it lies below, whole otherwise."""
-    below = os.path.relpath(path)
+    below = texts.from_here(path)
     return path if below.startswith(os.pardir) else below

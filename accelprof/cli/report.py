@@ -63,7 +63,7 @@ def report(
         from accelprof.analysis.table import render
 
         if not sources:
-            click.echo(f"{os.path.relpath(summary.run.directory)} (the newest run)\n")
+            click.echo(f"{texts.from_here(summary.run.directory)} (the newest run)\n")
         render(summary, Console(), everything=everything, by_file=by_file)
     path = None if no_html else html or (os.path.join(directory, "report.html") if directory else None)
     if path is None and open_page:
@@ -108,7 +108,7 @@ def write_page(
         click.echo(f"accelprof: {path} cannot be written: {error}", err=True)
         ctx.exit(1)
     if say:
-        click.echo(f"Page: {os.path.relpath(path)}")
+        click.echo(f"Page: {texts.from_here(path)}")
     if show and click.launch(path):
         click.echo(f"accelprof: no browser could be started for {path}", err=True)
 

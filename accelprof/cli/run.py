@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from accelprof import texts
 from accelprof.cli.lines import say
 
 
@@ -61,7 +62,7 @@ def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[s
             _show(outcome.run_dir)
         for text in outcome.undelivered:
             say(f"accelprof: not delivered: {text}", err=True)
-        say(f"accelprof: {outcome.manifest['status']}, {os.path.relpath(outcome.run_dir)}", err=True)
+        say(f"accelprof: {outcome.manifest['status']}, {texts.from_here(outcome.run_dir)}", err=True)
     ctx.exit(outcome.exit_code)
 
 

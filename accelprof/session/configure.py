@@ -434,12 +434,17 @@ def _stay_interrupted() -> None:
         pass
 
 
+#: signals by which a job is told to end: by a launcher, a batch system, a terminal that is gone
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
 def _on_term(signum: int, frame: FrameType | None) -> None:
-    previous = next((entry[1] for entry in _installed if entry[0] == "SIGTERM"), signal.SIG_DFL)
-    _close_current("SIGTERM")
+    name = signal.Signals(signum).name
+    previous = next((entry[1] for entry in _installed if entry[0] == name), signal.SIG_DFL)
+    _close_current(name)
     if callable(previous):
         previous(signum, frame)
-    elif previous is not signal.SIG_IGN:
+    else:
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)
 
@@ -469,11 +474,14 @@ def _install() -> None:
     if not any(entry[0] == "atexit" for entry in _installed):
         atexit.register(_at_exit)
         _installed.append(("atexit", None))
-    if threading.current_thread() is threading.main_thread() and not any(entry[0] == "SIGTERM" for entry in _installed):
-        previous = signal.getsignal(signal.SIGTERM)
-        if previous is not None:  # None: a handler that was not installed from Python cannot be put back
-            signal.signal(signal.SIGTERM, _on_term)
-            _installed.append(("SIGTERM", previous))
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in ENDING:
+        previous = signal.getsignal(number)
+        # None: a handler that was not installed from Python cannot be put back. What is ignored (nohup) ends nothing
+        if not any(entry[0] == number.name for entry in _installed) and previous not in (None, signal.SIG_IGN):
+            signal.signal(number, _on_term)
+            _installed.append((number.name, previous))
 
 
 def _uninstall() -> None:
@@ -482,8 +490,10 @@ def _uninstall() -> None:
             atexit.unregister(_at_exit)
         elif name == "environment":
             os.environ[previous[0]] = previous[1]
-        elif threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is _on_term:
-            signal.signal(signal.SIGTERM, previous)
+        elif (
+            threading.current_thread() is threading.main_thread() and signal.getsignal(signal.Signals[name]) is _on_term
+        ):
+            signal.signal(signal.Signals[name], previous)
     _installed.clear()
 
 

@@ -75,7 +75,7 @@ class Course:
     def close(self, reason: str) -> None:
         """The session closes: first the recorder of a process that is told to end writes, then all hear that no step follows."""
         guarded = self._captures.voice.guarded
-        if self.recorder is not None and reason == "SIGTERM":
+        if self.recorder is not None and reason in ("SIGTERM", "SIGHUP"):
             guarded("writing out the recorder", self.recorder.now, "sigterm", "the process was told to end")
         self.finish()
         for trigger in self._triggers:

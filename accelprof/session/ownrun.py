@@ -7,10 +7,10 @@ waits for a process that is dead or still at work: who closes later adds itself.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from accelprof import texts
 from accelprof.exporters.host import Exporters, figures_of, start_exporters
 from accelprof.output import verdict as verdicts
 from accelprof.output.delivery import RunFacts, deliver, finish
@@ -28,7 +28,7 @@ log = logging.getLogger("accelprof")
 #: seconds to wait while another process of the run writes; with a signal that ends the process, hardly any
 TURN_S, PAGE_S, EXPORT_S, HURRIED_S = 60.0, 120.0, 30.0, 1.0
 #: why a session is closed that leaves nobody the time for timeline and page
-HURRIED = frozenset({"SIGTERM", "reset"})
+HURRIED = frozenset({"SIGTERM", "SIGHUP", "reset"})
 
 
 class StepsOfLaunched:
@@ -94,7 +94,7 @@ class OwnRun:
                 self._presence.close()
             if self._exporters is not None:
                 self._exporters.finish(self._manifest, self.run_dir or "", HURRIED_S if hurried else EXPORT_S)
-            lies = "nothing was written" if self.run_dir is None else f"it lies in {os.path.relpath(self.run_dir)}"
+            lies = "nothing was written" if self.run_dir is None else f"it lies in {texts.from_here(self.run_dir)}"
             log.info("accelprof %s: the run is %s; %s", target.label, self._manifest["status"], lies)
             return self._manifest
 

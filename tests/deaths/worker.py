@@ -1,5 +1,6 @@
 """A job of one process that ends in the way its first argument says, in step 2 of windows 1, 2 and 3. Run by test_plain_deaths.py."""
 
+import atexit
 import ctypes
 import multiprocessing
 import os
@@ -18,6 +19,15 @@ from accelprof.contracts.tool import Tool
 
 HOW = sys.argv[1]
 PLACE = sys.argv[2] if len(sys.argv) > 2 else "o"
+OWN = {
+    "steps": [1, 2, 3],
+    "merge_steps": False,
+    "tool": "slow",
+    "ranks": "all",
+    "output_dir": PLACE,
+    "run": "r",
+    "budget": {"free_space": None},
+}
 
 
 class Slow(Tool):
@@ -51,6 +61,21 @@ def work():
 def child(value):
     work()
     return value + 1
+
+
+def wait_inside():
+    with accelprof.profiling_range("inside"):
+        time.sleep(60)
+
+
+def with_a_session():
+    """What a child that profiles itself does; what it calls is the child's alone."""
+    if not HOW.endswith(" fork"):  # which has what its parent registered
+        register()
+    session = accelprof.configure(group="Kid", **{**OWN, "steps": [1, 2]})
+    for number in range(1, 4):
+        with session.step(number):
+            work()
 
 
 def fork_soon():
@@ -105,9 +130,21 @@ def end(session):
     if HOW == "hung in C":
         print("hung", flush=True)
         ctypes.PyDLL(None).sleep(60)  # holds the interpreter's lock: no thread and no handler of Python runs
-    if HOW in ("SIGKILL", "SIGTERM", "SIGINT"):
-        os.kill(os.getpid(), getattr(signal, HOW))
-        time.sleep(1)
+    if HOW.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, HOW.split()[0]))
+        time.sleep(0 if HOW.endswith("ignored") else 1)
+    if HOW == "os._exit at exit":
+        atexit.register(os._exit, 7)
+        sys.exit(3)
+    if HOW == "a thread goes on":
+        threading.Thread(target=wait_inside, daemon=True).start()
+        sys.exit(3)
+    if HOW == "descriptors closed":
+        os.closerange(3, 256)
+    if HOW == "working directory removed":
+        os.mkdir("gone")
+        os.chdir("gone")
+        os.rmdir("../gone")
     if HOW == "out of memory":
         raise MemoryError
     if HOW in ("fork and _exit", "fork and exit"):
@@ -118,6 +155,13 @@ def end(session):
                 sys.exit(0)
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
+    if HOW.startswith("sessions of"):
+        process = multiprocessing.get_context(HOW.split()[-1]).Process(target=with_a_session)
+        process.start()
+        process.join()
+        left = list(Path(PLACE, "r-2", "Kid").glob("*.slow"))
+        if process.exitcode or len(left) != 2 or any(path.read_text() != "first half, second half" for path in left):
+            os._exit(99)
     if HOW.startswith("multiprocessing"):
         with multiprocessing.get_context(HOW.split()[-1]).Pool(1) as pool:
             assert pool.map(child, [1]) == [2]
@@ -136,21 +180,18 @@ def end(session):
         fill()
 
 
-def main():
+def register():
     plugin = SimpleNamespace(accelprof_tools=hookimpl(lambda: [Slow], specname="accelprof_tools"))
     accelprof.register(plugin, "deaths")
+
+
+def main():
+    register()
+    if HOW.endswith("ignored"):
+        signal.signal(getattr(signal, HOW.split()[0]), signal.SIG_IGN)
     if HOW == "disk full from the start":
         fill()
-    own = {
-        "steps": [1, 2, 3],
-        "merge_steps": False,
-        "tool": "slow",
-        "ranks": "all",
-        "output_dir": PLACE,
-        "run": "r",
-        "budget": {"free_space": None},
-    }
-    session = accelprof.configure(group="G", **({} if "ACCELPROF_RUN" in os.environ else own))
+    session = accelprof.configure(group="G", **({} if "ACCELPROF_RUN" in os.environ else OWN))
     for number in range(1, 5):
         with session.step(number):
             work()
