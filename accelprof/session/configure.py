@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from accelprof.catalogue import Catalogue, get_registry, unlock_after_fork
@@ -20,6 +17,7 @@ from accelprof.environment import without
 from accelprof.errors import AccelprofError, CaptureError, ConfigError, Problem, UnavailableError, UserError, failures
 from accelprof.numberset import whole
 from accelprof.output.layout import Layout, claim_run, job_token
+from accelprof.session import ending
 from accelprof.session.identity import from_environment, host_name
 from accelprof.session.session import JOINED, Session
 from accelprof.timing import metrics
@@ -35,7 +33,7 @@ log = logging.getLogger("accelprof")
 
 DEFAULT_GROUP = "workers"
 
-_installed: list[Any] = []
+_environment: dict[str, str] = {}
 _lock = threading.RLock()
 
 
@@ -327,7 +325,7 @@ def _spare_children(tool: Tool, assignment: Assignment, directory: str, session:
         if present is None:
             continue
         rest = without(name, present, launch.env.get(name, present))
-        _installed.append(("environment", (name, present)))
+        _environment.setdefault(name, present)
         if rest:
             os.environ[name] = rest
         else:
@@ -405,50 +403,6 @@ def _job() -> str:
     return job_token(os.environ)
 
 
-# --- the ways a process can end -----------------------------------------------------------------------------------------
-
-
-def _close_current(reason: str) -> None:
-    session = gate.session
-    if session is not None and session.pid == os.getpid() and not session.closed:
-        try:
-            session.close(reason)
-        except AccelprofError as error:  # on_error: raise has nobody to catch it here
-            log.warning("accelprof: %s", error)
-
-
-def _at_exit() -> None:
-    # only a script: at a prompt an interrupt does not end the process
-    interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
-    _close_current("process exit")
-    if interrupted:
-        _stay_interrupted()
-
-
-def _stay_interrupted() -> None:
-    """An interrupt nobody caught ends Python by that signal, unless code that came as text has run since: modules that are
-    imported at the end make classes of text. So the last such code ends by the interrupt too."""
-    try:
-        exec("raise KeyboardInterrupt")
-    except KeyboardInterrupt:
-        pass
-
-
-#: signals by which a job is told to end: by a launcher, a batch system, a terminal that is gone
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-
-
-def _on_term(signum: int, frame: FrameType | None) -> None:
-    name = signal.Signals(signum).name
-    previous = next((entry[1] for entry in _installed if entry[0] == name), signal.SIG_DFL)
-    _close_current(name)
-    if callable(previous):
-        previous(signum, frame)
-    else:
-        signal.signal(signum, signal.SIG_DFL)
-        os.kill(os.getpid(), signum)
-
-
 def _in_child() -> None:
     """A forked child is another process: it has no session and leaves the parent's files alone."""
     global _lock
@@ -460,7 +414,6 @@ def _in_child() -> None:
     gate.release()
     if session is not None:
         session.disown()
-    # ``_installed`` stays: the child inherited the handlers, and what was there before them
 
 
 _fork_registered = False
@@ -471,30 +424,13 @@ def _install() -> None:
     if not _fork_registered:
         os.register_at_fork(after_in_child=_in_child)
         _fork_registered = True
-    if not any(entry[0] == "atexit" for entry in _installed):
-        atexit.register(_at_exit)
-        _installed.append(("atexit", None))
-    if threading.current_thread() is not threading.main_thread():
-        return
-    for number in ENDING:
-        previous = signal.getsignal(number)
-        # None: a handler that was not installed from Python cannot be put back. What is ignored (nohup) ends nothing
-        if not any(entry[0] == number.name for entry in _installed) and previous not in (None, signal.SIG_IGN):
-            signal.signal(number, _on_term)
-            _installed.append((number.name, previous))
+    ending.install()
 
 
 def _uninstall() -> None:
-    for name, previous in list(_installed):
-        if name == "atexit":
-            atexit.unregister(_at_exit)
-        elif name == "environment":
-            os.environ[previous[0]] = previous[1]
-        elif (
-            threading.current_thread() is threading.main_thread() and signal.getsignal(signal.Signals[name]) is _on_term
-        ):
-            signal.signal(signal.Signals[name], previous)
-    _installed.clear()
+    os.environ.update(_environment)
+    _environment.clear()
+    ending.uninstall()
 
 
 def plain_target(target: Target) -> Mapping[str, Any]:

@@ -1,0 +1,87 @@
+"""The ways in which a process can end while its session is open: by itself, or told by a signal. Each closes the session first."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+from accelprof.errors import AccelprofError
+from accelprof.timing.gate import gate
+
+log = logging.getLogger("accelprof")
+
+#: signals by which a job is told to end: by a launcher, a batch system, a terminal that is gone
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+#: signal -> what was there before our handler; in a forked child too, which inherited both
+_before: dict[signal.Signals, Any] = {}
+_at_exit_too = False
+
+
+def install() -> None:
+    """From now on the process's session is closed at its end. Signals are handlers of the main thread's."""
+    global _at_exit_too
+    if not _at_exit_too:
+        atexit.register(_at_exit)
+        _at_exit_too = True
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in ENDING:
+        previous = signal.getsignal(number)
+        # None: a handler that was not installed from Python cannot be put back. What is ignored (nohup) ends nothing
+        if number not in _before and previous not in (None, signal.SIG_IGN):
+            signal.signal(number, _on_signal)
+            _before[number] = previous
+
+
+def uninstall() -> None:
+    """What :func:`install` did is undone, where nobody put a handler over ours."""
+    global _at_exit_too
+    atexit.unregister(_at_exit)
+    _at_exit_too = False
+    for number, previous in _before.items():
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is _on_signal:
+            signal.signal(number, previous)
+    _before.clear()
+
+
+def _close_current(reason: str) -> None:
+    session = gate.session
+    if session is not None and session.pid == os.getpid() and not session.closed:
+        try:
+            session.close(reason)
+        except AccelprofError as error:  # on_error: raise has nobody to catch it here
+            log.warning("accelprof: %s", error)
+
+
+def _at_exit() -> None:
+    # only a script: at a prompt an interrupt does not end the process
+    interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
+    _close_current("process exit")
+    if interrupted:
+        _stay_interrupted()
+
+
+def _stay_interrupted() -> None:
+    """An interrupt nobody caught ends Python by that signal, unless code that came as text has run since: modules that are
+    imported at the end make classes of text. So the last such code ends by the interrupt too."""
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        pass
+
+
+def _on_signal(signum: int, frame: FrameType | None) -> None:
+    number = signal.Signals(signum)
+    previous = _before.get(number, signal.SIG_DFL)
+    _close_current(number.name)
+    if callable(previous):
+        previous(signum, frame)
+    else:
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
