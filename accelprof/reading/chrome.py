@@ -17,7 +17,7 @@ import numpy as np
 
 from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof.reading.chrome_file import BadTimeError, ChromeFile, Stream, exact_ns, load
+from accelprof.reading.chrome_file import BadTimeError, ChromeFile, Stream, exact_ns, hashable, load
 from accelprof.reading.columns import (
     CODES,
     FIELDS,
@@ -149,10 +149,6 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else str(place(value))
 
 
-def _hashable(value: object) -> Any:
-    return value if isinstance(value, (str, int, float, type(None))) else place(value)
-
-
 class _Reading:
     """One pass over the events of one file."""
 
@@ -182,7 +178,7 @@ class _Reading:
         try:
             self.counts.update(phases)
         except TypeError:  # a list or an object in place of a letter
-            self.counts.update(map(_hashable, phases))
+            self.counts.update(map(hashable, phases))
         if phases.count("X") == len(events):
             self._complete(events, np.arange(self.seen, self.seen + len(events)))
         else:
@@ -222,7 +218,7 @@ class _Reading:
         except BadTimeError as bad:
             self.bad[f"time {bad}"] += 1
             return
-        row = (_hashable(event.pid), _hashable(event.tid))
+        row = (hashable(event.pid), hashable(event.tid))
         if phase == "B":
             self.open.setdefault(row, []).append((event, at, ordinal))
         elif phase == "E":
@@ -240,7 +236,7 @@ class _Reading:
     @staticmethod
     def _async_key(event: Any) -> tuple[Any, Any, Any]:
         number = event.id if event.id is not None else event.id2
-        return (_hashable(event.cat), str(place(number)), _hashable(event.pid) if event.id is None else None)
+        return (hashable(event.cat), str(place(number)), hashable(event.pid) if event.id is None else None)
 
     def _ended(
         self, stack: list[tuple[Any, int, int]] | None, at: int, otherwise: str, found: list[tuple[Any, int, int, int]]
@@ -261,9 +257,9 @@ class _Reading:
             categories = [self.categories[event.cat] for event in events]
             rows = [self.rows[event.pid, event.tid] for event in events]
         except TypeError:  # lists and objects where a name or number should be
-            names = [self.names[_hashable(event.name)] for event in events]
-            categories = [self.categories[_hashable(event.cat)] for event in events]
-            rows = [self.rows[_hashable(event.pid), _hashable(event.tid)] for event in events]
+            names = [self.names[hashable(event.name)] for event in events]
+            categories = [self.categories[hashable(event.cat)] for event in events]
+            rows = [self.rows[hashable(event.pid), hashable(event.tid)] for event in events]
         self._new_kinds()
         category = np.array(categories, dtype=np.int32)
         kind = np.array(self.kinds or [0], dtype=np.uint8)[category]
@@ -284,8 +280,8 @@ class _Reading:
                 on.append(self.streams[track])
             except TypeError:
                 del where[len(on) :]
-                where.append(self.devices[_hashable(event.pid), _hashable(number)])
-                on.append(self.streams[_hashable(track)])
+                where.append(self.devices[hashable(event.pid), hashable(number)])
+                on.append(self.streams[hashable(track)])
             if one.collective is not None:  # those are asked for
                 self.raw[self.count + at] = bytes(event.args)
         device[working], stream[working] = where, on

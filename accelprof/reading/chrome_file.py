@@ -19,6 +19,7 @@ import msgspec
 from accelprof import texts
 from accelprof.contracts.spans import FURTHEST_NS, Completeness
 from accelprof.errors import ReadError
+from accelprof.reading.columns import place
 from accelprof.reading.gzipped import GZIP as GZIP
 from accelprof.reading.gzipped import parts
 from accelprof.reading.lenient import Repairs, objects
@@ -91,14 +92,21 @@ class ChromeFile:
         return "truncated" if self.completeness.cut else "repaired" if self.completeness.repaired else "complete"
 
 
+def hashable(value: object) -> Any:
+    """What stands in a file where a number or text should, as a key: lists and mappings by how they are written."""
+    return value if isinstance(value, (str, int, float, type(None))) else place(value)
+
+
 def load(path: str) -> ChromeFile:
-    """Read one file whole.
+    """Read one file whole. Where its events lie (``pid``, ``tid``, ``id``) can be keys, whatever stands there.
 
     Raises:
         ReadError: empty, not there, not JSON at all, or JSON without events; the message has the reason and the position.
     """
     stream = Stream(path, Event)
     for events in stream.blocks():
+        for event in events:
+            event.pid, event.tid, event.id = hashable(event.pid), hashable(event.tid), hashable(event.id)
         stream.file.events.extend(events)
     return stream.file
 

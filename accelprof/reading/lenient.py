@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 #: characters of the longest whole number that is one
@@ -97,7 +97,7 @@ def objects(text: str, position: int, repairs: Repairs) -> Iterator[tuple[dict[s
 
     Numbers with a fraction come as ``Decimal``, NaN and infinities as ``float``.
     """
-    decoder = json.JSONDecoder(strict=False, parse_float=Decimal, parse_int=integer)
+    decoder = json.JSONDecoder(strict=False, parse_float=fraction, parse_int=integer)
     size = len(text)
     while True:
         position = _end(_BETWEEN, text, position)
@@ -244,8 +244,16 @@ def integer(word: str) -> int | Decimal:
     return int(word) if len(word) <= LONGEST else Decimal(word)
 
 
+def fraction(word: str) -> float | Decimal:
+    """A number with a fraction or an exponent, exact; one whose exponent is beyond all of ``Decimal``'s as infinity or zero."""
+    try:
+        return Decimal(word)
+    except InvalidOperation:
+        return float(word)
+
+
 def _number(word: str) -> int | float | Decimal:
     bare = word.lstrip("-")
     if bare.isdigit():
         return integer(word)
-    return float(word) if bare[0].isalpha() else Decimal(word)
+    return float(word) if bare[0].isalpha() else fraction(word)

@@ -7,9 +7,11 @@ import importlib.util
 import os
 import pickle
 import random
+import re
 import sqlite3
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from accelprof.analysis.timeline import merge_files
 from accelprof.catalogue import get_registry
 from accelprof.errors import ReadError
 from accelprof.reading.columns import columns_of, whole_number
+from accelprof.reading.lenient import fraction
 from accelprof.reading.snapshot import read_snapshot
 
 FUZZ = Path(__file__).parents[1] / "fuzz" / "files.py"
@@ -213,3 +216,40 @@ def test_a_merged_file_is_packed_when_its_own_name_says_so(tmp_path: Path) -> No
     for name, packed in (("all.json.gz", True), ("t.json.gz.all.json", False)):
         merged = merge_files([str(path)], str(tmp_path / name))
         assert Path(merged.path).read_bytes().startswith(b"\x1f\x8b") is packed
+
+
+@pytest.mark.parametrize("kind", [kind for kind, seed in fuzzed.seeds().items() if not seed[2].startswith(b"SQLite")])
+@pytest.mark.parametrize(
+    "number",
+    [b"1e99999999999999999999", b"-1e-99999999999999999999", b"9" * 5000],
+    ids=["endless", "nothing", "digits"],
+)
+def test_a_number_beyond_all_exponents(tmp_path: Path, kind: str, number: bytes) -> None:
+    """Put in the place of any number of a file, whole or damaged behind it, it ends no reader by an error of Python."""
+    name, tool, data = fuzzed.seeds()[kind]
+    places = [found.span() for found in re.finditer(rb"(?<![\w.])-?\d[\d.]*", data)]
+    path = tmp_path / name
+    for begin, end in places[:: max(1, len(places) // 12)]:
+        for tail in (data[end:], data[end : end + 400] + b",,}"):
+            path.write_bytes(data[:begin] + number + tail)
+            assert fuzzed._read(path, tool, whole=False) in ("read", "refused")
+
+
+@pytest.mark.parametrize("kind", [kind for kind, seed in fuzzed.seeds().items() if seed[2].startswith((b"{", b"["))])
+@pytest.mark.parametrize("other", [b"{}", b"[[0]]", b"null", b"true", b"-1", b"1.5", b'""', b'"x"'])
+def test_a_value_of_another_kind(tmp_path: Path, kind: str, other: bytes) -> None:
+    """A list, a mapping or nothing where a number or a text stands, in any place of a file, ends no reader by an error of Python."""
+    name, tool, data = fuzzed.seeds()[kind]
+    path = tmp_path / name
+    places = [found.span(1) for found in re.finditer(rb'": ("[^"]*"|-?[\d.]+)', data)]
+    assert places
+    for begin, end in places[:40]:
+        path.write_bytes(data[:begin] + other + data[end:])
+        assert fuzzed._read(path, tool, whole=False) in ("read", "refused")
+
+
+def test_an_exponent_that_decimal_does_not_have() -> None:
+    """Infinity or zero, as every reader of JSON says; all others are exact."""
+    words = ("1e99999999999999999999", "-1.5e99999999999999999999", "1e-99999999999999999999", "1.25", "1e400")
+    found = [fraction(word) for word in words]
+    assert found == [float("inf"), float("-inf"), 0.0, Decimal("1.25"), Decimal("1e400")]

@@ -187,6 +187,7 @@ def register():
 
 def main():
     register()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests under nohup have it ignored
     if HOW.endswith("ignored"):
         signal.signal(getattr(signal, HOW.split()[0]), signal.SIG_IGN)
     if HOW == "disk full from the start":

@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from accelprof.contracts.spans import Table, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.lenient import fraction
 from accelprof.reading.numbers import whole_number
 from accelprof_ascend.csv_rows import Row, column, rows
 from accelprof_ascend.times import counted, ns_of_us, whole
@@ -204,7 +204,7 @@ def load(path: str) -> Any:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file, parse_float=Decimal)
+            return json.load(file, parse_float=fraction)
     except (OSError, ValueError) as error:
         raise ReadError(path, str(error)) from error
 

@@ -8,9 +8,8 @@ import re
 from collections import Counter
 from typing import Any
 
-import msgspec
-
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Mark, Span, Trace
+from accelprof.reading.chrome import Arguments
 from accelprof.reading.chrome_file import Event, exact_ns, load
 from accelprof_ascend import kinds
 from accelprof_ascend.times import clock_of, counted
@@ -146,7 +145,4 @@ def _launches(events: list[Event], spans: list[Span]) -> None:
 
 def _args(event: Event) -> dict[str, Any]:
     raw = bytes(event.args)
-    if not raw or raw == b"{}":
-        return {}
-    value = msgspec.json.decode(raw)
-    return value if isinstance(value, dict) else {"value": value}
+    return dict(Arguments(raw)) if raw and raw != b"{}" else {}

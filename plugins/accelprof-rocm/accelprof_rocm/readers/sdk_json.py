@@ -9,8 +9,10 @@ import msgspec
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.columns import place
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.lenient import until_damage
+from accelprof.reading.numbers import whole_number
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name
 from accelprof_rocm.readers.packed import content
 
@@ -66,7 +68,7 @@ class _Process:
     def __init__(self, data: Record, build: Builder) -> None:
         self.data, self.build = data, build
         metadata = data.get("metadata") or {}
-        self.pid = metadata.get("pid") or 0
+        self.pid = place(metadata.get("pid") or 0)
         self.agents = self._keyed("agents", data.get("agents"), lambda agent: (agent["id"]["handle"], agent))
         self.symbols = self._keyed("kernel_symbols", data.get("kernel_symbols"), lambda row: (row["kernel_id"], row))
         strings = data.get("strings") or {}
@@ -196,7 +198,7 @@ class _Process:
         if agent is None:
             return f"agent {handle}"
         number = agent.get("logical_node_type_id", agent.get("logical_node_id", agent.get("node_id")))
-        return int(number) if agent.get("type") == GPU and number is not None else f"cpu {number}"
+        return whole_number(str(number)) if agent.get("type") == GPU and number is not None else f"cpu {number}"
 
 
 def kernel_name(symbol: Record) -> str:
@@ -208,4 +210,5 @@ def kernel_name(symbol: Record) -> str:
 
 
 def _correlation(row: Record) -> Any:
-    return (row.get("correlation_id") or {}).get("internal")
+    number = (row.get("correlation_id") or {}).get("internal")
+    return None if number is None else place(number)
