@@ -64,7 +64,7 @@ def test_sessions_leave_no_thread_no_descriptor_and_no_memory(tmp_path):
 
     assert grown(several) < 200_000
     assert threading.active_count() <= threads
-    assert descriptors() == open_files
+    assert set(descriptors()) <= set(open_files)  # of earlier tests some may be closed meanwhile
 
 
 def test_steps_without_a_window_take_no_memory():
