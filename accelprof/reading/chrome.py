@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 
 from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof.reading.chrome_file import BadTimeError, ChromeFile, Stream, exact_ns, hashable, load
+from accelprof.reading.chrome_file import Arguments, BadTimeError, ChromeFile, Stream, exact_ns, hashable, load
 from accelprof.reading.columns import (
     CODES,
     FIELDS,
@@ -516,43 +516,6 @@ class _Arguments:
     @staticmethod
     def _made(raw: msgspec.Raw | bytes) -> Mapping[str, Any]:
         return Arguments(raw) if bytes(raw) not in (b"", b"{}") else NO_ARGUMENTS
-
-
-class Arguments(Mapping[str, Any]):
-    """Arguments of an event, decoded when first looked at: most events of a large file are never asked for theirs."""
-
-    __slots__ = ("_raw", "_values")
-
-    def __init__(self, raw: msgspec.Raw | bytes) -> None:
-        self._raw = raw
-        self._values: dict[str, Any] | None = None
-
-    def _decoded(self) -> dict[str, Any]:
-        if self._values is None:
-            try:
-                value = msgspec.json.decode(self._raw)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                value = {"unreadable": str(error)}
-            self._values = value if isinstance(value, dict) else {"value": value}
-        return self._values
-
-    def __getitem__(self, key: str) -> Any:
-        return self._decoded()[key]
-
-    def get(self, key: str, default: object = None) -> Any:
-        return self._decoded().get(key, default)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._decoded())
-
-    def __len__(self) -> int:
-        return len(self._decoded())
-
-    def __repr__(self) -> str:
-        return repr(self._decoded())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (dict, (self._decoded(),))
 
 
 NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})

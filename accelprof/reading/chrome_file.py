@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -19,10 +19,10 @@ import msgspec
 from accelprof import texts
 from accelprof.contracts.spans import FURTHEST_NS, Completeness
 from accelprof.errors import ReadError
-from accelprof.reading.columns import place
 from accelprof.reading.gzipped import GZIP as GZIP
 from accelprof.reading.gzipped import parts
 from accelprof.reading.lenient import Repairs, objects
+from accelprof.reading.numbers import place
 
 MARK = b"\xef\xbb\xbf"
 #: places that may be the end of an event and are none (arrays of objects in arguments) before the rest is read whole
@@ -362,3 +362,40 @@ def _slow_ns(raw: bytes) -> int:
     if value.is_infinite() or value.adjusted() > 20 or abs(value) * 1000 >= ENDLESS_NS:
         raise BadTimeError("endless")
     return int((value * 1000).to_integral_value()) if value.adjusted() > -20 else 0
+
+
+class Arguments(Mapping[str, Any]):
+    """Arguments of an event, decoded when first looked at: most events of a large file are never asked for theirs."""
+
+    __slots__ = ("_raw", "_values")
+
+    def __init__(self, raw: msgspec.Raw | bytes) -> None:
+        self._raw = raw
+        self._values: dict[str, Any] | None = None
+
+    def _decoded(self) -> dict[str, Any]:
+        if self._values is None:
+            try:
+                value = msgspec.json.decode(self._raw)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                value = {"unreadable": str(error)}
+            self._values = value if isinstance(value, dict) else {"value": value}
+        return self._values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._decoded()[key]
+
+    def get(self, key: str, default: object = None) -> Any:
+        return self._decoded().get(key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded())
+
+    def __len__(self) -> int:
+        return len(self._decoded())
+
+    def __repr__(self) -> str:
+        return repr(self._decoded())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (dict, (self._decoded(),))

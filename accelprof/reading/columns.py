@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Kind, Span, Trace
+from accelprof.reading.numbers import place as place
 from accelprof.reading.numbers import whole_number as whole_number
 
 #: code in ``Columns.kind`` -> kind
@@ -26,7 +27,6 @@ CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(KINDS)}
 NONE = -1
 Array = Any  # numpy.ndarray: numpy's own types are not asked of those who check this package
 Arguments = Callable[[int], Mapping[str, Any]]
-_LONGEST = 200
 #: columns that hold a value for each row, and what they hold where a reader says nothing
 FIELDS: dict[str, tuple[type, int]] = {
     "kind": (np.uint8, CODES[Kind.RANGE]),
@@ -381,24 +381,6 @@ class Correlations:
 def whole(value: object) -> bool:
     """Whether a value is a whole number that a column holds."""
     return type(value) is int and -(1 << 63) <= value < 1 << 63
-
-
-def place(value: object) -> int | str:
-    """A process, thread, device or stream as it can be kept: a number or text; anything else by how it is written."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, int):
-        return int(value)
-    if value is None:
-        return ""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
-        return int(value)
-    try:
-        return str(value)[:_LONGEST]
-    except (RecursionError, ValueError):  # nested without end, or a number of too many digits
-        return f"a {type(value).__name__}"
 
 
 def columns_of(trace: Trace) -> Columns:

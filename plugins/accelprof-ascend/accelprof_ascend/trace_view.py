@@ -9,8 +9,7 @@ from collections import Counter
 from typing import Any
 
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Mark, Span, Trace
-from accelprof.reading.chrome import Arguments
-from accelprof.reading.chrome_file import Event, exact_ns, load
+from accelprof.reading.chrome_file import Arguments, Event, exact_ns, load
 from accelprof_ascend import kinds
 from accelprof_ascend.times import clock_of, counted
 

@@ -9,10 +9,9 @@ import msgspec
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
-from accelprof.reading.columns import place
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.lenient import until_damage
-from accelprof.reading.numbers import whole_number
+from accelprof.reading.numbers import place, whole_number
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name
 from accelprof_rocm.readers.packed import content
 
