@@ -52,6 +52,7 @@ def read_and_report(path: Path) -> None:
         trace = load_any(str(path)).trace()
     except ReadError as error:
         assert str(path) in str(error)
+        assert " failed: " not in str(error), "the reader ended by an error of Python"
         return
     found = attribute(trace)
     kernels = sum(row.own_kernels for row in found.phases) + found.unattributed + found.unlaunched
@@ -253,3 +254,19 @@ def test_an_exponent_that_decimal_does_not_have() -> None:
     words = ("1e99999999999999999999", "-1.5e99999999999999999999", "1e-99999999999999999999", "1.25", "1e400")
     found = [fraction(word) for word in words]
     assert found == [float("inf"), float("-inf"), 0.0, Decimal("1.25"), Decimal("1e400")]
+
+
+@pytest.mark.parametrize("name", ["nsys", "rocprofv3 db", "ascend db"])
+def test_a_databases_names_may_be_no_text(name: str, tmp_path: Path) -> None:
+    """Each word in what a database says of its tables, with a byte that no text has: the file is read or refused by name."""
+    seeds = fuzzed.seeds()
+    if name not in seeds:
+        pytest.skip(f"the plug-in that reads {name} is not installed")
+    file, _, data = seeds[name]
+    (tmp_path / file).write_bytes(data)
+    database = sqlite3.connect(tmp_path / file)
+    said = [sql.encode() for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
+    database.close()
+    for word in sorted({word for sql in said for word in re.findall(rb"\w{2,}", sql)}):
+        (tmp_path / file).write_bytes(data.replace(word, word[:-1] + b"\x82"))
+        read_and_report(tmp_path / file)

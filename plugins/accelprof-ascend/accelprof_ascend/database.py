@@ -20,6 +20,8 @@ from accelprof_ascend import kinds
 from accelprof_ascend.tables import add_steps
 from accelprof_ascend.times import clock_of, counted, ns_of_ns, ns_of_us
 
+#: what SQLite raises for a file that is none, or whose names, texts or numbers are none
+DAMAGED = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 OURS = frozenset({"STRING_IDS"})
 CLUSTER = "ClusterStepTraceTime"
 #: ENUM_API_TYPE of torch_npu: 50001 op, 50002 queue, 50003 trace (Python functions)
@@ -37,7 +39,7 @@ def can_read(path: str) -> bool:
     try:
         with closing(_open(path)) as database:
             tables = _tables(database).keys()
-    except (ReadError, sqlite3.Error):
+    except (ReadError, *DAMAGED):
         return False
     return bool(tables & {"PYTORCH_API", "CANN_API", "MSTX_EVENTS", "StepTraceTime", CLUSTER}) or tables >= {
         "STRING_IDS",
@@ -54,7 +56,7 @@ def read_database(path: str, tool: str = "npu") -> Trace:
     try:
         with closing(_open(path)) as database:
             return _Reading(path, tool, database).all()
-    except sqlite3.Error as error:
+    except DAMAGED as error:
         raise ReadError(path, f"not a readable SQLite file: {error}") from error
 
 

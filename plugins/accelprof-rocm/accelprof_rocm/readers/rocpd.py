@@ -37,7 +37,11 @@ def read(path: str, tool: str) -> Trace:
     connection.row_factory = sqlite3.Row
     try:
         return _read(connection, path, tool)
-    except sqlite3.Error as error:
+    except (
+        sqlite3.Error,
+        UnicodeDecodeError,
+        OverflowError,
+    ) as error:  # also names of tables and columns that are no text
         raise ReadError(path, f"SQLite: {error}") from None
     finally:
         connection.close()
