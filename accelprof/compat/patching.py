@@ -111,6 +111,10 @@ class Patches:
             for owner, attribute in _holding(replaced.package, replaced.ours):
                 if (id(owner), attribute) not in replaced.held and (id(owner), attribute) not in _layers:
                     setattr(owner, attribute, replaced.original)
+            for at, layers in _layers.items():  # imported with ours, and replaced again since
+                for place in layers:
+                    if place.before is replaced.ours and at not in replaced.held:
+                        place.before = replaced.original
 
 
 def _take_back(place: _Place) -> None:

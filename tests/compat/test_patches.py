@@ -89,6 +89,35 @@ def test_any_order(package, seed):
     assert not hasattr(Owner, "new")
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_any_order_with_imports_in_between(package, seed):
+    """Installed, taken back and installed again in any order: a module imported at any moment ends with each function's own original."""
+    draw = random.Random(seed)
+    names = [(f"m{index}", name) for index in range(3) for name in "ab"]
+    originals = dict(zip(names, functions(*(f"{module}.{name}" for module, name in names)), strict=True))
+    modules = {module: package(module, **{name: originals[module, name] for name in "ab"}) for module, _ in names[::2]}
+    ours = functions("x", "y")
+    standing, late = [], []
+    for number in range(25):
+        kind = draw.randrange(3)
+        if kind == 0:
+            standing.append(Patches())
+            for module, name in draw.sample(names, draw.randint(1, 4)):
+                standing[-1].function(modules[module], name, draw.choice(ours))
+        elif kind == 1 and standing:
+            standing.pop(draw.randrange(len(standing))).undo()
+        else:
+            late.append(package(f"late{number}", **{"_of_".join(k): getattr(modules[k[0]], k[1]) for k in names}))
+        for module in late:  # whatever stands in between, it can be called
+            assert all(vars(module)["_of_".join(key)]() in ("x", "y", ".".join(key)) for key in names)
+    draw.shuffle(standing)
+    for patches in standing:
+        patches.undo()
+    for module, name in names:
+        assert getattr(modules[module], name) is originals[module, name]
+        assert all(vars(reader)[f"{module}_of_{name}"] is originals[module, name] for reader in late)
+
+
 def test_what_somebody_else_put_there_stays(package, caplog):
     """An attribute that a third party replaced after us is left to them, and that is said."""
     theirs, ours, third = functions("theirs", "ours", "third")
