@@ -5,11 +5,9 @@ process): the innermost one exclusively, every enclosing one inclusively. :mod:`
 
 The ranges are those on the launching thread. Where none there holds the launch (autograd's thread runs backward while
 the thread that called it waits inside the phase), they are those of the one other thread of its process that is inside a
-range at that moment; where one does (DDP, FSDP and NCCL put their own on autograd's thread), it counts inside that
-thread's ranges too. With several other threads (gloo's and NCCL's work in ranges of their own meanwhile) they are those
-of the thread that is around all others: of two, the one whose ranges hold more of the other's whole, in the file; if that
-says nothing, the one whose outermost range began earlier. Where no thread is around all others nothing is guessed: the
-work is given to none of them and counted by the names of the ranges it could belong to.
+range at that moment. A framework's thread (:mod:`accelprof.reading.frameworks`: autograd's, gloo's, NCCL's) is no other
+thread beside one that is inside a phase, and its own ranges count inside that phase. Where several threads could be meant
+nothing is guessed: the work is given to none of them and counted by the names of the ranges it could belong to.
 """
 
 from __future__ import annotations
@@ -109,8 +107,8 @@ class Attribution:
     Attributes:
         unattributed: kernels whose launch lies in no range, or in ranges of several other threads (``undecided``).
         undecided: of the unattributed, by the innermost range of each thread that could have been meant.
-        undecided_around: kernels of a range on a thread of its own that counts inside none of the ranges around it,
-            because several threads are inside one.
+        undecided_around: kernels in a range of a framework's thread that counts inside no phase, because several
+            threads were inside one, by the innermost of each.
         unlaunched: kernels whose launch is not in the file: launched before the window, or by what was not recorded.
         by_time: pieces of work given to a range of another thread.
         launches: of kernels and graphs; ``launches_without_work``: those of them whose work is not in the file.
@@ -122,7 +120,7 @@ class Attribution:
     phases: list[PhaseFigures] = field(default_factory=list)
     unattributed: int = 0
     undecided: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    undecided_around: int = 0
+    undecided_around: Counter[tuple[str, ...]] = field(default_factory=Counter)
     unlaunched: int = 0
     by_time: int = 0
     steps: dict[str, int] = field(default_factory=dict)
@@ -145,6 +143,13 @@ class Attribution:
             rows.append(("launch not in the file", self.unlaunched))
         return sorted(rows, key=lambda row: -row[1])
 
+    def around(self) -> list[tuple[str, int]]:
+        """The same for kernels that stand in a framework's range, and in no phase around it."""
+        return [
+            (f"around it undecided: {' or '.join(names)}", count)
+            for names, count in self.undecided_around.most_common()
+        ]
+
 
 def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES) -> Attribution:
     """Figures per device and per phase (by :func:`label`) of one trace; see the module for the rule."""
@@ -155,7 +160,7 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES) -> Att
     result.unlaunched = int((kernel & (found.launch == NONE) & ~found.foreign).sum())
     result.unattributed = int((kernel & (found.innermost == NONE)).sum()) - result.unlaunched
     result.undecided.update(found.undecided)
-    result.undecided_around = found.undecided_around
+    result.undecided_around.update(found.undecided_around)
     result.by_time = found.by_time
     _phases(columns, found, work, top, result)
     result.steps = _steps(columns, found)

@@ -6,7 +6,7 @@ Times are whole or mean ns and say so in their names; absent figures are ``None`
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -111,6 +111,18 @@ def device_phases(summary: Summary) -> Iterator[Row]:
     for key, mine in sorted(found.items(), key=lambda item: -item[1].get("busy_ns", 0)):
         longest = max(top[key], key=lambda name: top[key][name], default=None)
         yield {"busy_ns": None, "own_busy_ns": None, "idle_ns": None, **mine, "longest_kernel": longest}
+
+
+def left_over(summary: Summary) -> Iterator[Row]:
+    """A row a tool and reason for which kernels stand in no phase (``held``: in a framework's range, and in no phase around
+    it), over all files: the most kernels first."""
+    found: Counter[tuple[str, str, bool]] = Counter()
+    for file in summary.files:
+        for held, rows in ((False, file.attribution.left_over()), (True, file.attribution.around())):
+            for reason, count in rows if file.attribution.phases else ():
+                found[file.tool, reason, held] += count
+    for (tool, reason, held), count in found.most_common():
+        yield {"tool": tool, "reason": reason, "held": held, "kernels": count}
 
 
 def file_phases(summary: Summary) -> Iterator[Row]:
@@ -224,6 +236,7 @@ TABLES: dict[str, Callable[[Summary], Iterator[Row]]] = {
     "drift": _listed("drift"),
     "devices": devices,
     "device_phases": device_phases,
+    "left_over": left_over,
     "file_phases": file_phases,
     "kernels": kernels,
     "operators": operators,

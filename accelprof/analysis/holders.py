@@ -18,6 +18,7 @@ import numpy as np
 
 from accelprof.analysis.intervals import among, distinct
 from accelprof.contracts.spans import Kind
+from accelprof.reading import frameworks
 from accelprof.reading.columns import NONE, Columns
 
 Array = Any  # numpy.ndarray
@@ -52,7 +53,7 @@ class Holders:
         innermost, outermost: for each piece of work a place in ``ranges``, or :data:`NONE`.
         pair_work, pair_range: places in ``work`` and ``ranges``, one for each range that holds the launch of a piece.
         undecided: kernels by the innermost range of each of several threads that could have been meant.
-        undecided_around: kernels in a range of their own thread, for which it is not decided what is around that.
+        undecided_around: kernels in a range of a framework's thread that counts inside no phase, in the same way.
         by_time: pieces of work given to a range of another thread.
     """
 
@@ -66,7 +67,7 @@ class Holders:
     pair_work: Array
     pair_range: Array
     undecided: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    undecided_around: int = 0
+    undecided_around: Counter[tuple[str, ...]] = field(default_factory=Counter)
     by_time: int = 0
 
 
@@ -108,7 +109,7 @@ def holders(columns: Columns, kinds: Iterable[Kind] = RANGES) -> Holders:
         outer[begin + some], inner[begin + some] = of_range[(last - count)[some]], of_range[last[some] - 1]
         held.append(of_range)
     found.undecided.update(asked.undecided)
-    found.undecided_around = asked.undecided_around
+    found.undecided_around.update(asked.undecided_around)
     found.by_time = int(by_other[place].sum())
     del asked
     found.outermost[launched], found.innermost[launched] = outer[place], inner[place]
@@ -203,14 +204,14 @@ class _Ranges:
     def __init__(self, columns: Columns, ranges: Array) -> None:
         self.columns, self.ranges = columns, ranges
         self.start, self.end = columns.start[ranges], columns.end[ranges]
-        thread = columns.thread[ranges]
-        self.threads = {code: _Thread(self.start, self.end, mine) for code, mine in groups_of(thread)}
+        places = dict(groups_of(columns.thread[ranges]))
+        self.threads = {code: _Thread(self.start, self.end, mine) for code, mine in places.items()}
+        self.framework = _frameworks(columns, ranges, places)
         self.process: dict[int, list[int]] = {}
         for code in self.threads:
             self.process.setdefault(columns.threads[code][0], []).append(code)
         self.undecided: Counter[tuple[str, ...]] = Counter()
-        self.undecided_around = 0
-        self._majorities: dict[tuple[int, int], int] = {}
+        self.undecided_around: Counter[tuple[str, ...]] = Counter()
 
     def of(self, calls: Array, kernels: Array) -> tuple[Array, Array, Array]:
         """``(call, range, by other)``: pairs of a place in ``calls`` (rows of launches) and a range that holds it, and for
@@ -218,18 +219,14 @@ class _Ranges:
         columns = self.columns
         pairs: list[tuple[Array, Array]] = []
         by_other: Array = np.zeros(calls.size, dtype=np.bool_)
-        thread = columns.thread[calls]
-        for code, mine in groups_of(thread):
+        for code, mine in groups_of(columns.thread[calls]):
             start, end = columns.start[calls[mine]], columns.end[calls[mine]]
-            outermost: Array = np.full(mine.size, NONE, dtype=np.int64)
+            own: Array = np.zeros(mine.size, dtype=np.bool_)
             if code in self.threads:
                 for which, held in self.threads[code].holding(start, end):
                     pairs.append((mine[which], held))
-                    self._longer(outermost, which, held)
-            own = outermost != NONE
-            since: Array = np.zeros(mine.size, dtype=np.int64)
-            since[own] = self.start[outermost[own]]
-            thread_of = self._around(code, start, end, since, own, kernels[mine])
+                    own[which] = True
+            thread_of = self._other(code, start, end, own, kernels[mine])
             by_other[mine] = thread_of != NONE
             for other in np.unique(thread_of[thread_of != NONE]).tolist():
                 asked = np.flatnonzero(thread_of == other)
@@ -240,89 +237,70 @@ class _Ranges:
         one, other = zip(*pairs, strict=True)
         return np.concatenate(one), np.concatenate(other), by_other
 
-    def _longer(self, outermost: Array, which: Array, held: Array) -> None:
-        """Put ``held`` into ``outermost`` where it begins earlier, or as early and ends later."""
-        known = outermost[which]
-        begin, end = self.start[known], self.end[known]
-        better = (known == NONE) | (self.start[held] < begin) | ((self.start[held] == begin) & (self.end[held] > end))
-        outermost[which[better]] = held[better]
-
-    def _around(self, thread: int, start: Array, end: Array, since: Array, own: Array, kernels: Array) -> Array:
-        """For each launch the other thread whose ranges it belongs to as well, :data:`NONE` with none or no answer.
-
-        ``own``: whether a range of the launching thread holds it; ``since``: when the outermost of those began.
-        """
+    def _other(self, thread: int, start: Array, end: Array, own: Array, kernels: Array) -> Array:
+        """For each launch of ``thread`` the one other thread whose ranges it belongs to as well, :data:`NONE` with none or
+        with several. ``own``: whether a range of the launching thread holds it."""
         others = [other for other in self.process.get(self.columns.threads[thread][0], []) if other != thread]
-        top: Array = np.full(start.size, NONE, dtype=np.int64)
-        for other in others:
-            open_ = self._inside(other, thread, start, end, since, own)
-            for known in np.unique(top[open_]).tolist():
-                asked = np.flatnonzero(open_ & (top == known))
-                if known == NONE:
-                    top[asked] = other
-                else:
-                    top[asked[self._outer(other, known, start[asked], end[asked]) > 0]] = other
-        doubtful: Array = np.zeros(start.size, dtype=np.bool_)
-        for other in others:
-            open_ = self._inside(other, thread, start, end, since, own) & (top != other)
-            for known in np.unique(top[open_]).tolist():
-                asked = np.flatnonzero(open_ & (top == known))
-                doubtful[asked] |= self._outer(known, other, start[asked], end[asked]) <= 0
-        top[doubtful] = NONE
-        self.undecided_around += int(kernels[doubtful & own].sum())
-        for at in np.flatnonzero(doubtful & ~own & (kernels > 0)).tolist():
-            self.undecided[self._named(others, start[at : at + 1], end[at : at + 1])] += int(kernels[at])
-        return top
+        asked: Array = np.ones(start.size, dtype=np.bool_) if thread in self.framework else ~own
+        meant: Array = np.full(start.size, NONE, dtype=np.int64)
+        several: Array = np.zeros(start.size, dtype=np.bool_)
+        for candidates, wanted in (
+            ([other for other in others if other not in self.framework], asked),
+            ([other for other in others if other in self.framework], ~own),
+        ):
+            wanted = wanted & (meant == NONE) & ~several
+            if not wanted.any():
+                continue
+            inside: Array = np.zeros(start.size, dtype=np.int64)
+            last = meant.copy()
+            for other in candidates:
+                held = wanted & self.threads[other].holds(start, end)
+                inside += held
+                last[held] = other
+            meant = np.where(inside == 1, last, meant)
+            self._name(candidates, start, end, np.where(inside > 1, kernels, 0), own)
+            several |= inside > 1
+        return meant
 
-    def _inside(self, other: int, thread: int, start: Array, end: Array, since: Array, own: Array) -> Array:
-        """For which launches ``other`` is inside a range; where the launch has ranges of its own, one around those."""
-        found = self.threads[other].holds(start, end)
-        asked = np.flatnonzero(found & own)
-        if asked.size:
-            decided = self._majority(other, thread)
-            if decided == 0:
-                began = self._since(other, start[asked], end[asked])
-                found[asked] = began < since[asked]
-            else:
-                found[asked] = decided > 0
-        return found
+    def _name(self, candidates: list[int], start: Array, end: Array, kernels: Array, own: Array) -> None:
+        """Count the kernels of launches by the innermost range of each of several threads that could be meant."""
+        asked = np.flatnonzero(kernels)
+        if not asked.size:
+            return
+        innermost: Array = np.full((asked.size, len(candidates)), NONE, dtype=np.int64)
+        for column, other in enumerate(candidates):
+            for which, held in self.threads[other].holding(start[asked], end[asked]):
+                known = innermost[which, column]
+                begin, until = self.start[known], self.end[known]
+                better = (
+                    (known == NONE)
+                    | (self.start[held] > begin)
+                    | ((self.start[held] == begin) & (self.end[held] <= until))
+                )
+                innermost[which[better], column] = held[better]
+        names = np.where(innermost == NONE, NONE, self.columns.name[self.ranges[innermost]])
+        found, place = np.unique(np.column_stack((own[asked], names)), axis=0, return_inverse=True)
+        counts: Array = np.zeros(len(found), dtype=np.int64)
+        np.add.at(counts, place.reshape(-1), kernels[asked].astype(np.int64))
+        for (inner, *codes), count in zip(found.tolist(), counts.tolist(), strict=True):
+            texts = tuple(sorted(label(self.columns.names[code]) for code in codes if code != NONE))
+            (self.undecided_around if inner else self.undecided)[texts] += count
 
-    def _outer(self, one: int, other: int, start: Array, end: Array) -> Array:
-        """At each of these moments, in which both are inside a range: 1 where ``one`` is around ``other``, -1 where it is
-        the other way round, 0 where neither is."""
-        decided = self._majority(one, other)
-        if decided:
-            return np.full(start.size, decided, dtype=np.int64)
-        return np.sign(self._since(other, start, end) - self._since(one, start, end))
 
-    def _majority(self, one: int, other: int) -> int:
-        """Which of two threads is around the other as a rule: the one whose ranges hold more of the other's whole. What
-        sticks out of the phase around it at one end is then no other case than what does not."""
-        known = self._majorities.get((one, other))
-        if known is None:
-            first, second = self.threads[one], self.threads[other]
-            held = int(first.holds(second.start, second.end, longer=True).sum())
-            holding = int(second.holds(first.start, first.end, longer=True).sum())
-            known = (held > holding) - (held < holding)
-            self._majorities[one, other], self._majorities[other, one] = known, -known
-        return known
-
-    def _since(self, thread: int, start: Array, end: Array) -> Array:
-        """When the outermost range of ``thread`` that holds each stretch began."""
-        began: Array = np.full(start.size, np.iinfo(np.int64).max, dtype=np.int64)
-        for which, held in self.threads[thread].holding(start, end):
-            began[which] = np.minimum(began[which], self.start[held])
-        return began
-
-    def _named(self, others: list[int], start: Array, end: Array) -> tuple[str, ...]:
-        """The innermost range of each thread that is inside one."""
-        names = set()
-        for other in others:
-            held = [int(found[0]) for _, found in self.threads[other].holding(start, end)]
-            if held:
-                last = max(held, key=lambda place: (self.start[place], -self.end[place]))
-                names.add(label(self.columns.names[self.columns.name[self.ranges[last]]]))
-        return tuple(sorted(names))
+def _frameworks(columns: Columns, ranges: Array, places: dict[int, Array]) -> set[int]:
+    """The threads that are a framework's: those that the file calls so, and those of whose ranges each is one of a
+    framework or inside one (an operator counts as such a range)."""
+    named: Array = np.array([frameworks.is_span(name) for name in columns.names] or [False], dtype=np.bool_)
+    rows = columns.rows(*RANGES, Kind.OPERATOR)
+    rows = rows[named[columns.name[rows]]]
+    found = set(columns.framework & places.keys())
+    for thread, mine in groups_of(columns.thread[rows]):
+        if thread in places:
+            around = _Thread(columns.start[rows], columns.end[rows], mine)
+            held = ranges[places[thread]]
+            if around.holds(columns.start[held], columns.end[held]).all():
+                found.add(thread)
+    return found
 
 
 def _spread(keys: Array, first: Array, last: Array, values: Array) -> tuple[Array, Array]:
@@ -355,16 +333,10 @@ class _Thread:
         del lane, order
         self._bounds = [(start[lane], end[lane]) for lane in self.lanes]
 
-    def holds(self, start: Array, end: Array, longer: bool = False) -> Array:
-        """Whether one of the ranges holds each stretch; ``longer``: and lasts longer."""
-
-        def furthest(at: Array) -> Array:
-            return np.where(at > 0, self.reach[np.maximum(at - 1, 0)], np.iinfo(np.int64).min)
-
+    def holds(self, start: Array, end: Array) -> Array:
+        """Whether one of the ranges holds each stretch."""
         until = np.searchsorted(self.start, start, side="right")
-        if not longer:
-            return furthest(until) >= end
-        return (furthest(np.searchsorted(self.start, start)) >= end) | (furthest(until) > end)
+        return (until > 0) & (self.reach[np.maximum(until - 1, 0)] >= end)
 
     def holding(self, start: Array, end: Array) -> Iterator[tuple[Array, Array]]:
         """``(place of the stretch, range)`` for all ranges that hold a stretch, some of them at a time."""

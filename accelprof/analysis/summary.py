@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -430,8 +431,8 @@ def _file_json(file: ToolFile) -> dict[str, object]:
         "devices": [_device_json(row) for row in file.attribution.devices],
         "phases": [_gpu_phase_json(row) for row in file.attribution.phases],
         "unattributed_kernels": file.attribution.unattributed,
-        "undecided": [{"ranges": list(names), "kernels": n} for names, n in file.attribution.undecided.most_common()],
-        "undecided_around": file.attribution.undecided_around,
+        "undecided": _undecided_json(file.attribution.undecided),
+        "undecided_around": _undecided_json(file.attribution.undecided_around),
         "kernels_without_launch": file.attribution.unlaunched,
         "attributed_by_time": file.attribution.by_time,
         "launches": file.attribution.launches,
@@ -439,6 +440,10 @@ def _file_json(file: ToolFile) -> dict[str, object]:
         "overhead": dict(file.attribution.overhead),
         "tables": [dataclasses.asdict(table) for table in file.tables],
     }
+
+
+def _undecided_json(found: Counter[tuple[str, ...]]) -> list[dict[str, object]]:
+    return [{"ranges": list(names), "kernels": count} for names, count in found.most_common()]
 
 
 def _device_json(row: DeviceFigures) -> dict[str, object]:

@@ -137,9 +137,8 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
     devices = list(frames.devices(summary))
     if devices:
         yield devices_grid(devices, limit)
-        yield device_phases_grid(
-            list(frames.device_phases(summary)), "device time by phase, over windows and ranks", limit
-        )
+        title = "device time by phase, over windows and ranks"
+        yield device_phases_grid(list(frames.device_phases(summary)), list(frames.left_over(summary)), title, limit)
     mine = by_worker(memory_rows(summary.run.manifest))
     if mine:
         yield memory_grid(mine, limit)
@@ -152,8 +151,9 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
     if by_file:
         for file in summary.files:
             if file.attribution.devices and file.attribution.phases:
-                phases = list(frames.file_phases(_only(summary, file)))
-                yield device_phases_grid(phases, f"{file.worker.label}: {os.path.basename(file.path)}", limit)
+                only = _only(summary, file)
+                title = f"{file.worker.label}: {os.path.basename(file.path)}"
+                yield device_phases_grid(list(frames.file_phases(only)), list(frames.left_over(only)), title, limit)
             if file.operators:
                 title = f"{file.worker.label}: operators on the host in {os.path.basename(file.path)}"
                 mine = [{"workers": 1, **dataclasses.asdict(row), "operator": row.name} for row in file.operators]
@@ -388,19 +388,14 @@ def devices_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Gr
     return grid
 
 
-def device_phases_grid(rows: list[dict[str, Any]], title: str, limit: int | None = MAX_ROWS) -> Grid:
-    """Device time inside each phase, the longest first."""
+def device_phases_grid(
+    rows: list[dict[str, Any]], left_over: list[dict[str, Any]], title: str, limit: int | None = MAX_ROWS
+) -> Grid:
+    """Device time inside each phase, the longest first; then kernels in none, by reason."""
     columns = [
-        Column("phase", label=46),
-        Column("calls", 5),
-        Column("wall", 2),
-        Column("device busy"),
-        Column("of it own", 1),
-        Column("idle", 4),
-        Column("communication", 6),
-        Column("kernels", 3),
-        Column("longest kernel", 7, label=24),
-    ]
+        Column("phase", label=46), Column("calls", 5), Column("wall", 2), Column("device busy"), Column("of it own", 1),
+        Column("idle", 4), Column("communication", 6), Column("kernels", 3), Column("longest kernel", 7, label=24),
+    ]  # fmt: skip
     grid = Grid(title, columns)
     for row in rows if limit is None else rows[:limit]:
         grid.add(
@@ -414,6 +409,9 @@ def device_phases_grid(rows: list[dict[str, Any]], title: str, limit: int | None
             f"{row['kernels']:,}",
             row["longest_kernel"] or NONE,
         )
+    for row in left_over if limit is None else left_over[:limit]:
+        kernels = f"{row['kernels']:,}"  # in the label too: narrow terminals have no column for it
+        grid.add(f"({kernels} {row['reason']})", *[NONE] * 6, kernels, NONE, style="yellow")
     if limit is not None and len(rows) > limit:
         grid.note = f"… and {len(rows) - limit} phases with less device time (--all)"
     return grid

@@ -17,6 +17,7 @@ import numpy as np
 
 from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading import frameworks
 from accelprof.reading.chrome_file import Arguments, BadTimeError, ChromeFile, Stream, exact_ns, hashable, load
 from accelprof.reading.columns import (
     CODES,
@@ -169,6 +170,7 @@ class _Reading:
             column: [] for column in (*_COLUMNS, *(f"our {name}" for name in _OURS), "ordinal")
         }
         self.raw: dict[int, msgspec.Raw | bytes] = {}
+        self.called: dict[Any, dict[Any, str]] = {}
         self.count = 0
         self.seen = 0
 
@@ -189,6 +191,8 @@ class _Reading:
             for at, event in enumerate(events, self.seen):
                 if event.ph in ("B", "E", "b", "e", "i", "I", "R"):
                     self._other(event, event.ph, at, others)
+                elif event.ph == "M" and event.name == "thread_name":
+                    self._thread_name(event)
             if others:
                 ended, begins, ends, ordinals = zip(*others, strict=True)
                 self._spans(list(ended), np.array(begins), np.array(ends), np.array(ordinals, dtype=np.int64))
@@ -211,6 +215,12 @@ class _Reading:
             events = [events[row] for row in rows.tolist()]
             starts, durations, ordinals = starts[rows], durations[rows], ordinals[rows]
         self._spans(events, starts, starts + durations, ordinals)
+
+    def _thread_name(self, event: Any) -> None:
+        """Note what the file calls a thread; of several names for one, a framework's."""
+        name, threads = _args(event).get("name"), self.called.setdefault(_place(event.pid), {})
+        if isinstance(name, str) and not frameworks.is_thread(threads.get(_place(event.tid))):
+            threads[_place(event.tid)] = name
 
     def _other(self, event: Any, phase: str, ordinal: int, found: list[tuple[Any, int, int, int]]) -> None:
         try:
@@ -345,6 +355,8 @@ class _Reading:
         if not self.seen:
             trace.problems.append("the file holds no events")
         counts = {str(place(phase)): count for phase, count in self.counts.items()}
+        if self.called:
+            trace.metadata["thread_names"] = self.called
         trace.metadata.update(state=self.file.state, events=dict(sorted(counts.items())), event_count=self.seen)
         trace.metadata.update({key: top[key] for key in _SHOWN if key in top})
         first = int(columns.start.min()) if len(columns) else trace.marks[0].at_ns if trace.marks else None

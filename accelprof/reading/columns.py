@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Kind, Span, Trace
+from accelprof.reading import frameworks
 from accelprof.reading.numbers import place as place
 from accelprof.reading.numbers import whole_number as whole_number
 
@@ -88,10 +89,11 @@ class Columns:
         domain, category, color: codes into ``words``, of which 0 is the empty text.
         own: time in ns inside a call that was suspended, :data:`NONE` where it is the whole span.
         cut: whether a window's edge cut the span.
+        framework: codes of the threads that the file calls by a framework's name.
     """
 
     __slots__ = (
-        *FIELDS, "_args", "_depth", "devices", "names", "processes", "streams", "tasks", "threads", "words",
+        *FIELDS, "_args", "_depth", "devices", "framework", "names", "processes", "streams", "tasks", "threads", "words",
     )  # fmt: skip
     kind: Array
     name: Array
@@ -147,6 +149,7 @@ class Columns:
         self.devices: list[int | str] = devices if devices is not None else []
         self.streams: list[int | str] = streams if streams is not None else []
         self.words: list[str] = words if words is not None else [""]
+        self.framework: frozenset[int] = frozenset()
         self._args = args
         self._depth: Array | None = None
 
@@ -212,11 +215,13 @@ class Columns:
         rows = np.asarray(rows)
         rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
         args = self._args
-        return Columns(
+        taken = Columns(
             int(rows.size), **self._texts(),
             args=None if args is None else _Taken(args, rows),
             **{field: getattr(self, field)[rows] for field in FIELDS},
         )  # fmt: skip
+        taken.framework = self.framework
+        return taken
 
     def _texts(self) -> dict[str, Any]:
         return {
@@ -399,6 +404,11 @@ def columns_of(trace: Trace) -> Columns:
             else:
                 sound.append(span)
         found = trace.columns = Columns.from_spans(sound)
+    named = frameworks.threads_of(trace.metadata)
+    if named:
+        found.framework = frozenset(
+            code for code, (process, thread) in enumerate(found.threads) if (found.processes[process], thread) in named
+        )
     return found
 
 

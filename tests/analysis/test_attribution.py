@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -95,11 +96,45 @@ def test_a_range_on_autograds_thread_counts_inside_the_phase_around_it() -> None
     assert found.unattributed == 0
 
 
-def test_a_range_that_ends_after_the_phase_is_inside_it_meanwhile() -> None:
-    """A range on a second thread that began inside the phase counts in it until the phase ends, and alone after that."""
-    spans = [phase("a", 0, 50), phase("late", 40, 80, OTHER)]
+def test_a_frameworks_range_that_ends_after_the_phase_is_inside_it_meanwhile() -> None:
+    """A range of gloo's thread that began inside the phase counts in it until the phase ends, and alone after that."""
+    spans = [phase("a", 0, 50), phase("gloo:all_reduce", 40, 80, OTHER)]
     work = [launch(1, 45, OTHER), kernel(1, 60, 70), launch(2, 60, OTHER), kernel(2, 70, 80)]
-    assert {row.name: row.kernels for row in attribute(trace(*spans, *work)).phases} == {"a": 1, "late": 2}
+    assert {row.name: row.kernels for row in attribute(trace(*spans, *work)).phases} == {"a": 1, "gloo:all_reduce": 2}
+
+
+def test_what_a_thread_launches_in_a_phase_of_its_own_is_no_other_threads() -> None:
+    """Two threads in phases of their own: neither has the other's work, wherever their phases begin and end."""
+    for begin, end in ((40, 80), (10, 20), (-10, 60)):
+        spans = [phase("rollout", 0, 50), phase("update", begin, end, OTHER)]
+        found = attribute(trace(*spans, launch(1, 45 if begin > 20 else 15, OTHER), kernel(1, 60, 70)))
+        assert {row.name: row.kernels for row in found.phases} == {"rollout": 0, "update": 1}
+        assert (found.by_time, found.left_over(), found.around()) == (0, [], [])
+
+
+def own(called: dict[int, str], *spans: Span) -> Trace:
+    """A file that says what its threads are called."""
+    return Trace("x", "test", spans=list(spans), metadata={"thread_names": {10: called}})
+
+
+def test_a_users_range_on_autograds_thread_counts_inside_the_phase_around_it() -> None:
+    """Activation checkpointing runs the user's own ranges on autograd's thread, which the file shows by its name (nsys), or
+    by the operator around them (torch); by nothing, they are a phase beside the other."""
+    spans = [phase("backward", 0, 100), phase("block", 20, 40, OTHER), launch(1, 30, OTHER), kernel(1, 50, 60)]
+    spans += [launch(2, 45, OTHER), kernel(2, 60, 70)]
+    around = Span("autograd::engine::evaluate_function: CheckpointFunctionBackward", Kind.OPERATOR, 19, 41, 10, OTHER)
+    for known in (own({OTHER: "thread 2 (pt_autograd_0)"}, *spans), trace(*spans, around)):
+        assert {row.name: row.kernels for row in attribute(known).phases} == {"backward": 2, "block": 1}
+    for known in (own({MAIN: "pt_main_thread", OTHER: "python3"}, *spans), trace(*spans)):
+        assert {row.name: row.kernels for row in attribute(known).phases} == {"backward": 1, "block": 1}
+
+
+def test_a_thread_that_also_has_ranges_of_the_user_alone_is_the_users() -> None:
+    """One that runs backward by itself is inside autograd's operators too, and no other thread's for that."""
+    around = Span("autograd::engine::evaluate_function: MulBackward0", Kind.OPERATOR, 19, 41, 10, OTHER)
+    spans = [phase("load", 0, 100), phase("block", 20, 40, OTHER), around, phase("forward", 5, 10, OTHER)]
+    found = attribute(trace(*spans, launch(1, 30, OTHER), kernel(1, 50, 60)))
+    assert {row.name: row.kernels for row in found.phases} == {"load": 0, "forward": 0, "block": 1}
 
 
 def test_a_range_around_the_phase_is_not_inside_it() -> None:
@@ -119,16 +154,17 @@ def test_gloos_threads_beside_the_phase_take_no_kernel_from_it() -> None:
         phase("gloo:all_reduce", 200, 500, G2), phase("inner", 210, 480, G2), phase("gloo:all_reduce", 550, 950, G2),
         phase("gloo:all_reduce", 980, 1020, G2),
     ]  # fmt: skip
-    own = [phase("bucket", at, at + 20, OTHER) for at in (105, 305, 605)]
+    copied = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+    own = [phase(copied, at, at + 20, OTHER) for at in (105, 305, 605)]
     moments = [10, 110, 150, 215, 310, 450, 520, 610, 700, 990]
     work = [span for at in moments for span in (launch(at, at, OTHER), kernel(at, at + 2000, at + 2005))]
     found = attribute(trace(phase("step", -100, 1100), phase("backward", 0, 1000), *gloo, *own, *work))
     rows = {row.name: (row.kernels, row.own_kernels) for row in found.phases}
     assert rows["step"] == (10, 0)
     assert rows["backward"] == (10, 7)
-    assert rows["bucket"] == (3, 3)
+    assert rows[copied] == (3, 3)
     assert rows["gloo:all_reduce"] == rows["inner"] == (0, 0)
-    assert (found.unattributed, found.undecided_around) == (0, 0)
+    assert (found.unattributed, found.around()) == (0, [])
 
 
 def test_two_running_phases_are_no_answer_and_are_named() -> None:
@@ -138,6 +174,42 @@ def test_two_running_phases_are_no_answer_and_are_named() -> None:
     assert found.unattributed == 1
     assert all(row.kernels == 0 for row in found.phases)
     assert found.left_over() == [("undecided: a or b", 1)]
+
+
+def test_the_longest_phase_of_several_threads_is_no_answer_either() -> None:
+    """Whose phases hold the others' and whose began first says nothing of who launched: none of them has the work."""
+    spans = [
+        phase("train", 0, 100),
+        phase("load", 10, 90, OTHER),
+        phase("inner", 20, 60, OTHER),
+        phase("eval", 30, 60, 4),
+    ]
+    work = [
+        launch(1, 50, 3),
+        kernel(1, 60, 70),
+        launch(2, 70, 3),
+        kernel(2, 80, 90),
+        launch(3, 95, 3),
+        kernel(3, 96, 97),
+    ]
+    found = attribute(trace(*spans, *work))
+    assert {row.name: row.kernels for row in found.phases} == {"train": 1, "load": 0, "inner": 0, "eval": 0}
+    assert found.undecided == {("eval", "inner", "train"): 1, ("load", "train"): 1}
+    assert (found.unattributed, found.by_time) == (2, 1)
+
+
+def test_one_phase_on_several_threads_is_named_as_often() -> None:
+    """Threads in phases of one name are several candidates all the same."""
+    spans = [phase("work", 0, 50), phase("work", 0, 50, OTHER), launch(1, 10, 3), kernel(1, 60, 70)]
+    assert attribute(trace(*spans)).left_over() == [("undecided: work or work", 1)]
+
+
+def test_a_frameworks_range_beside_several_phases_counts_in_none_and_is_said() -> None:
+    """Its kernels stay in it, and those of the phases that could be around it are counted by their names."""
+    spans = [phase("a", 0, 50), phase("b", 0, 50, OTHER), phase("nccl:all_reduce", 5, 20, 3), launch(1, 10, 3)]
+    found = attribute(trace(*spans, kernel(1, 60, 70)))
+    assert {row.name: row.kernels for row in found.phases} == {"nccl:all_reduce": 1, "a": 0, "b": 0}
+    assert (found.unattributed, found.around()) == (0, [("around it undecided: a or b", 1)])
 
 
 def test_ranges_of_another_process_are_never_meant() -> None:
@@ -216,53 +288,69 @@ def test_against_an_obvious_model(ranges: list[tuple[int, int]], work: list[tupl
         assert row.wall_ns == len({at for span in mine for at in range(span.start_ns, span.end_ns)})
 
 
+NAMES = ("p0", "p1", "p2", "FSDP::post_backward", "gloo:all_reduce")
+
+
 @st.composite
-def programs(draw: st.DrawFn) -> list[Span]:
-    """Ranges of two processes with four threads each, nested or not, and launches with any number of kernels."""
+def programs(draw: st.DrawFn) -> Trace:
+    """Ranges of two processes with four threads each, nested or not, some of them a framework's by their names, an
+    operator of autograd's around them or the names of their threads, and launches with any number of kernels."""
     places = st.tuples(st.sampled_from((10, 11)), st.sampled_from((1, 2, 3, 4)))
     spans: list[Span] = []
-    for index, ((pid, tid), (start, end)) in enumerate(draw(st.lists(st.tuples(places, times), max_size=14))):
-        spans.append(Span(f"p{index % 4}", Kind.PHASE, start, end, pid, tid))
+    for (pid, tid), (start, end), name in draw(st.lists(st.tuples(places, times, st.sampled_from(NAMES)), max_size=14)):
+        spans.append(Span(name, Kind.PHASE, start, end, pid, tid))
+    for (pid, tid), (start, end) in draw(st.lists(st.tuples(places, times), max_size=3)):
+        spans.append(Span("autograd::engine::evaluate_function: B", Kind.OPERATOR, start, end, pid, tid))
     launches = st.tuples(places, st.integers(0, 80), st.integers(0, 3), st.booleans())
     for number, ((pid, tid), at, count, there) in enumerate(draw(st.lists(launches, max_size=14))):
         if there:
             spans.append(Span("l", Kind.RUNTIME, at, at + 1, pid, tid, args={"correlation": number}))
         spans += [kernel(number, 100 + at, 104 + at, f"k{count}") for _ in range(count)]
-    return spans
+    called = draw(
+        st.dictionaries(st.sampled_from((1, 2, 3, 4)), st.sampled_from(("python3", "pt_autograd_0")), max_size=2)
+    )
+    return Trace("x", "test", spans=spans, metadata={"thread_names": {10: called}})
 
 
 def over(outer: Span, inner: Span) -> bool:
     return outer.start_ns <= inner.start_ns and inner.end_ns <= outer.end_ns
 
 
-def longer(outer: Span, inner: Span) -> bool:
-    return over(outer, inner) and (outer.start_ns, outer.end_ns) != (inner.start_ns, inner.end_ns)
+def is_frameworks(program: Trace, pid: int | str, tid: int | str) -> bool:
+    """Called so by the file, or nowhere outside what is a framework's by its name."""
+    if "autograd" in program.metadata["thread_names"].get(pid, {}).get(tid, ""):
+        return True
+    mine = [span for span in program.spans if (span.pid, span.tid) == (pid, tid)]
+    shown = [span for span in mine if ":" in span.name and span.kind in (Kind.PHASE, Kind.OPERATOR)]
+    return all(any(over(known, span) for known in shown) for span in mine if span.kind is Kind.PHASE)
 
 
-def slow_holders(spans: list[Span], launch: Span) -> tuple[list[Span], set[int | str]]:
-    """The ranges a launch belongs to by the rule as it is written, and the threads between which it does not decide."""
-    mine = [span for span in spans if span.kind is Kind.PHASE and span.pid == launch.pid]
-    held = [span for span in mine if over(span, launch)]
+def slow_holders(program: Trace, launch: Span) -> tuple[list[Span], list[str]]:
+    """The ranges a launch belongs to, on its own thread and on another, and between which innermost ranges of others it is
+    not decided.
 
-    def of(thread: int | str) -> list[Span]:
-        return [span for span in mine if span.tid == thread]
-
-    def around(one: int | str, other: int | str) -> int:
-        """1 when ``one`` is around ``other`` at this moment."""
-        rule = sum(any(longer(a, b) for a in of(one)) for b in of(other)) - sum(
-            any(longer(b, a) for b in of(other)) for a in of(one)
-        )
-        if not rule:
-            first, second = (min(s.start_ns for s in held if s.tid == thread) for thread in (one, other))
-            rule = second - first
-        return (rule > 0) - (rule < 0)
-
+    A launch belongs to the ranges that hold it on its own thread, or to those of the one other thread that is inside one; a
+    framework's thread is one with the phase beside it, and counts inside that. Several: none.
+    """
+    held = [span for span in program.spans if span.kind is Kind.PHASE and span.pid == launch.pid and over(span, launch)]
     own = [span for span in held if span.tid == launch.tid]
-    threads = {span.tid for span in held} - {launch.tid}
+    others = sorted({span.tid for span in held if span.tid != launch.tid})
+    users = [tid for tid in others if not is_frameworks(program, launch.pid, tid)]
+    meant = users or others
     if own:
-        threads = {thread for thread in threads if around(thread, launch.tid) > 0}
-    tops = [thread for thread in threads if all(thread == other or around(thread, other) > 0 for other in threads)]
-    return own + [span for span in held if tops and span.tid == tops[0]], threads if not tops else set()
+        meant = users if is_frameworks(program, launch.pid, launch.tid) else []
+    if len(meant) == 1:
+        return own + [span for span in held if span.tid == meant[0]], []
+    return own, sorted(innermost([span for span in held if span.tid == tid]).name for tid in meant)
+
+
+def innermost(ranges: list[Span]) -> Span:
+    """The one that began last; of those that began together the one that ends first, of those the last in the file."""
+    best = ranges[0]
+    for span in ranges[1:]:
+        if (span.start_ns, -span.end_ns) >= (best.start_ns, -best.end_ns):
+            best = span
+    return best
 
 
 @patient
@@ -287,32 +375,35 @@ def test_a_step_counts_what_its_process_launched_in_it(
 
 @patient
 @given(programs())
-def test_every_kernel_is_counted_once_on_whatever_thread(spans: list[Span]) -> None:
+def test_every_kernel_is_counted_once_on_whatever_thread(program: Trace) -> None:
     """Own kernels of all phases, unattributed and unlaunched are all kernels; each phase has what the rule gives it."""
-    found = attribute(trace(*spans))
+    spans = list(program.spans)
+    found = attribute(program)
     launches = {span.args["correlation"]: span for span in spans if span.kind is Kind.RUNTIME}
     inclusive: dict[str, int] = dict.fromkeys({span.name for span in spans if span.kind is Kind.PHASE}, 0)
     exclusive = dict(inclusive)
-    place = {id(span): at for at, span in enumerate(spans)}
-    unlaunched = unattributed = undecided = undecided_around = 0
+    unlaunched = unattributed = 0
+    undecided: Counter[tuple[str, ...]] = Counter()
+    around: Counter[tuple[str, ...]] = Counter()
     kernels = [span for span in spans if span.kind is Kind.KERNEL]
     for span in kernels:
         if span.args["correlation"] not in launches:
             unlaunched += 1
             continue
-        held, between = slow_holders(spans, launches[span.args["correlation"]])
+        launched = launches[span.args["correlation"]]
+        held, between = slow_holders(program, launched)
         unattributed += not held
-        undecided += not held and bool(between)
-        undecided_around += bool(held) and bool(between)
+        if between:
+            (around if held else undecided)[tuple(between)] += 1
         for name in {range_.name for range_ in held}:
             inclusive[name] += 1
-        own = [range_ for range_ in held if range_.tid == launches[span.args["correlation"]].tid] or held
-        if own:
-            exclusive[max(own, key=lambda range_: (range_.start_ns, -range_.end_ns, place[id(range_)])).name] += 1
+        if held:
+            own = [range_ for range_ in held if range_.tid == launched.tid] or held
+            exclusive[innermost(own).name] += 1
     assert {row.name: row.kernels for row in found.phases} == inclusive
     assert {row.name: row.own_kernels for row in found.phases} == exclusive
-    assert (found.unlaunched, found.unattributed, found.undecided.total()) == (unlaunched, unattributed, undecided)
-    assert found.undecided_around == undecided_around
+    assert (found.unlaunched, found.unattributed) == (unlaunched, unattributed)
+    assert (found.undecided, found.undecided_around) == (undecided, around)
     assert sum(row.own_kernels for row in found.phases) + found.unattributed + found.unlaunched == len(kernels)
     assert found.kernels == len(kernels)
     assert sum(count for _, count in found.left_over()) == found.unattributed + found.unlaunched

@@ -84,6 +84,30 @@ def test_a_table_fits(rows: list[tuple[str, str, str]], columns: int, title: str
             assert line.endswith(row[2].rstrip())
 
 
+def test_kernels_of_no_phase_are_counted_by_name_in_the_table(tmp_path: Path) -> None:
+    """One of a hundred is said in the table, on the page and in --json, though no line at the top speaks of it."""
+    path = kernels(tmp_path / "t.json", *["gemm"] * 200)
+    events = json.loads(Path(path).read_text())["traceEvents"]
+    for thread, name in ((2, "load"), (3, "eval")):
+        events.append({"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": thread, "ts": 0, "dur": 90})
+    calls = [event for event in events if event["cat"] == "cuda_runtime"]
+    calls[0]["tid"], calls[0]["ts"] = 4, 15
+    calls[1]["tid"], calls[1]["ts"] = 5, 30_000
+    Path(path).write_text(json.dumps({"traceEvents": events}))
+    page = tmp_path / "page.html"
+    shown = run(path, "--html", str(page), columns=160).output
+    rows = [" ".join(line.split()) for line in shown.splitlines() if line.startswith("(")]
+    assert rows == [
+        f"({reason}) - - - - - - 1 -" for reason in ("1 undecided: eval or load or p", "1 launched outside every range")
+    ]
+    narrow = run(path, columns=60).output
+    assert "(1 undecided: eval or load or p)" in narrow
+    assert "stand in no phase" not in shown
+    assert "(1 undecided: eval or load or p)</td>" in page.read_text()
+    [file] = json.loads(run(path, "--json").output)["devices"]
+    assert file["undecided"] == [{"ranges": ["eval", "load", "p"], "kernels": 1}]
+
+
 def test_columns_go_by_rank_and_labels_are_cut_in_their_middle() -> None:
     """In less room the column of the highest rank goes first; then the label loses its middle, never an end."""
     grid = Grid("", [Column("phase", label=10), Column("a", 2), Column("b", 1)])

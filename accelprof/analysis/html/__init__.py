@@ -193,6 +193,7 @@ def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
         "devices": devices[:MAX_ROWS],
         "devices_rest": (len(devices[MAX_ROWS:]), sum(row["busy_ns"] for row in devices[MAX_ROWS:])),
         "device_phases": list(frames.device_phases(summary))[:MAX_ROWS],
+        "left_over": list(frames.left_over(summary))[:MAX_ROWS],
         "kernels": list(frames.kernels(summary))[:60],
         "operators": (operators := report.get("operators") or [])[:MAX_OPERATORS],
         "operators_rest": operators[MAX_OPERATORS:],

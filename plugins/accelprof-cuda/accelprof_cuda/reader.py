@@ -185,6 +185,14 @@ class Reading:
         for name, value in self.tables.rows("TARGET_INFO_SYSTEM_ENV", "name", "value"):
             if name == "Hostname":
                 self.trace.origin = Origin(host=str(value))
+        called: dict[int, dict[int, str]] = {}
+        for number, where in self.tables.rows("ThreadNames", "nameId", "globalTid"):
+            name = self.strings.get(number)
+            if name and isinstance(where, int):
+                pid, tid = _process(where), _thread(where)
+                called.setdefault(pid, {})[tid] = f"thread {tid} ({name})"
+        if called:
+            metadata["thread_names"] = called
         duration = next(iter(self.tables.rows("ANALYSIS_DETAILS", "duration")), (None,))[0]
         if duration is not None:
             metadata["capture_ns"] = duration

@@ -166,6 +166,28 @@ def test_copies_waits_and_ranges_are_read(tmp_path: Path) -> None:
     assert (phase.name, phase.wall_ns, phase.busy_ns) == ("actor/update", 1000, {0: 450})
 
 
+def test_a_range_on_autograds_thread_is_inside_the_phase(tmp_path: Path) -> None:
+    """The report's names of threads show whose thread a range of the user stands on: checkpointing runs them on autograd's."""
+    from accelprof.analysis.attribution import attribute
+
+    thread = 7 << 24 | 9
+    statements = [
+        "CREATE TABLE ThreadNames (nameId, priority, globalTid)",
+        f"INSERT INTO NVTX_EVENTS VALUES (5, 500, 59, 'block', {thread}, 0)",
+        f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = {thread} WHERE correlationId = 1",
+    ]
+    path = edited(Path(small_export(tmp_path / "r.sqlite")), tmp_path / "plain.sqlite", *statements)
+    assert {row.name: row.kernels for row in attribute(reader.read(path)).phases} == {"actor/update": 0, "block": 1}
+    statements = [
+        "INSERT INTO StringIds VALUES (9, 'pt_autograd_0')",
+        f"INSERT INTO ThreadNames VALUES (9, 20, {thread})",
+    ]
+    path = edited(Path(path), tmp_path / "named.sqlite", *statements)
+    trace = reader.read(path)
+    assert {row.name: row.kernels for row in attribute(trace).phases} == {"actor/update": 1, "block": 1}
+    assert trace.metadata["thread_names"] == {7: {9: "thread 9 (pt_autograd_0)"}}
+
+
 def test_renamed_tables_read_alike(samples: Path, tmp_path: Path, before: Trace) -> None:
     """``NVTX_EVENTS_V2`` is NVTX_EVENTS."""
     path = edited(
