@@ -5,13 +5,14 @@ Importing this imports the standard library only; everything else comes when it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from accelprof.timing.ranges import mark, profiling_range
 from accelprof.timing.timer import timer
 from accelprof.timing.worker import Worker
 
+TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
 if TYPE_CHECKING:
+    from typing import Any
+
     from accelprof.analysis.opened import open_run
     from accelprof.catalogue import register, unregister
     from accelprof.contracts.hookspecs import hookimpl

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterable
-from typing import Any, ClassVar
+
+TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
+if TYPE_CHECKING:
+    from typing import Any, ClassVar
 
 #: characters of one message; a terminal shows about so many on a screen
 MAX_MESSAGE = 2000

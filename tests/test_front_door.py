@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,13 @@ def test_importing_loads_no_heavy_module():
     """``import accelprof`` imports the standard library only, and not asyncio."""
     code = f"import sys, accelprof; print([name for name in {HEAVY!r} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert out.stdout.strip() == "[]"
+
+
+def test_importing_loads_little_of_the_standard_library():
+    """Nothing of it that takes longer to import than accelprof itself does: not typing, and with it no expressions and enums."""
+    code = f"import sys; sys.path.insert(0, {str(Path(accelprof.__file__).parents[1])!r}); import accelprof; print(sorted({{'typing', 're', 'enum', 'inspect'}} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert out.stdout.strip() == "[]"
 
 

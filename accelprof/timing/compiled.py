@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import sys
 from types import CodeType
-from typing import Any
+
+TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
+if TYPE_CHECKING:
+    from typing import Any
 
 _codes: list[CodeType] = []
 _hidden = 0

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from typing import Any
+
+TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def loaded(name: str) -> Any | None:

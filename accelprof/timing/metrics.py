@@ -16,12 +16,15 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from typing import Any
 
 from accelprof.errors import UserError, failures, nearest
 from accelprof.timing import labels
 from accelprof.timing.gate import gate
 from accelprof.timing.phase import PhaseSpec
+
+TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
+if TYPE_CHECKING:
+    from typing import Any
 
 #: durations a buffer holds before it is folded, and durations kept for percentiles
 FOLD_AT = 4096

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from _thread import get_ident
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
 
 from accelprof.errors import failures
 from accelprof.timing import metrics
@@ -22,15 +21,20 @@ from accelprof.timing.metrics import State, process_state
 from accelprof.timing.phase import PhaseSpec, key_of
 from accelprof.timing.running import LOCALS, WRAPPER_FILE, Run, drive, late, slow_call
 
-F = TypeVar("F", bound=Callable[..., Any])
+TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
+if TYPE_CHECKING:
+    from typing import Any, TypeVar, overload
 
+    F = TypeVar("F", bound=Callable[..., Any])
 
-@overload
-def timer(tag: F, /) -> F: ...
-@overload
-def timer(
-    tag: str | None = None, *, color: str = "", domain: str = "", category: str = "", device: bool = False
-) -> Callable[[F], F]: ...
+if TYPE_CHECKING:
+
+    @overload
+    def timer(tag: F, /) -> F: ...
+    @overload
+    def timer(
+        tag: str | None = None, *, color: str = "", domain: str = "", category: str = "", device: bool = False
+    ) -> Callable[[F], F]: ...
 
 
 def timer(tag: object = None, *, color: str = "", domain: str = "", category: str = "", device: bool = False) -> Any:

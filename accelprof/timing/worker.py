@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
 
 from accelprof.timing import metrics
 from accelprof.timing.compiled import keep_out
 from accelprof.timing.running import WorkerTimer
-from accelprof.timing.timer import F
 from accelprof.timing.timer import timer as _timer
+
+TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
+if TYPE_CHECKING:
+    from typing import Any, overload
+
+    from accelprof.timing.timer import F
 
 
 class Worker:
