@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 #: of a trial that failed, that many lines are shown, of so many characters at most
 LINES, LINE = 6, 300
-NO_END = "no end"
 
 
 def trial(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[bool, str]:
@@ -17,11 +16,15 @@ def trial(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[
 
     One that fails is tried a second time: profilers that start at the same moment on a node may get into each other's way.
     """
-    works, said = _once(argv, env, timeout)
-    return (works, said) if works or said.startswith(NO_END) else _once(argv, env, timeout)
+    try:
+        works, said = _once(argv, env, timeout)
+        return (works, said) if works else _once(argv, env, timeout)
+    except subprocess.TimeoutExpired:
+        return False, f"no end after {timeout:g} s"
 
 
 def _once(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[bool, str]:
+    """Raises ``subprocess.TimeoutExpired`` where it was killed for that."""
     try:
         process = subprocess.Popen(
             list(argv),
@@ -40,7 +43,7 @@ def _once(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return False, f"{NO_END} after {timeout:g} s"
+        raise
     if process.returncode == 0:
         return True, ""
     return False, f"status {process.returncode}: {told(output)}"
