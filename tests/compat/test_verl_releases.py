@@ -1,10 +1,13 @@
-"""What our plan of each release's own files selects is what that release's own code starts."""
+"""What our plan of each release's own files selects and records is what that release's own code does."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
+import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -21,36 +24,69 @@ pytestmark = pytest.mark.frameworks
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-frameworks/bin/python"
 HYBRID = ("actor_rollout_ref", ("actor", "ref"))
+#: the role of a profiler section -> the process that has it alone
+TARGETS = {
+    "actor": ("actor_rollout_ref", ("actor",)),
+    "ref": ("actor_rollout_ref", ("ref",)),
+    "critic": ("critic", ("critic",)),
+    "reward_model": ("reward_model", ("reward_model",)),
+}
+RELEASES = [
+    pytest.param(name(version), marks=pytest.mark.xdist_group(f"verl {name(version)}")) for version in KNOWN
+]  # fmt: skip
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("release", [name(version) for version in KNOWN])
-def test_ranks_and_steps_are_those_that_the_release_starts(release, tmp_path):
-    """Each composed file of each release, with one role switched on and ranks listed, empty or all: verl's own `DistProfiler`, from
-    that release's wheel, calls the vendor's profiler on the ranks that the plan selects, and nowhere else."""
+@functools.lru_cache
+def of_release(release):
+    """What the release's own code does with its own files, and their texts by name."""
     place = Path(os.environ.get("ACCELPROF_VERL_WHEELS") or ROOT / ".venv-frameworks/releases")
     wheels = sorted(place.glob(f"verl-{release}-*.whl"))
     if not wheels or not PYTHON.exists():
         pytest.skip(
             f"the wheel of verl {release} is not in {place}, or {PYTHON} is not there; .ci/install-frameworks does both"
         )
-    pytest.importorskip("accelprof_cuda", reason="the plug-in is not installed")
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        wheel.extractall(tmp_path / "verl")
-    done = subprocess.run(
-        [PYTHON, ROOT / "tests/compat/verl_starts.py", tmp_path / "found.json"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "verl")}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads((tmp_path / "found.json").read_text())
+    for plugin in ("accelprof_cuda", "accelprof_ascend"):
+        pytest.importorskip(plugin, reason="the plug-in is not installed")
+    with tempfile.TemporaryDirectory() as place:
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            wheel.extractall(f"{place}/verl")
+        done = subprocess.run(
+            [PYTHON, "-W", "ignore", ROOT / "tests/compat/verl_calls.py", f"{place}/found.json"], cwd=place,
+            env={**os.environ, "PYTHONPATH": f"{place}/verl"}, capture_output=True, text=True, check=False, timeout=280,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = json.loads(Path(f"{place}/found.json").read_text())
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        files = {case.split()[0] for case in (*found["starts"], *found["calls"])}
+        texts = {file: Path(f"{place}/verl/verl/trainer/config/{file}").read_text() for file in files}
+    return found, {file: yaml.load(text, loader) for file, text in texts.items()}
+
+
+@pytest.fixture(autouse=True)
+def without_omegaconf(monkeypatch):
+    """Our own resolver gives the same plan (tests/config/test_dialect_releases.py), ten times as fast."""
+    monkeypatch.setitem(sys.modules, "omegaconf", None)
+
+
+@functools.lru_cache
+def registry():
+    return Registry()
+
+
+def plan_of(release, case, changes):
+    _, files = of_release(release)
+    return registry().plan(load_config(files[case.split()[0]], changes, dialects=BUILTIN).config)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("release", RELEASES)
+def test_ranks_and_steps_are_those_that_the_release_starts(release):
+    """Each composed file of each release, with one role switched on and ranks listed, empty or all: verl's own `DistProfiler`, from
+    that release's wheel, calls the vendor's profiler on the ranks that the plan selects, and nowhere else."""
+    found = of_release(release)[0]["starts"]
     assert len(found) >= 18
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    texts = {}
     for case, theirs in found.items():
-        file = case.split()[0]
-        if file not in texts:
-            texts[file] = yaml.load((tmp_path / "verl/verl/trainer/config" / file).read_text(), loader)
-        plan = Registry().plan(load_config(texts[file], theirs["changes"], dialects=BUILTIN).config)
+        plan = plan_of(release, case, theirs["changes"])
         taken = theirs["taken"]
         for rank in range(5):
             hybrid = plan.assign(Target(*HYBRID, rank, 8))
@@ -60,3 +96,105 @@ def test_ranks_and_steps_are_those_that_the_release_starts(release, tmp_path):
             for row in (hybrid, critic):
                 assert list(row.steps) == ([2, 5] if row.selected else []), case
                 assert not row.selected or row.tool == "nsys", case
+
+
+#: words of docs/compat.md -> how the row shows in what a release calls; what is not named here must be the same
+OLD_TORCH = "verl torch tool (up to 0.7.0)"
+OLD_MEMORY = "verl `torch_memory` (up to 0.7.0)"
+HISTORY = "verl `torch_memory`, history"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("release", RELEASES)
+def test_tools_are_called_with_what_the_release_calls_them_with(release):
+    """Each composed file, each role with a profiler of its own, each tool, contents, level, schedule, discrete or not: what the
+    tool of our plan records is what verl's own code, from that release's wheel, asks of torch and torch_npu for the step; all
+    else is a row of the table."""
+    found = of_release(release)[0]["calls"]
+    assert len(found) >= 50
+    rows, table = set(), (ROOT / "docs/compat.md").read_text()
+    for case, theirs in found.items():
+        group, roles = TARGETS[theirs["role"]]
+        plan = plan_of(release, case, theirs["changes"])
+        row = plan.assign(Target(group, roles, 0, 8))
+        enabled = case.endswith("enable=true")
+        assert row.selected == enabled, case
+        assert row.tool == (theirs["tool"] if enabled else None), case
+        seen = judged(release, enabled, theirs, plan.uses_of(row)[0].tool if enabled else None, row)
+        assert seen is not None, (case, theirs["raised"], theirs["calls"], row.options, row.schedules)
+        rows |= seen
+    before = [name(version) for version in KNOWN if version <= (0, 7, 0)]
+    assert rows == {HISTORY} | ({OLD_TORCH, OLD_MEMORY} if release in before else set())
+    assert all(f"| {words} |" in table for words in rows)
+
+
+def judged(release, enabled, theirs, tool, row):
+    """The rows of the table that a case shows; ``None``: it differs in a way that no row says."""
+    calls = theirs["calls"]
+    if theirs["tool"] == "torch_memory":
+        history, *snapshots = calls
+        if not enabled:
+            return {HISTORY} | ({OLD_MEMORY} if snapshots else set())
+        same = theirs["raised"] == "" and history["trace_alloc_max_entries"] == tool.options.max_entries
+        return {HISTORY} if same and [call["snapshot"] for call in snapshots] == ["step2"] else None
+    if theirs["tool"] == "torch" and release in ("0.6.0", "0.6.1", "0.7.0"):
+        # the trainer's start_profile(profile_step=…) is an argument that this profiler's start does not take
+        kind = "AttributeError" if enabled and release != "0.7.0" else "TypeError"
+        if theirs["raised"] != kind or not enabled:
+            return {OLD_TORCH} if theirs["raised"] == kind else None
+        first = next(iter(calls), None)
+        asked = "torch.step_end=3" in " ".join(theirs["changes"]) and release == "0.7.0"
+        start = 1 if "torch.step_start=1" in " ".join(theirs["changes"]) else 0
+        schedule = {"wait": 0, "warmup": start, "active": 3 - start, "repeat": 1}
+        if (first is not None and first["schedule"] == schedule) if asked else first is None:
+            return {OLD_TORCH} if recorded(tool) >= {"cpu", "device", "record_shapes", "with_stack"} else None
+        return None
+    if theirs["raised"]:
+        return None
+    if not enabled:
+        return set() if calls == [] else None
+    (call,) = calls
+    return set() if as_called(call) == (*asked_of(tool, release), schedule_of(row)) else None
+
+
+def recorded(tool):
+    """Activities and switches that a tool of ours gives the vendor's profiler."""
+    contents = set(tool.options.wanted) if tool.name == "npu" else set(tool.meaning()["contents"])
+    words = {"cuda": "device", "npu": "device", "shapes": "record_shapes", "memory": "profile_memory",
+             "stack": "with_stack", "module": "with_modules"}  # fmt: skip
+    return {words.get(word, word) for word in contents}
+
+
+def asked_of(tool, release):
+    if tool.name == "torch":
+        return recorded(tool), None
+    options = tool.options
+    vendor = {
+        "profiler_level": options.level,
+        "export_type": options.exports,
+        "analysis": options.analysis == "online",
+        "mstx_domain_exclude": options.mstx_domain_exclude,
+    }
+    return recorded(tool), vendor
+
+
+def as_called(call):
+    activities = {"cpu", "device"} if call["activities"] == ["all"] else set(call["activities"])
+    switches = {key for key in ("record_shapes", "profile_memory", "with_stack", "with_modules") if call.get(key)}
+    found = {"device" if word in ("cuda", "npu") else word for word in activities} | switches
+    if call["tool"] == "torch":
+        return found, None, call.get("schedule")
+    vendor = {
+        "profiler_level": call["profiler_level"].lower(),
+        "export_type": (call["export_type"].lower(),),
+        "analysis": call["analysis"],
+        "mstx_domain_exclude": tuple(call.get("mstx_domain_exclude", ())),
+    }
+    return found, vendor, None
+
+
+def schedule_of(row):
+    if not row.schedules:
+        return None
+    (found,) = row.schedules
+    return {key: getattr(found, key) for key in ("skip_first", "wait", "warmup", "active", "repeat")}

@@ -64,7 +64,9 @@ def _npu(source: Source, path: str, release: Release) -> dict[str, object]:
     if source.has(f"{path}.analysis"):
         options["analysis"] = source.flag(f"{path}.analysis")
     if release.since((0, 7, 0)):
-        options["export"] = "db"  # ExportType.Db in verl\'s code from 0.7.0 on; Text before
+        options["export"] = "db"  # ExportType.Db in verl's code from 0.7.0 on; Text before
+    elif release.since((0, 7, 0)) is False:
+        options["mstx_domain_exclude"] = []  # its code left out no domain before
     return options
 
 
