@@ -11,6 +11,7 @@ from accelprof.analysis.escape import terminal
 from accelprof.cli.convert import convert, for_release
 from accelprof.cli.lines import plain, say
 from accelprof.errors import ConfigError, Problem, UserError
+from accelprof.planning.names import nothing_profiled
 
 
 @click.group()
@@ -61,16 +62,17 @@ def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
     generation = f", generation {loaded.generation}" if loaded.generation else ""
     say(f"{file}: right ({loaded.dialect} dialect{generation})")
     for note in loaded.notes:
-        say(f"  note: {note}")
+        if note.kind != "off":
+            say(f"  note: {note}")
+    silent = nothing_profiled(plan, loaded.notes)
     for row in plan.preview():
-        for text in row.notes:
+        for text in row.notes if loaded.config.enabled else ():
             say(f"  note: {row.target.label}: {text}")
     driver = start_of_driver(registry, plan)
     if driver:
         say(f"  note: controller: {driver}")
-    silent = nothing_profiled(plan)
     if silent:
-        say(f"  note: nothing is profiled: {silent}")
+        say(f"  note: nothing to profile in this file: {silent}")
 
 
 def _refuse_output(config: Any) -> None:
@@ -83,23 +85,6 @@ def _refuse_output(config: Any) -> None:
                 "output_dir", f"it cannot be made: {reason}", value=config.output_dir, mend="name another directory"
             )
         )
-
-
-def nothing_profiled(plan: Any) -> str:
-    """Why no process would open a window, where a reason can be told from the configuration alone."""
-    from accelprof.planning.names import records_anything
-
-    config = plan.config
-    if not config.enabled:
-        return "enabled is false"
-    if config.on_demand is not None or any(row.selected for row in plan.preview()):
-        return ""
-    rules = None if config.groups is None else [rule for found in config.groups.values() for rule in found]
-    if rules is not None and not any(rule.enabled for rule in rules):
-        return "every rule under groups has enabled: false" if rules else "groups names nobody"
-    if not records_anything(config):
-        return "steps is absent (or empty) and there is no schedule; write steps: [2], a schedule, or on_demand: true"
-    return "no rule takes any process; see ranks, replicas, nodes and roles under groups"
 
 
 @config.command()
@@ -120,12 +105,14 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
     sizes = _sizes(loaded.config, plan, _worlds(worlds))
     for row, size in zip(rows[len(rows) - len(sizes) :], sizes, strict=True):
         row["expected_size"] = size
-    notes = [str(note) for note in loaded.notes]
+    notes = [str(note) for note in loaded.notes if note.kind != "off"]
+    silent = nothing_profiled(plan, loaded.notes)
     if as_json:
         data = {
             "dialect": loaded.dialect,
             "generation": loaded.generation,
             "notes": notes,
+            "nothing_to_profile": silent,
             "targets": rows,
             "engines": engines,
         }
@@ -144,6 +131,8 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
         f"{file}: {loaded.dialect} dialect{f', generation {loaded.generation}' if loaded.generation else ''}",
         highlight=False,
     )
+    if silent:
+        console.print(plain(f"nothing to profile in this file: {silent}"), highlight=False, markup=False)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     longest = max((len(name) for row in rows for name in (f"{row['tool']},", *row["also"], "timeline")), default=0)
     for column in ("group", "role", "rank", "tool", "windows (steps)", "captures", "starts as"):
@@ -199,7 +188,8 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
         for row in engines:
             for line in lines_of(row):
                 console.print(plain(line), highlight=False, markup=False)
-    for text in dict.fromkeys([*notes, *(note for row in rows for note in row["notes"])]):
+    said = [note for row in rows for note in row["notes"]] if loaded.config.enabled else []
+    for text in dict.fromkeys([*notes, *said]):
         console.print(plain(f"note: {text}"), highlight=False, markup=False)
 
 

@@ -40,6 +40,7 @@ def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[s
     """
     from accelprof.catalogue import get_registry
     from accelprof.launch.run import run as run_command
+    from accelprof.planning.names import nothing_profiled
 
     if file is None and not overrides:
         if os.environ.get("ACCELPROF_INSTALL"):  # the framework's own configuration is the plan
@@ -49,8 +50,10 @@ def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[s
     loaded = registry.load(file, overrides)
     plan = registry.plan(loaded.config)
     for note in loaded.notes:
-        if note.kind != "info":
+        if note.kind not in ("info", "off"):
             say(f"accelprof: {note}", err=True)
+    if silent := nothing_profiled(plan, loaded.notes):
+        say(f"accelprof: nothing to profile{' in this file' if file else ''}: {silent}", err=True)
     command = ctx.meta.get("command", [])
     if os.environ.get("ACCELPROF_INSTALL"):
         from accelprof.compat.startup import environment

@@ -86,8 +86,10 @@ def lay_over(translation: Translation, changed: Mapping[str, object], words: Wor
         ConfigError: a word that would have no effect, because the file says it for each role.
     """
     config = dict(changed)
-    problems, notes = [], list(translation.notes)
+    problems: list[Problem] = []
     sources = dict(translation.sources)
+    given = {sources.get(word) for word in words.named()}
+    notes = [note for note in translation.notes if note.kind != "off" or note.path not in given]
     for word in words.named():
         own = [] if "groups" in words.named() else _rules_with(translation, word, word in words.own)
         if own:

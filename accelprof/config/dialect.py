@@ -13,7 +13,8 @@ class Note:
 
     Attributes:
         path: the key's whole path in the source file (or in ours, for ``info``).
-        kind: ``dropped`` | ``changed`` | ``doubtful`` | ``info``.
+        kind: ``dropped`` | ``changed`` | ``doubtful`` | ``info``; ``off``: because of this key the file profiles nothing, and the
+            text says what would.
         text: one line for people.
     """
 
@@ -46,6 +47,8 @@ class Dialect:
     """Base of dialects; ``name`` is what ``config check`` prints."""
 
     name: ClassVar[str] = ""
+    #: the keys that :meth:`detects` looks for, for people
+    known_by: ClassVar[str] = ""
 
     def detects(self, mapping: Mapping[str, object]) -> bool:
         """Whether ``mapping`` is written in this dialect, by its keys alone."""

@@ -16,8 +16,10 @@ from accelprof.config.dialect import Dialect, Note, Translation
 from accelprof.config.dialects.reading import Source
 from accelprof.config.door import MAX_TEXT, as_config_errors, composed, line_of, parse, plain
 from accelprof.config.model import Config, Rule
-from accelprof.errors import ConfigError, Problem, nearest
+from accelprof.errors import ConfigError, Problem, nearest, nearest_word
 
+#: how like one of ours a key is that is meant to be it
+ALMOST = 0.75
 _MESSAGES = {
     "bool_parsing": "not a truth value; allowed: true, false",
     "bool_type": "not a truth value; allowed: true, false",
@@ -110,6 +112,9 @@ def _loaded(
     except ConfigError as error:
         blocks = [Problem(name, hint) for dialect in dialects if (hint := dialect.hint(mapping))]
         hints = list(blocks)
+        if not blocks and _foreign(given):
+            hints.append(Problem(name, _what_is_expected(given, dialects)))
+            blocks = hints
         if "defaults" in mapping:
             hints.append(Problem(name, "Hydra has yet to compose this file", mend="python main.py --cfg job --resolve"))
         if not hints:
@@ -117,6 +122,24 @@ def _loaded(
         # in a block of somebody else's no key is a misspelt one of ours
         own = [problem for problem in error.problems if not blocks or problem.message != "unknown key"]
         raise ConfigError(*hints, *own) from None
+
+
+def _foreign(given: Mapping[str, object]) -> bool:
+    """Whether no key of a file is one of ours, nor one of ours misspelt; a longer word (``scheduler``) is a word of its own."""
+    known = [*Config.model_fields, "accelprof"]
+    near = {key: nearest_word(str(key), known, ALMOST) for key in given}
+    return bool(given) and all(
+        key not in known and (not like or str(key).startswith(like)) for key, like in near.items()
+    )
+
+
+def _what_is_expected(given: Mapping[str, object], dialects: Sequence[Dialect]) -> str:
+    keys = ", ".join(map(str, list(given)[:5])) + (", …" if len(given) > 5 else "")
+    others = "; ".join(f"{dialect.name}'s, with {dialect.known_by}" for dialect in dialects if dialect.known_by)
+    return (
+        f"no profiling configuration, by its keys ({keys}); expected is accelprof's own (steps, tool, groups, …), alone or under a "
+        f"key accelprof in a larger file{', or one of ' + others if others else ''}"
+    )
 
 
 def _own_section(given: Mapping[str, object], overrides: Sequence[str], values: Mapping[str, object]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from accelprof.errors import Problem, nearest
 from accelprof.numberset import NumberSet
 
 if TYPE_CHECKING:
+    from accelprof.config.dialect import Note
     from accelprof.config.model import Config
+    from accelprof.planning.plan import Plan
 
 
 def records_anything(config: Config) -> bool:
@@ -33,6 +35,27 @@ def records_anything(config: Config) -> bool:
         for rules in config.groups.values()
         for rule in rules
     )
+
+
+def nothing_profiled(plan: Plan, notes: Iterable[Note]) -> str:
+    """Why no process would open a window, where a reason can be told from the configuration alone; empty where one would.
+
+    ``notes``: those of the file; the ones of kind ``off`` say it by the file's own keys.
+    """
+    config = plan.config
+    if config.on_demand is not None or any(row.selected for row in plan.preview()):
+        return ""
+    theirs = [f"{note.path}: {note.text}" for note in notes if note.kind == "off"]
+    if theirs:
+        return " · ".join(theirs)
+    if not config.enabled:
+        return "enabled is false"
+    rules = None if config.groups is None else [rule for found in config.groups.values() for rule in found]
+    if rules is not None and not any(rule.enabled for rule in rules):
+        return "every rule under groups has enabled: false" if rules else "groups names nobody"
+    if not records_anything(config):
+        return "steps is absent (or empty) and there is no schedule; write steps: [2], a schedule, or on_demand: true"
+    return "no rule takes any process; see ranks, replicas, nodes and roles under groups"
 
 
 def unmatched_roles(config: Config, seen: Mapping[str, Iterable[str]]) -> list[Problem]:

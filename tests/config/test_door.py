@@ -235,16 +235,16 @@ def test_messages_are_bounded_and_plain():
             2,
             "groups.A[1]: this rule can never apply",
         ),
-        ("tool: torch\n", 0, "nothing is profiled: steps is absent"),
-        ("steps: [1]\nenabled: false\n", 0, "nothing is profiled: enabled is false"),
-        ("steps: [1]\nranks: []\n", 0, "nothing is profiled: no rule takes any process"),
+        ("tool: torch\n", 0, "nothing to profile in this file: steps is absent"),
+        ("steps: [1]\nenabled: false\n", 0, "nothing to profile in this file: enabled is false"),
+        ("steps: [1]\nranks: []\n", 0, "nothing to profile in this file: no rule takes any process"),
         (
             "steps: [1]\ngroups: {A: {enabled: false}}\n",
             0,
-            "nothing is profiled: every rule under groups has enabled: false",
+            "nothing to profile in this file: every rule under groups has enabled: false",
         ),
-        ("steps: [1]\ngroups: {}\n", 0, "nothing is profiled: groups names nobody"),
-        ("steps: [1]\ngroups: {A: []}\n", 0, "nothing is profiled: groups names nobody"),
+        ("steps: [1]\ngroups: {}\n", 0, "nothing to profile in this file: groups names nobody"),
+        ("steps: [1]\ngroups: {A: []}\n", 0, "nothing to profile in this file: groups names nobody"),
         ("on_demand: true\n", 0, "right"),
     ],
 )
@@ -256,7 +256,7 @@ def test_check_says_what_configure_would_refuse(tmp_path, monkeypatch, text, sta
     told = result.output + (str(result.exception) if result.exception else "")
     assert said in told
     assert getattr(result.exception, "exit_code", result.exit_code) == status
-    assert ("nothing is profiled" in told) == ("nothing" in said)
+    assert ("nothing to profile" in told) == ("nothing" in said)
 
 
 def test_a_directory_is_impossible_where_none_can_be_made(tmp_path, monkeypatch):

@@ -29,6 +29,7 @@ class NemoRLDialect(Dialect):
     """A mapping with ``NRL_NSYS_*``, as ``os.environ`` is one. Steps count from 1; the range's end is exclusive."""
 
     name: ClassVar[str] = "nemo_rl"
+    known_by: ClassVar[str] = "NRL_NSYS_WORKER_PATTERNS"
 
     def detects(self, mapping: Mapping[str, object]) -> bool:
         return any(str(key).startswith(PREFIX) for key in mapping)
@@ -50,7 +51,7 @@ class NemoRLDialect(Dialect):
             source.refuse(missing, f"must be given too, because {given} is", allowed="both of them, or neither")
         if not patterns:
             draft.set("enabled", False, PATTERNS)
-            source.note(PATTERNS, "info", "empty: nobody is profiled")
+            source.note(PATTERNS, "off", f"empty: nobody is profiled; it would be with a pattern, and {RANGE}")
             return source.finish(draft)
         draft.set("groups", {pattern: {"ranks": "all"} for pattern in patterns}, PATTERNS)
         for pattern in patterns:

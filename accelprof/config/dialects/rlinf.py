@@ -23,6 +23,7 @@ class RLinfDialect(Dialect):
     """See the module. Steps count from 0, as RLinf's ``global_step`` does."""
 
     name: ClassVar[str] = "rlinf"
+    known_by: ClassVar[str] = "cluster.profiling or cluster.tracer"
 
     def detects(self, mapping: Mapping[str, object]) -> bool:
         section = Source(mapping).section("cluster")
@@ -75,8 +76,10 @@ class RLinfDialect(Dialect):
             draft.set("enabled", False, f"{PROFILING}.enabled" if section else "")
             source.note(
                 f"{PROFILING}.enabled" if section else PROFILING,
-                "info",
-                "nothing is wrapped and no directory is made",
+                "off",
+                "false; it would be on with true"
+                if section
+                else "absent; it would be on with a backend and worker_groups",
             )
         if source.has(TRACER):
             _tracer(source, profiling and tracing)
@@ -110,7 +113,11 @@ def _profiling(source: Source, draft: Draft) -> None:
     steps = source.numbers(f"{PROFILING}.steps")
     groups = source.words(f"{PROFILING}.worker_groups")
     if not groups:
-        source.note(f"{PROFILING}.worker_groups", "doubtful", "no group is named, so nobody is profiled (as in RLinf)")
+        source.note(
+            f"{PROFILING}.worker_groups",
+            "off",
+            "no group is named, so nobody is profiled (as in RLinf); all takes every one",
+        )
         draft.set("enabled", False, f"{PROFILING}.worker_groups")
     elif any(group.casefold() == "all" for group in groups):
         draft.set("ranks", "all", f"{PROFILING}.worker_groups")
@@ -124,10 +131,11 @@ def _profiling(source: Source, draft: Draft) -> None:
     elif steps:
         draft.set("steps", steps, f"{PROFILING}.steps")
     else:
+        draft.sources["steps"] = f"{PROFILING}.steps"
         source.note(
             f"{PROFILING}.steps",
-            "changed",
-            "[] = off: nothing is wrapped (RLinf wraps, waits for a window and never opens one)",
+            "off",
+            "[] = off, nothing is wrapped (RLinf wraps, waits for a window and never opens one); steps would be [0]",
         )
     draft.set("output_dir", _output_dir(source), f"{PROFILING}.output_dir")
     if backend is None:

@@ -15,7 +15,7 @@ from accelprof.config.dialects import verl_keys as keys
 from accelprof.config.dialects.reading import SAME_WORD, Draft, Source
 from accelprof.config.dialects.verl_early import translate_early
 from accelprof.config.dialects.verl_releases import Release, ask, release_of
-from accelprof.config.dialects.verl_roles import ROLES, Role, add_rules, agree, captures, nsys_tool
+from accelprof.config.dialects.verl_roles import ROLES, Role, add_rules, agree, captures, nsys_tool, say_off
 from accelprof.config.dialects.verl_tools import token_window, tool_options, update_schedule
 from accelprof.errors import nearest_word
 from accelprof.numberset import LARGEST
@@ -36,6 +36,7 @@ class VerlDialect(Dialect):
     """
 
     name: ClassVar[str] = "verl"
+    known_by: ClassVar[str] = "global_profiler, actor_rollout_ref or trainer.profile_steps"
 
     def __init__(self, rollout_ranks: str = "auto") -> None:
         self.rollout_ranks = rollout_ranks
@@ -189,17 +190,17 @@ def _translate_late(source: Source, draft: Draft, generation: str, release: Rele
                 mend=f"{role.discrete_path}: false, or profile_continuous_steps: false",
             )
     _say_shared(source, [role for role in roles if role.name in keys.HYBRID and role.replicas is None])
-    if not steps:
-        source.note(where, "info", "null and [] = off: nothing is wrapped and nothing opens")
+    say_off(source, roles, steps, where)
     add_rules(source, draft, roles, steps, where, tool)
     if merge:
         draft.set("merge_steps", True, where if "interval" in where else "global_profiler.profile_continuous_steps")
     save_path = source.text("global_profiler.save_path", source.text("profiler.save_path", "outputs/profile"))
     draft.set("output_dir", save_path or "outputs/profile", "global_profiler.save_path")
     draft.set("tool", None if tool in keys.NOT_PROFILERS else tool, "global_profiler.tool")
-    if tool is None and steps:
-        source.note("global_profiler.tool", "info", "null: verl profiles nothing, whatever the roles say")
-        draft.set("enabled", False, "global_profiler.tool")
+    if tool is None and not any(role.enabled and role.tool for role in roles):
+        source.note("global_profiler.tool", "off", "null; a tool would be one of nsys, npu, torch, torch_memory")
+        if steps:
+            draft.set("enabled", False, "global_profiler.tool")
     elif tool in keys.NOT_PROFILERS:
         _leave_to_verl(source, "global_profiler.tool", str(tool))
     uses_nsys = any(role.enabled and (role.tool or tool) == "nsys" for role in roles)

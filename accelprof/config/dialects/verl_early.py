@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accelprof.config.dialects import verl_keys as keys
 from accelprof.config.dialects.reading import Draft, Source
-from accelprof.config.dialects.verl_roles import ROLES, Role, add_rules, agree, nsys_tool
+from accelprof.config.dialects.verl_roles import ROLES, Role, add_rules, agree, nsys_tool, say_off
 
 
 def translate_early(source: Source, draft: Draft, generation: str) -> None:
@@ -15,9 +15,8 @@ def translate_early(source: Source, draft: Draft, generation: str) -> None:
     active = [role for role in roles if role.enabled]
     agree(source, active, "all components that are profiled must agree")
     discrete = bool(active and active[0].discrete)
-    if not steps:
-        source.note("trainer.profile_steps", "info", "null and [] = off: nothing is wrapped and nothing opens")
-    elif not on_npu:
+    say_off(source, roles, steps, "trainer.profile_steps")
+    if steps and not on_npu:
         nsys_tool(source, draft, "trainer", None if discrete else len(steps))
     add_rules(source, draft, roles, steps, "trainer.profile_steps")
     draft.set("tool", "npu" if on_npu else "nsys", "trainer.device" if on_npu else "")

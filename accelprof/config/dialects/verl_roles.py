@@ -67,6 +67,23 @@ def nsys_tool(source: Source, draft: Draft, path: str, windows: int | None, cont
         draft.set("controller.options", driver, f"{path}.controller_nsight_options")
 
 
+def say_off(source: Source, roles: list[Role], steps: Sequence[int] | None, steps_path: str) -> None:
+    """What keeps the file from profiling anything, by its own keys, each with the value that would."""
+    if not steps:
+        some = "[2, 2], the first and the last" if steps_path == "trainer.profile_interval" else "[2]"
+        source.note(steps_path, "off", f"null and [] = off; steps would be {some}")
+    if any(role.enabled for role in roles):
+        return
+    for role in roles[:1]:
+        if source.get(role.enable_path) is True:  # switched on, and nobody listed
+            source.note(role.ranks_path, "off", "nobody is listed; ranks would be [0]")
+        else:
+            on = "true" if role.enable_path.endswith((".enable", "all_ranks")) else "[0]"
+            source.note(role.enable_path, "off", f"no role is on; it would be with {on} here or in another role")
+    if not roles:
+        source.note("actor_rollout_ref.actor.profiler.enable", "off", "no role is on; it would be with true")
+
+
 def add_rules(
     source: Source,
     draft: Draft,
@@ -76,8 +93,9 @@ def add_rules(
     global_tool: str | None = None,
 ) -> None:
     """Steps, and a rule for each role: the hybrid worker\'s roles share a group, the others have their own."""
+    draft.sources["steps"] = steps_path  # also where there are none
     if steps:
-        draft.set("steps", steps, steps_path)
+        draft.set("steps", steps)
     draft.set("groups", {})
     for role in roles:
         group = keys.HYBRID_GROUP if role.name in keys.HYBRID and role.replicas is None else role.name
