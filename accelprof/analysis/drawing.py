@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from accelprof.analysis.rows import Drawn, lanes
+from accelprof.contracts.spans import Flow
 from accelprof.reading.chrome_file import ChromeFile, Stream
 from accelprof.reading.times import exact_column
 
@@ -235,18 +236,24 @@ def _correlations(path: str, asked: set[int]) -> dict[int, Any]:
     return found
 
 
-def drawing_of_spans(rows: Any, places: Sequence[Place], marks: Iterable[Place], starts: Any, ends: Any) -> Drawing:
-    """Places of the spans of another format, then of its marks.
+def drawing_of_spans(
+    rows: Any, places: Sequence[Place], marks: Iterable[Place], starts: Any, ends: Any, flows: Sequence[Flow] = ()
+) -> Drawing:
+    """Places of the spans of another format, then of its marks and the ends of its arrows.
 
     Args:
         rows, places: of each span which of the places it stands on.
-        marks: the places of marks.
-        starts, ends: ns, of spans and then of marks, whose end is :data:`NEVER`.
+        marks: the places of marks and of ends of arrows.
+        starts, ends: ns, of spans, then of marks and ends of arrows, whose end is :data:`NEVER`.
+        flows: the arrows' ends themselves.
     """
     drawing = Drawing()
     codes: Any = np.array([drawing.rows[place] for place in places] or [0], np.int32)
     row = np.concatenate([codes[rows], np.array([drawing.rows[place] for place in marks], np.int32)])
     code = np.where(ends == NEVER, POINT, COMPLETE).astype(np.uint8)
+    for index, flow in enumerate(flows, len(code) - len(flows)):
+        code[index] = FLOW_END if flow.step == "f" else FLOW
+        drawing.flows[index] = (flow.id, flow.following)
     kept = (ends >= starts) | (ends == NEVER)
     if not kept.all():
         drawing.bad["duration negative"] += int((~kept).sum())

@@ -176,13 +176,18 @@ class PerfettoWriter(TimelineWriter):
         self._count(source, drawing, counters, shift)
 
     def _spans(self, source: Source, trace: Trace) -> None:
-        columns, marks, drawing, shift, places = self._laid_out(source, trace)
+        number = len(self.merged.sources)
+        columns, marks, flows, drawing, shift, places = self._laid_out(source, trace)
         self._name_rows(source, drawing, places)
-        names, kinds = _Names(), [kind.value for kind in KINDS]
+        names, cats = _Names(), _Names()
+        kinds: Any = np.array([cats[kind.value] for kind in KINDS], np.int32)
         codes: Any = np.array([names[name] for name in columns.names] or [0], np.int32)
-        name = np.concatenate([codes[columns.name], np.array([names[mark.name] for mark in marks], np.int32)])
-        cat = np.concatenate([columns.kind.astype(np.int32), np.full(len(marks), len(kinds), np.int32)])
-        self._rows(drawing, places, shift, list(names), name, [*kinds, "mark"], cat, {})
+        points: Any = np.array([names[mark.name] for mark in marks] + [names[flow.name] for flow in flows], np.int32)
+        name = np.concatenate([codes[columns.name], points])
+        of_flows: Any = np.array([cats[flow.category] for flow in flows], np.int32)
+        cat = np.concatenate([kinds[columns.kind], np.full(len(marks), cats["mark"], np.int32), of_flows])
+        arrows = self._arrows(source, number, drawing, cats, cat)
+        self._rows(drawing, places, shift, list(names), name, list(cats), cat, arrows)
 
     # --- packets --------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, open_run
 from accelprof.analysis.tracks import Tracks, arguments, of_mark
-from accelprof.contracts.spans import FURTHEST_NS, Mark, Trace
+from accelprof.contracts.spans import FURTHEST_NS, Flow, Mark, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
 from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
@@ -481,7 +481,8 @@ class TimelineWriter:
     # --- files of other formats: events are made of their spans ----------------------------------------------------
 
     def _spans(self, source: Source, trace: Trace) -> None:
-        columns, marks, drawing, shift, places = self._laid_out(source, trace)
+        number = len(self.merged.sources)
+        columns, marks, flows, drawing, shift, places = self._laid_out(source, trace)
         pids, tids = _numbers(drawing, places)
         names = [texts.encodable(name) for name in columns.names]
         kinds = [kind.value for kind in KINDS]
@@ -502,7 +503,8 @@ class TimelineWriter:
                 ])  # fmt: skip
 
         write(kept[kept < count])
-        of_marks = kept[kept >= count]
+        behind = count + len(marks)
+        of_marks = kept[(kept >= count) & (kept < behind)]
         for first in range(0, len(of_marks), BATCH):
             part = of_marks[first : first + BATCH]
             times = zip(part.tolist(), _times(drawing.at[part] + shift), strict=True)
@@ -511,26 +513,46 @@ class TimelineWriter:
                 for row, at in times for mark in (marks[row - count],)
             ])  # fmt: skip
         write(np.array(drawing.deferred, np.int64))
+        of_flows = kept[kept >= behind]
+        for first in range(0, len(of_flows), BATCH):
+            part = of_flows[first : first + BATCH]
+            times = zip(part.tolist(), _times(drawing.at[part] + shift), strict=True)
+            self._write([
+                Event(
+                    flow.step, texts.encodable(flow.category), texts.encodable(flow.name), int(pids[row]), int(tids[row]), at,
+                    id=self.places.flow(number, flow.category, flow.id), bp="e" if flow.step == "f" and not flow.following else None,
+                )
+                for row, at in times for flow in (flows[row - behind],)
+            ])  # fmt: skip
         self._name_rows(source, drawing, places)
 
     def _laid_out(
         self, source: Source, trace: Trace
-    ) -> tuple[Columns, list[Mark], Drawing, int, Mapping[tuple[int, int], tuple[int, int]]]:
-        """Spans, then marks: where each is drawn, by how much the file is shifted, and its rows; processes are named."""
+    ) -> tuple[Columns, list[Mark], list[Flow], Drawing, int, Mapping[tuple[int, int], tuple[int, int]]]:
+        """Spans, marks, ends of arrows: where each is drawn, by how much the file is shifted, and its rows; processes are named."""
         for problem in trace.problems:
             self.problem(source, problem)
-        self.merged.read += len(trace) + len(trace.marks)
         before = dict(trace.completeness.left_out)
+        others = trace.metadata.get("other_events", {})
+        lost = sum(before.values())  # its reader has said so
+        self.merged.left_out += lost
+        self.merged.read += len(trace) + len(trace.marks) + len(trace.flows) + lost + sum(others.values())
         columns = columns_of(trace)
         marks = [mark for mark in trace.marks if whole(mark.at_ns) and abs(mark.at_ns) < FURTHEST_NS]
+        flows = [flow for flow in trace.flows if whole(flow.at_ns) and abs(flow.at_ns) < FURTHEST_NS]
         tracks = Tracks(trace)
         rows, of_rows = tracks.rows(columns)
-        starts = np.concatenate([columns.start, np.array([mark.at_ns for mark in marks], np.int64)])
-        ends = np.concatenate([columns.end, np.full(len(marks), NEVER, np.int64)])
-        drawing = drawing_of_spans(rows, of_rows, map(tracks.of_mark, marks), starts, ends)
+        moments: Any = np.array([mark.at_ns for mark in marks] + [flow.at_ns for flow in flows], np.int64)
+        starts = np.concatenate([columns.start, moments])
+        ends = np.concatenate([columns.end, np.full(len(moments), NEVER, np.int64)])
+        of_points = [*map(tracks.of_mark, marks), *tracks.of_flows(flows, rows, columns.start, of_rows)]
+        drawing = drawing_of_spans(rows, of_rows, of_points, starts, ends, flows)
         for reason, count in trace.completeness.left_out.items():
             drawing.bad[reason] += count - before.get(reason, 0)
         drawing.bad["marks whose times are no whole numbers of 64 bits"] += len(trace.marks) - len(marks)
+        drawing.bad["ends of arrows whose times are no whole numbers of 64 bits"] += len(trace.flows) - len(flows)
+        for letter, count in others.items():
+            drawing.bad[f"of the phase letter {letter}, which its reader takes for no span"] += count
         shift = self._shift(source, drawing, 0)
         places = self._places(source, drawing)
         self._threads.update(tracks.threads)
@@ -538,7 +560,7 @@ class TimelineWriter:
             number = self._row(source, pid, None)[0]
             self._named[number] = self._name(source, name)
             self._add_name("process_name", number, 0, self._named[number])
-        return columns, marks, drawing, shift, places
+        return columns, marks, flows, drawing, shift, places
 
     # --- both: what is left out and moved is counted, rows get names ---------------------------------------------------
 

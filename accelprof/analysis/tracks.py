@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from accelprof import texts
-from accelprof.contracts.spans import Mark, Trace
+from accelprof.contracts.spans import Flow, Mark, Trace
 from accelprof.reading.columns import NONE, Columns
 
 #: characters of a number that is longer than 64 bits
@@ -30,6 +30,8 @@ class Tracks:
         self._names = {pid: texts.bounded(str(name)) for pid, name in names.items()}
         self._tracks = {pid: {tid: texts.bounded(str(name)) for tid, name in of.items()} for pid, of in tracks.items()}
         self._rows: dict[Any, tuple[Any, Any]] = {}
+        #: the rows that spans of a process and thread stand on: device work has them too
+        self._of_place: dict[tuple[Any, Any], list[int]] = {}
 
     def rows(self, columns: Columns) -> tuple[Any, list[tuple[Any, Any]]]:
         """For each row of a table the number of the process and thread to draw it on, and these; text as it is shown."""
@@ -40,13 +42,14 @@ class Tracks:
             if len(values) and (values != values[0]).any():
                 _, number = np.unique(number << 32 | values.astype(np.int64) - NONE, return_inverse=True)
         _, first, number = np.unique(number, return_index=True, return_inverse=True)
-        places = []
+        places: list[tuple[Any, Any]] = []
         for row in first.tolist():
             process, thread, task, device, stream = (int(getattr(columns, field)[row]) for field in fields)
+            here = (columns.processes[process], columns.threads[thread][1])
+            self._of_place.setdefault(here, []).append(len(places))
             places.append(
                 self._made(
-                    columns.processes[process],
-                    columns.threads[thread][1],
+                    *here,
                     None if device == NONE else columns.devices[device],
                     None if stream == NONE else columns.streams[stream],
                     columns.tasks[task],
@@ -61,6 +64,21 @@ class Tracks:
         if row is None:
             row = self._rows[key] = self._made(mark.pid, mark.tid, None, None, "")
         return row
+
+    def of_flows(self, flows: Sequence[Flow], number: Any, starts: Any, places: Sequence[tuple[Any, Any]]) -> list[Any]:
+        """The process and thread to draw each end of an arrow on: where the spans of its place are drawn, and of several such
+        rows where one begins at that moment. ``number``, ``starts``: of each span its row and begin; ``places``: of rows."""
+        begun: set[tuple[int, int]] = set()
+        if any(len(rows) > 1 for rows in self._of_place.values()):
+            begun = set(zip(number.tolist(), starts.tolist(), strict=True))
+        found = []
+        for flow in flows:
+            rows = self._of_place.get((flow.pid, flow.tid))
+            if rows is None:
+                found.append(self._made(flow.pid, flow.tid, None, None, ""))
+            else:
+                found.append(places[next((row for row in rows if (row, flow.at_ns) in begun), rows[0])])
+        return found
 
     def _made(self, pid: object, tid: object, device: object, stream: object, task: str) -> tuple[Any, Any]:
         known = self._tracks.get(pid, {}).get(tid)

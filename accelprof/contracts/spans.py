@@ -116,6 +116,27 @@ class Mark:
 
 
 @dataclass(slots=True)
+class Flow:
+    """One end of an arrow between spans, as a file draws it: a merged timeline draws it again, figures take no notice.
+
+    Attributes:
+        step: ``s`` where the arrow begins, ``t`` where it passes, ``f`` where it ends.
+        id: what the ends of one arrow have in common, within its category and the file.
+        pid, tid: those of the span it stands at, of device work too.
+        following: of an end, that it means the next span to begin, not the one around this moment.
+    """
+
+    name: str
+    step: str
+    id: object
+    at_ns: int
+    pid: int | str = 0
+    tid: int | str = 0
+    category: str = ""
+    following: bool = False
+
+
+@dataclass(slots=True)
 class Origin:
     """Which worker a trace came from; unknown is ``None``, never 0."""
 
@@ -215,6 +236,7 @@ class Trace:
         metadata: facts of the file worth showing: versions, device names, dropped counts.
         completeness: what of the file is not in here.
         tables: figures of the file that have no place in time.
+        flows: arrows between spans.
         columns: the table of spans, ``None`` while the spans are a list. Set it to replace the spans.
     """
 
@@ -223,6 +245,7 @@ class Trace:
         "_spans",
         "clock",
         "completeness",
+        "flows",
         "marks",
         "metadata",
         "origin",
@@ -246,6 +269,7 @@ class Trace:
         columns: SpanSource | None = None,
         completeness: Completeness | None = None,
         tables: list[Table] | None = None,
+        flows: list[Flow] | None = None,
     ) -> None:
         self.source, self.tool, self.clock = source, tool, clock
         self._spans: list[Span] | None = spans if spans is not None or columns is not None else []
@@ -256,6 +280,7 @@ class Trace:
         self.origin = origin if origin is not None else Origin()
         self.completeness = completeness if completeness is not None else Completeness()
         self.tables = tables if tables is not None else []
+        self.flows = flows if flows is not None else []
 
     @property
     def spans(self) -> list[Span]:

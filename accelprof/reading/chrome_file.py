@@ -17,13 +17,15 @@ from typing import Any
 import msgspec
 
 from accelprof import texts
-from accelprof.contracts.spans import FURTHEST_NS, Completeness
+from accelprof.contracts.spans import FURTHEST_NS, Completeness, Flow
 from accelprof.errors import ReadError
 from accelprof.reading.gzipped import GZIP as GZIP
 from accelprof.reading.gzipped import parts
 from accelprof.reading.lenient import Repairs, objects
 from accelprof.reading.numbers import place
 
+#: phase letters of the ends of arrows
+FLOWS = ("s", "t", "f")
 MARK = b"\xef\xbb\xbf"
 #: places that may be the end of an event and are none (arrays of objects in arguments) before the rest is read whole
 TRIES = 8
@@ -329,6 +331,18 @@ def _clean(value: object) -> Any:
     if isinstance(value, float) and value - value != 0.0:
         return str(value)
     return value
+
+
+def flow_of(event: Event, pid: int | str, tid: int | str) -> Flow:
+    """An event of the letter ``s``, ``t`` or ``f``.
+
+    Raises:
+        BadTimeError: its time is none.
+    """
+    identity = event.id if event.id is not None else event.id2
+    category = event.cat if isinstance(event.cat, str) else ""
+    following = event.ph == "f" and event.bp != "e"
+    return Flow(str(event.name), event.ph, hashable(identity), exact_ns(bytes(event.ts)), pid, tid, category, following)
 
 
 class BadTimeError(ValueError):

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from accelprof.analysis.perfetto import PerfettoWriter
 from accelprof.analysis.reading import Loaded
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files, write_timeline
 from accelprof.cli.timeline import timeline
-from accelprof.contracts.spans import Kind, Mark, Span, Trace
+from accelprof.contracts.spans import Flow, Kind, Mark, Span, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.chrome import read_chrome
 
@@ -216,3 +217,56 @@ def test_whatever_a_reader_yields_stands_in_the_file(tmp_path: Path) -> None:
     said = " ".join(made.merged.problems)
     for reason in ("negative duration", "times beyond 64 bits", "marks whose times"):
         assert reason in said
+
+
+CHROME_SAMPLES = (
+    "ascend/trace_view.json", "hta/amd_trace/mi250_minitoy_train_ROCm6_2_kineto.json.gz",
+    "hta/cpu_only/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz", "hta/trace_compare/base/base.json.gz",
+    "hta/trace_filter/sampled_rank-0.json.gz", "tracelens/h100/gaunernst_bert-small-uncased__1016001.json.gz",
+    "tracelens/mi300/gaunernst_bert-small-uncased__1016001.json.gz", "viztracer/tests_data_multithread.json",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHROME_SAMPLES)
+def test_what_was_read_is_written_or_counted_by_kind(shared: Path, tmp_path: Path, name: str) -> None:
+    """Events of each phase letter are as many as the file's, whichever reader took it, by both writers."""
+    path = str(shared / "samples" / name)
+    loaded = strict(path)
+    letters = Counter(event["ph"] for event in (loaded if isinstance(loaded, list) else loaded["traceEvents"]))
+    merged = merge_files([path], str(tmp_path / "all.json"))
+    assert (merged.left_out, merged.problems) == (0, [])
+    assert merged.written == merged.read + merged.added
+    written = Counter(event["ph"] for event in strict(merged.path)["traceEvents"])
+    assert written - Counter(M=written["M"]) == letters - Counter(M=letters["M"])
+    packed = merge_files([path], str(tmp_path / "all.pftrace"), PerfettoWriter)
+    assert (packed.read, packed.left_out) == (merged.read, 0)
+
+
+def test_arrows_of_files_that_are_made_of_spans(tmp_path: Path) -> None:
+    """They begin and end where the spans of their thread are drawn, of device work too; their numbers are apart from other
+    files'; what its reader takes for nothing that can be drawn is counted."""
+    spans = [
+        Span("call", Kind.RUNTIME, 100, 200, 7, 1),
+        Span("gemm", Kind.KERNEL, 300, 400, 8, 3, device=0, stream=3),
+        Span("gemm", Kind.KERNEL, 500, 600, 8, 3, device=0, stream=4),
+    ]
+    flows = [
+        Flow("go", "s", 5, 100, 7, 1, "async"), Flow("go", "f", 5, 300, 8, 3, "async"),
+        Flow("go", "s", 6, 150, 7, 1, "async"), Flow("go", "f", 6, 500, 8, 3, "async"),
+        Flow("odd", "s", 7, 1 << 80, 7, 1, "async"), Flow("alone", "f", 9, 50, 99, 99, "", following=True),
+    ]  # fmt: skip
+    trace = Trace("f", "other", spans=spans, flows=flows, metadata={"other_events": {"C": 2}})
+    trace.completeness.leave_out("time missing", 3)
+    with TimelineWriter(str(tmp_path / "t.json"), None) as made:
+        for number in range(2):
+            made.add(Source(f"f{number}", f"w{number}", f"k{number}"), Loaded("f", "other", None, trace))
+    events = strict(made.merged.path)["traceEvents"]
+    drawn = {(event["pid"], event["tid"], event["ts"]) for event in events if event["ph"] == "X"}
+    arrows = [event for event in events if event["ph"] in "sf"]
+    assert len(arrows) == 10
+    assert all((event["pid"], event["tid"], event["ts"]) in drawn for event in arrows if event["ts"] in ("0.3", "0.5"))
+    assert {event["bp"] for event in arrows if event["ph"] == "f" and event["name"] == "go"} == {"e"}
+    assert Counter(Counter(event["id"] for event in arrows).values()) == {2: 4, 1: 2}
+    assert (made.merged.read, made.merged.left_out) == (2 * (3 + 6 + 3 + 2), 2 * (1 + 3 + 2))
+    assert made.merged.read + made.merged.added - made.merged.left_out == made.merged.written == len(events)
+    assert any("2 events left out: of the phase letter C" in line for line in made.merged.problems)

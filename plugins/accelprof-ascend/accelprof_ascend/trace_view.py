@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Mark, Span, Trace
-from accelprof.reading.chrome_file import Arguments, Event, exact_ns, load
+from accelprof.reading.chrome_file import FLOWS, Arguments, Event, exact_ns, flow_of, load
 from accelprof_ascend import kinds
 from accelprof_ascend.times import clock_of, counted
 
@@ -27,10 +27,11 @@ def read_trace_view(path: str, tool: str = "npu") -> Trace:
         ReadError: empty, not there, or no trace.
     """
     file = load(path)
-    trace = Trace(source=path, tool=tool, problems=list(file.problems))
+    trace = Trace(source=path, tool=tool, problems=list(file.problems), completeness=file.completeness)
     names, threads, labels = _names(file.events)
     events: Counter[str] = Counter(str(event.ph) for event in file.events)
     bad: Counter[str] = Counter()
+    others: Counter[str] = Counter()
     for event in file.events:
         if event.ph == "X":
             try:
@@ -47,8 +48,19 @@ def read_trace_view(path: str, tool: str = "npu") -> Trace:
                 trace.marks.append(Mark(str(event.name), exact_ns(bytes(event.ts)), event.pid or 0, event.tid or 0))
             except ValueError as error:
                 bad[f"time {error}"] += 1
+        elif event.ph in FLOWS:
+            try:
+                trace.flows.append(flow_of(event, event.pid or 0, event.tid or 0))
+            except ValueError as error:
+                bad[f"time {error}"] += 1
+        elif event.ph != "M":
+            others[str(event.ph)] += 1
     _launches(file.events, trace.spans)
     trace.problems.extend(counted(bad, "event"))
+    for reason, count in bad.items():
+        trace.completeness.leave_out(reason, count)
+    if others:
+        trace.metadata["other_events"] = dict(others)
     if not trace.spans:
         trace.problems.append("the file holds no intervals")
     trace.clock = clock_of(span.start_ns for span in trace.spans)

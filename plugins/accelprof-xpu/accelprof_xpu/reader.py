@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from accelprof.contracts.spans import Clock, Kind, Span, Trace
-from accelprof.reading.chrome_file import Event, exact_ns, load
+from accelprof.contracts.spans import Clock, Completeness, Kind, Span, Trace
+from accelprof.reading.chrome_file import FLOWS, Event, exact_ns, flow_of, load
 from accelprof.reading.columns import place
 from accelprof.reading.kernels import kernel_kind
 
@@ -49,33 +49,40 @@ def read_unitrace(path: str, tool: str = "unitrace") -> Trace:
         ReadError: it is not there, or no trace.
     """
     file = load(path)
-    trace = Trace(path, tool, Clock.EPOCH, problems=list(file.problems))
+    trace = Trace(path, tool, Clock.EPOCH, problems=list(file.problems), completeness=file.completeness)
     named = [(event, str(_args(event).get("name", ""))) for event in file.events if event.ph == "M"]
     names = {_at(event)[0]: name for event, name in named if event.name == "process_name"}
     threads = {_at(event): name for event, name in named if event.name == "thread_name"}
     bad: Counter[str] = Counter()
     begins: dict[tuple[Any, Any, int], str] = {}
     spans: list[Span] = []
+    others: Counter[str] = Counter()
     for event in file.events:
         try:
             if event.ph == "X":
                 spans.append(_span(event, exact_ns(bytes(event.ts)), exact_ns(bytes(event.dur)), names, threads))
-            elif event.ph == "s" and (flow := _FLOW.match(str(event.cat or ""))):
-                process, thread = _at(event)
-                begins[process, thread, exact_ns(bytes(event.ts))] = flow[1]
+            elif event.ph in FLOWS:
+                flow = flow_of(event, *_at(event))
+                trace.flows.append(flow)
+                if flow.step == "s" and (number := _FLOW.match(flow.category)):
+                    begins[flow.pid, flow.tid, flow.at_ns] = number[1]
+            elif event.ph != "M":
+                others[str(event.ph)] += 1
         except ValueError as error:
             bad[f"time {error}"] += 1
     for span in spans:
         if span.duration_ns < 0:
             bad["negative duration"] += 1
             continue
-        number = begins.get((span.pid, span.tid, span.start_ns)) if span.kind is Kind.RUNTIME else None
-        if number is not None:
-            span.args = {**span.args, "correlation": number}
+        launched = begins.get((span.pid, span.tid, span.start_ns)) if span.kind is Kind.RUNTIME else None
+        if launched is not None:
+            span.args = {**span.args, "correlation": launched}
         trace.spans.append(span)
     for reason, count in bad.items():
         trace.completeness.leave_out(reason, count)
-    trace.problems += trace.completeness.lacks()
+    trace.problems += Completeness(left_out=dict(bad)).lacks()
+    if others:
+        trace.metadata["other_events"] = dict(others)
     return trace
 
 
