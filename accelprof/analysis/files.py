@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from accelprof import __version__
 from accelprof.analysis.attribution import label
 from accelprof.analysis.many import Failed, Progress, each, weight
 from accelprof.analysis.phases import TIMED
-from accelprof.analysis.reading import load_any, reader_of
+from accelprof.analysis.reading import Loaded, load_any, reader_of
 from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, is_run
 from accelprof.analysis.summary import SNAPSHOT_SUFFIX, Part, Summary, SummaryBuilder, reason_of
 from accelprof.contracts.spans import Kind, Span, Trace
@@ -25,6 +27,8 @@ from accelprof.reading.columns import columns_of
 
 #: ends of names that are worth opening in a directory; a tool that knows a file by its name is asked in any case
 ENDS = (".json", ".json.gz")
+#: what stands in place of a tool for a merged timeline with device work
+MERGED = "timeline"
 #: made by ourselves of the others
 OWN = frozenset({"timeline.json.gz", "report.html", "manifest.json"})
 MAX_LISTED = 20_000
@@ -101,9 +105,15 @@ def _read_part(run: Run, files: Sequence[tuple[str, str]]) -> _Answer:
             loaded = load_any(path)
             trace = loaded.trace()
             worker = _worker(path, name, trace)
-            builder.add(_file(path, worker, TIMELINE_TOOL if _is_ours(trace) else loaded.tool), loaded)
             if not _is_ours(trace):
+                builder.add(_file(path, worker, loaded.tool), loaded)
                 builder.add_phases(worker, _phases(trace))
+            elif len(columns_of(trace).work()):
+                builder.add_phases(worker, _phases(_told_once(trace, TIMELINE_TOOL)))
+                device = Loaded(path, MERGED, trace=_told_once(trace, ""))
+                builder.add(_file(path, worker, MERGED), device)
+            else:
+                builder.add(_file(path, worker, TIMELINE_TOOL), loaded)
         except AccelprofError as error:
             reasons.append(reason_of(error))
             builder.not_read(_file(path, worker, ""), reasons[-1])
@@ -130,13 +140,34 @@ def _worker(path: str, name: str, trace: Trace) -> WorkerId:
     return WorkerId(f"{shown} {origin.pid}", shown, origin.group, origin.rank, origin.replica, origin.host, origin.pid)
 
 
-def _phases(trace: Trace) -> Trace:
-    """The ranges of a file without windows, by their names without numbers, in one window as long as the file."""
+def _told_once(trace: Trace, tool: str) -> Trace:
+    """A merged timeline without the phases that it has twice: where a worker has its own timeline in it and files of other
+    tools, those of its own timeline for ``TIMELINE_TOOL``, otherwise those of the others."""
     columns = columns_of(trace)
-    spans = [columns.span(row) for row in columns.rows(*TIMED).tolist()]
+    pids: dict[bool, dict[str, set[int]]] = {True: {}, False: {}}
+    sources = trace.metadata["accelprof"].get("sources")
+    for source in sources if isinstance(sources, list) else ():
+        if isinstance(source, dict) and isinstance(source.get("pids"), list):
+            mine = pids[source.get("tool") == TIMELINE_TOOL].setdefault(str(source.get("key")), set())
+            mine.update(pid for pid in source["pids"] if isinstance(pid, int))
+    dropped = pids[tool != TIMELINE_TOOL]
+    twice = {pid for key in pids[True].keys() & pids[False].keys() for pid in dropped[key]}
+    codes = [code for code, process in enumerate(columns.processes) if process in twice]
+    keep = ~(columns.mask(*TIMED) & np.isin(columns.process, codes))
+    return Trace(
+        trace.source, trace.tool, trace.clock, None, trace.marks, trace.problems, trace.metadata, trace.origin,
+        columns=columns.take(keep), completeness=trace.completeness,
+    )  # fmt: skip
+
+
+def _phases(trace: Trace) -> Trace:
+    """The ranges of a file by their names without numbers, in its windows or else in one as long as the file."""
+    columns = columns_of(trace)
+    windows = columns.rows(Kind.WINDOW).tolist() if _is_ours(trace) else []
+    spans = [columns.span(row) for row in (*columns.rows(*TIMED).tolist(), *windows)]
     for span in spans:
         span.name = label(span.name)
-    if len(columns):
+    if len(columns) and not windows:
         first, last = int(columns.start.min()), int(columns.end.max())
         spans.append(Span("the file", Kind.WINDOW, first, last))
     return Trace(trace.source, trace.tool, spans=spans)

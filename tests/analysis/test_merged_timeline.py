@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from accelprof.analysis.files import summarise_files
 from accelprof.analysis.perfetto import PerfettoWriter
 from accelprof.analysis.reading import Loaded
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files, write_timeline
@@ -270,3 +271,37 @@ def test_arrows_of_files_that_are_made_of_spans(tmp_path: Path) -> None:
     assert (made.merged.read, made.merged.left_out) == (2 * (3 + 6 + 3 + 2), 2 * (1 + 3 + 2))
     assert made.merged.read + made.merged.added - made.merged.left_out == made.merged.written == len(events)
     assert any("2 events left out: of the phase letter C" in line for line in made.merged.problems)
+
+
+def test_a_report_of_a_merged_timeline_has_the_device(tmp_path: Path, run_maker: Any, event: Any) -> None:
+    """Its figures are those of the files it was made of; a phase that a worker's own timeline and another tool's file both hold
+    counts once, and with the phases of one alone there is a window as long as the file."""
+    place = {"pid": 7, "tid": 1}
+    epoch = 1_795_852_566_000_000
+    linked = {"correlation": 1}
+    kernels = [
+        {"ph": "X", "cat": "user_annotation", "name": "update", "ts": epoch + 100, "dur": 500, **place},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": epoch + 110, "dur": 5, "args": linked, **place},
+        {"ph": "X", "cat": "kernel", "name": "gemm", "ts": epoch + 200, "dur": 100, "pid": 0, "tid": 7, "args": {**linked, "device": 0, "stream": 7}},
+    ]  # fmt: skip
+    torch = tmp_path / "r0.pt.trace.json"
+    torch.write_text(json.dumps({"traceEvents": kernels}))
+    window = run_maker.timeline(run_maker.target(0), [event("update", 100, 500)], end_us=1000)
+    own = str(run_maker.directory / f"{window}.trace.json.gz")
+    for sources in ([(str(torch), "torch")], [(own, "trace"), (str(torch), "torch")]):
+        out = str(tmp_path / f"{len(sources)}.json")
+        with TimelineWriter(out, None) as made:
+            for path, tool in sources:
+                made.read(Source(path, "ActorGroup/rank0", "k", tool))
+        found = summarise_files([out])
+        [row] = found.phases
+        assert (row.phase, row.calls, row.total_ns) == ("update", 1, 500_000)
+        [(*_, start, end)] = found.timelines[0].windows
+        assert end - start == (500_000 if len(sources) == 1 else 1_000_000)
+        [file] = found.files
+        assert (file.tool, [(phase.name, phase.calls, phase.kernels) for phase in file.attribution.phases]) == (
+            "timeline",
+            [("update", 1, 1)],
+        )
+        assert [(device.kernels, device.busy_ns) for device in file.attribution.devices] == [(1, 100_000)]
+        assert not found.notices
