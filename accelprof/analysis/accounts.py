@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from accelprof.analysis.attribution import Attribution
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.run import Run, RunFile, WorkerId
 from accelprof.analysis.toolfile import ToolFile
@@ -16,6 +17,8 @@ from accelprof.reading.columns import Columns, columns_of
 
 #: steps and phases that are named one by one before the rest is counted
 NAMED = 5
+#: share of a file's kernels, or launches, that may be missing from the phases, or the file, before that is a fault of it
+NOTICED = 0.01
 #: ns that a tool's own work in a file may take without a word
 OVERHEAD_NS = 1_000_000
 #: share of a file's stretch that its window must cover by the worker's clock; with less the file has another clock
@@ -108,19 +111,26 @@ def _as_recorded(row: WindowRow | None) -> tuple[int, int] | None:
     return row.opened.epoch_ns, row.closed.epoch_ns - row.close_ns
 
 
-def doubts(run: Run, files: Iterable[ToolFile], timelines: Sequence[WorkerTimeline]) -> Iterator[str]:
-    """What a reader of a file's figures should know first: heads that are lost, calls without device work, work that
-    outlasts the call that launched it."""
+def lost_launches(found: Attribution) -> tuple[str, bool]:
+    """A line where a file with device work lacks that of some launches, and whether so many that its figures are not whole: what a
+    window lost looks like an improvement. Empty where none is lost."""
+    if not found.launches_without_work or not found.devices:
+        return "", False
+    line = f"{found.launches_without_work:,} of {found.launches:,} launches have no kernel in this file"
+    return line, found.launches_without_work > NOTICED * found.launches
+
+
+def not_in_files(
+    run: Run, files: Iterable[ToolFile], timelines: Sequence[WorkerTimeline]
+) -> Iterator[tuple[str, bool]]:
+    """What files should hold and do not, and whether so much that they are not whole: work of their launches, steps and calls of
+    their windows."""
     calls = {timeline.worker.key: timeline for timeline in timelines}
     for file in files:
         where, found = file.where, file.attribution
-        if found.launches_without_work and found.devices:
-            yield f"{where}: {found.launches_without_work:,} of {found.launches:,} launches have no kernel in this file"
-        if found.overhead.total() >= OVERHEAD_NS:
-            yield (
-                f"{where}: the profiler's own work took {found.overhead.total() / 1e6:.3f} ms of this file: "
-                f"{_some([name for name, _ in found.overhead.most_common()])}"
-            )
+        line, much = lost_launches(found)
+        if line:
+            yield f"{where}: {line}", much
         wanted = {
             step
             for window in file.windows
@@ -128,17 +138,29 @@ def doubts(run: Run, files: Iterable[ToolFile], timelines: Sequence[WorkerTimeli
             for step in run.records.windows[window].steps
         }
         if found.steps and len(wanted) > 1 and len(found.steps) < len(wanted):
-            yield f"{where}: {len(found.steps)} of {len(wanted)} steps of its windows are in the file"
-        empty = [name for name, kernels in found.steps.items() if not kernels]
-        if empty and len(empty) < len(found.steps):
-            yield f"{where}: {_some(empty)} of {len(found.steps)} steps launched no device work"
+            yield f"{where}: {len(found.steps)} of {len(wanted)} steps of its windows are in the file", True
         timeline = calls.get(file.worker.key)
+        mine = {identity for identity, *_ in timeline.windows} if timeline is not None else set()
         for row in found.phases:
             known = timeline.phases.get(row.name) if timeline is not None else None
             total = len(known.whole) + known.cut if known is not None else 0
-            mine = {identity for identity, *_ in timeline.windows} if timeline is not None else set()
             if row.calls < total and mine <= set(file.windows):
-                yield f"{where}: {row.name}: {row.calls} of {total} calls are in the file"
+                yield f"{where}: {row.name}: {row.calls} of {total} calls are in the file", True
+
+
+def doubts(files: Iterable[ToolFile]) -> Iterator[str]:
+    """What a reader of a file's figures should know first: calls without device work, work that outlasts the call that launched it."""
+    for file in files:
+        where, found = file.where, file.attribution
+        if found.overhead.total() >= OVERHEAD_NS:
+            yield (
+                f"{where}: the profiler's own work took {found.overhead.total() / 1e6:.3f} ms of this file: "
+                f"{_some([name for name, _ in found.overhead.most_common()])}"
+            )
+        empty = [name for name, kernels in found.steps.items() if not kernels]
+        if empty and len(empty) < len(found.steps):
+            yield f"{where}: {_some(empty)} of {len(found.steps)} steps launched no device work"
+        for row in found.phases:
             if row.kernels and row.calls_without_work and row.calls > 1:
                 yield f"{where}: {row.name}: {row.calls_without_work} of {row.calls} calls launched no device work"
             if row.outlasting is not None and row.outlasting[1] > 2 * row.outlasting[2]:

@@ -114,6 +114,7 @@ class Attribution:
         launches: of kernels and graphs; ``launches_without_work``: those of them whose work is not in the file.
         steps: kernels that were launched between begin and end of each of the file's steps, by their names.
         overhead: ns that the tool itself took on the host, as its file says, by what it did.
+        busy_by_call: phase -> ``(start, ns on devices)`` of each of its calls, where that is asked for.
     """
 
     devices: list[DeviceFigures] = field(default_factory=list)
@@ -127,6 +128,7 @@ class Attribution:
     launches: int = 0
     launches_without_work: int = 0
     overhead: Counter[str] = field(default_factory=Counter)
+    busy_by_call: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     @property
     def kernels(self) -> int:
@@ -151,8 +153,8 @@ class Attribution:
         ]
 
 
-def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES) -> Attribution:
-    """Figures per device and per phase (by :func:`label`) of one trace; see the module for the rule."""
+def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES, *, by_call: bool = False) -> Attribution:
+    """Figures per device and per phase (by :func:`label`) of one trace; see the module for the rule. ``by_call``: of each call too."""
     columns = columns_of(trace)
     result = Attribution(devices=device_figures(columns))
     found = holders(columns, kinds)
@@ -163,6 +165,8 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES) -> Att
     result.undecided_around.update(found.undecided_around)
     result.by_time = found.by_time
     _phases(columns, found, work, top, result)
+    if by_call:
+        result.busy_by_call = _busy_by_call(columns, found)
     result.steps = _steps(columns, found)
     result.launches, result.launches_without_work = lost_launches(columns, work)
     for row in columns.rows(Kind.OVERHEAD).tolist():
@@ -258,6 +262,17 @@ def _phases(columns: Columns, found: Holders, work: Array, top: int, result: Att
             )
         )  # fmt: skip
     result.phases.sort(key=lambda row: (-sum(row.busy_ns.values()), -row.wall_ns, row.name))
+
+
+def _busy_by_call(columns: Columns, found: Holders) -> dict[str, list[tuple[int, int]]]:
+    """For each phase ``(start, ns)`` of each call: the time of the work launched in it, added over devices."""
+    busy = _by_device(columns, found.pair_range, found.work[found.pair_work], len(columns.devices))
+    calls: dict[str, list[tuple[int, int]]] = {}
+    names = [label(name) for name in columns.names]
+    rows = found.ranges
+    for place, (name, start) in enumerate(zip(columns.name[rows].tolist(), columns.start[rows].tolist(), strict=True)):
+        calls.setdefault(names[name], []).append((start, int(sum(ns for _, ns in busy.get(place, ())))))
+    return calls
 
 
 def _small(codes: Array) -> Array:

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accelprof.analysis.many import Progress
-from accelprof.analysis.sides import Figure, Side, side
+from accelprof.analysis.parts import Figure
+from accelprof.analysis.sides import Side, side
+from accelprof.analysis.units import duration
 from accelprof.errors import NotComparableError
 
 if TYPE_CHECKING:
@@ -27,37 +29,47 @@ if TYPE_CHECKING:
 
 #: what is compared -> what one figure of it is
 MEASURES = {
-    "step": "wall time, over all steps",
+    "step": "wall time",
     "device": "busy time (union of kernels and copies)",
     "device kernels": "time in kernels (union)",
     "phase": "wall time",
+    "own time": "of a phase on a worker, without what is nested in it and without waiting for others",
     "phase in steps": "wall time in every step, of the slowest rank",
     "phase on device": "device time of a phase (union)",
     "time of a window": "parts of a window by worker: compute, communication, idle by cause",
-    "waiting": "what ranks waited for the last in a collective, a step",
-    "critical path": "time on it by phase, a step",
+    "waiting": "what ranks waited for the last in a collective",
+    "critical path": "time on it by phase",
     "memory": "of a process's device at the end of a step",
-    "operator": "own time on the host, a window",
-    "kernel": "time of all calls",
+    "operator": "own time on the host",
+    "kernel": "time on the device",
 }
 #: measures whose single figures come and go without that being slower or faster
-UNJUDGED = frozenset({"kernel", "time of a window", "critical path", "memory", "operator"})
+UNJUDGED = frozenset({"kernel", "time of a window", "own time", "critical path", "memory", "operator"})
 #: measures that are of all workers together
 WHOLE = frozenset({"waiting", "critical path", "operator"})
 #: what figures of a measure are of; of all others they are ns
 UNITS = {"memory": "bytes"}
+#: how changes and noise are to be read, for people
+READ = (
+    "change: growth from before (10 ms → 11 ms is +10 %), which --fail-above judges too; noise: where 95 % of the changes lie when "
+    "steps, windows or calls are drawn again, a change inside is none; median: of those; mean of: over how many each figure is the mean."
+)
 DRAWS = 2000
+#: of more repetitions the mean is drawn as they scatter, not each of them
+DRAWN = 500
 #: part of the draws that lies outside the interval, half of it on each side
 OUTSIDE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One figure on both sides, in ns (per window for runs; of memory in bytes); ``None`` = not on that side.
+    """One figure on both sides, in ns (of memory in bytes) of one ``per``; ``None`` = not on that side.
 
     Attributes:
         low_ns, high_ns: the interval of the difference, where both sides repeat; ``None`` without.
         before_median_ns, after_median_ns: of the repetitions, ``repeats`` how many of them there are on each side.
+        per: ``step``, ``call``, ``window`` or ``file``: what a figure is of; ``counts``: of how many it is the mean on each side.
+        calls: how many of them the figure holds, 0 where none are counted.
     """
 
     measure: str
@@ -69,6 +81,9 @@ class Change:
     before_median_ns: float | None = None
     after_median_ns: float | None = None
     repeats: tuple[int, int] = (0, 0)
+    per: str = "window"
+    counts: tuple[int, int] = (0, 0)
+    calls: tuple[int, int] = (0, 0)
 
     @property
     def unit(self) -> str:
@@ -81,12 +96,21 @@ class Change:
 
     @property
     def change(self) -> float | None:
-        """The difference as part of the larger side, so that swapping the sides flips the sign and nothing else."""
+        """Growth from before: the difference as part of it; ``None`` where there is nothing to grow from (:attr:`word`)."""
         return self._part(self.delta_ns)
 
     @property
+    def word(self) -> str:
+        """What stands in the place of a change: ``new``, ``gone`` or ``from zero``; empty where there is one."""
+        if self.before_ns is None:
+            return "new"
+        if self.after_ns is None:
+            return "gone"
+        return "" if self.before_ns or not self.after_ns else "from zero"
+
+    @property
     def noise(self) -> tuple[float, float] | None:
-        """The interval as part of the larger side."""
+        """The interval as part of before."""
         low, high = self._part(self.low_ns), self._part(self.high_ns)
         return None if low is None or high is None else (low, high)
 
@@ -101,10 +125,9 @@ class Change:
         return self.after_ns / self.before_ns if self.before_ns and self.after_ns is not None else None
 
     def _part(self, ns: float | None) -> float | None:
-        if ns is None or self.before_ns is None or self.after_ns is None:
+        if ns is None or self.before_ns is None or self.word:
             return None
-        larger = max(self.before_ns, self.after_ns)
-        return ns / larger if larger else 0.0
+        return ns / self.before_ns if self.before_ns else 0.0
 
     def to_json(self) -> dict[str, Any]:
         unit = self.unit
@@ -115,7 +138,11 @@ class Change:
             f"after_{unit}": self.after_ns,
             f"delta_{unit}": self.delta_ns,
             "change": self.change,
+            "word": self.word,
             "ratio": self.ratio,
+            "per": self.per,
+            "counts": list(self.counts),
+            "calls": list(self.calls),
             f"low_{unit}": self.low_ns,
             f"high_{unit}": self.high_ns,
             f"before_median_{unit}": self.before_median_ns,
@@ -128,13 +155,15 @@ class Change:
 @dataclass
 class Comparison:
     """All changes, the largest differences of each measure first. ``notes``: what a reader must know; ``partial``: what is not
-    in the figures (only with ``allow_partial``); ``summary``: what AFTER was read from, where it is a run."""
+    in the figures (only with ``allow_partial``); ``workers``: those that were compared; ``summary``: what AFTER was read
+    from, where it is a run."""
 
     before: str
     after: str
     changes: list[Change] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
+    workers: frozenset[str] = frozenset()
     summary: Summary | None = field(default=None, repr=False)
 
     @property
@@ -157,14 +186,16 @@ class Comparison:
                 continue
             if row.before_ns is None:
                 found.append((row, "is new"))
-            elif row.ratio is None:
+            elif row.change is None:
                 found.append((row, "took no time before"))
-            elif (row.ratio - 1) * 100 > percent and row.clear:
-                found.append((row, f"{row.ratio:.3f} times the time before"))
+            elif 100 * (row.after_ns - row.before_ns) > percent * row.before_ns and row.clear:
+                found.append(
+                    (row, f"{row.change:+.1%} ({duration(row.before_ns)} → {duration(row.after_ns)} a {row.per})")
+                )
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; times in ns, ``change`` as part of the larger side."""
+        """Plain data; times in ns, ``change`` as part of before."""
         return {
             "before": self.before,
             "after": self.after,
@@ -207,7 +238,8 @@ def compare(
         mend = "" if allow_partial or not lacks else " (--allow-partial compares what is there)"
         line = "; ".join(dict.fromkeys(reasons))
         raise NotComparableError(f"not comparable: {one.path} and {other.path}: {line}{mend}")
-    result.partial = lacks
+    result.notes.extend(f"{name}: {line}" for name, of in (("before", one), ("after", other)) for line in of.notes)
+    result.partial, result.workers = lacks, frozenset(common)
     for name, of in (("before", one), ("after", other)):
         if alone := sorted(of.workers - common):
             shown = ", ".join(alone[:8]) + (f" and {len(alone) - 8} more" if len(alone) > 8 else "")
@@ -223,20 +255,51 @@ def compare(
         rows = list(_changes(measure, one.figures(measure, common | {""}), other.figures(measure, common | {""})))
         rows.sort(key=lambda row: (row.delta_ns is None, -abs((row.after_ns or 0) - (row.before_ns or 0)), row.name))
         result.changes.extend(rows)
+        result.notes.extend(_counts(measure, rows))
         lonely = Counter("before" if row.after_ns is None else "after" for row in rows if row.delta_ns is None)
         result.notes.extend(f"{count} {measure} figures are only in {where}" for where, count in sorted(lonely.items()))
     return result
 
 
+def _counts(measure: str, rows: Sequence[Change]) -> Iterator[str]:
+    """A line where figures are of all that a file holds, and the files do not hold as much."""
+    whole = [
+        row
+        for row in rows
+        if row.per == "file" and row.delta_ns is not None and measure in ("device", "phase on device")
+    ]
+    for row in whole:
+        if row.calls[0] != row.calls[1]:
+            yield (
+                f"{measure} {row.name}: all of each file, {row.calls[0]:,} kernels before and {row.calls[1]:,} after; no steps are "
+                "marked on both sides that it could be divided by"
+            )
+
+
 def _changes(measure: str, left: dict[str, Figure], right: dict[str, Figure]) -> Iterator[Change]:
     for name in dict.fromkeys([*left, *right]):
         one, other = left.get(name), right.get(name)
+        if one is not None and other is not None and one.per != other.per:
+            one, other = _of_one_kind(one, other)
+        facts: dict[str, Any] = {
+            "per": (one or other or Figure(0)).per,
+            "counts": (one.count if one else 0, other.count if other else 0),
+            "calls": (one.calls if one else 0, other.calls if other else 0),
+        }
         if one is None or other is None or min(len(one.samples), len(other.samples)) < 2:
-            yield Change(measure, name, one.ns if one else None, other.ns if other else None)
+            yield Change(measure, name, one.ns if one else None, other.ns if other else None, **facts)
             continue
         low, high = interval(one, other)
         repeats = (len(one.samples), len(other.samples))
-        yield Change(measure, name, one.ns, other.ns, low, high, median(one.samples), median(other.samples), repeats)
+        medians = median(one.samples), median(other.samples)
+        yield Change(measure, name, one.ns, other.ns, low, high, *medians, repeats, **facts)
+
+
+def _of_one_kind(one: Figure, other: Figure) -> tuple[Figure, Figure]:
+    """Figures of a step and of something else: of one call where both count calls, otherwise of all that each side has."""
+    if one.call_ns is not None and other.call_ns is not None:
+        return tuple(Figure(of.call_ns or 0.0, (), "call", of.calls, of.calls) for of in (one, other))  # type: ignore[return-value]
+    return tuple(Figure(of.ns * of.count, (), "file", 1, of.calls) for of in (one, other))  # type: ignore[return-value]
 
 
 def interval(before: Figure, after: Figure) -> tuple[float, float]:
@@ -256,6 +319,9 @@ def _drawn(figure: Figure) -> Any:
     if not mean:
         return np.full(DRAWS, figure.ns)
     seed = int.from_bytes(hashlib.sha256(samples.tobytes()).digest()[:8], "little")
+    if len(samples) > DRAWN:
+        scatter = np.random.default_rng(seed).standard_normal(DRAWS) * samples.std() / len(samples) ** 0.5
+        return figure.ns * (1 + scatter / mean)
     draws = np.random.default_rng(seed).integers(0, len(samples), (DRAWS, len(samples)))
     return figure.ns * (samples[draws].mean(axis=1) / mean)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from accelprof.analysis.compare import MEASURES, Comparison
+from accelprof.analysis.changes import CHANGE_COLUMNS, change_cells, headline
+from accelprof.analysis.compare import MEASURES, READ, Comparison
 from accelprof.analysis.escape import terminal
-from accelprof.analysis.table import change_cells, headline
 
 _ACTING = re.compile(r"([\\`*_{}\[\]<>|#!~&@])")
 
@@ -29,13 +29,14 @@ def comparison(found: Comparison, top: int = 12) -> str:
             continue
         lines += [
             "",
-            f"| {measure} ({meaning}) | before | after | difference | change | noise (95 %) |",
-            "|---|--:|--:|--:|--:|--:|",
+            f"| {measure} ({meaning}) | {' | '.join(CHANGE_COLUMNS)} |",
+            f"|---|{'--:|' * len(CHANGE_COLUMNS)}",
         ]
         for row in rows[:top]:
-            lines.append(f"| {cell(row.name)} | {' | '.join(change_cells(row)[:5])} |")
+            lines.append(f"| {cell(row.name)} | {' | '.join(change_cells(row))} |")
         if len(rows) > top:
-            lines.append(f"| … and {len(rows) - top} more | | | | | |")
+            lines.append(f"| … and {len(rows) - top} more |{' |' * len(CHANGE_COLUMNS)}")
+    lines += ["", cell(READ)]
     if found.notes:
         lines += ["", *(f"- {cell(note)}" for note in found.notes)]
     if found.unchanged:

@@ -15,40 +15,27 @@ from pathlib import Path
 from typing import Any
 
 from accelprof import texts
-from accelprof.analysis.attribution import KERNELS, RANGES, Attribution, attribute, label
+from accelprof.analysis.accounts import lost_launches
+from accelprof.analysis.attribution import Attribution, attribute
+from accelprof.analysis.fileparts import parts_of, steps_of
+from accelprof.analysis.holders import lost_launches as lost_among
 from accelprof.analysis.many import Progress
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
+from accelprof.analysis.parts import Figure, Part, joined
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.reading import read_any
 from accelprof.analysis.run import is_run
+from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.summary import Summary, summarise
-from accelprof.contracts.spans import DEVICE_WORK, Kind, Trace, merge_intervals
+from accelprof.contracts.spans import Trace
 from accelprof.errors import ReadError
+from accelprof.output.records import WindowRow
 from accelprof.reading.columns import Columns, columns_of
 
-BASELINE = 1
+BASELINE = 2
+#: kinds of windows that hold whole steps, or all that was selected of one; the others hold some calls of one
+_OF_STEPS = frozenset({"step", "phase", "process", None})
 _MARK = b'{"accelprof_baseline":'
-
-
-@dataclass
-class Part:
-    """One figure of one worker: ``total_ns`` over ``count`` windows or files; ``samples`` are the repetitions in it by what
-    tells them apart (the steps of a window, the number of a call)."""
-
-    measure: str
-    name: str
-    worker: str
-    total_ns: float
-    count: int = 1
-    samples: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass
-class Figure:
-    """A figure over workers, in ns, and its repetitions."""
-
-    ns: float
-    samples: tuple[float, ...] = ()
 
 
 @dataclass
@@ -58,6 +45,7 @@ class Side:
     Attributes:
         devices: worker -> its devices, as text; ``""`` is the worker of a single file.
         lacks: what should be in the figures and is not, one line each; empty for a complete side.
+        notes: what lacks too little to stand in the way.
         added: parts that files still add to, while a run is read.
         summary: what a run's figures were made of.
     """
@@ -68,6 +56,7 @@ class Side:
     workers: set[str] = field(default_factory=set)
     kernels: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     lacks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     added: dict[tuple[str, str, str], Part] = field(default_factory=dict, repr=False)
     summary: Summary | None = field(default=None, repr=False)
 
@@ -78,7 +67,7 @@ class Side:
             if part.measure == measure and part.worker in workers:
                 parts[part.name].append(part)
         return {
-            name: _joined(mine) for name, mine in parts.items() if any(part.total_ns for part in mine) or _single(mine)
+            name: joined(mine) for name, mine in parts.items() if any(part.total_ns for part in mine) or _single(mine)
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -90,20 +79,13 @@ class Side:
             "devices": {worker: sorted(found) for worker, found in self.devices.items()},
             "kernels": dict(self.kernels),
             "lacks": self.lacks,
+            "notes": self.notes,
             "parts": [asdict(part) for part in self.parts],
         }
 
 
 def _single(parts: Sequence[Part]) -> bool:
     return len(parts) == 1 and not parts[0].worker
-
-
-def _joined(parts: Sequence[Part]) -> Figure:
-    count = sum(part.count for part in parts)
-    keys = dict.fromkeys(key for part in parts for key in part.samples)
-    found = ([part.samples[key] for part in parts if key in part.samples] for key in keys)
-    total = sum(part.total_ns for part in parts)
-    return Figure(total if count == 1 else total / max(count, 1), tuple(sum(mine) / len(mine) for mine in found))
 
 
 def side(path: str, devices: Sequence[str] = (), *, processes: int = 1, progress: Progress | None = None) -> Side:
@@ -140,10 +122,14 @@ def _stored(path: str) -> Side | None:
             file.seek(0)
             value = json.load(file)
         if value["accelprof_baseline"] != BASELINE:
-            raise ReadError(path, f"a baseline of format {value['accelprof_baseline']}; this version knows {BASELINE}")
+            version = value["accelprof_baseline"]
+            raise ReadError(
+                path, f"a baseline of format {version}; this version knows {BASELINE}: store it anew with --save"
+            )
         found = Side(
-            path, [Part(**part) for part in value["parts"]], workers=set(value["workers"]), lacks=value["lacks"]
-        )
+            path, [Part(**part) for part in value["parts"]], workers=set(value["workers"]), lacks=value["lacks"],
+            notes=value["notes"],
+        )  # fmt: skip
         found.devices.update({worker: set(mine) for worker, mine in value["devices"].items()})
         found.kernels.update(value["kernels"])
         return found
@@ -159,24 +145,24 @@ def _stored(path: str) -> Side | None:
 def _file_side(path: str, devices: Sequence[str]) -> Side:
     found = Side(path, workers={""})
     trace = read_any(path)
-    found.lacks = [f"{path}: {line}" for line in trace.completeness.lacks()]
+    launches = lost_among(columns_of(trace), columns_of(trace).work())  # of all devices, before some are left out
     columns = _only(trace, devices)
-    steps = _steps(columns)
-    attribution = attribute(trace)
-    _add_attribution(found, "", "", attribution, 1, "0", columns if len(steps) > 1 else None, steps)
-    calls = _calls(columns, steps)
-    for row in attribution.phases:
-        found.parts.append(Part("phase", row.name, "", row.wall_ns, 1, calls.get(row.name, {})))
-    rows = columns.rows(*KERNELS)
-    totals: Counter[str] = Counter()
-    for name, start, end in zip(
-        columns.name[rows].tolist(), columns.start[rows].tolist(), columns.end[rows].tolist(), strict=True
-    ):
-        totals[columns.names[name]] += end - start
-    found.parts.extend(Part("kernel", name, "", total) for name, total in totals.items())
+    steps = steps_of(columns)
+    attribution = attribute(trace, by_call=True)
+    attribution.launches, attribution.launches_without_work = launches
+    found.lacks = [f"{path}: {line}" for line in trace.completeness.lacks()]
+    line, much = lost_launches(attribution)
+    if line:
+        (found.lacks if much else found.notes).append(f"{path}: {line}")
+    for device in attribution.devices:
+        found.devices[""].add(str(device.device))
+        found.kernels[""] += device.kernels
+    found.parts.extend(parts_of(columns, attribution, steps))
     table = OperatorTable()
     table.add(trace.tool, "", operators(columns))
-    found.parts.extend(_operator_parts(table))
+    for part in _operator_parts(table):
+        part.count, part.per = max(len(steps.bounds), 1) if steps.several else 1, steps.per
+        found.parts.append(part)
     return found
 
 
@@ -189,69 +175,52 @@ def _only(trace: Trace, devices: Sequence[str]) -> Columns:
     return columns
 
 
-def _steps(columns: Columns) -> list[tuple[int, int]]:
-    """The steps that the file marks, each once, by start."""
-    found: dict[str, tuple[int, int]] = {}
-    for row in columns.rows(Kind.STEP).tolist():
-        found.setdefault(columns.names[columns.name[row]], (int(columns.start[row]), int(columns.end[row])))
-    return sorted(found.values())
-
-
-def _calls(columns: Columns, steps: Sequence[tuple[int, int]]) -> dict[str, dict[str, float]]:
-    """By phase: the time of each call, or of all calls in each step where the file marks several."""
-    names = [label(text) for text in columns.names]
-    calls: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    rows = columns.rows(*RANGES)
-    for name, start, end in zip(
-        columns.name[rows].tolist(), columns.start[rows].tolist(), columns.end[rows].tolist(), strict=True
-    ):
-        calls[names[name]].append((start, end))
-    if len(steps) > 1:
-        return {name: _by_step(merge_intervals(mine), steps) for name, mine in calls.items()}
-    return {
-        name: {str(number): float(end - start) for number, (start, end) in enumerate(mine)}
-        for name, mine in calls.items()
-        if len(mine) > 1
-    }
-
-
-def _by_step(intervals: Sequence[tuple[int, int]], steps: Sequence[tuple[int, int]]) -> dict[str, float]:
-    starts = [start for start, _ in steps]
-    totals = [0] * len(steps)
-    for start, end in intervals:
-        index = bisect_right(starts, start) - 1
-        if index >= 0:
-            totals[index] += end - start
-    return {str(number): float(total) for number, total in enumerate(totals)}
-
-
 # --- a run ---------------------------------------------------------------------------------------------------------------
 
 
 def _run_side(summary: Summary, path: str, devices: Sequence[str]) -> Side:
     found = Side(path, workers={timeline.worker.label for timeline in summary.timelines}, summary=summary)
-    found.lacks = [*summary.undelivered, *summary.lacks]
+    found.lacks = list(dict.fromkeys([*summary.undelivered, *summary.lacks]))
+    known = summary.run.records.windows
     for row in summary.phases:
         for timeline in summary.timelines:
             if timeline.worker.group == row.group:
-                found.parts.append(_phase_part(timeline, row.group, row.phase))
-    files = Counter(file.worker.label for file in summary.files if file.attribution.devices)
+                found.parts.append(_phase_part(timeline, row.group, row.phase, known))
+    for timeline in summary.timelines:
+        found.parts.extend(_own_parts(timeline, known))
+    of_tool: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for file in summary.files:
+        if file.attribution.devices:
+            of_tool[file.worker.label][file.tool].extend(file.windows or ("",))
     for file in summary.files:
         attribution, worker = file.attribution, file.worker.label
         attribution.devices = [row for row in attribution.devices if not devices or str(row.device) in devices]
         found.workers.add(worker)
-        _add_attribution(found, f"{worker} ", worker, attribution, files[worker] or 1, file.path)
+        counts = [_counted(windows, known) for windows in of_tool[worker].values()]
+        per = "step" if counts and all(mine[1] == "step" for mine in counts) else "window"
+        part = max(_counted(file.windows, known)[0], 1)
+        _add_attribution(found, worker, attribution, (sum(count for count, _ in counts) or 1, per), file.path, part)
     found.parts.extend(_step_parts(summary))
-    found.parts.extend(_whole_parts(summary.to_json()))
+    found.parts.extend(_whole_parts(summary, known))
     found.parts.extend(_operator_parts(summary.operators, summary))
     return found
 
 
-def _whole_parts(report: Mapping[str, Any]) -> Iterator[Part]:
+def _counted(windows: Sequence[str], known: Mapping[str, WindowRow]) -> tuple[int, str]:
+    """How many steps these windows hold, where each holds whole ones; otherwise how many windows there are."""
+    rows = [known.get(name) for name in windows]
+    steps = {step for row in rows if row is not None for step in row.steps}
+    if steps and all(row is not None and row.steps and row.kind in _OF_STEPS for row in rows):
+        return len(steps), "step"
+    return max(len(windows), 1), "window"
+
+
+def _whole_parts(summary: Summary, known: Mapping[str, WindowRow]) -> Iterator[Part]:
     """Steps, the parts of the windows, and what each collective's last rank was waited for: each repeats over steps or windows."""
+    report = summary.to_json()
     walls = {str(row["step"]): float(row["wall_ns"]) for row in report.get("steps") or () if row.get("wall_ns")}
     if walls:
-        yield Part("step", "wall time of a step", "", sum(walls.values()), len(walls), walls)
+        yield Part("step", "wall time of a step", "", sum(walls.values()), len(walls), walls, "step")
     seconds: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for row in report.get("seconds") or ():
         device = "" if row.get("device") is None else f" device {row['device']}"
@@ -259,27 +228,31 @@ def _whole_parts(report: Mapping[str, Any]) -> Iterator[Part]:
             seconds[row["worker"], f"{row['worker']}{device}", part][str(row["window"])] = float(ns)
     for (worker, where, part), samples in seconds.items():
         if any(samples.values()):
+            count, per = _counted(list(samples), known)
             name = f"{where}: {part.replace('_', ' ')}"
-            yield Part("time of a window", name, worker, sum(samples.values()), len(samples), samples)
-    waited: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for row in report.get("stragglers") or ():
-        waited[str(row["phase"])][str(row["step"])] += row["waited_ns"]
-    for phase, samples in waited.items():
-        yield Part("waiting", phase, "", sum(samples.values()), len(samples), dict(samples))
+            yield Part("time of a window", name, worker, sum(samples.values()), count, samples, per)
     paths = [row for row in report.get("critical_path") or () if row.get("segments")]
-    on_path: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys((str(row["step"]) for row in paths), 0.0))
+    steps = {str(step.name): len(step.steps) for step in summary.waits.of if step.steps}
+    count = sum(steps.values())
+    waited: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(steps, 0.0))
+    for row in report.get("stragglers") or ():
+        if str(row["step"]) in steps:
+            waited[str(row["phase"])][str(row["step"])] += row["waited_ns"] / steps[str(row["step"])]
+    on_path: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(steps, 0.0))
     for row in paths:
-        for segment in row["segments"]:
-            on_path[str(segment["phase"])][str(row["step"])] += segment["ns"]
-    for phase, samples in on_path.items():
-        yield Part("critical path", phase, "", sum(samples.values()), len(samples), samples)
+        for segment in row["segments"] if str(row["step"]) in steps else ():
+            on_path[str(segment["phase"])][str(row["step"])] += segment["ns"] / steps[str(row["step"])]
+    for measure, of_phase in (("waiting", waited), ("critical path", on_path)):
+        for phase, samples in of_phase.items():
+            total = sum(ns * steps[step] for step, ns in samples.items())
+            yield Part(measure, phase, "", total, count, samples, "step")
     held: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for row in report.get("memory") or ():
         for name in ("allocated", "reserved", "peak", "resident"):
             if name in row:
                 held[str(row["worker"]), name][str(row["step"])] = float(row[name])
     for (worker, name), samples in held.items():
-        yield Part("memory", f"{worker}: {name}", worker, sum(samples.values()), len(samples), samples)
+        yield Part("memory", f"{worker}: {name}", worker, sum(samples.values()), len(samples), samples, "step")
 
 
 def _operator_parts(table: OperatorTable, summary: Summary | None = None) -> Iterator[Part]:
@@ -311,19 +284,49 @@ def _operator_name(phase: str | None, operator: str) -> str:
     return operator if phase is None else f"{phase}: {operator}"
 
 
-def _phase_part(timeline: WorkerTimeline, group: str, phase: str) -> Part:
+def _phase_part(timeline: WorkerTimeline, group: str, phase: str, known: Mapping[str, WindowRow]) -> Part:
+    """Of one step; of one call where windows hold some calls of a step and no more."""
     times = timeline.phases.get(phase)
-    part = Part(
-        "phase", f"{group}: {phase}", timeline.worker.label, times.total_ns if times else 0, len(timeline.windows)
-    )
+    total, calls = (times.total_ns, len(times.whole) + times.cut) if times else (0, 0)
+    count, per = _counted([row[0] for row in timeline.windows], known)
+    if per == "window" and calls:
+        count, per = calls, "call"
+    part = Part("phase", f"{group}: {phase}", timeline.worker.label, total, count, {}, per, calls)
     if not timeline.calls_left_out and len(timeline.windows) > 1:
-        windows = sorted((start, str(steps), end) for _, steps, start, end in timeline.windows)
+        windows = sorted((start, str(steps), end, len(steps)) for _, steps, start, end in timeline.windows)
         starts = [row[0] for row in windows]
-        part.samples = {row[1]: 0.0 for row in windows}
+        taken = dict.fromkeys((row[1] for row in windows), 0.0)
+        times_called: Counter[str] = Counter()
         for call in timeline.calls:
             if call.phase == phase and (index := max(bisect_right(starts, call.start_ns) - 1, 0)) < len(windows):
-                part.samples[windows[index][1]] += call.taken_ns
+                taken[windows[index][1]] += call.taken_ns
+                times_called[windows[index][1]] += 1
+        divisor = times_called if per == "call" else Counter({row[1]: max(row[3], 1) for row in windows})
+        part.samples = {name: ns / max(divisor[name], 1) for name, ns in taken.items() if divisor[name]}
     return part
+
+
+def _own_parts(timeline: WorkerTimeline, known: Mapping[str, WindowRow]) -> Iterator[Part]:
+    """Self time of each phase that waits for nobody, a step: what a worker does, whoever else it holds up by that."""
+    if timeline.stretches_left_out:
+        return
+    count, per = _counted([row[0] for row in timeline.windows], known)
+    windows = sorted((start, str(steps), len(steps)) for _, steps, start, _ in timeline.windows)
+    starts = [row[0] for row in windows]
+    found: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys((row[1] for row in windows), 0.0))
+    totals: Counter[str] = Counter()
+    for row in timeline.stretches:
+        if row.collective or waits_for_others(row.phase, row.category):
+            continue
+        ns = row.end_ns - row.start_ns
+        totals[row.phase] += ns
+        if windows:
+            _, steps, size = windows[max(bisect_right(starts, row.start_ns) - 1, 0)]
+            found[row.phase][steps] += ns / max(size, 1)
+    worker = timeline.worker.label
+    for phase, total in totals.items():
+        samples = found[phase] if len(windows) > 1 else {}
+        yield Part("own time", f"{phase} on {worker}" if worker else phase, worker, total, count, samples, per)
 
 
 def _step_parts(summary: Summary) -> Iterator[Part]:
@@ -333,49 +336,32 @@ def _step_parts(summary: Summary) -> Iterator[Part]:
         for tag, figures in row["seconds"].items():
             found[str(tag)][str(number)] = figures["max"] * 1e9
     for tag, samples in found.items():
-        yield Part("phase in steps", tag, "", sum(samples.values()), len(samples), samples)
-
-
-# --- both ----------------------------------------------------------------------------------------------------------------
+        yield Part("phase in steps", tag, "", sum(samples.values()), len(samples), samples, "step")
 
 
 def _add_attribution(
-    found: Side,
-    prefix: str,
-    worker: str,
-    attribution: Attribution,
-    files: int,
-    key: str,
-    columns: Columns | None = None,
-    steps: Sequence[tuple[int, int]] = (),
+    found: Side, worker: str, attribution: Attribution, counted: tuple[int, str], key: str, part: int
 ) -> None:
-    """``files`` of one worker are added up and divided, so that runs with more windows are not slower."""
+    """Files of one worker are added up and divided by its steps or windows, so that runs with more of them are not slower;
+    ``part``: how many of those the file ``key`` holds."""
     for device in attribution.devices:
         found.devices[worker].add(str(device.device))
         found.kernels[worker] += device.kernels
-        name = f"{prefix}device {device.device}"
-        samples = _device_steps(columns, device.device, steps) if columns is not None else {}
-        _add(found, "device", name, worker, device.busy_ns, files, key, samples)
-        _add(found, "device kernels", name, worker, device.kernel_ns, files, key, {})
+        for measure, ns in (("device", device.busy_ns), ("device kernels", device.kernel_ns)):
+            _add(found, measure, f"{worker} device {device.device}", worker, ns, counted, key, part)
     for phase in attribution.phases:
         if phase.busy_ns:
-            _add(found, "phase on device", f"{prefix}{phase.name}", worker, sum(phase.busy_ns.values()), files, key, {})
-
-
-def _device_steps(columns: Columns, device: object, steps: Sequence[tuple[int, int]]) -> dict[str, float]:
-    rows = [row for row in columns.rows(*DEVICE_WORK).tolist() if columns.devices[columns.device[row]] == device]
-    work = merge_intervals((int(columns.start[row]), int(columns.end[row])) for row in rows)
-    return _by_step(work, steps)
+            ns = sum(phase.busy_ns.values())
+            _add(found, "phase on device", f"{worker} {phase.name}", worker, ns, counted, key, part)
 
 
 def _add(
-    found: Side, measure: str, name: str, worker: str, ns: float, files: int, key: str, samples: dict[str, float]
+    found: Side, measure: str, name: str, worker: str, ns: float, counted: tuple[int, str], key: str, windows: int
 ) -> None:
-    mine = samples or ({key: ns} if files > 1 else {})
+    count, per = counted
     part = found.added.get((measure, name, worker))
     if part is None:
-        part = found.added[measure, name, worker] = Part(measure, name, worker, ns, files, mine)
+        part = found.added[measure, name, worker] = Part(measure, name, worker, 0, count, {}, per)
         found.parts.append(part)
-        return
     part.total_ns += ns
-    part.samples[key] = part.samples.get(key, 0.0) + ns
+    part.samples[key] = part.samples.get(key, 0.0) + ns / windows

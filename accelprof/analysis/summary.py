@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_in
+from accelprof.analysis.accounts import NOTICED, cost_rows, doubts, not_in_files, shared_out, windows_in
 from accelprof.analysis.attribution import DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.collectives import FileCollectives, collectives_of
 from accelprof.analysis.differences import of_dump
@@ -36,8 +36,6 @@ MAX_AT_END_BYTES = 64 << 20
 #: and so are files of tools once reading has taken this long (exporting an nsys report takes seconds)
 MAX_AT_END_S = 30.0
 FORMAT = 1
-#: from this share of a file's kernels on the report says at the top that they stand in no phase
-NOTICED = 0.01
 
 
 @dataclass
@@ -49,7 +47,8 @@ class Summary:
         notices: what to know before reading a figure, shown above all tables.
         problems: what went wrong without that: files that could not be read, events left out, the manifest's own.
         lacks: what is not in the figures although a file should have it: files that were cut, damaged or not read, events
-            left out, spans dropped. A comparison asks this.
+            left out, spans dropped, launches without their work, steps and calls of a window that are not there. A comparison
+            asks this.
         seconds: the division of each window, by worker and device.
         waits: who waited for whom, and the critical path of each step.
         operators: what the framework's operators took on the host, over all files.
@@ -235,7 +234,9 @@ class SummaryBuilder:
         summary.phases = phase_rows(summary.timelines)
         summary.notices.extend(of_dump(summary.run.directory, self._paths, summary.run.records.targets.values()))
         summary.notices.extend(line for file in summary.files if (line := _not_in_a_phase(file)))
-        summary.notices.extend(doubts(summary.run, summary.files, summary.timelines))
+        missing = list(not_in_files(summary.run, summary.files, summary.timelines))
+        summary.lacks.extend(line for line, much in missing if much)
+        summary.notices.extend([*(line for line, _ in missing), *doubts(summary.files)])
         with_device = {row.worker for row in summary.seconds}
         for timeline in summary.timelines:
             if timeline.worker.label not in with_device:

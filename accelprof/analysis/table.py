@@ -22,7 +22,6 @@ from accelprof.analysis.units import NONE, duration, percent
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from accelprof.analysis.compare import Change, Comparison
 
 MAX_PROBLEMS = 20
 #: columns of the table of where the time goes: the parts in each, and which columns go first
@@ -41,45 +40,6 @@ COST_SOURCE = (
 )
 #: rows of a table by worker or phase that are shown; the others are summed, ``--all`` shows them
 MAX_ROWS = 16
-
-
-def change_cells(row: Change) -> tuple[str, str, str, str, str, str]:
-    """Before, after, difference, change, noise and ratio of a row as text."""
-    noise = row.noise
-    shown = duration if row.unit == "ns" else lambda value: figures.cell(value, row.unit)
-    return (
-        shown(row.before_ns),
-        shown(row.after_ns),
-        NONE if row.delta_ns is None else f"{'+' if row.delta_ns > 0 else ''}{shown(row.delta_ns)}",
-        "new"
-        if row.before_ns is None
-        else "gone"
-        if row.after_ns is None
-        else f"{row.change:+.1%}"
-        if row.change
-        else "0 %",
-        "" if noise is None else f"{noise[0]:+.1%} … {noise[1]:+.1%}",
-        NONE if row.ratio is None else f"{row.ratio:.3f}",
-    )
-
-
-def headline(found: Comparison) -> str:
-    """What to look at first in a comparison, in words: the step, and the largest change of a phase that is clearer than its noise."""
-    said = []
-    for row in found.of("step")[:1]:
-        if row.change is not None:
-            sure = "without" if row.low_ns is None else "clearer than" if row.clear else "no more than"
-            said.append(
-                f"A step takes {duration(row.after_ns)} in place of {duration(row.before_ns)} ({row.change:+.1%}, {sure} its noise)."
-            )
-    for measure in ("phase", "phase in steps", "device"):
-        clear = [row for row in found.of(measure) if row.clear and row.delta_ns]
-        if clear:
-            row = clear[0]
-            sign = "more" if (row.delta_ns or 0) > 0 else "less"
-            said.append(f"{row.name} takes {duration(abs(row.delta_ns or 0))} {sign} ({row.change:+.1%}).")
-            break
-    return " ".join(said)
 
 
 def slowest_text(row: PhaseRow) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "--fail-above",
     type=click.FloatRange(min=0),
     metavar="PERCENT",
-    help="End with status 1 when a device or phase takes this much more time, beyond its noise, or is new.",
+    help="End with status 1 when a device or phase grew by more than this from BEFORE, beyond its noise, or is new.",
 )
 @click.option("--allow-partial", is_flag=True, help="Compare although a side is cut, damaged or lacks files or events.")
 @click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
@@ -46,8 +46,8 @@ def compare(
 ) -> None:
     """Compare two run directories, two files of any tool that accelprof reads, or a baseline stored with --save.
 
-    Changes are given as part of the larger side. Where windows, steps or calls repeat, the noise is the interval in which
-    95 % of the differences lie when they are drawn again. Ends with status 0 when compared, 2 for a mistake in the command,
+    Changes are growth from BEFORE: 10 ms to 11 ms is +10 %. Figures are of one step where steps are marked, otherwise of one
+    call or window. Where those repeat, the noise is the interval in which 95 % of the changes lie when they are drawn again. Ends with status 0 when compared, 2 for a mistake in the command,
     and 1 when the two cannot be compared (empty, not whole, no worker in common, other devices) or when --fail-above found
     something slower.
     """
@@ -58,7 +58,7 @@ def compare(
     with Bar("reading") as bar:
         found = compare_sides(before, after, devices, allow_partial=allow_partial, processes=cores(), progress=bar)
     if as_json:
-        from accelprof.analysis.table import headline
+        from accelprof.analysis.changes import headline
 
         click.echo(texts.dumps({"headline": headline(found), **found.to_json()}, indent=1))
     elif markdown:
@@ -109,9 +109,9 @@ def _save(ctx: click.Context, after: str, devices: tuple[str, ...], path: str) -
 def _show(found: Comparison, top: int) -> None:
     from rich.console import Console
 
-    from accelprof.analysis.compare import MEASURES
+    from accelprof.analysis.changes import change_cells, headline
+    from accelprof.analysis.compare import MEASURES, READ
     from accelprof.analysis.grid import Column, Grid, show, tell
-    from accelprof.analysis.table import change_cells, headline
 
     console = Console()
     first = headline(found)
@@ -126,9 +126,9 @@ def _show(found: Comparison, top: int) -> None:
         Column("difference", 4),
         Column("change"),
         Column("noise (95 %)", 1),
-        Column("after/before", 5),
+        Column("median", 5),
+        Column("mean of", 6),
     ]
-    noisy = False
     for measure, meaning in MEASURES.items():
         rows = found.of(measure)
         if not rows:
@@ -136,15 +136,10 @@ def _show(found: Comparison, top: int) -> None:
         grid = Grid(f"{measure}: {meaning}", columns)
         for row in rows[:top]:
             grid.add(row.name, *change_cells(row), style="" if row.clear else "dim")
-            noisy = noisy or row.low_ns is not None
         if len(rows) > top:
             grid.note = f"… and {len(rows) - top} more (--top, --json)"
         show(console, grid)
-    if noisy:
-        tell(
-            console,
-            "noise: where 95 % of the differences lie when windows, steps or calls are drawn again; a change inside is none.",
-        )
+    tell(console, READ)
     for note in found.notes:
         tell(console, note, "yellow")
     if found.unchanged:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from accelprof.analysis.accounts import cost_rows, doubts, shared_out, windows_in
+from accelprof.analysis.accounts import cost_rows, doubts, not_in_files, shared_out, windows_in
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.run import open_run
 from accelprof.analysis.summary import summarise
@@ -91,7 +91,7 @@ def test_a_report_that_cannot_be_split_is_refused_by_name(run_maker: Any) -> Non
 def test_empty_calls_and_work_that_outlasts_its_call_are_said(run_maker: Any) -> None:
     """Eight calls of a phase with one kernel that is launched in the first and lasts to the end: seven calls without
     device work and the kernel are named."""
-    run, file, _ = two_ranks(run_maker)
+    _, file, _ = two_ranks(run_maker)
     spans = [Span("update", Kind.PHASE, at * 1000, at * 1000 + 900, 1, 1) for at in range(8)]
     spans += [Span(f"ProfilerStep#{at}", Kind.STEP, at * 1000, at * 1000 + 950, 1, 1) for at in range(8)]
     spans += [
@@ -99,7 +99,7 @@ def test_empty_calls_and_work_that_outlasts_its_call_are_said(run_maker: Any) ->
         Span("stuck", Kind.KERNEL, 20, 7900, 1, device=0, stream=7, args={"correlation": 1}),
     ]
     found = attribute(Trace("x", "torch", spans=spans))
-    said = list(doubts(run, [ToolFile(file.worker, "torch", "x", (), found)], []))
+    said = list(doubts([ToolFile(file.worker, "torch", "x", (), found)]))
     assert any("update: 7 of 8 calls launched no device work" in line for line in said)
     assert any("stuck took" in line and "longer than the call of update" in line for line in said)
     assert any(
@@ -167,13 +167,14 @@ def test_launches_whose_kernels_are_not_there_are_counted(run_maker: Any) -> Non
     spans += [Span("k", Kind.KERNEL, 20, 30, 1, device=0, stream=7, args={"correlation": at}) for at in (0, 2)]
     found = attribute(Trace("x", "torch", spans=spans))
     assert (found.launches, found.launches_without_work) == (4, 2)
-    said = list(doubts(run, [ToolFile(file.worker, "torch", "x", (), found)], []))
-    assert said[0].endswith(": x: 2 of 4 launches have no kernel in this file")
+    [(said, much)] = not_in_files(run, [ToolFile(file.worker, "torch", "x", (), found)], [])
+    assert said.endswith(": x: 2 of 4 launches have no kernel in this file")
+    assert much
 
 
 def test_a_collective_that_waits_is_no_doubt(run_maker: Any) -> None:
     """A collective kernel lasts until the last rank arrives, however short the call that launched it: nothing is said of it."""
-    run, file, _ = two_ranks(run_maker)
+    _, file, _ = two_ranks(run_maker)
     spans = [
         Span("update", Kind.PHASE, 0, 900, 1, 1),
         Span("l", Kind.RUNTIME, 10, 11, 1, 1, args={"correlation": 1}),
@@ -181,7 +182,7 @@ def test_a_collective_that_waits_is_no_doubt(run_maker: Any) -> None:
     ]
     found = attribute(Trace("x", "torch", spans=spans))
     assert found.phases[0].outlasting is None
-    assert list(doubts(run, [ToolFile(file.worker, "torch", "x", (), found)], [])) == []
+    assert list(doubts([ToolFile(file.worker, "torch", "x", (), found)])) == []
 
 
 def test_what_windows_cost_the_steps_is_a_sentence_for_machines_too(run_maker: Any, event: Any) -> None:

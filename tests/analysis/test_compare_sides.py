@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.compare import compare, interval
+from accelprof.analysis.parts import Figure
 from accelprof.analysis.reading import read_any
-from accelprof.analysis.sides import Figure
 from accelprof.catalogue import get_registry
 from accelprof.cli.compare import compare as command
 from accelprof.contracts.spans import Kind
@@ -70,7 +70,7 @@ def test_a_report_against_itself(reports: Any) -> None:
 
 
 def test_swapping_flips_the_sign_only(reports: Any) -> None:
-    """Each change of the swapped comparison is the negative, to the last digit."""
+    """Each difference of the swapped comparison is the negative, to the last digit; a change is growth from the first side."""
     one, other = reports("before"), reports("after")
     there = {(row.measure, row.name): row for row in compare(one, other).changes}
     back = {(row.measure, row.name): row for row in compare(other, one).changes}
@@ -80,7 +80,8 @@ def test_swapping_flips_the_sign_only(reports: Any) -> None:
             assert back[key].delta_ns is None
             continue
         assert back[key].delta_ns == -row.delta_ns
-        assert back[key].change == -row.change
+        assert row.change == row.delta_ns / row.before_ns
+        assert back[key].change == -row.delta_ns / row.after_ns
 
 
 @pytest.mark.parametrize(
@@ -272,14 +273,14 @@ def test_the_gate_judges_what_a_slow_look_does(
     slower = {row.name for row, _ in found.slower(limit) if row.measure == "phase"}
     rows = {row.name: row for row in found.of("phase")}
     for name in before.keys() | after.keys():
-        was, now = sum(before.get(name, [])), sum(after.get(name, []))
+        was, now = (sum(side.get(name, [])) / max(len(side.get(name, [])), 1) for side in (before, after))
         if name not in before:
             assert (name in slower) == (now > 0)
         elif name not in after:
             assert name not in slower
         elif not was:
             assert (name in slower) == (now > 0)
-        elif now <= was * (1 + limit / 100):
+        elif 100 * (now - was) <= limit * was + 1e-9:
             assert name not in slower
         else:
             assert (
@@ -350,7 +351,7 @@ def test_a_change_within_the_noise(tmp_path: Path) -> None:
     back = {row.name: row for row in compare(after, before).of("phase")}
     for name, row in rows.items():
         assert row.low_ns is not None
-        assert (back[name].high_ns, back[name].change) == (-row.low_ns, -row.change)  # type: ignore[operator]
+        assert (back[name].high_ns, back[name].delta_ns) == (-row.low_ns, -row.delta_ns)  # type: ignore[operator]
     itself = compare(before, before)
     assert {(row.low_ns, row.high_ns, row.change) for row in itself.of("phase")} == {(0.0, 0.0, 0.0)}
 
@@ -396,10 +397,14 @@ def test_tables_for_a_pull_request(tmp_path: Path) -> None:
     two = phases(tmp_path / "two.json", **{"a|b @you <x>": [150, 150]})
     result = CliRunner().invoke(command, [one, two, "--markdown"])
     labelled = [line for line in result.output.splitlines() if "you" in line]
-    assert len(labelled) == 2  # the first sentence names it too
+    assert len(labelled) == 3  # the first sentence names it too
     assert not any("@you" in line or "<x" in line for line in labelled)
-    [line] = [line for line in labelled if line.startswith("| ")]
-    assert line.startswith("| a\\|b @\u2060you &lt;x\\> | 200 µs | 300 µs | +100 µs | +33.3% | +33.3% … +33.3% |")
+    [line, own] = [line for line in labelled if line.startswith("| ")]
+    assert line == (
+        "| a\\|b @\u2060you &lt;x\\> | 100 µs | 150 µs | +50 µs | +50.0% | +50.0% … +50.0% | 100 µs → 150 µs | 2 calls |"
+    )
+    assert own.endswith("| 100 µs | 150 µs | +50 µs | +50.0% |  |  | 2 calls |")  # nothing is nested in it
+    assert "growth from before" in result.output
 
 
 def test_the_command_as_a_gate(run_maker: Any, event: Event, tmp_path: Path) -> None:

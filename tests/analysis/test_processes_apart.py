@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accelprof.analysis.accounts import doubts, shared_out
+from accelprof.analysis.accounts import doubts, not_in_files, shared_out
 from accelprof.analysis.attribution import Attribution, attribute
 from accelprof.analysis.reading import Loaded, read_any
 from accelprof.analysis.run import WorkerId, open_run
@@ -188,7 +188,8 @@ def test_steps_that_are_lost_or_empty_are_counted(run_maker: Any, steps: int, lo
         if step not in empty:
             spans += spans_of(([], [(step * 100 + 5, 1, 5, 10, 0)]), 100, step * 10)
     found = attribute(Trace("x", "nsys", spans=spans))
-    said = list(doubts(run, [ToolFile(file.worker, "nsys", file.path, tuple(file.windows), found)], []))
+    files = [ToolFile(file.worker, "nsys", file.path, tuple(file.windows), found)]
+    said = [*(line for line, _ in not_in_files(run, files, [])), *doubts(files)]
     full = [step for step in there if step not in empty]
     counted = [line for line in said if "steps of its windows are in the file" in line]
     assert bool(counted) == (0 < len(there) < steps and steps > 1)

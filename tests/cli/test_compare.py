@@ -29,7 +29,7 @@ def test_a_stored_baseline_is_a_before(call, finished, tmp_path):
 
 def test_the_gate_names_what_is_slower(call, finished, slower):
     """``--fail-above`` ends with 1 and says which phase took longer; the other way round it ends with 0."""
-    status, _, err = call("compare", finished, slower, "--fail-above", "50")
+    status, _, err = call("compare", finished, slower, "--fail-above", "500")  # a busy machine doubles a short phase
     assert status == 1
     assert "actor/update" in err
     assert "rollout/generate" not in err

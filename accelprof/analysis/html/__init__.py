@@ -19,13 +19,14 @@ from markupsafe import Markup
 
 from accelprof import texts
 from accelprof.analysis import escape, frames
-from accelprof.analysis.compare import MEASURES
+from accelprof.analysis.changes import CHANGE_COLUMNS, change_cells, headline
+from accelprof.analysis.compare import MEASURES, READ
 from accelprof.analysis.figures import shown
 from accelprof.analysis.first import sentences
 from accelprof.analysis.html.data import COLORS, MAX_ROWS, page_data
 from accelprof.analysis.memory import by_worker
 from accelprof.analysis.summary import Summary
-from accelprof.analysis.table import COST_SOURCE, change_cells, headline, ranges_cost, slowest_text
+from accelprof.analysis.table import COST_SOURCE, ranges_cost, slowest_text
 from accelprof.analysis.units import NONE, duration, percent
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def _template() -> jinja2.Template:
         ranges_cost=ranges_cost,
         cost_source=COST_SOURCE,
         changes=change_cells,
+        change_columns=CHANGE_COLUMNS,
+        how_changes_read=READ,
         headline=headline,
         shown=shown,
         NONE=NONE,

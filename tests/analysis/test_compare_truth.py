@@ -1,0 +1,240 @@
+"""Pairs of runs and of files with a known change: who is named, its sign and percent, and how the gate ends, beside plain means."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from accelprof.analysis.changes import headline
+from accelprof.analysis.compare import Comparison, compare
+from accelprof.cli.compare import compare as command
+from accelprof.errors import NotComparableError
+
+Event = Callable[..., dict[str, Any]]
+#: rank -> step -> phase -> µs
+Times = dict[int, list[dict[str, float]]]
+PHASES = ("data", "forward", "backward", "update")
+
+
+def _jittered(
+    rng: random.Random, lengths: dict[str, float], ranks: int, steps: int, who: tuple[int, str] | None, factor: float
+) -> Times:
+    return {
+        rank: [
+            {
+                phase: round(length * rng.uniform(0.99, 1.01) * (factor if who == (rank, phase) else 1), 3)
+                for phase, length in lengths.items()
+            }
+            for _ in range(steps)
+        ]
+        for rank in range(ranks)
+    }  # fmt: skip
+
+
+def _run(maker: Any, event: Event, times: Times) -> str:
+    """Ranks do their phases one after the other, then wait for the last in ``all_reduce``, for 50 µs of transfer."""
+    for rank, steps in times.items():
+        key = maker.target(rank, host="node0")
+        at = 0.0
+        for number in range(len(steps)):
+            begin, events = at, []
+            for phase, length in steps[number].items():
+                events.append(event(phase, at, length))
+                at += length
+            last = max(sum(of[number].values()) for of in times.values())
+            events.append(event("all_reduce", at, begin + last + 50 - at, category="collective"))
+            maker.timeline(key, events, steps=[number], end_us=last + 60, at_us=begin)
+            at = begin + 100_000
+        if not steps:
+            raise AssertionError
+    return str(maker.write())
+
+
+def _mean(times: Times, rank: int, phase: str) -> float:
+    return 1000 * mean(step[phase] for step in times[rank])
+
+
+def _own(found: Comparison, name: str) -> Any:
+    return {row.name: row for row in found.of("own time")}[name]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_changed_phase_is_named_with_its_rank(run_maker: Any, event: Event, tmp_path: Path, seed: int) -> None:
+    """Of runs with different numbers of steps: the phase and rank that changed lead the first sentence, by how much its own time
+    grew from before; the others' waiting is the consequence; the gate judges the same figures."""
+    rng = random.Random(seed)
+    lengths = {phase: rng.uniform(500, 3000) for phase in PHASES}
+    ranks, who = rng.randint(2, 4), None
+    who = (rng.randrange(ranks), rng.choice(PHASES))
+    factor = rng.choice([0.4, 0.7, 1.5, 2.5])
+    before = _jittered(rng, lengths, ranks, rng.randint(4, 9), None, 1)
+    after = _jittered(rng, lengths, ranks, rng.randint(4, 9), who, factor)
+    one = _run(type(run_maker)(tmp_path / "one"), event, before)
+    two = _run(run_maker, event, after)
+    found = compare(one, two)
+    rank, phase = who
+    worker = f"ActorGroup/rank{rank}"
+    row = _own(found, f"{phase} on {worker}")
+    assert row.clear
+    assert row.before_ns == pytest.approx(_mean(before, rank, phase), abs=2)
+    assert row.after_ns == pytest.approx(_mean(after, rank, phase), abs=2)
+    assert row.change == pytest.approx(_mean(after, rank, phase) / _mean(before, rank, phase) - 1, rel=1e-3)
+    assert (row.change > 0) == (factor > 1)
+    assert (row.per, row.counts) == ("step", (len(before[0]), len(after[0])))
+    said = headline(found)
+    assert said.startswith(f"{phase} on {worker} takes "), said
+    assert f"({row.change:+.1%})" in said
+    if factor > 1.6:
+        assert "Because of that others wait" in said
+        assert "more in all_reduce" in said
+    _gate(
+        found,
+        one,
+        two,
+        {phase: [mean(_mean(side, r, phase) for r in range(ranks)) for side in (before, after)] for phase in PHASES},
+    )
+
+
+def _gate(found: Comparison, one: str, two: str, means: dict[str, list[float]]) -> None:
+    rows = {row.name.removeprefix("ActorGroup: "): row for row in found.of("phase")}
+    for limit in (5, 20, 60):
+        slower = {row.name.removeprefix("ActorGroup: ") for row, _ in found.slower(limit) if row.measure == "phase"}
+        for phase, (was, now) in means.items():
+            assert (phase in slower) == (now - was > was * limit / 100 and rows[phase].clear), (phase, limit)
+        ended = CliRunner().invoke(command, [one, two, "--fail-above", str(limit)]).exit_code
+        assert ended == (1 if found.slower(limit) else 0)
+
+
+def test_two_runs_of_one_job_name_nobody_far(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Where nothing changed but the noise, no change of 2 % is said to be clear."""
+    rng = random.Random(3)
+    lengths = dict.fromkeys(PHASES, 1000.0)
+    one = _run(type(run_maker)(tmp_path / "one"), event, _jittered(rng, lengths, 3, 8, None, 1))
+    two = _run(run_maker, event, _jittered(rng, lengths, 3, 5, None, 1))
+    found = compare(one, two)
+    assert not [row for row in found.of("own time") if row.clear and abs(row.change or 0) > 0.02]
+    assert found.slower(2) == []
+
+
+# --- single files --------------------------------------------------------------------------------------------------------
+
+
+def _file(path: Path, steps: list[float], lost: int = 0, marked: bool = True, busy: float = 0.5) -> str:
+    """A step each: a phase of this length (µs) that launches ten kernels for ``busy`` of it; the last ``lost`` have none in the file."""
+    rows: list[dict[str, Any]] = []
+    at, number = 0.0, 0
+    facts = {"ph": "X", "pid": 1, "tid": 1}
+    for step, length in enumerate(steps):
+        if marked:
+            rows.append(
+                {**facts, "cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "dur": length + 20}
+            )
+        rows.append({**facts, "cat": "user_annotation", "name": "update", "ts": at + 5, "dur": length})
+        for launch in range(10):
+            number += 1
+            begin = at + 5 + launch * length / 10
+            rows.append(
+                {
+                    **facts,
+                    "cat": "cuda_runtime",
+                    "name": "cudaLaunchKernel",
+                    "ts": begin,
+                    "dur": 0.5,
+                    "args": {"correlation": number},
+                }
+            )
+            rows.append(
+                {"ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": "gemm", "ts": begin + 1, "dur": busy * length / 10,
+                 "args": {"correlation": number, "device": 0, "stream": 7}}
+            )  # fmt: skip
+        at += length + 20
+    if lost:
+        kernels = [row for row in rows if row["cat"] == "kernel"][-lost:]
+        rows = [row for row in rows if row not in kernels]
+    path.write_text(json.dumps({"traceEvents": rows}))
+    return str(path)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_files_with_more_and_fewer_steps(tmp_path: Path, seed: int) -> None:
+    """Figures are of one step, whatever number of them a file holds; every figure of one thing is judged alike."""
+    rng = random.Random(seed)
+    factor, noise = rng.choice([1.0, 1.3, 0.6, 2.0]), rng.choice([0.0, 0.01, 0.5])
+    before, after = (
+        [round(1000 * by * rng.uniform(1 - noise, 1 + noise), 1) for _ in range(rng.randint(3, 20))]
+        for by in (1, factor)
+    )
+    one, two = _file(tmp_path / "one.json", before), _file(tmp_path / "two.json", after)
+    found = compare(one, two)
+    of = {
+        measure: found.of(measure)[0]
+        for measure in ("phase", "own time", "phase on device", "device", "device kernels", "kernel")
+    }
+    growth = mean(after) / mean(before) - 1
+    for measure, row in of.items():
+        assert (row.per, row.counts) == ("step", (len(before), len(after))), measure
+        assert row.change == pytest.approx(growth, abs=2e-3), measure
+        assert row.repeats == (len(before), len(after)), measure
+    assert len({of[measure].clear for measure in ("phase", "phase on device", "device", "device kernels")}) == 1
+    for limit in (10, 50):
+        slower = {row.measure for row, _ in found.slower(limit)}
+        assert (
+            slower in (set(), {"step", "phase", "phase on device", "device", "device kernels"})
+            or abs(growth * 100 - limit) < 5
+        )
+        assert bool(slower) == (growth * 100 > limit and of["phase"].clear) or abs(growth * 100 - limit) < 5
+
+
+@pytest.mark.parametrize(("lost", "refused"), [(0, False), (1, False), (2, True), (40, True)])
+def test_a_file_that_lost_work_is_no_improvement(tmp_path: Path, lost: int, refused: bool) -> None:
+    """Launches without their kernels stand in the way from 1 % of them on, and are said below."""
+    whole, other = _file(tmp_path / "whole.json", [1000] * 10), _file(tmp_path / "lost.json", [1000] * 10, lost)
+    for pair in ((whole, other), (other, whole)):
+        if refused:
+            with pytest.raises(
+                NotComparableError, match=rf"{lost} of 100 launches have no kernel in this file.*allow-partial"
+            ):
+                compare(*pair)
+            assert compare(*pair, allow_partial=True).partial
+        else:
+            notes = [note for note in compare(*pair).notes if "launches have no kernel" in note]
+            assert len(notes) == (1 if lost else 0)
+
+
+def test_files_without_marked_steps_are_of_one_call(tmp_path: Path) -> None:
+    """20 calls against 10 of the same length: no change; what has no calls is of the whole file, and that is said."""
+    one, two = (
+        _file(tmp_path / "one.json", [1000] * 20, marked=False),
+        _file(tmp_path / "two.json", [1000] * 10, marked=False),
+    )
+    found = compare(one, two)
+    for measure in ("phase", "phase on device", "own time", "kernel"):
+        [row] = found.of(measure)
+        assert (row.change, row.per) == (0.0, "call"), measure
+    [note] = [note for note in found.notes if note.startswith("device device 0")]
+    assert "200 kernels before and 100 after" in note
+    mixed = compare(_file(tmp_path / "marked.json", [1000] * 20), two)
+    [row] = mixed.of("phase")
+    assert (row.change, row.per, row.counts) == (0.0, "call", (20, 10))
+
+
+def test_growth_is_of_the_first_side(tmp_path: Path) -> None:
+    """10 to 11 is +10 % in table, Markdown and gate, and no more than 10."""
+    one, two = _file(tmp_path / "one.json", [1000] * 4), _file(tmp_path / "two.json", [1100] * 4)
+    [row] = compare(one, two).of("phase")
+    assert (row.change, row.word) == (0.1, "")
+    assert compare(one, two).slower(10) == []
+    assert [row.measure for row, _ in compare(one, two).slower(9)] != []
+    for form in ([], ["--markdown"]):
+        said = CliRunner().invoke(command, [one, two, *form]).output
+        assert "+10.0%" in said
+        assert "growth from before" in " ".join(said.split())
+    assert CliRunner().invoke(command, [one, two, "--fail-above", "10"]).exit_code == 0
+    assert CliRunner().invoke(command, [one, two, "--fail-above", "9"]).exit_code == 1
