@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelprof.analysis.critical import Leaf
-from accelprof.analysis.replay import NOWHERE, Graph
+from accelprof.analysis.releases import NOWHERE
+from accelprof.analysis.replay import Graph
 
 #: an arrow stands this far inside the phase that it begins or ends in
 EDGE_NS = 2_000
@@ -35,11 +36,14 @@ def handed(graph: Graph) -> Iterator[Handed]:
             if 0 <= node < len(graph.leaves) and held.own.node >= 0 and not held.own.after_ns:
                 begun = graph.starts[held.own.node] if held.own.node < len(graph.leaves) else join.at_ns
                 yield from _arrow(graph, node, graph.starts[node], place, join.at_ns - begun, False)
-    for place, (cause, guess) in graph.causes.items():
-        yield from _arrow(graph, cause, graph.ends[cause], place, graph.ends[cause] - graph.starts[place], guess)
+    count = len(graph.leaves)
+    for place, cause in graph.causes.items():
+        at_ns = min(graph.ends[cause], graph.ends[place])
+        yield from _arrow(graph, cause, at_ns, place, at_ns - graph.starts[place], count + place in graph.guessed)
     for place, (after, before) in enumerate(zip(graph.after, graph.before, strict=True)):
         if after not in (before, NOWHERE):
-            yield from _arrow(graph, after, graph.ends[after], place, graph.gap(place), place in graph.guessed)
+            at_ns = min(graph.ends[after], graph.starts[place])
+            yield from _arrow(graph, after, at_ns, place, graph.gap(place), place in graph.guessed)
 
 
 def _arrow(graph: Graph, place: int, at_ns: int, to: int, waited_ns: int, guess: bool) -> Iterator[Handed]:

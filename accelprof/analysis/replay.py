@@ -1,16 +1,15 @@
 """Which chain of phases decided a step's end, how much later the others could have ended, and what another speed would change.
 
 All three stand on one graph of the step's leaves. A leaf begins after the one before it on its row, and after a long gap
-after the last work of any row that finished in the gap, which is a guess. What joins rows: a collective on the host ends a
-transfer after its last rank arrived; a stretch in which the host waits for a collective on the device ends as long after the
-last rank's kernel began; a phase that waits for another role or for data
-(:func:`accelprof.analysis.seconds.waits_for_others`) ends after the work of another worker that finished last in it.
+after what let it go on. What joins rows: a collective on the host ends a transfer after its last rank arrived; a stretch in
+which the host waits for a collective on the device ends as long after the last rank's kernel began; a phase that waits for
+another role or for data (:func:`accelprof.analysis.seconds.waits_for_others`) ends after what let it go on: see
+:mod:`accelprof.analysis.releases`.
 """
 
 from __future__ import annotations
 
 import bisect
-import functools
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,11 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from accelprof.analysis.critical import OUTSIDE, Leaf, Step
+from accelprof.analysis.releases import NOWHERE, Asked, Moved, Releases
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 
-#: gaps below this are no gaps: the time between two clock reads of one row
-GAP_NS = 20_000
-NOWHERE = -1
 #: of several events at one moment in this order
 HELD, WAITED, JOIN, NOTHING = range(4)
 
@@ -65,10 +62,12 @@ class Graph:
     step: Step
     leaves: list[Leaf] = field(default_factory=list)
     before: array[int] = field(default_factory=lambda: array("q"))
+    #: what let each leaf begin; one that ends later was still running then
     after: array[int] = field(default_factory=lambda: array("q"))
+    #: a phase that waits -> the leaf that let it end, as above
+    causes: dict[int, int] = field(default_factory=dict)
+    #: nodes of which it is a guess what let them go on: beginnings after a gap, ends of phases that wait
     guessed: set[int] = field(default_factory=set)
-    #: a phase that waits -> the leaf whose end it waited for, and whether that is a guess
-    causes: dict[int, tuple[int, bool]] = field(default_factory=dict)
     joins: list[_Join] = field(default_factory=list)
     held: dict[int, list[_Held]] = field(default_factory=dict)
     #: pieces of calls before the last rank came: they wait, whatever the collective's speed
@@ -98,58 +97,25 @@ class Graph:
             self.after.append(own)
             if leaf.start_ns - (self.ends[own] if own != NOWHERE else start) > overhead:
                 gaps.append(place)
-        self._waits = set(self.waits)
-        for place in gaps:
-            self.after[place], guess = self._after_gap(place)
+        self._releases = Releases(self.leaves, set(self.waits), holds, overhead)
+        asked = [Asked(self.starts[place], self.starts[place] - self.gap(place), place, False) for place in gaps]
+        asked += [Asked(self.ends[place], self.starts[place], place, True) for place in self.waits]
+        for one, cause, guess in self._releases.of(asked):
             if guess:
-                self.guessed.add(place)
-        for place in self.waits:
-            cause, guess = self._cause(place)
-            if cause != NOWHERE:
-                self.causes[place] = (cause, guess)
-        asked = {id(leaf) for one in self.step.collectives for call in one.calls for leaf in call.leaves}.union(holds)
-        places = {id(leaf): place for place, leaf in enumerate(self.leaves) if id(leaf) in asked}
-        for one in self.step.collectives:
-            calls = [[places[id(leaf)] for leaf in call.leaves if id(leaf) in places] for call in one.calls]
+                self.guessed.add(one.place + len(self.leaves) * one.waits)
+            if cause == NOWHERE:
+                continue
+            if one.waits:
+                self.causes[one.place] = cause
+            else:
+                self.after[one.place] = cause
+        joined = {id(leaf) for one in self.step.collectives for call in one.calls for leaf in call.leaves}.union(holds)
+        places = {id(leaf): place for place, leaf in enumerate(self.leaves) if id(leaf) in joined}
+        for met in self.step.collectives:
+            calls = [[places[id(leaf)] for leaf in call.leaves if id(leaf) in places] for call in met.calls]
             self._join_host([call for call in calls if call])
         self._join_devices({places[piece]: mine for piece, mine in holds.items() if piece in places})
         self.order = self._order()
-
-    # --- what a leaf came after
-
-    @functools.cached_property
-    def _work(self) -> tuple[list[int], list[int]]:
-        """Who waits lets nobody go on, so only the others are causes: their ends in order, and their places."""
-        work = sorted((p for p in range(len(self.leaves)) if p not in self._waits), key=lambda p: self.leaves[p].end_ns)
-        return [self.leaves[place].end_ns for place in work], work
-
-    def _after_gap(self, place: int) -> tuple[int, bool]:
-        """What a leaf came after that began long after the one before it on its row, and whether that is a guess."""
-        leaf, own = self.leaves[place], self.before[place]
-        own_end = self.leaves[own].end_ns if own != NOWHERE else self.step.start_ns
-        ends, work = self._work
-        at = bisect.bisect_right(ends, leaf.start_ns) - 1
-        last = work[at] if at >= 0 and ends[at] > own_end else NOWHERE
-        while at >= 0 and ends[at] >= leaf.start_ns - GAP_NS:
-            if self.leaves[work[at]].worker == leaf.worker:  # another thread of its process handed over
-                return work[at], False
-            at -= 1
-        return (last, True) if last != NOWHERE else (own, False)
-
-    def _cause(self, place: int) -> tuple[int, bool]:
-        """The work that finished last in a phase that waits, of another worker or else of another row of its own, and
-        whether that is a guess."""
-        wait, mine = self.leaves[place], NOWHERE
-        ends, work = self._work
-        at = bisect.bisect_right(ends, wait.end_ns) - 1
-        while at >= 0 and ends[at] > wait.start_ns:
-            found = self.leaves[work[at]]
-            if found.worker != wait.worker:
-                return work[at], wait.end_ns - found.end_ns > self.step.overhead_ns
-            if mine == NOWHERE and found.row != wait.row:
-                mine = work[at]
-            at -= 1
-        return mine, mine != NOWHERE and wait.end_ns - self.leaves[mine].end_ns > self.step.overhead_ns
 
     # --- where ranks meet
 
@@ -224,7 +190,7 @@ class Graph:
         """What happens, in order: ``(first, until, kind, number)`` is the beginning (and the end, where nothing joins it) of the
         leaves ``first`` to ``until``, then a join (:data:`JOIN`), the end of what it held, or the end of a phase that waited."""
         found = [(self.ends[place], HELD, place) for place in self.held]
-        found += [(self.ends[place], WAITED, place) for place in self.causes if place not in self.held]
+        found += [(self.ends[place], WAITED, place) for place in self.waits if place not in self.held]
         found += [(join.at_ns, JOIN, number) for number, join in enumerate(self.joins)]
         # of what is at one moment ends come first, then beginnings, then joins
         found.sort()
@@ -275,10 +241,11 @@ class Graph:
                 else:
                     place = self.after[point.node]
                 continue
-            if place in self.causes and at >= leaf.end_ns:
-                cause = self.causes[place][0]
-                add(leaf.worker, leaf.phase, leaf.end_ns - self.leaves[cause].end_ns)
-                at, worker, place = self.leaves[cause].end_ns, self.leaves[cause].worker, cause
+            if place in self.causes and at >= leaf.end_ns and not self.early(place):
+                cause = self.causes[place]
+                at = min(self.ends[cause], leaf.end_ns)
+                add(leaf.worker, leaf.phase, leaf.end_ns - at)
+                worker, place = self.leaves[cause].worker, cause
                 continue
             begin = max(leaf.start_ns, step.start_ns)
             add(leaf.worker, leaf.phase, min(leaf.end_ns, at) - begin)
@@ -286,7 +253,7 @@ class Graph:
         add(worker or "", OUTSIDE, at - step.start_ns)
         return chain[::-1]
 
-    def replayed(self, scale: Callable[[Leaf], float], remove_wait: bool = False, guesses: bool = True) -> int:
+    def replayed(self, scale: Callable[[Leaf], float], remove_wait: bool = False, bound: int = 0) -> int:
         """See :func:`replayed`."""
         leaves, count, start = self.leaves, len(self.leaves), self.step.start_ns
         when = [start] * (2 * count + len(self.joins) + 1)  # the last is the step's beginning
@@ -297,20 +264,32 @@ class Graph:
                 after = round(after * scale(leaves[point.node]))
             return when[point.node] + after
 
-        starts, ends, ignored = self.starts, self.ends, set() if guesses else self.guessed
+        starts, ends = self.starts, self.ends
+        unsure = self.guessed if bound else frozenset()
+        moved = Moved(self._releases, when, bound, lambda place: scale(leaves[place])) if unsure else None
+
+        def let_go(cause: int, at: int) -> int:
+            """When a leaf lets go on what it let go on at a moment before; of one that was still running it moves with its length."""
+            if ends[cause] <= at:
+                return when[count + cause] + at - ends[cause]
+            return when[cause] + round((at - starts[cause]) * scale(leaves[cause]))
+
         waiting, kept = self.waited, 0 if remove_wait else 1
         for first, until, kind, place in self.order:
             for mine in range(first, until):
-                before, after = self.before[mine], self.after[mine]
-                if mine in ignored:
-                    after = before
-                begin = when[count + after] + starts[mine] - ends[after] if after != NOWHERE else starts[mine]
-                if before != after and before != NOWHERE:
-                    begin = max(begin, when[count + before])
+                before, after, at = self.before[mine], self.after[mine], starts[mine]
+                own = when[count + before] if before != NOWHERE else start
+                own_end = ends[before] if before != NOWHERE else start
+                if moved is not None and mine in unsure:
+                    begin = max(own, at + moved.by(own_end, at, own - own_end))
+                elif after == before:
+                    begin = own + at - own_end
+                else:
+                    begin = max(own, let_go(after, at))
                 when[mine] = begin
                 # set again where it is joined
                 factor = kept if mine in waiting else scale(leaves[mine])
-                when[count + mine] = begin + round((ends[mine] - starts[mine]) * factor)
+                when[count + mine] = begin + round((ends[mine] - at) * factor)
             if kind == JOIN:
                 when[2 * count + place] = max(moment(point) for point in self.joins[place].points)
             elif kind == HELD:
@@ -323,11 +302,21 @@ class Graph:
                         for held in self.held[place]
                     ),
                 )
-            elif kind == WAITED:
-                cause, guess = self.causes[place]
-                if guesses or not guess:
-                    rest = round((ends[place] - ends[cause]) * scale(leaves[place]))
-                    when[count + place] = max(when[place], when[count + cause]) + rest
+            elif kind == WAITED and moved is not None and count + place in unsure:
+                at, more = ends[place], round((ends[place] - starts[place]) * (scale(leaves[place]) - 1))
+                early = self.early(place)
+                by = moved.by(starts[place], at, when[place] - starts[place], early) + (
+                    max(more, 0) if bound > 0 else min(more, 0)
+                )
+                when[count + place] = max(when[place], at + by)
+            elif kind == WAITED and place in self.causes:
+                cause = self.causes[place]
+                rest = max(ends[place] - ends[cause], 0)
+                if self.early(place):
+                    when[count + place] = max(when[count + place], when[count + cause])
+                else:
+                    gone = let_go(cause, ends[place] - rest)
+                    when[count + place] = max(when[place], gone) + round(rest * scale(leaves[place]))
         tail = self.step.end_ns - max(ends, default=self.step.end_ns)
         return max(when[count : 2 * count], default=self.step.end_ns) + tail - start
 
@@ -336,7 +325,7 @@ class Graph:
         count, starts, ends = len(self.leaves), self.starts, self.ends
         latest = [max(ends, default=self.step.start_ns)] * (2 * count + len(self.joins) + 1)
         ignored = set() if guesses else self.guessed
-        joined = {*self.held, *(place for place, (_, guess) in self.causes.items() if guesses or not guess)}
+        joined = {*self.held, *(place for place in self.causes if count + place not in ignored)}
 
         def no_later(node: int, moment: int) -> None:
             if moment < latest[node]:
@@ -351,10 +340,12 @@ class Graph:
                 for held in self.held[place]:
                     no_later(2 * count + held.join, latest[count + place] - held.rest_ns)
             elif kind == WAITED and place in joined:
-                cause = self.causes[place][0]
-                begin = latest[count + place] - ends[place] + ends[cause]
-                no_later(place, begin)
-                no_later(count + cause, begin)
+                cause = self.causes[place]
+                early = self.early(place)
+                rest = ends[place] - (starts[place] if early else min(ends[cause], ends[place]))
+                no_later(place, latest[count + place] - rest)
+                # what makes one longer that was still running may stand before what it did then
+                no_later(count + cause, latest[count + place] - (0 if early else ends[place] - ends[cause]))
             for mine in range(until - 1, first - 1, -1):
                 before, after = self.before[mine], self.after[mine]
                 begin = latest[mine]
@@ -373,7 +364,7 @@ class Graph:
         phase on a worker, how long they are in all, and how much later each of them could end without moving the step's end."""
         error = self.step.doubt_ns
         sure = self.slack()
-        other = self.slack(guesses=False) if self.guessed or any(guess for _, guess in self.causes.values()) else sure
+        other = self.slack(guesses=False) if self.guessed else sure
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for leaf, slack, without in zip(self.leaves, sure, other, strict=True):
             if slack <= 0:
@@ -390,6 +381,11 @@ class Graph:
             row["low_ns"] = min(row["low_ns"], max(min(slack, without) - error, 0))
             row["high_ns"] = max(row["high_ns"], max(slack, without) + error)
         return sorted(found.values(), key=lambda row: -row["ns"])
+
+    def early(self, place: int) -> bool:
+        """Whether nothing that was recorded let a phase that waits go on while it waited."""
+        cause = self.causes.get(place, NOWHERE)
+        return cause == NOWHERE or self.ends[cause] <= self.starts[place]
 
     def gap(self, place: int) -> int:
         """How long before a leaf nothing of its row was recorded, in ns."""
@@ -463,14 +459,14 @@ def critical_path(step: Step) -> list[dict[str, Any]]:
     return Graph(step).path()
 
 
-def replayed(step: Step, scale: Callable[[Leaf], float], remove_wait: bool = False, guesses: bool = True) -> int:
+def replayed(step: Step, scale: Callable[[Leaf], float], remove_wait: bool = False, bound: int = 0) -> int:
     """The step's wall time in ns with each leaf ``scale(leaf)`` times as long; with factors of 1 it is what it was.
 
     Args:
         remove_wait: ranks do not wait for each other in collectives; only the transfer is left.
-        guesses: what came after a long gap, or long after what it may have waited for, follows that.
+        bound: -1 for the shortest and 1 for the longest that it can be, whatever let go on what it is only a guess of.
     """
-    return Graph(step).replayed(scale, remove_wait, guesses)
+    return Graph(step).replayed(scale, remove_wait, bound)
 
 
 def milliseconds(ns: int) -> str:

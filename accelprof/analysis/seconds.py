@@ -36,8 +36,9 @@ WORKING = ("compute", "communication_exposed", "communication_overlapped", "copy
 COLLECTIVE = "collective"
 #: phases in which a worker waits for another role or for data, by category or by name
 WAITING_CATEGORIES = frozenset({"wait", "recv", "data"})
+_DATA = r"get_batch|data_?load(?:er|ing)?|next_batch"
 WAITING_NAME = re.compile(
-    r"(?ai)(^|[/.:_ ])(recv|wait|ray\.(get|wait)|get_batch|data_?load(er|ing)?|next_batch)([/.:_ #(]|$)|DataLoader"
+    rf"(?ai)(^|[/.:_ ])(recv|wait|ray\.(get|wait)|(?P<data>{_DATA}))([/.:_ #(]|$)|(?P<loader>DataLoader)"
 )
 #: one of these is in every such name, in small letters
 _WORDS = re.compile(rb"recv|wait|ray\.get|_batch|load")
@@ -98,6 +99,14 @@ def _between(intervals: Intervals, low: int, high: int) -> Intervals:
 def waits_for_others(name: str, category: str) -> bool:
     """Whether a phase is one in which its worker waits for another role or for data."""
     return category in WAITING_CATEGORIES or (category != COLLECTIVE and WAITING_NAME.search(name) is not None)
+
+
+def waits_for_data(name: str, category: str) -> bool:
+    """Whether that is data, which a worker has from its own process as a rule, and not from another role."""
+    if category in WAITING_CATEGORIES:
+        return category == "data"
+    found = WAITING_NAME.search(name)
+    return found is not None and (found["data"] or found["loader"]) is not None
 
 
 def device_seconds(

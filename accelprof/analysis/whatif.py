@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from accelprof.analysis.critical import Leaf, Step
+from accelprof.analysis.releases import NOWHERE
 from accelprof.analysis.replay import Graph, milliseconds
 
 #: an interval that reaches further than this share of the answer says why
@@ -24,8 +25,8 @@ def what_if(
     """``{step, wall_ns, predicted_ns, low_ns, high_ns, notes}`` when these phases took ``factors`` times as long.
 
     The interval holds the error of the clocks, ``scatter_ns`` (how far steps of the run lie apart with nothing changed: see
-    :func:`accelprof.analysis.critical.scatter`), 2 % of the change for what is scaled, and the answer with and without guesses
-    at who waited for whom. Where collectives on the device held ranks together that cannot be replayed it reaches as far as the
+    :func:`accelprof.analysis.critical.scatter`), 2 % of the change for what is scaled, and what the answer is
+    whatever let go on what it is only a guess of. Where collectives on the device held ranks together that cannot be replayed it reaches as far as the
     change of the worker with the largest one.
     """
 
@@ -36,16 +37,18 @@ def what_if(
 
     graph = Graph(step)
     predicted = graph.replayed(scale, remove_wait)
-    other = graph.replayed(scale, remove_wait, guesses=False)
+    least, most = (
+        (graph.replayed(scale, remove_wait, bound) for bound in (-1, 1)) if graph.guessed else (predicted, predicted)
+    )
     changed = round(0.02 * abs(step.wall_ns - predicted))
     doubt = step.doubt_ns + scatter_ns + changed
-    low, high = min(predicted, other) - doubt, max(predicted, other) + doubt
+    low, high = min(predicted, least) - doubt, max(predicted, most) + doubt
     notes = list(_doubts(graph))
-    if predicted != other:
+    if least < predicted or predicted < most:
         notes.append(
-            f"who waited for whom is a guess{_largest_guess(graph)}: the interval holds the answer with "
-            f"({milliseconds(predicted)}) and without ({milliseconds(other)}); a phase of category wait around what a worker waits "
-            "in makes it sure"
+            f"who waited for whom is a guess{_largest_guess(graph)}: with whatever else it may have followed the step takes "
+            f"{milliseconds(min(predicted, least))} to {milliseconds(max(predicted, most))}; a phase of category wait around what a "
+            "worker waits in, and one that ends where it lets another go on, make it sure"
         )
     if doubt > NOTABLE * predicted:
         reasons = ((scatter_ns, "how far the run's steps lie apart"), (step.doubt_ns, "the clocks' error"),
@@ -90,16 +93,24 @@ def what_if(
 
 def _largest_guess(graph: Graph) -> str:
     """The guess over the longest time in which nothing was recorded, in words that go on a sentence; empty without one."""
-    found = [(graph.gap(place), place, graph.after[place]) for place in graph.guessed]
-    found += [(graph.leaves[place].ns, place, cause) for place, (cause, guess) in graph.causes.items() if guess]
+    count = len(graph.leaves)
+    found = [
+        (graph.leaves[node - count].ns, node - count, graph.causes.get(node - count, NOWHERE))
+        if node >= count
+        else (graph.gap(node), node, graph.after[node] if graph.after[node] != graph.before[node] else NOWHERE)
+        for node in graph.guessed
+    ]
     if not found:
         return ""
     gap, place, cause = max(found)
-    leaf, other = graph.leaves[place], graph.leaves[cause]
-    what = (
-        f"ends a wait of {milliseconds(gap)}" if place in graph.causes else f"began after a gap of {milliseconds(gap)}"
-    )
-    return f" ({leaf.phase} on {leaf.worker} {what} and is taken to follow {other.phase} on {other.worker})"
+    leaf, waits = graph.leaves[place], count + place in graph.guessed
+    what = f"ends a wait of {milliseconds(gap)}" if waits else f"began after a gap of {milliseconds(gap)}"
+    if cause == NOWHERE:
+        return f" ({leaf.phase} on {leaf.worker} {what} and is taken to follow nothing that was recorded)"
+    other = graph.leaves[cause]
+    runs_on = graph.ends[cause] > (graph.ends if waits else graph.starts)[place]
+    follow = f"be let go on from inside {other.phase}" if runs_on else f"follow {other.phase}"
+    return f" ({leaf.phase} on {leaf.worker} {what} and is taken to {follow} on {other.worker})"
 
 
 def _doubts(graph: Graph) -> Iterable[str]:
@@ -113,7 +124,7 @@ def _doubts(graph: Graph) -> Iterable[str]:
     lost: dict[tuple[str, str], int] = defaultdict(int)
     for place in graph.waits:
         leaf = graph.leaves[place]
-        if leaf.ns > step.overhead_ns and place not in graph.causes:
+        if leaf.ns > step.overhead_ns and graph.early(place):
             lost[leaf.worker, leaf.phase] += leaf.ns
     for (worker, phase), ns in sorted(lost.items()):
         yield f"{worker} waits {milliseconds(ns)} in {phase} and no phase of another ended in it: replayed as work of a fixed length"

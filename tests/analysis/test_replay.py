@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis import joints
-from accelprof.analysis.critical import OUTSIDE, Leaf, Step
+from accelprof.analysis.critical import OUTSIDE, OVERHEAD_NS, Leaf, Step
 from accelprof.analysis.first import sentences
 from accelprof.analysis.joints import joints_of
-from accelprof.analysis.replay import GAP_NS, Graph, critical_path, replayed
+from accelprof.analysis.releases import GAP_NS
+from accelprof.analysis.replay import Graph, critical_path, replayed
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.whatif import what_if
@@ -50,7 +52,8 @@ def test_slack_counted_on_paper() -> None:
 
 
 def slow(step: Step, longer: dict[int, int]) -> int:
-    """The step's wall time with some leaves (by place) so much longer: the rules word by word, nothing kept in order."""
+    """The step's wall time with some leaves (by place) so much longer: what :mod:`accelprof.analysis.releases` says word by word,
+    nothing kept in order."""
     leaves = step.leaves
     waits = [waits_for_others(one.phase, one.category) for one in leaves]
     places = range(len(leaves))
@@ -68,6 +71,53 @@ def slow(step: Step, longer: dict[int, int]) -> int:
         else:
             met.append([at])
 
+    def latest(among: list[int], key: Callable[[int], Any]) -> list[int]:
+        return [max(among, key=key)] if among else []
+
+    def released(at: int, since: int, moment: int, ends: bool) -> int | None:
+        """The last to finish shortly before, or else still running, or else the last to finish: on the thread that may have let go
+        on what waited from ``since`` to ``moment``."""
+        one = leaves[at]
+        rows = [p for p in places if not waits[p] and (leaves[p].worker, leaves[p].row) != (one.worker, one.row)]
+        done = [p for p in rows if since < leaves[p].end_ns <= moment]
+        runs = [p for p in rows if leaves[p].start_ns < moment < leaves[p].end_ns and leaves[p].category != COLLECTIVE]
+        mine = [p for p in rows if leaves[p].worker == one.worker]
+        finished: Callable[[int], int] = lambda p: leaves[p].end_ns  # noqa: E731
+        began: Callable[[int], tuple[int, int]] = lambda p: (leaves[p].start_ns, leaves[p].end_ns)  # noqa: E731
+        own, other = (
+            latest([p for p in done if p in mine], finished),
+            latest([p for p in done if p not in mine], finished),
+        )
+        own_runs, other_runs = (
+            latest([p for p in runs if p in mine], began),
+            latest([p for p in runs if p not in mine], began),
+        )
+
+        def shortly(found: list[int], ns: int) -> list[int]:
+            return [p for p in found if moment - leaves[p].end_ns <= ns]
+
+        if ends:
+            since_begin = [p for p in rows if leaves[p].end_ns <= since]
+            early = latest([p for p in since_begin if p in mine], finished)
+            if one.phase != "get_batch":
+                early = latest([p for p in since_begin if p not in mine], finished) + early
+            inside = own_runs if one.phase == "get_batch" else other_runs + own_runs
+            order = [p for ns in (OVERHEAD_NS, step.overhead_ns) for p in shortly(other, ns) + shortly(own, ns)]
+            order += inside + other + own if one.ns > OVERHEAD_NS else []
+            order += early
+        else:
+            last = latest(done, finished)
+            order = shortly(own, GAP_NS) + shortly(last, OVERHEAD_NS) + own_runs + last
+        return order[0] if order else None
+
+    def gone(cause: int, moment: int) -> tuple[int, int]:
+        """When it lets go on what it let go on at ``moment``, and how long before that it had finished; what makes it longer
+        stands before what it did then."""
+        rest = moment - leaves[cause].end_ns
+        if rest >= 0:
+            return end(cause), rest
+        return begin(cause) + longer.get(cause, 0) + moment - leaves[cause].start_ns, 0
+
     def begin(at: int) -> int:
         one = leaves[at]
         before = [
@@ -76,17 +126,11 @@ def slow(step: Step, longer: dict[int, int]) -> int:
             if leaves[p].row == one.row and leaves[p].worker == one.worker and leaves[p].end_ns <= one.start_ns
         ]
         own = max(before, key=lambda p: leaves[p].end_ns, default=None)
-        own_end = step.start_ns if own is None else leaves[own].end_ns
-        after, lag = own, one.start_ns - own_end
-        if lag > step.overhead_ns:
-            work = [p for p in places if not waits[p] and own_end < leaves[p].end_ns <= one.start_ns]
-            handed = [p for p in work if leaves[p].worker == one.worker and leaves[p].end_ns >= one.start_ns - GAP_NS]
-            found = max(handed or work, key=lambda p: leaves[p].end_ns, default=None)
-            if found is not None:
-                after, lag = found, one.start_ns - leaves[found].end_ns
-        return max(
-            step.start_ns + lag if after is None else end(after) + lag, step.start_ns if own is None else end(own)
-        )
+        own_recorded = step.start_ns if own is None else leaves[own].end_ns
+        own_end = step.start_ns if own is None else end(own)
+        lag = one.start_ns - own_recorded
+        cause = released(at, own_recorded, one.start_ns, ends=False) if lag > step.overhead_ns else None
+        return own_end + lag if cause is None else max(own_end, sum(gone(cause, one.start_ns)))
 
     def end(at: int) -> int:
         if at not in ends:
@@ -97,12 +141,12 @@ def slow(step: Step, longer: dict[int, int]) -> int:
                 last = max(leaves[p].start_ns for p in mine)
                 ends[at] = max(begin(p) for p in mine) + one.end_ns - last + extra
             elif waits[at]:
-                inside = [p for p in places if not waits[p] and one.start_ns < leaves[p].end_ns <= one.end_ns]
-                others = [p for p in inside if leaves[p].worker != one.worker]
-                own = [p for p in inside if leaves[p].worker == one.worker and leaves[p].row != one.row]
-                cause = max(others or own, key=lambda p: leaves[p].end_ns, default=None)
-                if cause is not None:
-                    ends[at] = max(begin(at), end(cause)) + one.end_ns - leaves[cause].end_ns + extra
+                cause = released(at, one.start_ns, one.end_ns, ends=True)
+                if cause is not None and leaves[cause].end_ns <= one.start_ns:
+                    ends[at] = max(ends[at], end(cause) + extra)
+                elif cause is not None:
+                    moment, rest = gone(cause, one.end_ns)
+                    ends[at] = max(begin(at), moment) + rest + extra
         return ends[at]
 
     return max(end(at) for at in places) + step.end_ns - max(one.end_ns for one in leaves) - step.start_ns
@@ -117,12 +161,20 @@ def made(seed: int) -> Step:
             at = 0
             for _ in range(rng.randrange(1, 6)):
                 at += rng.choice([0, 0, 1, 7, 40]) * MS
-                length = rng.randrange(1, 30) * MS + rng.randrange(1, MS)
-                phase = rng.choice(["a", "b", "recv", "all_reduce"] if row == 0 else ["a", "recv"])
+                length = rng.choice([0, *range(1, 30)]) * MS + rng.randrange(1, MS)
+                phase = rng.choice(["a", "b", "recv", "get_batch", "all_reduce"] if row == 0 else ["a", "recv"])
                 category = COLLECTIVE if phase == "all_reduce" else ""
                 leaves.append(Leaf(f"G/rank{rank}", "G", row, phase, category, at, at + length, rank))
                 at += length
     return Step((1,), 0, max(one.end_ns for one in leaves) + rng.randrange(5), leaves)
+
+
+def lets_go_inside(graph: Graph, one: Leaf) -> bool:
+    """Whether something went on while it was running, because of it: that moves with part of its change."""
+    place = next(place for place, other in enumerate(graph.leaves) if other is one)
+    ends = [graph.ends[wait] for wait, cause in graph.causes.items() if cause == place]
+    begins = [graph.starts[later] for later, cause in enumerate(graph.after) if cause == place]
+    return any(moment < one.end_ns for moment in (*ends, *begins))
 
 
 @relaxed
@@ -139,7 +191,7 @@ def test_a_phase_can_end_so_much_later_and_no_more(seed: int) -> None:
         assert spare >= 0
         assert slow(step, {place: spare}) == step.wall_ns
         assert slow(step, {place: spare + 1}) == step.wall_ns + 1
-        if one.call is None and not waits_for_others(one.phase, one.category):
+        if one.call is None and not waits_for_others(one.phase, one.category) and not lets_go_inside(graph, one):
             factor = (one.ns + spare) / one.ns
             assert abs(replayed(step, lambda other: factor if other is one else 1.0) - step.wall_ns) <= 1
             factor = (one.ns + spare + MS) / one.ns
@@ -147,6 +199,57 @@ def test_a_phase_can_end_so_much_later_and_no_more(seed: int) -> None:
     tight = {(one.worker, one.phase) for one in step.leaves if slacks[id(one)] == 0}
     on_path = {(part["worker"], part["phase"]) for part in graph.path() if part["phase"] != OUTSIDE}
     assert {(worker, phase) for worker, phase in on_path if phase in ("a", "b")} <= tight
+
+
+# --- who lets go on from inside a phase -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "how", ["wait of another rank", "gap of its own process", "wait of its own process", "collective"]
+)
+def test_what_still_runs_lets_others_go_on(how: str) -> None:
+    """A second thread of rank 0 is in ``stage`` for 250 ms and lets go on after 150, outside of any phase's end, what then takes until
+    380. With ``stage`` 150 ms shorter that is 230 where the change stands before that moment and 380 where it stands after it; a point
+    as far into it is 290 (60 instead of 150). Another rank finished its work of 20 ms long before."""
+    stage, other = leaf(0, "stage", 0, 250, row=1), leaf(2, "load", 0, 20)
+    leaves = {
+        "wait of another rank": [stage, other, leaf(1, "turn", 0, 150, "wait"), leaf(1, "train", 150, 380)],
+        "gap of its own process": [stage, other, leaf(0, "train", 150, 380)],
+        "wait of its own process": [stage, leaf(0, "get_batch", 0, 150), leaf(0, "train", 150, 380)],
+        "collective": [
+            stage, other, leaf(0, "all_reduce", 150, 152, COLLECTIVE), leaf(0, "train", 152, 170),
+            leaf(1, "all_reduce", 0, 152, COLLECTIVE), leaf(1, "train", 152, 380),
+        ],
+    }[how]  # fmt: skip
+    step = Step((4,), 0, 380 * MS, leaves)
+    path = [(part["worker"], part["phase"], part["ns"] / MS) for part in critical_path(step)]
+    assert path[0] == ("G/rank0", "stage", 150)
+    assert path[-1][1] == "train"
+    found = what_if(step, {"stage": 0.4})
+    assert found["predicted_ns"] == 290 * MS
+    assert found["low_ns"] <= 230 * MS
+    assert found["high_ns"] >= 380 * MS
+    [note] = [note for note in found["notes"] if "is a guess" in note]
+    assert "from inside stage on G/rank0" in note
+    assert what_if(step, {"stage": 1.0})["notes"] == []
+
+
+def test_what_hardly_waited_may_wait_for_what_was_there_before() -> None:
+    """The rollout of 80 ms was over when the trainer, after 100 ms of its own, asked for it. With the trainer's work in a tenth of that
+    it would wait for the rollout."""
+    leaves = [
+        leaf(0, "rollout", 0, 80),
+        leaf(1, "prepare", 0, 100),
+        leaf(1, "recv", 100, 101),
+        leaf(1, "train", 101, 111),
+    ]
+    step = Step((4,), 0, 111 * MS, leaves)
+    assert [part["phase"] for part in critical_path(step)] == ["prepare", "recv", "train"]
+    found = what_if(step, {"prepare": 0.1})
+    assert found["predicted_ns"] == 90 * MS
+    assert found["low_ns"] <= 80 * MS
+    assert found["high_ns"] >= 91 * MS
+    assert "is taken to follow rollout on G/rank0" in found["notes"][0]
 
 
 # --- collectives on the device -------------------------------------------------------------------------------------------

@@ -326,7 +326,7 @@ def test_a_replay_without_a_change_changes_nothing(rows: list[tuple[int, int, in
         free[rank] = begin + length
     step = Step((1,), 0, max(free.values()) * MS + 3, leaves)
     assert replayed(step, lambda _: 1.0) == step.wall_ns
-    assert replayed(step, lambda _: 1.0, guesses=False) == step.wall_ns
+    assert replayed(step, lambda _: 1.0, bound=-1) == replayed(step, lambda _: 1.0, bound=1) == step.wall_ns
     assert sum(part["ns"] for part in critical_path(step)) == step.wall_ns
 
 
