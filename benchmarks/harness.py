@@ -1,7 +1,8 @@
 """How things are timed here: interleaved rounds, the processor time of the thread, the best round of many.
 
 Processor time, because other work on the machine would otherwise be counted; interleaved, because a machine that slows
-down must slow down everybody; the best, because noise only ever adds.
+down must slow down everybody; the best, because noise only ever adds. What one thing adds to another is no difference of two
+such bests, which stand for different moments: it is the median of differences between neighbours (:func:`paired`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import statistics
 import sys
 import time
 import timeit
@@ -71,6 +73,56 @@ def measure(
     return best
 
 
+@dataclass
+class Pairs:
+    """What one call took, and what another one next to it took more: nanoseconds per call, a value a pair."""
+
+    floor: list[float]
+    more: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.more)
+
+    @property
+    def spread(self) -> str:
+        low, _, high = statistics.quantiles(self.more, n=4)
+        return f"half of {len(self.more)} pairs between {low:.0f} and {high:.0f} ns"
+
+
+def paired(
+    floor: Callable[[], Any],
+    other: Callable[[], Any],
+    switch: Callable[[bool], Any],
+    *,
+    number: int = 20,
+    pairs: int = 400,
+) -> Pairs:
+    """``number`` calls of each, one right after the other, which of them first by turns; ``switch`` is told before each, and not
+    timed, whether ``other`` follows."""
+    enabled = gc.isenabled()
+    gc.disable()
+
+    def timed(which: bool) -> float:
+        call = other if which else floor
+        switch(which)
+        call()
+        return timeit.Timer("call()", globals={"call": call}, timer=time.thread_time).timeit(number) / number * 1e9
+
+    found = Pairs([], [])
+    try:
+        for turn in range(pairs):
+            times = {which: timed(which) for which in ((False, True) if turn % 2 else (True, False))}
+            found.floor.append(times[False])
+            found.more.append(times[True] - times[False])
+            if not turn % 20:
+                gc.collect()
+    finally:
+        if enabled:
+            gc.enable()
+    return found
+
+
 def table(
     title: str,
     floor: str,
@@ -110,7 +162,8 @@ def show(tables: list[Table]) -> bool:
             verdict = "" if row.reached is None else f"  limit {row.limit:g}: {'reached' if row.reached else 'MISSED'}"
             good &= row.reached is not False
             amount = f"{row.ns / 1e6:>10.0f} MB" if row.note == "bytes" else f"{row.ns:>10.0f} ns"
-            print(f"  {row.name:<46} {amount} {row.ratio:>8.2f} x{verdict}")
+            note = "" if row.note in ("", "bytes") else f"  ({row.note})"
+            print(f"  {row.name:<46} {amount} {row.ratio:>8.4g} x{verdict}{note}")
         for name, reason in item.skipped.items():
             print(f"  {name:<46}    skipped: {reason}")
     return good

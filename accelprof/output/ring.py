@@ -20,6 +20,7 @@ import struct
 import sys
 import time
 import zlib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,8 @@ NAMES = 256 * 1024
 NOW = 128 * 1024
 #: bytes of records; a step of 20 phases takes about 500
 RING = 4 * 1024 * 1024
+#: in which the oldest records give way, so that making room costs the same however many there are
+PIECES = 64
 SUFFIX = ".ring"
 #: magic, version, names, now, ring, first, end, names used, epoch ns, monotonic ns, length of the JSON
 _HEAD = struct.Struct("<8sIQQQQQQqqI")
@@ -118,6 +121,9 @@ class Ring:
         text = texts.dumps(dict(who)).encode()[: HEAD - _HEAD.size]
         epoch, monotonic = time.time_ns(), time.perf_counter_ns()
         self._first = self._end = self._named = self._turn = 0
+        #: where the ring's first end may move to: the begins of records a piece of the ring apart, oldest first
+        self._marks: deque[int] = deque()
+        self._next_mark, self._piece = size // PIECES, size // PIECES
         _HEAD.pack_into(self._map, 0, MAGIC, VERSION, NAMES, NOW, size, 0, 0, 0, epoch, monotonic, len(text))
         self._map[_HEAD.size : _HEAD.size + len(text)] = text
         self._base = HEAD + NAMES + NOW
@@ -142,8 +148,11 @@ class Ring:
         length, end = len(frame), self._end
         if end + length - self._first > self._size:
             while end + length - self._first > self._size:
-                self._first += _FRAME.size + self._length_at(self._first % self._size)
+                self._first = self._marks.popleft()
             self._publish()  # what is about to be overwritten is given up first
+        if end >= self._next_mark:
+            self._marks.append(end)
+            self._next_mark = end + self._piece
         place = end % self._size
         if place + length <= self._size:
             at = self._base + place
@@ -153,7 +162,7 @@ class Ring:
             self._map[self._base + place : self._base + self._size] = frame[:front]
             self._map[self._base : self._base + length - front] = frame[front:]
         self._end = end = end + length
-        self._map[_ENDS_AT:_ENDS_END] = _ENDS.pack(self._first, end, self._named)
+        self._map[_ENDS_AT:_ENDS_END] = _ENDS.pack(self._first, end, self._named)  # _publish, without the call
 
     def now(self, step: int | None, begin_ns: int, rows: Sequence[Sequence[object]]) -> None:
         """The running step so far, phases in progress included; in place of what was written of it before."""
@@ -178,12 +187,6 @@ class Ring:
     def close(self) -> None:
         """Let go of the mapping; the file stays."""
         self._map.close()
-
-    def _length_at(self, place: int) -> int:
-        """Of the record there."""
-        if place + _FRAME.size > self._size:
-            return int(_FRAME.unpack(_around(self._map, self._base, self._size, place, _FRAME.size))[0])
-        return int(_FRAME.unpack_from(self._map, self._base + place)[0])
 
     def _publish(self) -> None:
         # as one copy of bytes: what packs into a buffer fills it with zeros first, and the process may be killed in between

@@ -48,7 +48,7 @@ class Course:
         if self._announced != number:
             self._over(self._announced, number)
         self.running = self._announced = number
-        self.times.begins(number)
+        at = self.times.begins(number)
         captures, voice = self._captures, self._captures.voice
         if not captures.work_is_plain and captures.bound:
             captures.work_is_plain = any(state.plain_calls for state in metrics.all_states())
@@ -61,7 +61,7 @@ class Course:
             except failures() as error:  # said once; the others hear of the step all the same
                 voice.trouble(f"beginning a step for {type(trigger).__name__}", error)
         if self.recorder is not None:
-            self.recorder.step_begins(number)
+            self.recorder.step_begins(number, at)
 
     def end(self, number: int) -> bool:
         """``number`` ended; ``False``: it does not run."""
@@ -87,9 +87,9 @@ class Course:
         if number is None:
             return
         times, guarded = self.times, self._captures.voice.guarded
-        times.ends(number)
+        at = times.ends(number)
         if self.recorder is not None:
-            guarded("recording a step", self.recorder.step_ends, number)
+            guarded("recording a step", self.recorder.step_ends, number, at)
         if self.writer is not None:
             guarded("writing down a step", self.writer.step_ended, number, times.of(number), *times.last())
         guarded("ending a step", self._backend.step_end, number)

@@ -90,14 +90,15 @@ class Recorder:
 
     # --- what the session tells -------------------------------------------------------------------------------------
 
-    def step_begins(self, number: int) -> None:
+    def step_begins(self, number: int, at: int) -> None:
+        """``at``: when, on the timers' clock (ns)."""
         window = self._captures.window
         if window is not None and window.trace is not None:
             rows = window.trace.rows
             if not any(known is rows for known, _, _ in self._of_windows):  # one that holds several steps
                 self._of_windows.append((rows, window.trace.specs, len(rows)))
         self._step = number
-        self._began = self._last_event = now_ns()
+        self._began = self._last_event = at
 
     def _window(self, what: str, info: WindowInfo) -> None:
         """A window is open: its timeline has the rows until it closes."""
@@ -106,9 +107,9 @@ class Recorder:
         if what == "opened" and trace is not None:
             self._of_windows.append((trace.rows, trace.specs, 0))
 
-    def step_ends(self, number: int) -> None:
+    def step_ends(self, number: int, ended: int) -> None:
         """The step's rows go to the ring; a step that took long is written out."""
-        ended, began = now_ns(), self._began
+        began = self._began
         with self._lock:
             ring = self._ring
             if ring is None:

@@ -28,14 +28,19 @@ class StepTimes:
         self._began = (0, 0)
         self._last = (0, 0)
 
-    def begins(self, number: int) -> None:
+    def begins(self, number: int) -> int:
+        """The step begins; when, on the timers' clock (ns)."""
         if len(self.seen) < STEPS_REMEMBERED:
             self.seen[number] = None
         self._before = metrics.process_totals()
-        self._began = time.time_ns(), now_ns()
+        at = now_ns()
+        self._began = time.time_ns(), at
+        return at
 
-    def ends(self, number: int) -> None:
-        self._last = self._began[0], max(0, now_ns() - self._began[1])
+    def ends(self, number: int) -> int:
+        """The step ended; when, on the timers' clock (ns)."""
+        at = now_ns()
+        self._last = self._began[0], max(0, at - self._began[1])
         rows = {}
         for tag, (total, count) in metrics.process_totals().items():
             was_total, was_count = self._before.get(tag, (0, 0))
@@ -44,6 +49,7 @@ class StepTimes:
         self._of_step[number] = rows
         while len(self._of_step) > STEPS_KEPT:
             del self._of_step[next(iter(self._of_step))]
+        return at
 
     def last(self) -> tuple[int, int]:
         """Of the step that ended last: when it began (Unix epoch, ns) and how long it took (ns)."""

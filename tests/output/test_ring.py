@@ -62,6 +62,17 @@ def test_the_oldest_steps_give_way_and_the_file_does_not_grow(tmp_path):
     ring.close()
 
 
+def test_room_is_made_in_small_pieces(tmp_path):
+    """However long it runs, all but a few hundredths of the ring hold steps: the oldest give way a piece at a time."""
+    ring = Ring(str(tmp_path / "a.ring"), WHO, size=100_000)
+    for step in range(5000):
+        ring.add(step, step, step + 1, rows(step, 5))
+        if step > 2500 and not step % 100:
+            length = (ring._end - ring._first) / len(read_ring(ring.path).steps)
+            assert ring._end - ring._first >= 100_000 * (1 - 2 / module.PIECES) - length
+    ring.close()
+
+
 def test_a_step_too_large_is_cut_and_says_how_much(tmp_path):
     """A step that would push all others out keeps its first rows, and the number that was left out."""
     ring = Ring(str(tmp_path / "a.ring"), WHO, size=10_000)
