@@ -86,7 +86,7 @@ class ExporterOptions(BaseModel):
 class Exporter:
     """Writes a run's figures to a place of its own. Configured under ``export: {<name>: {...}}``.
 
-    An exporter runs on a thread of its own, off the step's path, in the process that announces steps (the controller, or
+    Each exporter runs on one thread of its own, off the step's path, in the process that announces steps (the controller, or
     a plain process of rank 0). What it raises is said once, with its name, and it is asked no more; nobody else notices.
 
     Declare ``name``, and ``Options`` where there are any. The constructor takes the validated options and touches

@@ -8,10 +8,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import zlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
+
+#: metrics that MLflow takes in one request, and characters of a metric's name (it takes 250)
+BATCH, LONGEST_METRIC = 1000, 240
 
 
 def scalars(figures: StepFigures) -> dict[str, float]:
@@ -163,7 +167,8 @@ class Mlflow(Exporter):
 
         at = figures.ended_ns // 1_000_000
         metrics = [Metric(_mlflow_name(name), value, at, figures.step) for name, value in scalars(figures).items()]
-        self._client.log_batch(self._id, metrics=metrics)
+        for first in range(0, len(metrics), BATCH):
+            self._client.log_batch(self._id, metrics=metrics[first : first + BATCH])
 
     def finish(self, manifest: Mapping[str, object], directory: str) -> None:
         for name, value in summary(manifest).items():
@@ -178,5 +183,10 @@ class Mlflow(Exporter):
 
 
 def _mlflow_name(name: str) -> str:
-    """MLflow takes letters, digits, ``_ - . / : space`` in names of metrics."""
-    return re.sub(r"[^\w\-./: ]", "_", name)
+    """MLflow takes letters, digits, ``_ - . / : space`` in names of metrics, as a path without detours, of 250 characters at most. What
+    is changed ends with a checksum, so that two names stay two."""
+    parts = re.sub(r"[^\w\-./: ]", "_", name).split("/")
+    fitting = "/".join(part if part.strip(".") else "_" for part in parts)
+    if len(fitting) > LONGEST_METRIC:
+        fitting = f"{fitting[:150]}_{fitting[-50:]}".replace("//", "/")
+    return name if fitting == name else f"{fitting}_{zlib.crc32(name.encode('utf-8', 'replace')):08x}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -43,6 +44,11 @@ def rows_of(figures: StepFigures) -> list[dict[str, Any]]:
     return rows or [{**head, **none}]
 
 
+def _finite(seconds: float) -> float | None:
+    """JSON has no other numbers; what is none is missing."""
+    return seconds if math.isfinite(seconds) else None
+
+
 class JsonLines(Exporter):
     """One JSON object a step, written as the step ends: a run that is killed keeps what it had."""
 
@@ -50,23 +56,33 @@ class JsonLines(Exporter):
     Options: ClassVar[type[ExporterOptions]] = FileOptions
 
     def start(self, run: RunFacts) -> None:
-        path = os.path.join(run.directory, self.options.path or "steps.jsonl")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for the run's life; closed in close()
+        self._path = os.path.join(run.directory, self.options.path or "steps.jsonl")
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        with open(self._path, "ab"):
+            pass  # it can be written
 
     def step(self, figures: StepFigures) -> None:
         phases = {
-            name: {"max_s": row.max, "mean_s": row.mean, "min_s": row.min, "ranks": row.ranks, "slowest": row.slowest}
+            name: {
+                "max_s": _finite(row.max),
+                "mean_s": _finite(row.mean),
+                "min_s": _finite(row.min),
+                "ranks": row.ranks,
+                "slowest": row.slowest,
+            }
             for name, row in figures.phases.items()
         }
         row = {"step": figures.step, "ended_ns": figures.ended_ns, "wall_ns": figures.wall_ns, "window": figures.window}
-        self._file.write(texts.dumps({**row, "phases": phases}) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        file = getattr(self, "_file", None)
-        if file is not None:
-            file.close()
+        line = (texts.dumps({**row, "phases": phases}) + "\n").encode()
+        # opened each time: training may close any descriptor that is held, and give its number to a file of its own
+        with open(self._path, "ab", buffering=0) as file:
+            before = file.tell()
+            try:
+                while line:
+                    line = line[file.write(line) :]
+            except OSError:
+                file.truncate(before)  # half a line, of a disk that is full, would be read by nobody
+                raise
 
 
 class Parquet(Exporter):

@@ -1,17 +1,19 @@
-"""Runs the configured exporters on one thread, off the step's path; one that fails is said once and left out."""
+"""Runs the configured exporters on threads of their own, off the step's path; one that fails is said once and left out."""
 
 from __future__ import annotations
 
 import logging
 import os
 import queue
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from accelprof import texts
 from accelprof.contracts.exporter import Exporter, PhaseFigures, RunFacts, StepFigures, over_ranks
-from accelprof.errors import failures
+from accelprof.errors import failures, text_of
 from accelprof.threads import started
 
 if TYPE_CHECKING:
@@ -19,30 +21,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("accelprof")
 
-#: steps that may wait for slow exporters; more are left out, and said
+#: steps that may wait for a slow exporter; more are left out, and said
 WAITING_AT_MOST = 1000
 
 
 class Exporters:
-    """See the module. ``say`` takes one line for the log and the manifest; it may be called from the exporters' thread."""
+    """Each exporter on a thread of its own, so that one that is slow or hangs holds up no other.
+
+    ``say`` takes one line for the log and the manifest; it is called from the exporters' threads, one at a time.
+    """
 
     def __init__(self, exporters: Sequence[Exporter], run: RunFacts, say: Callable[[str], object]) -> None:
-        self._say = say
-        self._live = list(exporters)
+        self._say, self._saying = say, threading.Lock()
         self._pid = os.getpid()
-        self._left_out = 0
-        self._run, self._finished = run, False
-        self._queue: queue.Queue[tuple[str, Any] | None] = queue.Queue(WAITING_AT_MOST)
-        self._thread = started(lambda: self._work(run), "accelprof-exporters")
+        self._finished = False
+        self._lanes = [_Lane(exporter, run, self._said) for exporter in exporters]
 
     def step(self, figures: StepFigures, patience: float = 0.0) -> None:
         """Hand a step over; returns at once, or after ``patience`` seconds while too many others wait."""
         if self._pid != os.getpid():
             return
-        try:
-            self._queue.put(("step", figures), block=patience > 0, timeout=patience or None)
-        except queue.Full:
-            self._left_out += 1
+        until = time.monotonic() + patience
+        for lane in self._lanes:
+            lane.step(figures, until)
 
     def finish(self, manifest: Mapping[str, object], directory: str, timeout: float = 30.0) -> None:
         """The run is over: exporters get the manifest and are closed. Waits for them, ``timeout`` seconds at most."""
@@ -50,41 +51,79 @@ class Exporters:
             return
         self._finished = True
         until = time.monotonic() + timeout
-        try:
-            self._queue.put(("finish", (manifest, directory)), timeout=timeout)
-            self._queue.put(None, timeout=max(0.1, until - time.monotonic()))
-        except queue.Full:
-            pass  # said below: the thread is still at work
+        for lane in self._lanes:
+            lane.finish(manifest, directory)
+        late = [lane.doing for lane in self._lanes if not lane.ended(until)]
+        for lane in self._lanes:
+            if lane.left_out:
+                self._said(f"export: {lane.name}: {lane.left_out} steps were left out, it was slower than the steps")
+        if late:
+            self._said(
+                f"export: {', '.join(late)} did not end within {timeout:g} s; what they have not written is missing"
+            )
+
+    def _said(self, text: str) -> None:
+        with self._saying:
+            self._say(text)
+
+
+class _Lane:
+    """One exporter, what waits for it, and its thread.
+
+    Attributes:
+        doing: its name, with the call that it is in.
+        left_out: steps that there was no room for.
+    """
+
+    def __init__(self, exporter: Exporter, run: RunFacts, say: Callable[[str], object]) -> None:
+        self._exporter, self._run, self._say = exporter, run, say
+        self.name = self.doing = exporter.name
+        self.left_out = 0
+        self._works = True
+        self._queue: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        self._thread = started(self._work, f"accelprof exporter {exporter.name}")
+
+    def step(self, figures: StepFigures, until: float) -> None:
+        while self._queue.qsize() >= WAITING_AT_MOST:
+            if time.monotonic() >= until:
+                self.left_out += 1
+                return
+            time.sleep(0.01)
+        self._queue.put(("step", figures))
+
+    def finish(self, manifest: Mapping[str, object], directory: str) -> None:
+        self._queue.put(("finish", manifest, directory))
+        self._queue.put(None)
         if self._thread is None:
-            self._work(self._run)  # the interpreter started no thread any more
-        else:
-            self._thread.join(max(0.1, until - time.monotonic()))
-        if self._left_out:
-            self._say(f"export: {self._left_out} steps were left out, the exporters were slower than the steps")
-        if self._thread is not None and self._thread.is_alive():
-            names = ", ".join(exporter.name for exporter in self._live)
-            self._say(f"export: {names} did not end within {timeout:g} s; what they have not written is missing")
+            self._work()  # the interpreter started no thread any more
 
-    def _work(self, run: RunFacts) -> None:
-        self._each("start", run)
+    def ended(self, until: float) -> bool:
+        """Whether it has done everything; waits until then."""
+        if self._thread is None:
+            return True
+        self._thread.join(max(0.1, until - time.monotonic()))
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        self._call("start", self._run)
         while (item := self._queue.get()) is not None:
-            call, argument = item
-            self._each(call, *(argument if call == "finish" else (argument,)))
-        self._each("close")
+            self._call(*item)
+        self._call("close")
 
-    def _each(self, call: str, *arguments: object) -> None:
-        for exporter in list(self._live):
-            try:
-                getattr(exporter, call)(*arguments)
-            except failures() as error:  # said once, with the exporter's name; the others go on
-                self._live.remove(exporter)
-                text = " ".join(str(error).split())[:300]
-                self._say(f"export: {exporter.name} is left out from here on: {call}: {type(error).__name__}: {text}")
-                if call != "close":
-                    try:
-                        exporter.close()
-                    except failures() as again:  # it has failed already; said in the log only
-                        log.info("accelprof: export: %s could not be closed: %s", exporter.name, again)
+    def _call(self, call: str, *arguments: object) -> None:
+        if not self._works:
+            return
+        self.doing = f"{self.name} (in {call})"
+        try:
+            getattr(self._exporter, call)(*arguments)
+        except failures() as error:  # said once, with the exporter's name; the others go on
+            self._works = False
+            self._say(f"export: {self.name} is left out from here on: {call}: {text_of(error)[:300]}")
+            if call != "close":
+                try:
+                    self._exporter.close()
+                except failures() as again:  # it has failed already; said in the log only
+                    log.info("accelprof: export: %s could not be closed: %s", self.name, text_of(again))
 
 
 def start_exporters(
@@ -115,4 +154,5 @@ def figures_of(
     step: int, rows: Mapping[str, Mapping[str, Mapping[str, float]]], wall_ns: int | None, window: bool
 ) -> StepFigures:
     """A step's figures from ``rows``: rank label -> phase -> ``{"seconds", "count"}``."""
-    return StepFigures(step, time.time_ns(), wall_ns, window, over_ranks(rows))
+    phases = {texts.bounded(phase): figures for phase, figures in over_ranks(rows).items()}  # as any format can have it
+    return StepFigures(step, time.time_ns(), wall_ns, window, phases)

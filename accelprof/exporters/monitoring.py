@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
@@ -15,10 +15,17 @@ GAUGES = {
     "accelprof_phase_seconds": ("Time in a phase in the last step over ranks, seconds", ("run", "phase", "stat")),
     "accelprof_window_step": ("1 where the last step was in a planned window, else 0", ("run",)),
 }
+#: of a phase's times over ranks
+STATS = ("max", "mean", "min")
+#: spans that wait for the collector at most; OpenTelemetry drops what is over 2048 without a word
+SPANS_AT_ONCE = 1000
+#: times that a collector may take nothing, one after the other, before it counts as gone
+TRIES = 3
 
 
-def samples(run: str, figures: StepFigures) -> list[tuple[str, dict[str, str], float]]:
-    """``(metric, labels, value)`` of one step."""
+def samples(run: str, figures: StepFigures, seen: set[str]) -> list[tuple[str, dict[str, str], float]]:
+    """``(metric, labels, value)`` of one step. A gauge keeps its value until it gets another: phases in ``seen``, those of earlier
+    steps, took no time in one that lacks them. They are all in ``seen`` afterwards."""
     rows: list[tuple[str, dict[str, str], float]] = [
         ("accelprof_step", {"run": run}, float(figures.step)),
         ("accelprof_window_step", {"run": run}, float(figures.window)),
@@ -26,8 +33,11 @@ def samples(run: str, figures: StepFigures) -> list[tuple[str, dict[str, str], f
     if figures.wall_ns is not None:
         rows.append(("accelprof_step_seconds", {"run": run}, figures.wall_ns / 1e9))
     for phase, row in figures.phases.items():
-        for stat, value in (("max", row.max), ("mean", row.mean), ("min", row.min)):
+        for stat, value in zip(STATS, (row.max, row.mean, row.min), strict=True):
             rows.append(("accelprof_phase_seconds", {"run": run, "phase": phase, "stat": stat}, value))
+    for phase in seen - figures.phases.keys():
+        rows.extend(("accelprof_phase_seconds", {"run": run, "phase": phase, "stat": stat}, 0.0) for stat in STATS)
+    seen.update(figures.phases)
     return rows
 
 
@@ -48,7 +58,7 @@ class Prometheus(Exporter):
     def start(self, run: RunFacts) -> None:
         import prometheus_client as client
 
-        self._run = run.name
+        self._run, self._seen = run.name, set[str]()
         registry = client.REGISTRY
         if self.options.port is not None:
             registry = client.CollectorRegistry()  # a page of ours alone
@@ -59,7 +69,7 @@ class Prometheus(Exporter):
         }
 
     def step(self, figures: StepFigures) -> None:
-        for name, labels, value in samples(self._run, figures):
+        for name, labels, value in samples(self._run, figures, self._seen):
             self._gauges[name].labels(**labels).set(value)
 
     def close(self) -> None:
@@ -79,11 +89,11 @@ class RayMetrics(Exporter):
     def start(self, run: RunFacts) -> None:
         from ray.util.metrics import Gauge
 
-        self._run = run.name
+        self._run, self._seen = run.name, set[str]()
         self._gauges = {name: Gauge(name, description=text, tag_keys=labels) for name, (text, labels) in GAUGES.items()}
 
     def step(self, figures: StepFigures) -> None:
-        for name, labels, value in samples(self._run, figures):
+        for name, labels, value in samples(self._run, figures, self._seen):
             self._gauges[name].set(value, tags=labels)
 
 
@@ -108,19 +118,34 @@ class OpenTelemetry(Exporter):
     name = "opentelemetry"
     Options: ClassVar[type[ExporterOptions]] = OpenTelemetryOptions
     _provider: Any = None
+    #: batches that the collector has not taken since it took one, and spans that it has not taken at all
+    _failing = _lost = 0
 
     def start(self, run: RunFacts) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+        exporter = OTLPSpanExporter(endpoint=self.options.endpoint)
+        send = exporter.export
+
+        def counted(spans: Sequence[Any]) -> Any:
+            result = send(spans)
+            taken = result is SpanExportResult.SUCCESS
+            self._failing = 0 if taken else self._failing + 1
+            self._lost += 0 if taken else len(spans)
+            return result
+
+        exporter.export = counted
 
         resource = Resource.create({"service.name": self.options.service, "accelprof.run": run.name})
         self._provider = TracerProvider(resource=resource)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=self.options.endpoint)))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("accelprof")
 
     def step(self, figures: StepFigures) -> None:
+        self._check()
         if figures.wall_ns is None:
             return
         attributes: dict[str, Any] = {"accelprof.step": figures.step, "accelprof.window": figures.window}
@@ -153,12 +178,30 @@ class OpenTelemetry(Exporter):
             "host.name": origin.host, "process.pid": origin.pid,
         }  # fmt: skip
         attributes = {key: value for key, value in common.items() if value is not None}
-        for span in trace.of_kind(Kind.PHASE, Kind.RANGE):
+        for number, span in enumerate(trace.of_kind(Kind.PHASE, Kind.RANGE), 1):
             made = self._tracer.start_span(
                 span.name, start_time=span.start_ns, attributes={**attributes, "accelprof.kind": span.kind.value}
             )
             made.end(end_time=span.end_ns)
+            if number % SPANS_AT_ONCE == 0:
+                self._flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        self._provider.force_flush()
+        self._check()
+
+    def _check(self) -> None:
+        if self._failing >= TRIES:
+            raise ConnectionError(self._why)
+
+    @property
+    def _why(self) -> str:
+        return f"the collector has not taken {self._lost} spans (at {self.options.endpoint or 'OTEL_EXPORTER_OTLP_ENDPOINT'})"
 
     def close(self) -> None:
-        if self._provider is not None:
-            self._provider.shutdown()
+        provider, self._provider = self._provider, None
+        if provider is not None:
+            provider.shutdown()
+            if self._lost:
+                raise ConnectionError(self._why)

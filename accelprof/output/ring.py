@@ -13,6 +13,7 @@ process may be killed at any instruction. The reader takes nothing on trust: siz
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -42,6 +43,8 @@ RING = 4 * 1024 * 1024
 #: in which the oldest records give way, so that making room costs the same however many there are
 PIECES = 64
 SUFFIX = ".ring"
+#: time that passes at most between two looks whether the file is still there, where steps are written
+LOOK_NS = 10_000_000
 #: magic, version, names, now, ring, first, end, names used, epoch ns, monotonic ns, length of the JSON
 _HEAD = struct.Struct("<8sIQQQQQQqqI")
 _ENDS = struct.Struct("<QQQ")
@@ -96,15 +99,22 @@ class Contents:
 class Ring:
     """The writer. One process, any thread, one call at a time (the recorder's lock sees to it).
 
+    Whoever writes to memory of a file that somebody else has cut is killed by SIGBUS. So the file can be read only, and is looked
+    at again before a write, after 10 ms at the latest; what was not cut in that moment is safe.
+
+    Attributes:
+        lost: the file is no longer what was made; nothing is written any more.
+
     Raises:
-        OSError: the file cannot be made, or the disk has no room for it: it is taken whole, so that a write never fails later.
+        OSError: the file cannot be made, or the disk has no room for it: it is taken whole, so that a write never fails later. From
+            a write, once: the file is lost.
     """
 
     def __init__(self, path: str, who: Mapping[str, object], size: int = RING) -> None:
         self.path, self._size = path, size
         os.makedirs(os.path.dirname(path), exist_ok=True)
         total = HEAD + NAMES + NOW + size
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        descriptor = _fresh(path)
         try:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(descriptor, 0, total)
@@ -113,6 +123,8 @@ class Ring:
             # without a number of its own, which training may close and give to another file; earlier Pythons keep one
             untracked: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
             self._map = mmap.mmap(descriptor, total, **untracked)
+            made = os.fstat(descriptor)
+            self._made = made.st_dev, made.st_ino, made.st_size
         except BaseException:
             os.unlink(path)
             raise
@@ -127,9 +139,12 @@ class Ring:
         _HEAD.pack_into(self._map, 0, MAGIC, VERSION, NAMES, NOW, size, 0, 0, 0, epoch, monotonic, len(text))
         self._map[_HEAD.size : _HEAD.size + len(text)] = text
         self._base = HEAD + NAMES + NOW
+        self.lost, self._looked = False, 0
 
     def name(self, tag: str, domain: str, color: str, category: str) -> bool:
         """Write the next phase's name down; ``False`` when there is no more room for names."""
+        if not self._is_there():
+            return False
         line = texts.dumps([tag[:1000], domain[:200], color[:50], category[:200]]).encode() + b"\n"
         if self._named + len(line) > NAMES:
             return False
@@ -140,6 +155,10 @@ class Ring:
 
     def add(self, step: int | None, begin_ns: int, end_ns: int, rows: Sequence[Sequence[object]]) -> None:
         """A finished step; the oldest give way to it."""
+        if end_ns - self._looked > LOOK_NS:
+            self._looked = end_ns
+            if not self._is_there():
+                return
         payload, whole = _encode((step, begin_ns, end_ns, 0, rows)), len(rows)
         while len(payload) > self._size // 4:
             rows = rows[: len(rows) // 2]
@@ -166,6 +185,8 @@ class Ring:
 
     def now(self, step: int | None, begin_ns: int, rows: Sequence[Sequence[object]]) -> None:
         """The running step so far, phases in progress included; in place of what was written of it before."""
+        if not self._is_there():
+            return
         cut = 0
         payload = _encode((step, begin_ns, None, 0, rows))
         room = NOW // 2 - _SLOT.size
@@ -180,6 +201,8 @@ class Ring:
 
     def idle(self) -> None:
         """No step is running."""
+        if not self._is_there():
+            return
         self._turn += 1
         at = HEAD + NAMES + (self._turn % 2) * (NOW // 2)
         self._map[at : at + _SLOT.size] = _SLOT.pack(self._turn, 0, _IDLE)
@@ -188,9 +211,46 @@ class Ring:
         """Let go of the mapping; the file stays."""
         self._map.close()
 
+    def remove(self) -> None:
+        """The file, where it is still this one's."""
+        with contextlib.suppress(OSError):  # somebody has tidied up already
+            if self._is_there():
+                os.unlink(self.path)
+
+    def _is_there(self) -> bool:
+        """Whether the file is as it was made.
+
+        Raises:
+            OSError: it is not any more; said once.
+        """
+        if self.lost:
+            return False
+        try:
+            found = os.stat(self.path)
+            change = "" if (found.st_dev, found.st_ino) == self._made[:2] else "another file has its name"
+            if not change and found.st_size != self._made[2]:
+                change = f"somebody changed its size from {self._made[2]} to {found.st_size}"
+        except OSError as error:
+            change = str(error)
+        if change:
+            self.lost, self._looked = True, -(1 << 62)
+            raise OSError(f"{self.path} is no longer this process's ring: {change}; it is written no more")
+        return True
+
     def _publish(self) -> None:
         # as one copy of bytes: what packs into a buffer fills it with zeros first, and the process may be killed in between
         self._map[_ENDS_AT:_ENDS_END] = _ENDS.pack(self._first, self._end, self._named)
+
+
+def _fresh(path: str) -> int:
+    """A descriptor of a new file. One that is there is of a process of this name that was killed, and had this one's number: it is
+    put aside."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(path, flags, 0o444)
+    except FileExistsError:
+        os.replace(path, f"{path}.{time.time_ns()}")
+        return os.open(path, flags, 0o444)
 
 
 def read_ring(path: str | os.PathLike[str]) -> Contents:

@@ -161,11 +161,8 @@ class Recorder:
         ring, self._ring = self._ring, None
         self._lock.release()
         if ring is not None:
+            ring.remove()
             ring.close()
-            try:
-                os.unlink(ring.path)
-            except OSError:
-                pass  # somebody has tidied up already
 
     def disown(self) -> None:
         """In a forked child: ring and thread are the parent's."""
@@ -278,7 +275,7 @@ class Recorder:
     def _join(self, name: str) -> None:
         self._seen.add(name)
         ring = self._ring
-        if ring is not None:
+        if ring is not None and not ring.lost:
             self._running_step()
             dumps.write_part(self._run_dir, name, ring.path, self._config.steps)
 

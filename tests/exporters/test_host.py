@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -15,6 +18,7 @@ from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts
 from accelprof.errors import ConfigError
 from accelprof.exporters.files import FileOptions, JsonLines
 from accelprof.exporters.host import Exporters, figures_of
+from accelprof.exporters.monitoring import samples
 
 ROWS = {
     "Actor/rank0": {"actor/update": {"seconds": 0.25, "count": 2}, "actor/recv": {"seconds": 0.5, "count": 1}},
@@ -96,24 +100,133 @@ def test_a_slow_exporter_costs_the_step_nothing_and_what_is_lost_is_counted(tmp_
     exporters.finish({}, str(tmp_path))
     written = sum(call.startswith("step") for call in slow.calls)
     assert slow.calls[-2:] == ["finish", "close"]
-    assert said == [f"export: {50 - written} steps were left out, the exporters were slower than the steps"]
+    assert said == [f"export: logging: {50 - written} steps were left out, it was slower than the steps"]
 
 
-def test_one_that_hangs_is_named_and_not_waited_for(tmp_path):
-    """The end of a run waits ``timeout`` seconds at most and says who did not end."""
+@pytest.mark.parametrize("hangs_in", ["start", "step", "finish", "close"])
+def test_one_that_hangs_is_named_and_holds_nobody_up(tmp_path, hangs_in):
+    """Whatever call never returns: the others get everything, the end waits ``timeout`` seconds at most and says who is in what."""
     never = threading.Event()
 
     class Hangs(Logging):
-        def finish(self, manifest, directory):
-            never.wait(30)
+        name = "hanging"
 
-    said = []
-    exporters = Exporters([Hangs()], facts(tmp_path), said.append)
+        def _called(self, call):
+            if call.split()[0] == hangs_in:
+                never.wait(30)
+
+    said, good = [], Logging()
+    exporters = Exporters([Hangs(), good], facts(tmp_path), said.append)
+    for step in (1, 2):
+        exporters.step(figures_of(step, ROWS, None, False))
     begun = time.monotonic()
-    exporters.finish({}, str(tmp_path), timeout=0.3)
+    exporters.finish({}, str(tmp_path), timeout=0.5)
     never.set()
     assert time.monotonic() - begun < 5
-    assert said == ["export: logging did not end within 0.3 s; what they have not written is missing"]
+    assert good.calls == ["start", "step 1", "step 2", "finish", "close"]
+    assert said == [f"export: hanging (in {hangs_in}) did not end within 0.5 s; what they have not written is missing"]
+
+
+def test_one_that_hangs_takes_no_step_from_others(tmp_path, monkeypatch):
+    """When its queue is full its own steps are left out and counted; the end waits no longer for it."""
+    monkeypatch.setattr("accelprof.exporters.host.WAITING_AT_MOST", 3)
+    never = threading.Event()
+
+    class Hangs(Logging):
+        name = "hanging"
+
+        def start(self, run):
+            never.wait(30)
+
+    said, good = [], Logging()
+    exporters = Exporters([Hangs(), good], facts(tmp_path), said.append)
+    for step in range(10):
+        while good.calls.count(f"step {step - 1}") < min(step, 1):
+            time.sleep(0.01)
+        exporters.step(figures_of(step, ROWS, None, False))
+    begun = time.monotonic()
+    exporters.finish({}, str(tmp_path), timeout=0.5)
+    never.set()
+    assert time.monotonic() - begun < 5
+    assert good.calls == ["start", *(f"step {step}" for step in range(10)), "finish", "close"]
+    assert said[0] == "export: hanging: 7 steps were left out, it was slower than the steps"
+
+
+def test_what_ends_the_interpreter_ends_one_exporter_only(tmp_path):
+    """``sys.exit`` in a package, at its import or later, is a failure like any other."""
+
+    class Exits(Logging):
+        def start(self, run):
+            raise SystemExit(3)
+
+    said, good = [], Logging()
+    exporters = Exporters([Exits(), good], facts(tmp_path), said.append)
+    exporters.step(figures_of(1, ROWS, None, False))
+    exporters.finish({}, str(tmp_path))
+    assert said == ["export: logging is left out from here on: start: SystemExit: 3"]
+    assert good.calls == ["start", "step 1", "finish", "close"]
+
+
+FULL = """
+import json, resource, sys
+from accelprof.contracts.exporter import RunFacts
+from accelprof.exporters.files import FileOptions, JsonLines
+from accelprof.exporters.host import Exporters, figures_of
+from accelprof.exporters.monitoring import samples
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+said = []
+exporters = Exporters([JsonLines(FileOptions())], RunFacts("r", sys.argv[1]), said.append)
+for step in range(20):
+    exporters.step(figures_of(step, {"A/rank0": {"phase": {"seconds": 1.0, "count": 1}}}, 1, False))
+exporters.finish({}, sys.argv[1])
+print(json.dumps(said))
+"""
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path):
+    """Where no more fits the exporter is left out, said once, and what it has written can be read."""
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    (said,) = json.loads(done.stdout)
+    assert said.startswith("export: jsonl is left out from here on: step: OSError: [Errno 27] File too large")
+    written = (tmp_path / "steps.jsonl").read_text()
+    assert [json.loads(line)["step"] for line in written.splitlines()] == list(range(written.count("\n")))
+    assert written.endswith("\n")
+    assert written.count("\n") > 3
+
+
+def test_a_number_that_training_closed_is_not_written_to(tmp_path):
+    """Whatever descriptors training closes between steps and uses again: nothing is written there, and the lines go on."""
+    writer = JsonLines(FileOptions())
+    free = os.dup(0)
+    os.close(free)
+    writer.start(facts(tmp_path))
+    writer.step(figures_of(1, ROWS, None, False))
+    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+    assert other == free  # no number is held
+    writer.step(figures_of(2, ROWS, None, False))
+    writer.close()
+    assert os.fstat(other).st_size == 0
+    os.close(other)
+    assert [json.loads(line)["step"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()] == [1, 2]
+
+
+def test_a_phase_that_did_not_run_took_no_time():
+    """A gauge keeps its last value, so phases of earlier steps get 0 in a step that lacks them."""
+    seen: set[str] = set()
+    samples("r", figures_of(1, ROWS, None, False), seen)
+    rows = {"Actor/rank0": {"actor/update": {"seconds": 0.25, "count": 1}}}
+    second = {
+        (labels.get("phase"), labels.get("stat")): value
+        for _, labels, value in samples("r", figures_of(2, rows, None, False), seen)
+    }
+    assert second[("actor/recv", "max")] == second[("actor/recv", "min")] == 0.0
+    assert second[("actor/update", "max")] == 0.25
+
+
+def test_labels_become_what_every_format_has():
+    """Half a surrogate pair is in no UTF-8: it is shown by its number before any exporter sees it."""
+    rows = {"A/rank0": {"odd\ud800": {"seconds": 1.0, "count": 1}}}
+    assert list(figures_of(1, rows, None, False).phases) == ["odd\\ud800"]
 
 
 def test_json_lines_are_there_step_by_step(tmp_path):

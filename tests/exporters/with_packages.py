@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import gzip
 import http.server
 import json
 import os
@@ -169,22 +171,17 @@ def test_prometheus(run):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=2)
 
 
-def test_opentelemetry(run):
-    """A collector gets a span a step, and a span a phase of the window with its rank and the timeline's own times."""
+@contextlib.contextmanager
+def collector():
+    """An OTLP collector over HTTP: its endpoint, and the spans that it gets."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    from accelprof.contracts.spans import Kind
-    from accelprof.reading.chrome import read_chrome
-
-    directory, manifest = run
     received = []
 
     class Collector(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
-                import gzip
-
                 body = gzip.decompress(body)
             request = ExportTraceServiceRequest()
             request.ParseFromString(body)
@@ -197,10 +194,19 @@ def test_opentelemetry(run):
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    endpoint = f"http://127.0.0.1:{server.server_port}/v1/traces"
-    whole(monitoring.OpenTelemetry(monitoring.OpenTelemetryOptions(endpoint=endpoint)), directory, manifest)
+    yield f"http://127.0.0.1:{server.server_port}/v1/traces", received
     server.shutdown()
     server.server_close()
+
+
+def test_opentelemetry(run):
+    """A collector gets a span a step, and a span a phase of the window with its rank and the timeline's own times."""
+    from accelprof.contracts.spans import Kind
+    from accelprof.reading.chrome import read_chrome
+
+    directory, manifest = run
+    with collector() as (endpoint, received):
+        whole(monitoring.OpenTelemetry(monitoring.OpenTelemetryOptions(endpoint=endpoint)), directory, manifest)
     steps = [s.end_time_unix_nano - s.start_time_unix_nano for s in received if s.name == "step"]
     assert steps == [10**9, 2 * 10**9, 3 * 10**9]
     (row,) = [row for row in manifest["artifacts"] if row["tool"] == "trace"]
@@ -211,6 +217,92 @@ def test_opentelemetry(run):
     assert attributes["accelprof.rank"].int_value == 0
     assert attributes["accelprof.step"].int_value == 2
     assert attributes["accelprof.group"].string_value == "Actor"
+
+
+def test_every_phase_of_a_window_becomes_a_span(tmp_path):
+    """Also more of them than OpenTelemetry keeps for a batch."""
+    work = accelprof.timer("many")(lambda: None)
+    session = accelprof.configure(steps=[1], output_dir=str(tmp_path), run="r", group="Actor", rank=0, tool="trace")
+    with session.step(1):
+        for _ in range(7000):
+            work()
+    session.close()
+    directory = session.layout.run_dir
+    accelprof.reset()
+    manifest = json.loads(Path(directory, "manifest.json").read_text())
+    with collector() as (endpoint, received):
+        whole(monitoring.OpenTelemetry(monitoring.OpenTelemetryOptions(endpoint=endpoint)), directory, manifest)
+    assert sum(span.name == "many" for span in received) == 7000
+
+
+def test_a_collector_that_is_gone_is_said(run, monkeypatch):
+    """Spans that nobody took are named with their number and the endpoint, in bounded time."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    with collector() as (endpoint, _):
+        pass
+    directory, manifest = run
+    said = []
+    exporter = monitoring.OpenTelemetry(monitoring.OpenTelemetryOptions(endpoint=endpoint))
+    exporters = Exporters([exporter], RunFacts("r", directory), said.append)
+    for step in SECONDS:
+        exporters.step(figures_of(step, rows(step), step * 10**9, step == 2))
+    begun = time.monotonic()
+    exporters.finish(manifest, directory, timeout=60)
+    assert time.monotonic() - begun < 30
+    (line,) = said
+    assert "opentelemetry is left out from here on: close: ConnectionError: the collector has not taken 4 spans" in line
+    assert endpoint in line
+
+
+ODD = [
+    "",
+    ".",
+    "..",
+    "a//b",
+    "/a",
+    "a/",
+    "../x",
+    "actor[0]",
+    "actor(0)",
+    "a\nb",
+    'q"\\',
+    "naïve",
+    "x" * 400,
+    "\ud800",
+    "nan",
+]
+
+
+def test_odd_labels_reach_mlflow_and_prometheus(run, tmp_path):
+    """Whatever a phase is called, and however many there are: each has a metric of its own with its value."""
+    from mlflow.tracking import MlflowClient
+    from prometheus_client.parser import text_string_to_metric_families
+
+    directory, manifest = run
+    labels = [*ODD, *(f"phase {number}" for number in range(400))]
+    phases = {label: {"seconds": number + 0.5, "count": 1} for number, label in enumerate(labels)}
+    phases["nan"]["seconds"] = float("nan")
+    uri, said = f"sqlite:///{tmp_path}/mlflow.db", []
+    os.chdir(tmp_path)
+    page = monitoring.Prometheus(monitoring.PrometheusOptions(port=0))
+    made = [dashboards.Mlflow(dashboards.MlflowOptions(uri=uri)), page, files.JsonLines(files.FileOptions())]
+    exporters = Exporters(made, RunFacts("r", directory), said.append)
+    exporters.step(figures_of(1, {"A/rank0": phases}, 10**9, False))
+    text, until = "", time.monotonic() + 30
+    while text.count('stat="min"') < len(labels) and time.monotonic() < until:
+        time.sleep(0.1)
+        if page._server is not None:
+            text = urllib.request.urlopen(f"http://127.0.0.1:{page._server.server_port}/metrics").read().decode()
+    exporters.finish(manifest, directory, timeout=120)
+    assert said == []
+    found = [s.value for f in text_string_to_metric_families(text) for s in f.samples if s.labels.get("stat") == "max"]
+    wanted = sorted(row["seconds"] for label, row in phases.items() if label != "nan")
+    assert sorted(value for value in found if value == value) == wanted
+    client = MlflowClient(tracking_uri=uri)
+    (kept,) = client.search_runs([client.get_experiment_by_name("accelprof").experiment_id])
+    maxima = [value for name, value in kept.data.metrics.items() if "/max" in name]
+    assert sorted(value for value in maxima if value == value) == wanted
+    assert len(maxima) == len(labels)
 
 
 def test_parquet(run):

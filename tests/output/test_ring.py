@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import textwrap
@@ -89,38 +88,96 @@ def test_a_step_too_large_is_cut_and_says_how_much(tmp_path):
 
 
 def test_a_killed_process_leaves_a_readable_ring(tmp_path):
-    """SIGKILL at any moment: every record that is there is whole, and they are the latest, in order."""
+    """SIGKILL at fifty random moments: every record that is there is whole, and they are the latest, in order."""
     code = """
-        import sys
+        import os, random, signal, sys, time
         from accelprof.output.ring import Ring
-        ring = Ring(sys.argv[1], {"pid": 1}, size=20_000)
-        ring.name("p", "", "", "")
-        step = 0
-        while True:
-            if step == 100:
-                print("going", flush=True)
-            ring.add(step, step, step + 1, [(0, "phase", step, step + 1, 5)] * (step % 40))
-            ring.now(step + 1, step + 1, [(0, "phase", step, step + 1, 5)] * (step % 7))
-            step += 1
+        draw = random.Random(16)
+        for number in range(50):
+            read, write = os.pipe()
+            pid = os.fork()
+            if not pid:
+                ring = Ring(f"{sys.argv[1]}/{number}.ring", {"pid": 1}, size=20_000)
+                ring.name("p", "", "", "")
+                step = 0
+                while True:
+                    if step == 100:
+                        os.write(write, b"g")
+                    ring.add(step, step, step + 1, [(0, "phase", step, step + 1, 5)] * (step % 40))
+                    ring.now(step + 1, step + 1, [(0, "phase", step, step + 1, 5)] * (step % 7))
+                    step += 1
+            os.read(read, 1)
+            time.sleep(draw.random() * 0.02)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            os.close(read), os.close(write)
     """
-    for number in range(6):
-        path = tmp_path / f"{number}.ring"
-        process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(path)], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            process.wait(0.05 * (number + 1))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        found = read_ring(path)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], check=True, timeout=100)
+    for number in range(50):
+        found = read_ring(tmp_path / f"{number}.ring")
         steps = [s.step for s in found.steps]
         assert found.problems == []
         assert steps == list(range(steps[0], steps[-1] + 1))
         assert all(len(s.rows) == s.step % 40 for s in found.steps)
         assert found.running is not None
         assert abs(found.running.step - steps[-1]) <= 1
+
+
+def test_a_file_that_somebody_cut_ends_nobody(tmp_path):
+    """Memory of a file that was cut or replaced is written to no more, which would be SIGBUS: said once, and the process goes on."""
+    code = """
+        import os, sys
+        from accelprof.output.ring import LOOK_NS, Ring
+        for how in ("cut", "removed", "replaced"):
+            path = f"{sys.argv[1]}/{how}.ring"
+            ring = Ring(path, {}, size=20_000)
+            rows = [(0, "phase", 1, 2, 5)] * 50
+            ring.add(1, 1, 10 * LOOK_NS, rows)
+            if how == "cut":
+                os.truncate(path, 0)
+            else:
+                os.unlink(path)
+            if how == "replaced":
+                open(path, "w").close()
+            said = []
+            for step in range(2, 200):
+                for write in (lambda: ring.add(step, step, step * 10 * LOOK_NS, rows), lambda: ring.now(step, step, rows), ring.idle,
+                              lambda: ring.name("p", "", "", "")):
+                    try:
+                        write()
+                    except OSError as error:
+                        said.append(str(error))
+            ring.remove()
+            ring.close()
+            print(how, len(said), ring.lost, os.path.exists(path), said[0])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    cut, removed, replaced = done.stdout.splitlines()
+    assert cut.startswith("cut 1 True True")
+    assert "somebody changed its size" in cut
+    assert removed.startswith("removed 1 True False")
+    assert replaced.startswith("replaced 1 True True")
+    assert "another file has its name" in replaced
+
+
+def test_a_ring_of_a_killed_process_of_the_same_name_is_put_aside(tmp_path):
+    """In a container a worker that is started again has the same number: it gets its recorder, and the old steps stay readable."""
+    path = tmp_path / "a.ring"
+    for step in (1, 2):
+        ring = Ring(str(path), WHO)
+        ring.add(step, step, step + 1, rows(step))
+        ring.close()
+    assert [s.step for s in read_ring(path).steps] == [2]
+    (old,) = tmp_path.glob("a.ring.*")
+    assert [s.step for s in read_ring(old).steps] == [1]
+    assert path.stat().st_mode & 0o222 == 0
 
 
 def test_no_damage_ends_the_reader(tmp_path):

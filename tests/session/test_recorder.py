@@ -248,8 +248,38 @@ def test_a_forked_child_writes_nothing_into_its_parents_ring(session):
     assert len(step.rows) == 2
 
 
+def test_a_ring_that_somebody_cuts_is_said_once_and_training_goes_on(tmp_path):
+    """Whatever is done to the run's directory meanwhile, steps go on; the recorder says so once and writes no more."""
+    code = """
+        import os, shutil, sys, time, accelprof
+        from accelprof.output.ring import rings_of
+        s = accelprof.configure(recorder={}, output_dir=sys.argv[1], run="r", group="G", rank=0)
+        work = accelprof.timer("work")(lambda: None)
+        def steps(first):
+            for n in range(first, first + 40):
+                with s.step(n):
+                    for _ in range(200): work()
+                    time.sleep(0.011)
+        steps(0)
+        (ring,) = rings_of(s.layout.run_dir)
+        os.truncate(ring, 100) if sys.argv[2] == "cut" else shutil.rmtree(s.layout.run_dir)
+        steps(100)
+        time.sleep(1.2)
+        s.close()
+        print("through")
+    """
+    for how in ("cut", "removed"):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), str(tmp_path / how), how],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout.strip()) == (0, "through"), done.stderr
+        assert done.stderr.count("is no longer this process's ring") == 1, done.stderr
+
+
 def test_memory_and_file_stay_flat(tmp_path):
     """Thousands of steps of 20 phases: the file keeps its size, and memory grows no more than in a session without recorder."""
+    import gc
     import tracemalloc
 
     work = accelprof.timer("work")(lambda: None)
@@ -266,8 +296,10 @@ def test_memory_and_file_stay_flat(tmp_path):
         steps(1000)
         sizes = [path.stat().st_size for path in rings_of(session.layout.run_dir)]
         tracemalloc.start()
+        gc.collect()
         before = tracemalloc.get_traced_memory()[0]
         steps(2000)
+        gc.collect()  # what waits to be collected is no growth
         grown = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
         assert [path.stat().st_size for path in rings_of(session.layout.run_dir)] == sizes
