@@ -272,6 +272,10 @@ class GPUMemoryLogger:
 
         return functools.update_wrapper(called, decorated_function)  # type: ignore[return-value]
 
+    def log(self, func: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+        """Call ``func`` once, with both lines."""
+        return self(func)(*args, **kwargs)
+
     def _say(self, head: str) -> None:
         if not self.log_only_rank_0 or _rank() == 0:
             _say(f"{self.role} {head}, {_memory_text()}", self.logger, self.level)

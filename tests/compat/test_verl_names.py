@@ -185,6 +185,10 @@ def test_memory_logger(caplog):
         "actor Before update",
         "actor After update",
     ]
+    calls.clear()
+    with pytest.raises(ValueError, match="4"):
+        verl.GPUMemoryLogger("actor").log(update.__wrapped__, value=4)
+    assert calls == [4]
     verl.log_gpu_memory_usage("here", logging.getLogger("m"), logging.WARNING)
     assert "here, device memory" in caplog.text
 
