@@ -282,9 +282,9 @@ def annotated(
     over_mini_batches: bool = False,
 ) -> F:
     """``function``, a method of a class whose instances have ``profiler``, as a phase; its kind and signature stay."""
-    label = message or role or getattr(function, "__name__", "phase")
+    label = str(message or role or getattr(function, "__name__", "phase"))
     if over_mini_batches:
-        scheduled.add(str(label))
+        scheduled.add(label)
     timed: Any = timer(label, color=color or "", domain=domain or "", category=category or "")(function)
 
     def choose(instance: object) -> Any:

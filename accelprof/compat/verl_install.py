@@ -132,6 +132,8 @@ def install(patches: Patches, any_version: bool) -> None:
     ) -> Any:
         def decorator(function: Any) -> Any:
             plain = original_annotate(cls, message, color, domain, category, **kwargs)(function)
+            if not callable(function):
+                return plain  # decorated without parentheses, the function is taken for the message
             role, over = kwargs.get("role"), bool(kwargs.get("scheduled"))
             mine = _with_state(ours.annotated(function, message, color, domain, category, role, over), role)
 

@@ -62,8 +62,10 @@ def mark_annotate(
 ) -> Callable[[F], F]:
     """Decorate a function with a range for the length of each call, exceptions included."""
 
-    def decorator(function: F) -> F:
-        label = message or getattr(function, "__name__", type(function).__name__)
+    def decorator(function: Any) -> Any:
+        if not callable(function):
+            return function  # decorated without parentheses, the function is taken for the message
+        label = str(message or getattr(function, "__name__", type(function).__name__))
         return timer(label, color=color or "", domain=domain or "", category=category or "")(function)
 
     return decorator

@@ -34,7 +34,7 @@ def run(name, *arguments, timeout, **env):
 @pytest.mark.timeout(600)
 def test_verl():
     """verl's own decorators, timers and profilers in one process."""
-    assert " passed" in run("with_verl.py", timeout=500)
+    assert " passed" in run("with_verl.py", "tests/compat/with_verl_decorators.py", timeout=500)
 
 
 @pytest.mark.ray
