@@ -51,7 +51,8 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
     directory = os.path.abspath(paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0]) or ".")
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     run = Run(directory, {"run": shown, "accelprof": __version__, "created": ""}, Records())
-    jobs = [[pair] for pair in zip(found, names, strict=True)]
+    named = {path for path in paths if not os.path.isdir(path) or reader_of(path, None, []) is not None}
+    jobs = [[(path, name, path in named)] for path, name in zip(found, names, strict=True)]
     sizes = [weight(path, os.path.getsize(path)) if os.path.isfile(path) else 0 for path in found]
     answers = list(each(_read_part, run, jobs, sizes, processes=processes, progress=progress))
     builder = SummaryBuilder(run)
@@ -62,9 +63,9 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
         if len(places) > 1:  # the files of one process belong together
             answer = _read_part(run, [jobs[at][0] for at in places])
         if isinstance(answer, Failed):
-            path, name = jobs[places[0]][0]
+            path, name, asked = jobs[places[0]][0]
             reasons.append(answer.why)
-            builder.not_read(_file(path, WorkerId(path, name, "files"), ""), answer.why)
+            builder.not_read(_unread(path, WorkerId(path, name, "files"), asked), answer.why)
         else:
             reasons.extend(answer.reasons)
             builder.take(answer.part)
@@ -76,6 +77,7 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
     summary = builder.finish()
     summary.problems = list(dict.fromkeys(summary.problems))
     summary.lacks = list(dict.fromkeys(summary.lacks))
+    summary.undelivered = list(dict.fromkeys(summary.undelivered))
     return summary
 
 
@@ -93,10 +95,11 @@ def _key(answer: _Answer | Failed, at: int) -> object:
     return timelines[0].worker.key if len(timelines) == 1 else at
 
 
-def _read_part(run: Run, files: Sequence[tuple[str, str]]) -> _Answer:
+def _read_part(run: Run, files: Sequence[tuple[str, str, bool]]) -> _Answer:
+    """``files``: path, name, and whether it was asked for, not found in a directory."""
     builder = SummaryBuilder(run, whole=False)
     reasons = []
-    for path, name in files:
+    for path, name, asked in files:
         worker = WorkerId(path, name, "files")
         try:
             if path.endswith(SNAPSHOT_SUFFIX):
@@ -116,15 +119,22 @@ def _read_part(run: Run, files: Sequence[tuple[str, str]]) -> _Answer:
                 builder.add(_file(path, worker, TIMELINE_TOOL), loaded)
         except AccelprofError as error:
             reasons.append(reason_of(error))
-            builder.not_read(_file(path, worker, ""), reasons[-1])
+            builder.not_read(_unread(path, worker, asked), reasons[-1])
         except failures() as error:  # whatever one file holds, the others count
             reasons.append(f"its figures could not be made: {type(error).__name__}: {error}")
-            builder.not_read(_file(path, worker, ""), reasons[-1])
+            builder.not_read(_unread(path, worker, asked), reasons[-1])
     return _Answer(builder.part(), reasons)
 
 
 def _file(path: str, worker: WorkerId, tool: str) -> RunFile:
     return RunFile(ArtifactRow(path=path, tool=tool), worker, path)
+
+
+def _unread(path: str, worker: WorkerId, asked: bool) -> RunFile:
+    """What lies in a directory beside the files of a tool may be anything; nobody asked for it."""
+    file = _file(path, worker, "")
+    file.skip = "" if asked else "no reader of its own was asked for"
+    return file
 
 
 def _is_ours(trace: Trace) -> bool:

@@ -26,7 +26,7 @@ from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError, failures
-from accelprof.output.records import PARTIAL
+from accelprof.output.records import COMPLETE, PARTIAL
 from accelprof.reading.columns import Columns, columns_of
 from accelprof.reading.snapshot import read_snapshot
 
@@ -111,6 +111,7 @@ class Part:
     notices: list[str]
     problems: list[str]
     lacks: list[str]
+    undelivered: list[str]
     paths: dict[str, str]
     operators: OperatorTable
     collectives: list[FileCollectives]
@@ -137,6 +138,7 @@ class SummaryBuilder:
         trace = loaded.trace()
         self.summary.problems.extend(f"{file.where}: {problem}" for problem in trace.problems)
         self.summary.lacks.extend(f"{file.where}: {lack}" for lack in trace.completeness.lacks())
+        self._damaged(file, f"{file.where}: {trace.completeness.cut}" if trace.completeness.cut else "")
         if file.tool != TIMELINE_TOOL:
             for mine, part in shared_out(self.summary.run, file, trace, self.summary.notices):
                 row, columns = _tool_file(mine, part), columns_of(part)
@@ -206,20 +208,27 @@ class SummaryBuilder:
         line = f"{file.where} was not read: {reason}"
         self.summary.problems.append(line)
         self.summary.lacks.append(line)
+        self._damaged(file, "" if file.skip else line)
+
+    def _damaged(self, file: RunFile, line: str) -> None:
+        """A file that was cut, or that nobody can read, is not delivered, also one that is as large as it was; of another that the
+        verdict names already nothing is said twice."""
+        if line and file.artifact.state == COMPLETE:
+            self.summary.undelivered.append(line)
 
     def part(self) -> Part:
         """What was added so far; nothing more is."""
         self._close()
         mine = self.summary
         return Part(
-            mine.timelines, mine.files, mine.seconds, mine.notices, mine.problems, mine.lacks, self._paths,
+            mine.timelines, mine.files, mine.seconds, mine.notices, mine.problems, mine.lacks, mine.undelivered, self._paths,
             mine.operators, self._collectives,
         )  # fmt: skip
 
     def take(self, part: Part) -> None:
         """What another builder was given, behind what this one was."""
         self._close()
-        for name in ("timelines", "files", "seconds", "notices", "problems", "lacks"):
+        for name in ("timelines", "files", "seconds", "notices", "problems", "lacks", "undelivered"):
             getattr(self.summary, name).extend(getattr(part, name))
         for label, path in part.paths.items():
             self._paths.setdefault(label, path)

@@ -46,7 +46,8 @@ def report(
     """Summarise the run in DIR, or FILEs of any tool that accelprof reads; without either, the newest run.
 
     Shows phases over ranks, device time by phase, problems. Of single files a page is written only with --html or --open.
-    Ends with status 1 when something that was asked for did not come: windows never opened, files missing or cut.
+    Ends with status 1 when something that was asked for did not come: windows never opened, files missing, cut or damaged;
+    of FILEs too.
     """
     from accelprof.output.verdict import exit_status
 

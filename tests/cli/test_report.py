@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -84,3 +85,24 @@ def test_where_there_is_no_run(call, tmp_path, monkeypatch):
     status, _, err = call("report")
     assert status == 2
     assert "no run in" in err
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_cut_file_is_status_one_wherever_it_lies(call, tmp_path, packed):
+    """A single file that was cut, or cannot be read, ends the command as one of a run does; what lies beside traces in a directory
+    and is none of them does not."""
+    rows = [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 100 * at, "dur": 10} for at in range(500)]
+    text = json.dumps({"traceEvents": rows}).encode()
+    data = gzip.compress(text) if packed else text
+    name = "t.json.gz" if packed else "t.json"
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "other.json").write_text('{"no": "trace"}')
+    assert call("report", tmp_path / name)[0] == 0
+    assert call("report", tmp_path)[0] == 0
+    assert call("report", tmp_path / name, tmp_path / "other.json")[0] == 1
+    (tmp_path / name).write_bytes(data[: len(data) // 2])
+    for source in (tmp_path / name, tmp_path):
+        status, out, _ = call("report", source, "--json")
+        assert status == 1
+        assert json.loads(out)["delivered"] is False
+        assert name in json.loads(out)["undelivered"][0]
