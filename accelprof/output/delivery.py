@@ -246,9 +246,13 @@ def _told(run: RunFacts, manifest: dict[str, Any], found: Records) -> dict[str, 
 
 
 def _of_names(run: RunFacts, found: Records) -> list[Lack]:
-    """Names in the configuration that no process had: nothing came of them."""
-    if run.groups is None or not names.records_anything(run.config):
+    """Names and ranks in the configuration that no process had: nothing came of them."""
+    if not names.records_anything(run.config):
         return []
+    took_part = [(row.group, row.rank, row.world_size) for row in found.targets.values()]
+    problems = names.absent_ranks(run.config, took_part, run.groups is not None)
+    if run.groups is None:
+        return [Lack(code=verdicts.UNKNOWN_NAME, words=str(problem)) for problem in problems]
     groups = {*run.groups, *(row.group for row in found.targets.values())}
     if not groups:
         said = any(lack.code == verdicts.NOBODY for lack in run.lacks)
@@ -257,7 +261,7 @@ def _of_names(run: RunFacts, found: Records) -> list[Lack]:
     for row in found.targets.values():
         roles.setdefault(row.group, set()).update(row.roles)
     phases = sorted({phase for row in found.targets.values() for phase in row.phases_seen})
-    problems = [*run.plan.check_names(groups, phases), *names.unmatched_roles(run.config, roles)]
+    problems += [*run.plan.check_names(groups, phases), *names.unmatched_roles(run.config, roles)]
     return [Lack(code=verdicts.UNKNOWN_NAME, words=str(problem)) for problem in problems]
 
 

@@ -21,7 +21,7 @@ R = TypeVar("R", bound="Record")
 #: takes one line about something odd in what is read
 Say = Callable[[str], None]
 
-#: code of a problem, and of a lack: a worker that was to open windows opened none
+#: code of a problem, and of a lack: a worker that was to open windows opened none of them, or not all
 NEVER_OPENED = "never_opened"
 #: state of a window that was never closed
 OPEN = "open"
@@ -259,6 +259,7 @@ class TargetRow(Record):
     Attributes:
         armed: it was to open windows; ``wanted`` says which, in words.
         tool: the tool of its rule; ``tools``: all that were to record in each of its windows.
+        missed: windows, or calls of them, that were asked for and did not come, in words.
     """
 
     KIND: ClassVar[str] = "target"
@@ -282,6 +283,7 @@ class TargetRow(Record):
     windows_opened: int = _always(fields.whole, 0)
     python: str | None = _always(fields.maybe(fields.text))
     tools: list[str] = _if_set(fields.texts, list)
+    missed: list[str] = _if_set(fields.texts, list)
 
     @property
     def label(self) -> str:

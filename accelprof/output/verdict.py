@@ -106,6 +106,10 @@ def verdict(
         own, at_work = windows[target.key], target.key in running
         if target.armed and not own and not at_work:
             lacks.append(_never_opened(target, found))
+        lacks.extend(
+            Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {text}")
+            for text in (target.missed if own and not at_work else ())
+        )
         for window in own:
             if at_work and window.closed is None:
                 continue
@@ -155,7 +159,9 @@ def _looked_at(row: ArtifactRow, look: Look) -> tuple[int, str, str]:
 
 
 def _never_opened(target: TargetRow, found: Records) -> Lack:
-    said = [row.message for row in found.problems if row.target == target.key and row.code == NEVER_OPENED]
+    said = target.missed or [
+        row.message for row in found.problems if row.target == target.key and row.code == NEVER_OPENED
+    ]
     if said:
         return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {said[0]}")
     tool = f" with {target.tool}" if target.tool else ""

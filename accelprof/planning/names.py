@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.errors import Problem, nearest
 from accelprof.numberset import NumberSet
+from accelprof.planning.selection import group_matches
 
 if TYPE_CHECKING:
     from accelprof.config.dialect import Note
@@ -81,6 +82,52 @@ def unmatched_roles(config: Config, seen: Mapping[str, Iterable[str]]) -> list[P
                         )
                     )
     return problems
+
+
+def absent_ranks(
+    config: Config, targets: Iterable[tuple[str, int | None, int | None]], everyone: bool
+) -> list[Problem]:
+    """Ranks that are named and that nobody has. ``targets``: group, rank and world size of those that took part; ``everyone``:
+    nobody else did, so that one within the world that is not among them is missing too."""
+    there: dict[str, set[int]] = {}
+    sizes: dict[str, int] = {}
+    for group, rank, size in targets:
+        if rank is not None and size is not None:
+            there.setdefault(group, set()).add(rank)
+            sizes[group] = max(sizes.get(group, 0), size)
+    problems = []
+    for group, size in sorted(sizes.items()):
+        for path, ranks, plain in _named_ranks(config, group):
+            for item in ranks.to_config():
+                named = NumberSet.parse(item)
+                first, last, _ = named.runs[0]
+                single = everyone and plain and first == last and first not in there[group]
+                if first >= size or single:
+                    problems.append(
+                        Problem(path, f"no process of {group} has this rank", value=item, allowed=f"0..{size - 1}")
+                        if first >= size
+                        else Problem(path, f"no process of {group} with this rank took part", value=item)
+                    )
+    return problems
+
+
+def _named_ranks(config: Config, group: str) -> Iterable[tuple[str, NumberSet, bool]]:
+    """Where ranks of a group are named, which, and whether they alone choose."""
+    rules = [
+        (name, index, rule)
+        for name, mine in (config.groups or {}).items()
+        if group_matches(name, group)
+        for index, rule in enumerate(mine)
+    ]
+    for name, index, rule in rules:
+        if rule.enabled and isinstance(rule.ranks, NumberSet):
+            plain = not (rule.replicas or rule.nodes or rule.roles)
+            yield f"groups.{name}[{index}].ranks", rule.ranks, plain
+    own = [
+        rule for _, _, rule in rules if rule.ranks is not None or rule.replicas is not None or rule.nodes is not None
+    ]
+    if isinstance(config.ranks, NumberSet) and (not rules or len(own) < len(rules)):
+        yield "ranks", config.ranks, not (config.replicas or config.nodes)
 
 
 def unmatched_ranks(assignments: Sequence[Assignment]) -> list[str]:

@@ -25,9 +25,14 @@ def is_limited(budget: Budget) -> bool:
 
 
 def target_row(
-    process: Process, assignment: Assignment, accelerator: str, steps_seen: Collection[int], windows: int
+    process: Process,
+    assignment: Assignment,
+    accelerator: str,
+    steps_seen: Collection[int],
+    windows: int,
+    missed: Sequence[str],
 ) -> TargetRow:
-    """The manifest's ``targets`` row of a process that has opened so many ``windows``."""
+    """The manifest's ``targets`` row of a process that has opened so many ``windows``; ``missed``: what of its windows did not come."""
     target = process.target
     return TargetRow(
         key=process.key,
@@ -49,6 +54,7 @@ def target_row(
         windows_opened=windows,
         python=sys.version.split()[0],
         tools=list(assignment.tools),
+        missed=list(missed),
     )
 
 
@@ -84,10 +90,14 @@ def say_what_never_opened(
         missed = [
             steps
             for steps in assignment.windows
-            if recorded.isdisjoint(steps) and (first is None or steps[-1] >= first)
+            if recorded.isdisjoint(steps)
+            and (first is None or steps[-1] >= first)
+            # a step that came may have had none of the phases that make windows
+            and not (assignment.discrete and any(step in steps_seen for step in steps))
         ]
-        if missed and not assignment.discrete:
-            voice.say(f"windows for steps {_listed(missed)} never opened; steps seen: {seen}", level=logging.INFO)
+        if missed:
+            text = f"windows for steps {_listed(missed)} never opened; steps seen: {seen}"
+            voice.say(text, level=logging.INFO, code=NEVER_OPENED)
         return
     phases = ", ".join(metrics.tags_seen()) or "none"
     text = f"armed, 0 windows opened; steps seen: {seen}; phases seen: {phases}; wanted: {wanted(assignment)}"

@@ -22,7 +22,7 @@ from accelprof.contracts.tool import Tool
 from accelprof.numberset import whole
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
-from accelprof.output.records import ProblemRow, TargetRow
+from accelprof.output.records import NEVER_OPENED, ProblemRow, TargetRow
 from accelprof.session import rows
 from accelprof.session.budget import BudgetWatch
 from accelprof.session.captures import Ask, Captures, Process
@@ -96,6 +96,7 @@ class Session:
         self.process = Process(assignment.target, layout, host, os.getpid())
         self.layout, self.host, self.pid, self.key = layout, host, self.process.pid, self.process.key
         self.closed = self.inherited = False
+        self._missed: list[str] = []
         self.own_run: OwnRun | None = None
         self.instruments: Instruments | None = None
         self.control: Control | None = None
@@ -301,7 +302,9 @@ class Session:
 
     def describe(self) -> TargetRow:
         """The manifest's ``targets`` row of this process."""
-        return rows.target_row(self.process, self.assignment, self.backend.name, self.steps_seen, len(self.windows))
+        return rows.target_row(
+            self.process, self.assignment, self.backend.name, self.steps_seen, len(self.windows), self._missed
+        )
 
     def summary(self) -> dict[str, Any]:
         """What a controller takes over: the journal and the problems, as plain data."""
@@ -315,6 +318,8 @@ class Session:
 
     def _write_problem(self, message: str, code: str) -> None:
         self.journal.add(ProblemRow(target=self.key, message=message, code=code))
+        if code == NEVER_OPENED:
+            self._missed.append(message)
 
 
 def _away() -> bool:

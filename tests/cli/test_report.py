@@ -91,7 +91,9 @@ def test_where_there_is_no_run(call, tmp_path, monkeypatch):
 def test_a_cut_file_is_status_one_wherever_it_lies(call, tmp_path, packed):
     """A single file that was cut, or cannot be read, ends the command as one of a run does; what lies beside traces in a directory
     and is none of them does not."""
-    rows = [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 100 * at, "dur": 10} for at in range(500)]
+    rows = [
+        {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 100 * at, "dur": 10} for at in range(500)
+    ]
     text = json.dumps({"traceEvents": rows}).encode()
     data = gzip.compress(text) if packed else text
     name = "t.json.gz" if packed else "t.json"

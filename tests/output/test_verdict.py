@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+import accelprof
+from accelprof.analysis.compare import compare
 from accelprof.analysis.run import open_run
+from accelprof.cli.report import report
+from accelprof.config.model import Config
+from accelprof.errors import NotComparableError
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
 from accelprof.output.records import NEVER_OPENED, ArtifactRow, Lack, Moment, Records, TargetRow, WindowRow
+from accelprof.planning.names import absent_ranks
+from accelprof.testing import capture
 
 
 def rows(**more: Any) -> Records:
@@ -164,3 +172,78 @@ def test_what_lies_outside_of_the_run_is_not_looked_at(
     (run / "own.json").write_bytes(b"xyz")
     own = ArtifactRow("own.json", "torch", "G", rank=0, windows=["w"], bytes=561)
     assert look(own) == (3, "truncated", "3 of 561 bytes are there")
+
+
+# --- asked for, and not delivered -----------------------------------------------------------------------------------------
+
+
+def _ended(place: Path, calls: int = 0, identity: dict[str, Any] | None = None, **config: Any) -> dict[str, Any]:
+    """The manifest of a process that ran eight steps, with calls of ``work`` in each."""
+    work = accelprof.Worker.timer("work")(lambda: None)
+    with capture(
+        directory=str(place), run="run", tool=None, identity=identity or {"rank": 0, "world_size": 1}, **config
+    ) as run:
+        for number in range(1, 9):
+            with run.session.step(number):
+                for _ in range(calls):
+                    work()
+        return run.session.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"steps": [2]}, ""),
+        ({"steps": [2, 12]}, "windows for steps 12 never opened; steps seen: 1, 2, 3, 4, 5, 6, 7, 8"),
+        ({"steps": [12]}, "armed, 0 windows opened; steps seen: 1, 2, 3, 4, 5, 6, 7, 8"),
+        ({"steps": ["2-3", "12-13"], "merge_steps": True}, "windows for steps 12-13 never opened"),
+        ({"steps": [2, 12], "discrete": True, "calls": 1}, "windows for steps 12 never opened"),
+        ({"steps": [2], "discrete": True, "calls": 1}, ""),
+        ({"steps": [2], "identity": {"rank": 0, "world_size": 4}, "ranks": [0, 9]}, "ranks: no process of Group has this rank"),
+        ({"steps": [2], "identity": {"rank": 0, "world_size": 4}, "ranks": ["0-9"]}, ""),
+        ({"schedule": {"phase": "work", "active": 4}, "calls": 1}, ""),
+        ({"schedule": {"phase": "work", "active": 20}, "calls": 1}, "schedule on work: partial, 8 of 20 calls were recorded"),
+        ({"schedule": {"phase": "work", "active": 3, "repeat": 2}, "calls": 1}, ""),
+        (
+            {"schedule": {"phase": "work", "wait": 4, "active": 3, "repeat": 4}, "calls": 1},
+            "schedule on work: 1 of 4 stretches were recorded in its 8 calls",
+        ),
+        (
+            {"schedule": [{"phase": "work", "active": 1}, {"phase": "work", "wait": 50}], "calls": 1},
+            "schedule on work: 8 calls at most, the first to record is call 50",
+        ),
+    ],
+)  # fmt: skip
+def test_what_was_asked_for_beside_what_came_is_missing(tmp_path: Path, config: dict[str, Any], words: str) -> None:
+    """A window, rank, stretch or call that did not come is a lack, also where others came: in the manifest, in ``report``, and to
+    ``compare``."""
+    manifest = _ended(tmp_path, **config)
+    said = " ".join(manifest["undelivered"])
+    assert (manifest["status"], words in said) == ("incomplete" if words else "complete", True), said
+    assert bool(said) == bool(words)
+    result = CliRunner().invoke(report, [manifest["run_dir"], "--json", "--no-html"])
+    assert result.exit_code == (1 if words else 0), result.output
+    assert json.loads(result.output)["undelivered"] == manifest["undelivered"]
+    if words and manifest["windows"]:
+        with pytest.raises(NotComparableError, match="is not complete"):
+            compare(manifest["run_dir"], manifest["run_dir"])
+
+
+def test_a_rank_that_nobody_had_is_missing_where_all_are_known() -> None:
+    """Of ranks that are named one by one each must have taken part; a range may be longer than the job; patterns and rules with
+    other choosers leave it open who is meant."""
+
+    def missing(everyone: bool = True, **values: Any) -> list[object]:
+        config = Config(steps=[1], **values)
+        there = [("G", rank, 4) for rank in (0, 1, 2)]
+        return [problem.value for problem in absent_ranks(config, there, everyone)]
+
+    assert missing(ranks=[0, 2]) == []
+    assert missing(ranks=[0, 3]) == [3]
+    assert missing(False, ranks=[0, 3, 5]) == [5]
+    assert missing(ranks=["0-100"]) == []
+    assert missing(ranks="all") == []
+    assert missing(groups={"G": {"ranks": [3]}}) == [3]
+    assert missing(groups={"g*": {"ranks": [3]}, "G": {"ranks": [7], "roles": ["x"]}}) == [7]
+    assert missing(groups={"G": {}}, ranks=[0, 3]) == [3]
+    assert missing(groups={"G": {"ranks": [0]}}, ranks=[0, 3]) == []

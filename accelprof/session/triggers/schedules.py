@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
 from accelprof.contracts.targets import ACTIVE, DONE, WARMUP, Assignment, ScheduleSpec, WindowInfo
+from accelprof.output.records import NEVER_OPENED
 from accelprof.session.captures import Ask
 from accelprof.session.triggers import Quiet
 from accelprof.timing.loops import runner
@@ -311,7 +312,10 @@ class Schedules(Quiet):
                 self._voice.say(f"schedule on {name}: nothing was recorded, {why} during its warm-up")
             return
         stretch.cut = True
-        self._voice.say(f"schedule on {name}: partial, {stretch.recorded} of {active} calls were recorded before {why}")
+        # a step or an enclosing phase may be shorter than a stretch; where calls are counted over the process these were asked for
+        code = NEVER_OPENED if final and stretch.series.spec.per == "process" else ""
+        text = f"schedule on {name}: partial, {stretch.recorded} of {active} calls were recorded before {why}"
+        self._voice.say(text, code=code)
         self._close(stretch, reason, why)
 
     def _lost(self, stretch: _Stretch) -> None:
@@ -329,7 +333,13 @@ class Schedules(Quiet):
         if not series.stretches and series.calls > series.homeless:
             per = "" if spec.per == "process" else f" in one {spec.per}"
             self._voice.say(
-                f"schedule on {spec.phase}: {series.longest} calls at most{per}, the first to record is call {spec.first} (counted from 0): nothing was recorded"
+                f"schedule on {spec.phase}: {series.longest} calls at most{per}, the first to record is call {spec.first} (counted from 0): nothing was recorded",
+                code=NEVER_OPENED,
+            )
+        elif spec.per == "process" and series.stretches < spec.repeat and series.stretches:
+            self._voice.say(
+                f"schedule on {spec.phase}: {series.stretches} of {spec.repeat} stretches were recorded in its {series.longest} calls",
+                code=NEVER_OPENED,
             )
 
 
