@@ -11,8 +11,6 @@ from accelprof.timing.worker import Worker
 
 TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
 if TYPE_CHECKING:
-    from typing import Any
-
     from accelprof.analysis.opened import open_run
     from accelprof.catalogue import register, unregister
     from accelprof.contracts.hookspecs import hookimpl
@@ -48,7 +46,7 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _LAZY:
         import importlib
 

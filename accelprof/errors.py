@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
 if TYPE_CHECKING:
-    from typing import Any, ClassVar
+    from typing import ClassVar
 
 #: characters of one message; a terminal shows about so many on a screen
 MAX_MESSAGE = 2000
@@ -41,7 +41,7 @@ class ConfigError(UserError):
         self.problems = problems
         super().__init__(_bounded([str(problem) for problem in problems]))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (type(self), self.problems)
 
 
@@ -67,7 +67,7 @@ class Problem:
         self.has_value = value is not Problem._NOTHING
         self.value = value if self.has_value else None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         made = (self.path, self.message, self.has_value, self.value, self.allowed, self.mend)
         return (_rebuild_problem, made, {"place": self.place})
 
@@ -114,7 +114,7 @@ class ReadError(UserError):
         self.path, self.reason = str(path), reason
         super().__init__(f"{path}: {reason}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.path, self.reason))
 
 

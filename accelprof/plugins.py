@@ -249,7 +249,7 @@ class Host:
 
 def _begun(
     function: Callable[..., Generator[None, Any, Any]], arguments: tuple[object, ...]
-) -> Generator[None, Any, Any] | BaseException:
+) -> Generator[None, object, Any] | BaseException:
     """The wrapper's generator at its first ``yield``, or why it did not get there."""
     try:
         steps = function(*arguments)

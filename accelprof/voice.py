@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from accelprof.errors import CaptureError, failures, text_of
 from accelprof.texts import encodable
@@ -29,7 +28,7 @@ class Voice:
     ) -> None:
         self.label, self.raising, self._write = label, raising, write
         self.problems: list[str] = []
-        self._subjects: set[Any] = set()
+        self._subjects: set[object] = set()
         self._deferred: CaptureError | None = None
 
     def say(self, message: str, level: int = logging.WARNING, about: object = None, code: str = "") -> bool:
@@ -87,6 +86,6 @@ class Voice:
         self._subjects.clear()
 
 
-def nature(error: BaseException) -> Any:
+def nature(error: BaseException) -> object:
     """What makes two failures the same one: a disk that is full stays full, whichever file it was about."""
     return (type(error), error.errno) if isinstance(error, OSError) else (type(error), str(error))

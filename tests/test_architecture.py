@@ -14,8 +14,8 @@ tomllib = pytest.importorskip("tomllib", reason="tomllib is in the standard libr
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "accelprof"
 PLUGINS = sorted(path for path in (ROOT / "plugins").glob("*/accelprof_*") if path.is_dir() and path.suffix == "")
-#: of every 1000 lines; it was 48 when counting began, and 20 is where it goes
-ANY_PER_1000 = 29.8
+#: of every 1000 lines; it was 48 when counting began
+ANY_PER_1000 = 20
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -104,9 +104,9 @@ def test_a_long_module_says_why():
 
 
 def test_values_of_any_type_get_fewer():
-    """``Any`` per 1000 lines of the core stays below the mark, which only goes down."""
+    """``Any`` per 1000 lines of the core and the vendors' distributions stays below the mark, which only goes down."""
     count = lines = 0
-    for path in CORE.rglob("*.py"):
+    for path in (path for root in (CORE, *PLUGINS) for path in root.rglob("*.py")):
         text = path.read_text()
         lines += len(text.splitlines())
         count += sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(ast.parse(text)))

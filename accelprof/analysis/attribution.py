@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -25,9 +24,8 @@ from accelprof.analysis.holders import Holders, holders, lost_launches
 from accelprof.analysis.holders import label as label
 from accelprof.analysis.intervals import PART, distinct, lengths_by, merged, merged_by, overlap_length
 from accelprof.contracts.spans import Kind, Span, Trace
-from accelprof.reading.columns import CODES, NONE, Columns, Names, columns_of
+from accelprof.reading.columns import CODES, NONE, Array, Columns, Names, columns_of
 
-Array = Any  # numpy.ndarray
 Device = int | str
 
 

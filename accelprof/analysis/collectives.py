@@ -29,9 +29,8 @@ from accelprof.analysis.holders import groups_of, holders, label
 from accelprof.analysis.nesting import segments
 from accelprof.analysis.run import WorkerId
 from accelprof.contracts.spans import Kind
-from accelprof.reading.columns import NONE, Columns, whole_number
+from accelprof.reading.columns import NONE, Array, Columns, whole_number
 
-Array = Any  # numpy.ndarray
 #: rows that are kept; shorter waits are summed by the rank that was waited for
 MAX_ROWS = 1000
 OTHERS = "(shorter waits)"

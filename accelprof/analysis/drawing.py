@@ -15,8 +15,10 @@ import msgspec
 import numpy as np
 
 from accelprof.analysis.rows import Drawn, lanes
+from accelprof.analysis.tracks import Place
 from accelprof.contracts.spans import Flow
 from accelprof.reading.chrome_file import ChromeFile, Stream
+from accelprof.reading.columns import Array
 from accelprof.reading.times import exact_column
 
 #: codes of the phase letters that matter here; 0 is what stands on no row of a thread
@@ -24,7 +26,6 @@ POINT, COMPLETE, META, BEGIN, END, FLOW, FLOW_END, ELSEWHERE = 1, 2, 3, 4, 5, 6,
 CODES = {"X": COMPLETE, "M": META, "B": BEGIN, "E": END, "s": FLOW, "t": FLOW, "f": FLOW_END, "i": POINT, "I": POINT, "P": POINT}  # fmt: skip
 #: no end: an event without length, or one that is left out
 NEVER = -(1 << 62)
-Place = tuple[Any, Any]
 
 
 class Head(msgspec.Struct, gc=False):
@@ -77,7 +78,7 @@ class Drawing:
         self.bad: Counter[str] = Counter()
         self.moved: Counter[int] = Counter()
         self.deferred: list[int] = []
-        self._parts: list[tuple[Any, ...]] = []
+        self._parts: list[tuple[Array, ...]] = []
         self._bases: list[int] = []
         self._open: dict[int, list[int]] = {}
         self._partner: dict[int, int] = {}
@@ -95,13 +96,13 @@ class Drawing:
             code = np.array([CODES.get(plain(event.ph), 0) for event in events], np.uint8)
             row = np.array([self.rows[plain(event.pid), plain(event.tid)] for event in events], np.int32)
         timed = np.flatnonzero(code != META)
-        at: Any = np.zeros(len(events), np.int64)
-        kept: Any = np.ones(len(events), np.bool_)
+        at: Array = np.zeros(len(events), np.int64)
+        kept: Array = np.ones(len(events), np.bool_)
         at[timed], bad = exact_column([events[index].ts for index in timed.tolist()])
         for index, why in bad.items():
             kept[timed[index]] = False
             self.bad[f"time {why}"] += 1
-        end: Any = np.full(len(events), NEVER, np.int64)
+        end: Array = np.full(len(events), NEVER, np.int64)
         whole = np.flatnonzero((code == COMPLETE) & kept)
         length, bad = exact_column([events[index].dur for index in whole.tolist()])
         end[whole] = at[whole] + length
@@ -119,7 +120,7 @@ class Drawing:
         self._pairs(code, row, at, kept)
         self._count += len(events)
 
-    def _pairs(self, code: Any, row: Any, at: Any, kept: Any) -> None:
+    def _pairs(self, code: Array, row: Array, at: Array, kept: Array) -> None:
         """Ends find their begins, also of earlier blocks."""
         for index in np.flatnonzero(((code == BEGIN) | (code == END)) & kept).tolist():
             mine, moment = int(row[index]), int(at[index])
@@ -134,7 +135,7 @@ class Drawing:
                 kept[index] = False
                 self.bad["ends without a begin"] += 1
 
-    def _find(self, number: int) -> tuple[tuple[Any, ...], int]:
+    def _find(self, number: int) -> tuple[tuple[Array, ...], int]:
         part = bisect_right(self._bases, number) - 1
         return self._parts[part], number - self._bases[part]
 
@@ -150,7 +151,9 @@ class Drawing:
 
     def finish(self, correlations: Callable[[set[int]], dict[int, Any]]) -> None:
         """Find lanes; ``correlations`` gives the arguments' number of events, asked where two begin together and an arrow ends."""
-        empty: tuple[Any, ...] = tuple(np.zeros(0, kind) for kind in (np.uint8, np.int32, np.int64, np.int64, np.bool_))
+        empty: tuple[Array, ...] = tuple(
+            np.zeros(0, kind) for kind in (np.uint8, np.int32, np.int64, np.int64, np.bool_)
+        )
         columns = zip(*(self._parts or [empty]), strict=True)
         self.code, self.row, self.at, self.end, self.kept = (np.concatenate(parts) for parts in columns)
         self._parts.clear()
@@ -160,7 +163,7 @@ class Drawing:
             self.bad["begins without an end"] += len(endless)
         slices = np.flatnonzero(self.kept & (self.end != NEVER))
         found, order = lanes(self.row[slices], self.at[slices], self.end[slices])
-        self.lane: Any = np.zeros(len(self.code), np.int32)
+        self.lane: Array = np.zeros(len(self.code), np.int32)
         self.lane[slices] = found
         moved = slices[found > 0]
         self.moved.update(self.row[moved].tolist())
@@ -170,7 +173,7 @@ class Drawing:
             self._arrows(slices[order], correlations)
         self._ties(slices[order])
 
-    def _arrows(self, ordered: Any, correlations: Callable[[set[int]], dict[int, Any]]) -> None:
+    def _arrows(self, ordered: Array, correlations: Callable[[set[int]], dict[int, Any]]) -> None:
         """Arrows go with the slice they begin or end at, on rows with several lanes."""
         on_rows = np.isin(self.row, list(self.moved))
         mine = ordered[on_rows[ordered]]
@@ -190,7 +193,7 @@ class Drawing:
             key, following = self.flows[number]
             self.lane[number] = drawn[row].lane(at, key, following)
 
-    def _ties(self, ordered: Any) -> None:
+    def _ties(self, ordered: Array) -> None:
         """Of slices of one row that begin together the longest must come first: where the file has them otherwise, all wait."""
         if not len(ordered):
             return
@@ -237,7 +240,7 @@ def _correlations(path: str, asked: set[int]) -> dict[int, Any]:
 
 
 def drawing_of_spans(
-    rows: Any, places: Sequence[Place], marks: Iterable[Place], starts: Any, ends: Any, flows: Sequence[Flow] = ()
+    rows: Array, places: Sequence[Place], marks: Iterable[Place], starts: Array, ends: Array, flows: Sequence[Flow] = ()
 ) -> Drawing:
     """Places of the spans of another format, then of its marks and the ends of its arrows.
 
@@ -248,7 +251,7 @@ def drawing_of_spans(
         flows: the arrows' ends themselves.
     """
     drawing = Drawing()
-    codes: Any = np.array([drawing.rows[place] for place in places] or [0], np.int32)
+    codes: Array = np.array([drawing.rows[place] for place in places] or [0], np.int32)
     row = np.concatenate([codes[rows], np.array([drawing.rows[place] for place in marks], np.int32)])
     code = np.where(ends == NEVER, POINT, COMPLETE).astype(np.uint8)
     for index, flow in enumerate(flows, len(code) - len(flows)):

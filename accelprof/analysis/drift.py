@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from accelprof.analysis.seconds import waits_for_others
+from accelprof.reading.columns import Array
 
-Array = Any  # numpy.ndarray
 #: steps without a window that something can be said from
 MIN_STEPS, MIN_DRIFT_STEPS = 6, 12
 #: an outlier is this many times the usual scatter (as of a normal distribution) and this part of the usual time above it

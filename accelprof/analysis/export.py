@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from accelprof.analysis import escape, frames
 from accelprof.analysis.summary import Summary
 from accelprof.errors import UserError
 
-Row = dict[str, Any]
+Row = dict[str, object]
 
 
 def write_tables(summary: Summary, directory: str, kind: str) -> list[str]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from accelprof.analysis.intervals import merged
 from accelprof.contracts.spans import Kind
-from accelprof.reading.columns import NONE, Columns
+from accelprof.reading.columns import NONE, Array, Columns
 
-Array = Any  # numpy.ndarray
 #: a device that is free for less than this was not free; a shorter call of the host waits for nothing
 CLOSE_NS = 20_000
 

@@ -12,16 +12,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from accelprof.analysis.intervals import among, distinct
 from accelprof.contracts.spans import Kind
 from accelprof.reading import frameworks
-from accelprof.reading.columns import NONE, Columns
+from accelprof.reading.columns import NONE, Array, Columns
 
-Array = Any  # numpy.ndarray
 RANGES = frozenset({Kind.PHASE, Kind.RANGE})
 LAUNCHES = frozenset({Kind.RUNTIME, Kind.SYNC})
 KERNELS = frozenset({Kind.KERNEL, Kind.COMMUNICATION})

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # numpy.ndarray
+from accelprof.reading.columns import Array
+
 #: intervals that are looked at together
 PART = 1 << 17
 

@@ -13,7 +13,7 @@ FIRST = ("reserved", "allocated", "resident")
 _KEYS = frozenset({"step", "worker", "workers"})
 
 
-def memory_rows(manifest: Mapping[str, object]) -> list[dict[str, Any]]:
+def memory_rows(manifest: Mapping[str, object]) -> list[dict[str, object]]:
     """``{step, worker, allocated, reserved, peak, …}`` in bytes, as the manifest has them; rows of another shape are left out."""
     rows = manifest.get("memory")
     found = []

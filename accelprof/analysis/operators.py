@@ -17,9 +17,8 @@ from accelprof.analysis.holders import RANGES, groups_of, innermost_of, label
 from accelprof.analysis.intervals import distinct
 from accelprof.analysis.nesting import segments
 from accelprof.contracts.spans import Kind
-from accelprof.reading.columns import CODES, NONE, Columns, Names
+from accelprof.reading.columns import CODES, NONE, Array, Columns, Names
 
-Array = Any  # numpy.ndarray
 #: rows of this category are no operators
 PYTHON = "python_function"
 #: what a row of each kind is called

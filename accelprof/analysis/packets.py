@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from accelprof.analysis.timeline import Behind
+from accelprof.reading.columns import Array
 
 SLICE_BEGIN, SLICE_END, INSTANT, COUNTER = 1, 2, 3, 4
 #: bytes of packets that are compressed together, and how hard
@@ -142,11 +143,11 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _varints(values: Any) -> tuple[Any, Any]:
+def _varints(values: Array) -> tuple[Array, Array]:
     """Each value's bytes in a row of a table, and how many of them count."""
-    table: Any = np.zeros((len(values), 10), np.uint8)
+    table: Array = np.zeros((len(values), 10), np.uint8)
     rest = values.astype(np.uint64)
-    size: Any = np.ones(len(values), np.int64)
+    size: Array = np.ones(len(values), np.int64)
     width = 1
     for column in range(10):
         table[:, column] = (rest & np.uint64(0x7F)).astype(np.uint8)
@@ -160,14 +161,14 @@ def _varints(values: Any) -> tuple[Any, Any]:
     return table[:, :width], size
 
 
-def encoded(kind: Any, when: Any, name: Any, cat: Any, extra: Sequence[bytes] | None, sequence: int) -> bytes:
+def encoded(kind: Array, when: Array, name: Array, cat: Array, extra: Sequence[bytes] | None, sequence: int) -> bytes:
     count = len(kind)
     named = (kind != SLICE_END).astype(np.int64)
     times, time_size = _varints(when)
     names, name_size = _varints(name)
     cats, cat_size = _varints(cat)
     tail = field(10, sequence)
-    extra_size: Any = (
+    extra_size: Array = (
         np.array([len(text) for text in extra], np.int64) if extra is not None else np.zeros(count, np.int64)
     )
     event = 2 + named * (2 + name_size + cat_size) + extra_size
@@ -176,10 +177,10 @@ def encoded(kind: Any, when: Any, name: Any, cat: Any, extra: Sequence[bytes] | 
     inners, inner_size = _varints(inner)
     total = 1 + inner_size + inner
     ends = np.cumsum(total)
-    out: Any = np.empty(int(ends[-1]), np.uint8)
+    out: Array = np.empty(int(ends[-1]), np.uint8)
     at = ends - total
 
-    def put(value: int, where: Any = None) -> None:
+    def put(value: int, where: Array | None = None) -> None:
         nonlocal at
         if where is None:
             out[at] = value
@@ -188,7 +189,7 @@ def encoded(kind: Any, when: Any, name: Any, cat: Any, extra: Sequence[bytes] | 
             out[at[where]] = value
             at = at + where
 
-    def fill(table: Any, size: Any, where: Any = None) -> None:
+    def fill(table: Array, size: Array, where: Array | None = None) -> None:
         nonlocal at
         size = size if where is None else np.where(where, size, 0)
         for column in range(table.shape[1]):

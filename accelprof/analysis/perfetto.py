@@ -48,7 +48,7 @@ from accelprof.analysis.rows import Drawn
 from accelprof.analysis.timeline import LANES, Source, TimelineWriter, decoded, open_written
 from accelprof.contracts.spans import Trace
 from accelprof.reading.chrome_file import Event
-from accelprof.reading.columns import KINDS
+from accelprof.reading.columns import KINDS, Array
 from accelprof.reading.gzipped import GZIP
 
 #: clocks: those of the format, and one of a sequence's own, whose times are since the packet before
@@ -76,7 +76,7 @@ class _Names(dict[str, int]):
         number = self[name] = len(self)
         return number
 
-    def of(self, block: Sequence[Any], get: Callable[[Any], Any], other: Callable[[Any], str]) -> Any:
+    def of(self, block: Sequence[Any], get: Callable[[Any], Any], other: Callable[[Any], str]) -> Array:
         """The numbers of what ``get`` gives of each event; ``other`` makes text of what is none."""
         try:
             return np.fromiter(map(self.__getitem__, map(get, block)), np.int32, len(block))
@@ -88,7 +88,7 @@ class _Names(dict[str, int]):
 _name, _cat = operator.attrgetter("name"), operator.attrgetter("cat")
 
 
-def _empty(value: Any) -> str:
+def _empty(value: object) -> str:
     return ""
 
 
@@ -180,11 +180,11 @@ class PerfettoWriter(TimelineWriter):
         columns, marks, flows, drawing, shift, places = self._laid_out(source, trace)
         self._name_rows(source, drawing, places)
         names, cats = _Names(), _Names()
-        kinds: Any = np.array([cats[kind.value] for kind in KINDS], np.int32)
-        codes: Any = np.array([names[name] for name in columns.names] or [0], np.int32)
-        points: Any = np.array([names[mark.name] for mark in marks] + [names[flow.name] for flow in flows], np.int32)
+        kinds: Array = np.array([cats[kind.value] for kind in KINDS], np.int32)
+        codes: Array = np.array([names[name] for name in columns.names] or [0], np.int32)
+        points: Array = np.array([names[mark.name] for mark in marks] + [names[flow.name] for flow in flows], np.int32)
         name = np.concatenate([codes[columns.name], points])
-        of_flows: Any = np.array([cats[flow.category] for flow in flows], np.int32)
+        of_flows: Array = np.array([cats[flow.category] for flow in flows], np.int32)
         cat = np.concatenate([kinds[columns.kind], np.full(len(marks), cats["mark"], np.int32), of_flows])
         arrows = self._arrows(source, number, drawing, cats, cat)
         self._rows(drawing, places, shift, list(names), name, list(cats), cat, arrows)
@@ -197,9 +197,9 @@ class PerfettoWriter(TimelineWriter):
         places: Mapping[tuple[int, int], tuple[int, int]],
         shift: int,
         names: Sequence[str],
-        name: Any,
+        name: Array,
         cats: Sequence[str],
-        cat: Any,
+        cat: Array,
         arrows: Mapping[int, bytes],
     ) -> None:
         """The events of each row and lane: a descriptor, the names on it, then begins, ends and instants by time."""
@@ -219,7 +219,7 @@ class PerfettoWriter(TimelineWriter):
         self.merged.written += int(drawn.sum()) + int(((drawing.code == BEGIN) & drawn).sum())
 
     def _track(
-        self, place: tuple[int, int], names: Sequence[str], name: Any, cats: Sequence[str], cat: Any, first: int
+        self, place: tuple[int, int], names: Sequence[str], name: Array, cats: Sequence[str], cat: Array, first: int
     ) -> int:
         """Describe a row and begin its sequence, whose packets all stand on it and whose clock begins at ``first``; returns its
         number."""
@@ -263,7 +263,7 @@ class PerfettoWriter(TimelineWriter):
         return self._tracks
 
     def _arrows(
-        self, source: Source, number: int, drawing: Drawing, cats: Mapping[str, int], cat: Any
+        self, source: Source, number: int, drawing: Drawing, cats: Mapping[str, int], cat: Array
     ) -> dict[int, bytes]:
         """By slice: the fields of the arrows that begin or end at it; an arrow without a slice is left out and counted."""
         flows = [index for index in drawing.flows if drawing.kept[index]]
@@ -371,14 +371,14 @@ class PerfettoWriter(TimelineWriter):
 
 
 def _records(
-    drawing: Drawing, mine: Any, shift: int, sequence: int, name: Any, cat: Any, arrows: Mapping[int, bytes]
+    drawing: Drawing, mine: Array, shift: int, sequence: int, name: Array, cat: Array, arrows: Mapping[int, bytes]
 ) -> Iterator[bytes]:
     """Packets of one row, some at a time, whose slices nest: what ends before what begins at one moment, what is longer before what it holds."""
     at, end = drawing.at[mine] + shift, drawing.end[mine] + shift
     lasting = drawing.end[mine] != NEVER
     place = np.arange(len(mine))
     ordered = _ordered(at, np.where(lasting, -(end - at), 1), place)
-    rank: Any = np.empty(len(mine), np.int64)
+    rank: Array = np.empty(len(mine), np.int64)
     rank[ordered] = place
     some = np.flatnonzero(lasting)
     empty = end[some] == at[some]
@@ -405,7 +405,7 @@ def _records(
         yield encoded(kind[now], since[now], name[item[now]] + 1, cat[item[now]] + 1, more, sequence)
 
 
-def _ordered(when: Any, first: Any, then: Any) -> Any:
+def _ordered(when: Array, first: Array, then: Array) -> Array:
     """The order by time, at one moment by ``first`` and ``then``: times that are nearly sorted take one pass, and only those
     that several have are looked at further."""
     order = np.argsort(when, kind="stable")

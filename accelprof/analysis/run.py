@@ -91,7 +91,7 @@ class Run:
     running: Collection[str] = ()
     problems: list[str] = field(default_factory=list)
     workers: dict[str, WorkerId] = field(default_factory=dict)
-    _by_process: dict[tuple[Any, ...], WorkerId] = field(default_factory=dict)
+    _by_process: dict[tuple[object, ...], WorkerId] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         times = Counter(row.label for row in self.records.targets.values())

@@ -23,9 +23,8 @@ import numpy as np
 from accelprof.analysis.holders import launches_of
 from accelprof.analysis.intervals import distinct, inside, merged
 from accelprof.contracts.spans import Kind
-from accelprof.reading.columns import NONE, Columns
+from accelprof.reading.columns import NONE, Array, Columns
 
-Array = Any  # numpy.ndarray
 PARTS = (
     "compute", "communication_exposed", "communication_overlapped", "copy", "idle_launching", "idle_queued", "idle_sync",
     "idle_collective", "idle_waiting", "outside", "unknown",

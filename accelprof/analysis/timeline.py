@@ -29,7 +29,7 @@ from accelprof.contracts.spans import FURTHEST_NS, Flow, Mark, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
 from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
-from accelprof.reading.columns import KINDS, Columns, columns_of, whole
+from accelprof.reading.columns import KINDS, Array, Columns, columns_of, whole
 from accelprof.threads import started
 
 if TYPE_CHECKING:
@@ -489,7 +489,7 @@ class TimelineWriter:
         kept, count = np.flatnonzero(drawing.kept), len(columns)
         kept = kept[~np.isin(kept, drawing.deferred)]
 
-        def write(rows: Any) -> None:
+        def write(rows: Array) -> None:
             for first in range(0, len(rows), BATCH):
                 part = rows[first : first + BATCH]
                 fields = zip(
@@ -611,7 +611,7 @@ def decoded(raw: msgspec.Raw) -> dict[str, Any]:
     return args if isinstance(args, dict) else {}
 
 
-def _numbers(drawing: Drawing, places: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[Any, Any]:
+def _numbers(drawing: Drawing, places: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[Array, Array]:
     """Process and thread in the merged file of each event, as columns."""
     keys = drawing.row.astype(np.int64) * LANES + drawing.lane
     known = np.array(sorted(row * LANES + lane for row, lane in places), np.int64)
@@ -622,7 +622,7 @@ def _numbers(drawing: Drawing, places: Mapping[tuple[int, int], tuple[int, int]]
     return table[at, 0], table[at, 1]
 
 
-def _times(ns: Any) -> list[Any]:
+def _times(ns: Array) -> list[Any]:
     """Times in µs: exact as shortest decimals of floats up to eleven days, as text beyond."""
     if len(ns) and max(abs(int(ns.min())), abs(int(ns.max()))) >= EXACT_NS:
         return [msgspec.Raw(_us(value)) for value in ns.tolist()]

@@ -10,8 +10,10 @@ import numpy as np
 
 from accelprof import texts
 from accelprof.contracts.spans import Flow, Mark, Trace
-from accelprof.reading.columns import NONE, Columns
+from accelprof.reading.columns import NONE, Array, Columns
 
+#: the process and the thread of a file's own, as it writes them
+Place = tuple[object, object]
 #: characters of a number that is longer than 64 bits
 LONGEST = 40
 
@@ -24,19 +26,19 @@ class Tracks:
     """
 
     def __init__(self, trace: Trace) -> None:
-        self.threads: dict[tuple[Any, Any], str] = {}
-        self.processes: dict[Any, str] = {}
+        self.threads: dict[Place, str] = {}
+        self.processes: dict[object, str] = {}
         names, tracks = trace.metadata.get("process_names", {}), trace.metadata.get("thread_names", {})
         self._names = {pid: texts.bounded(str(name)) for pid, name in names.items()}
         self._tracks = {pid: {tid: texts.bounded(str(name)) for tid, name in of.items()} for pid, of in tracks.items()}
-        self._rows: dict[Any, tuple[Any, Any]] = {}
+        self._rows: dict[object, Place] = {}
         #: the rows that spans of a process and thread stand on: device work has them too
-        self._of_place: dict[tuple[Any, Any], list[int]] = {}
+        self._of_place: dict[Place, list[int]] = {}
 
-    def rows(self, columns: Columns) -> tuple[Any, list[tuple[Any, Any]]]:
+    def rows(self, columns: Columns) -> tuple[Array, list[Place]]:
         """For each row of a table the number of the process and thread to draw it on, and these; text as it is shown."""
         fields = ("process", "thread", "task", "device", "stream")
-        number: Any = np.zeros(len(columns), np.int64)
+        number: Array = np.zeros(len(columns), np.int64)
         for field in fields:
             values = getattr(columns, field)
             if len(values) and (values != values[0]).any():
@@ -57,7 +59,7 @@ class Tracks:
             )
         return number, places
 
-    def of_mark(self, mark: Mark) -> tuple[Any, Any]:
+    def of_mark(self, mark: Mark) -> Place:
         """The process and the thread to draw a mark on."""
         key = (mark.pid, mark.tid)
         row = self._rows.get(key)
@@ -65,7 +67,7 @@ class Tracks:
             row = self._rows[key] = self._made(mark.pid, mark.tid, None, None, "")
         return row
 
-    def of_flows(self, flows: Sequence[Flow], number: Any, starts: Any, places: Sequence[tuple[Any, Any]]) -> list[Any]:
+    def of_flows(self, flows: Sequence[Flow], number: Array, starts: Array, places: Sequence[Place]) -> list[Place]:
         """The process and thread to draw each end of an arrow on: where the spans of its place are drawn, and of several such
         rows where one begins at that moment. ``number``, ``starts``: of each span its row and begin; ``places``: of rows."""
         begun: set[tuple[int, int]] = set()
@@ -80,10 +82,10 @@ class Tracks:
                 found.append(places[next((row for row in rows if (row, flow.at_ns) in begun), rows[0])])
         return found
 
-    def _made(self, pid: object, tid: object, device: object, stream: object, task: str) -> tuple[Any, Any]:
+    def _made(self, pid: object, tid: object, device: object, stream: object, task: str) -> Place:
         known = self._tracks.get(pid, {}).get(tid)
         if device is None:
-            row: tuple[Any, Any] = (pid, tid if not task else f"{tid} {task}")
+            row: Place = (pid, tid if not task else f"{tid} {task}")
             if known is not None or task:
                 self.threads[row] = " ".join(filter(None, (known or f"thread {tid}", task)))
             if pid in self._names:
@@ -98,7 +100,7 @@ class Tracks:
         return row
 
 
-def arguments(columns: Columns, rows: Any) -> list[Any]:
+def arguments(columns: Columns, rows: Array) -> list[Any]:
     """Arguments of events, mappings that strict JSON can hold, that keep what rows have beside their times."""
     found = [dict(args) for args in columns.args_of(rows)]
     for field, words in (
@@ -128,12 +130,12 @@ def of_mark(mark: Mark) -> Any:
     return plain_arguments({**mark.args, **{key: value for key, value in extra if value}})
 
 
-def plain_arguments(values: Mapping[str, object]) -> dict[str, Any]:
+def plain_arguments(values: Mapping[str, object]) -> dict[str, object]:
     """Arguments that strict JSON can hold; others as text."""
     return {texts.encodable(str(key)): _plain(value) for key, value in values.items()}
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, str):
         return texts.encodable(value)
     if isinstance(value, int):

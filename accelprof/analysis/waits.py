@@ -33,7 +33,7 @@ class Waits:
 
     stragglers: list[dict[str, Any]] = field(default_factory=list)
     critical_path: list[dict[str, Any]] = field(default_factory=list)
-    slack: list[dict[str, Any]] = field(default_factory=list)
+    slack: list[dict[str, object]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     of: list[Step] = field(default_factory=list)
     outliers: list[dict[str, Any]] = field(default_factory=list)
@@ -89,7 +89,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     return found
 
 
-def _not_in_windows(found: Sequence[Step], stated: Mapping[object, Any]) -> Iterator[str]:
+def _not_in_windows(found: Sequence[Step], stated: Mapping[object, object]) -> Iterator[str]:
     """The steps that took longer or shorter than their windows, on which the critical path stands."""
     apart = [
         (step, wall)

@@ -7,7 +7,6 @@ import io
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -81,7 +80,7 @@ def cli(ctx: click.Context, debug: bool, verbose: bool) -> None:
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s", stream=sys.stderr)
 
 
-def main(args: Sequence[str] | None = None) -> Any:
+def main(args: Sequence[str] | None = None) -> object:
     """Entry point of ``accelprof``; ends the process with the status described in the module."""
     debug = "--debug" in (sys.argv[1:] if args is None else args)
     for stream in (sys.stdout, sys.stderr):  # what a terminal's encoding lacks is shown by its number

@@ -39,7 +39,7 @@ class Member:
     assignment: Assignment
     actor: Any
     invoke: Callable[..., Any]
-    next: Callable[..., Any] | None = None
+    next: Callable[..., object] | None = None
     done: Callable[[], Any] | None = None
     state: str = READY
     facts: dict[str, Any] = field(default_factory=dict)

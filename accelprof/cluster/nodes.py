@@ -27,7 +27,7 @@ def alive() -> dict[str, str]:
     return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
 
 
-def start_on(node_id: str, function: Callable[..., object], *args: object) -> Any:
+def start_on(node_id: str, function: Callable[..., object], *args: object) -> object:
     """Start ``function(*args)`` as a task on that node; the reference of its result.
 
     Raises:

@@ -55,7 +55,7 @@ class Roster:
     ) -> None:
         self.config, self.plan, self.run_dir = config, plan, run_dir
         self._say, self._failed = say, failed
-        self._members: dict[Any, Member] = {}
+        self._members: dict[object, Member] = {}
         self.planned: dict[str, list[PlannedLaunch]] = {}
         self.joined: dict[str, int] = {}
         self.lost: list[Lost] = []

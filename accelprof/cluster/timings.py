@@ -15,7 +15,7 @@ REDUCTIONS: dict[str, Callable[[list[float]], float]] = {
 }
 
 
-class StepTimings(dict[str, Any]):
+class StepTimings(dict[str, object]):
     """``{tag: seconds}``, or ``{tag: {"ActorGroup/rank0": seconds}}`` per rank.
 
     Attributes:
@@ -38,7 +38,7 @@ class StepTimings(dict[str, Any]):
         super().__init__(values)
         self.step, self.reduce, self.missing, self.absent, self.at = step, reduce, dict(missing), dict(absent), dict(at)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (dict(self), self.step, self.reduce, self.missing, self.absent, self.at))
 
 

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NOTHING = contextlib.nullcontext()
 
 
-def _nothing(_: object) -> Any:
+def _nothing(_: object) -> object:
     return _NOTHING
 
 
@@ -21,7 +21,7 @@ def by_kind_of_function(function: F, block: Callable[[], Any]) -> F:
     wrapper: Any
     if inspect.iscoroutinefunction(function):
 
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        async def wrapper(*args: Any, **kwargs: Any) -> object:
             with block():
                 return await function(*args, **kwargs)
 
@@ -33,14 +33,14 @@ def by_kind_of_function(function: F, block: Callable[[], Any]) -> F:
 
     else:
 
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> object:
             with block():
                 return function(*args, **kwargs)
 
     return functools.update_wrapper(wrapper, function)  # type: ignore[return-value]
 
 
-def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[Any], Any] = _nothing) -> F:
+def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[object], Any] = _nothing) -> F:
     """A method of the same kind as ``function`` that calls what ``choose(self)`` gives, inside ``with around(self)``."""
     wrapper: Any
     if inspect.isasyncgenfunction(function):

@@ -16,7 +16,7 @@ import wrapt
 
 from accelprof.errors import UserError
 
-_ABSENT: Any = object()
+_ABSENT: object = object()
 log = logging.getLogger("accelprof")
 
 
@@ -24,7 +24,7 @@ log = logging.getLogger("accelprof")
 class _Place:
     """One attribute that was replaced: what stood there, and what stands there now."""
 
-    owner: Any
+    owner: object
     name: str
     before: Any
     ours: Any
@@ -84,12 +84,12 @@ class Patches:
         """Call this first when everything is taken back."""
         self._last.append(call)
 
-    def once_imported(self, name: str, call: Callable[[Any], None]) -> None:
+    def once_imported(self, name: str, call: Callable[[object], None]) -> None:
         """``call(module)`` once the module is whole, as :func:`when_imported`, unless everything was taken back before."""
         wanted = [call]
         self.then(wanted.clear)
 
-        def imported(module: Any) -> None:
+        def imported(module: object) -> None:
             for put in wanted:
                 put(module)
 
@@ -134,7 +134,7 @@ def _take_back(place: _Place) -> None:
         setattr(place.owner, place.name, place.before)
 
 
-def _holding(package: str, value: object) -> list[tuple[Any, str]]:
+def _holding(package: str, value: object) -> list[tuple[object, str]]:
     """Modules of ``package`` and their attributes that are ``value`` itself."""
     return [
         (module, attribute)
@@ -145,7 +145,7 @@ def _holding(package: str, value: object) -> list[tuple[Any, str]]:
     ]
 
 
-def _another(function: Callable[..., object]) -> Callable[..., Any]:
+def _another(function: Callable[..., object]) -> Callable[..., object]:
     """One more function object that does the same; frames are counted as in the first."""
     if isinstance(function, FunctionType):
         code, names = function.__code__, function.__globals__
@@ -153,17 +153,17 @@ def _another(function: Callable[..., object]) -> Callable[..., Any]:
         copy.__kwdefaults__ = function.__kwdefaults__
         return functools.update_wrapper(copy, function)
 
-    def called(*args: object, **kwargs: object) -> Any:
+    def called(*args: object, **kwargs: object) -> object:
         return function(*args, **kwargs)
 
     return called
 
 
 #: modules whose import had begun when somebody wanted to change them, and who
-_unfinished: list[tuple[str, Callable[[Any], None]]] = []
+_unfinished: list[tuple[str, Callable[[object], None]]] = []
 
 
-def when_imported(name: str, call: Callable[[Any], None]) -> None:
+def when_imported(name: str, call: Callable[[object], None]) -> None:
     """``call(module)`` once the module is whole: now, when its import that is going on has ended, or when it is imported."""
     module = sys.modules.get(name)
     if module is None:

@@ -132,7 +132,7 @@ class AcceleratorUtil:
         return session is not None and session.window is not None
 
 
-def default_settings() -> Mapping[str, Any]:
+def default_settings() -> Mapping[str, object]:
     """A process that nobody configured: the timeline of the steps that are started."""
     return {"config": {"steps": "all", "ranks": "all", "output_dir": "profiling"}}
 
@@ -218,12 +218,12 @@ class Tracer:
         mark_end_range(mark)
 
     @classmethod
-    def trace_span(cls, name: str, cat: str = "default", args: object = None) -> Any:
+    def trace_span(cls, name: str, cat: str = "default", args: object = None) -> object:
         """A block as a span, plain or async."""
         return profiling_range(name, category=cat)
 
     @classmethod
-    def trace_func(cls, func_or_cat: object = None, cat: str = "default") -> Any:
+    def trace_func(cls, func_or_cat: object = None, cat: str = "default") -> object:
         """Decorate a function with a span for each call; with and without arguments, as RLinf's."""
         category = func_or_cat if isinstance(func_or_cat, str) else cat
 

@@ -68,19 +68,19 @@ def _worker(patches: Patches, cls: Any) -> None:
         patches.set(cls, name, _like(vars(cls).get(name), getattr(ours.Worker, name)))
 
 
-def _like(theirs: Any, mine: Any) -> Any:
+def _like(theirs: Any, mine: Any) -> object:
     """``mine`` with the name, text and signature of ``theirs``: worker groups are made from what a worker's methods look like."""
     if theirs is None:
         return mine
 
     @functools.wraps(theirs)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(*args: object, **kwargs: object) -> object:
         return mine(*args, **kwargs)
 
     return called
 
 
-def _worker_timer(self: object, tag: str | None = None, trace: bool = True) -> Any:
+def _worker_timer(self: object, tag: str | None = None, trace: bool = True) -> object:
     return ours.worker_timer(self, tag or sys._getframe(1).f_code.co_name, trace)
 
 
@@ -111,7 +111,7 @@ def _manager_stops() -> None:
     ours.AcceleratorUtil.stop_profiling(None)
 
 
-def _manager_range(label: str, color: str | None = None, domain: str | None = None) -> Any:
+def _manager_range(label: str, color: str | None = None, domain: str | None = None) -> object:
     return ours.AcceleratorUtil.profiling_range(None, label, color, domain)
 
 
@@ -136,7 +136,7 @@ def _scoped_timer(patches: Patches) -> None:
         untraced: dict[str, Any] = {} if known is None else {"trace": False}
 
         @functools.wraps(theirs_init)
-        def init(self: Any, *args: Any, trace: bool = default, **kwargs: Any) -> None:
+        def init(self: Any, *args: object, trace: bool = default, **kwargs: object) -> None:
             theirs_init(self, *args, **untraced, **kwargs)
             if not trace:
                 self._accelprof_untraced = True
@@ -153,7 +153,9 @@ def _scoped_timer(patches: Patches) -> None:
     patches.once_imported(SCOPED, imported)
 
 
-def _profiling_range(accelerator_type: object, label: str, color: str | None = None, domain: str | None = None) -> Any:
+def _profiling_range(
+    accelerator_type: object, label: str, color: str | None = None, domain: str | None = None
+) -> object:
     if sys._getframe(1).f_globals.get("__name__") == WORKER:
         return contextlib.nullcontext()  # RLinf's timer, whose worker_timer has made the range already
     return ours.AcceleratorUtil.profiling_range(accelerator_type, label, color, domain)
@@ -230,7 +232,7 @@ def _driver(patches: Patches, driver: _Driver) -> None:
             driver.begin(config)
 
     @functools.wraps(theirs_allocate)
-    def allocate(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def allocate(self: object, *args: object, **kwargs: Any) -> object:
         env = {**(kwargs.get("env_vars") or {}), **startup.environment({}, "rlinf")}
         driver.env = env
         if "env_vars" in kwargs:

@@ -85,10 +85,10 @@ profilers: weakref.WeakSet[Any] = weakref.WeakSet()
 #: labels of stages that iterate over update mini-batches (``scheduled=True``): the ones that a schedule thins out
 scheduled: set[str] = set()
 #: the one whose configuration made the session
-_decides: weakref.WeakSet[Any] = weakref.WeakSet()
+_decides: weakref.WeakSet[object] = weakref.WeakSet()
 
 
-def prepare(self: Any, rank: int, config: Any, tool_config: Any, save_file_prefix: str | None) -> None:
+def prepare(self: Any, rank: int, config: Any, tool_config: object, save_file_prefix: str | None) -> None:
     """Give a profiler object (ours or verl's) its attributes."""
     config = ProfilerConfig() if config is None else config
     settings = as_mapping(config)
@@ -161,7 +161,7 @@ def session_settings(first: Any) -> Mapping[str, Any]:
         )
     if tool in NOT_PROFILERS:
         raise ConfigError(Problem("profiler.tool", f"left to verl: {NOT_PROFILERS[tool]}", value=tool))
-    config: dict[str, Any] = {
+    config: dict[str, object] = {
         "tool": tool,
         "steps": "all",
         "ranks": "all",

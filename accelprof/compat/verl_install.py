@@ -56,7 +56,7 @@ class _Absorbed:
         domain: str | None = None,
         category: str | None = None,
         **kwargs: Any,
-    ) -> Callable[[Any], Any]:
+    ) -> Callable[[Any], object]:
         """For methods that verl decorated before it went through us."""
 
         def decorator(function: Any) -> Any:
@@ -98,7 +98,7 @@ def install(patches: Patches, any_version: bool) -> None:
         return getattr(self, "_tool", None) in NOT_PROFILERS
 
     @functools.wraps(theirs["start"])
-    def start(self: Any, **kwargs: Any) -> Any:
+    def start(self: Any, **kwargs: object) -> Any:
         if left_alone(self):
             return theirs["start"](self, **kwargs)
         if not isinstance(getattr(self, "_impl", None), _Absorbed):
@@ -129,7 +129,7 @@ def install(patches: Patches, any_version: bool) -> None:
         domain: str | None = None,
         category: str | None = None,
         **kwargs: Any,
-    ) -> Any:
+    ) -> object:
         def decorator(function: Any) -> Any:
             plain = original_annotate(cls, message, color, domain, category, **kwargs)(function)
             if not callable(function):
@@ -259,5 +259,5 @@ def _with_state(function: Any, role: str | None) -> Any:
     return wrapper
 
 
-def _logged(self: Any, decorated_function: Any) -> Any:
+def _logged(self: Any, decorated_function: Any) -> object:
     return verl_marks.GPUMemoryLogger(self.role, self.logger, self.level, self.log_only_rank_0)(decorated_function)

@@ -106,13 +106,13 @@ class _Timed:
         again = functools.partial(type(self), self._name, self._raw, self._make)
         if inspect.iscoroutinefunction(function):
 
-            async def awaited(*args: object, **kwargs: object) -> Any:
+            async def awaited(*args: object, **kwargs: object) -> object:
                 async with again():
                     return await function(*args, **kwargs)
 
             return functools.update_wrapper(awaited, function)  # type: ignore[return-value]
 
-        def called(*args: object, **kwargs: object) -> Any:
+        def called(*args: object, **kwargs: object) -> object:
             with again():
                 return function(*args, **kwargs)
 
@@ -256,7 +256,7 @@ class GPUMemoryLogger:
         name = getattr(decorated_function, "__name__", repr(decorated_function))
         if inspect.iscoroutinefunction(decorated_function):
 
-            async def awaited(*args: object, **kwargs: object) -> Any:
+            async def awaited(*args: object, **kwargs: object) -> object:
                 self._say(f"Before {name}")
                 try:
                     return await decorated_function(*args, **kwargs)
@@ -265,7 +265,7 @@ class GPUMemoryLogger:
 
             return functools.update_wrapper(awaited, decorated_function)  # type: ignore[return-value]
 
-        def called(*args: object, **kwargs: object) -> Any:
+        def called(*args: object, **kwargs: object) -> object:
             self._say(f"Before {name}")
             try:
                 return decorated_function(*args, **kwargs)

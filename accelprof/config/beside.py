@@ -24,7 +24,7 @@ class Words:
     overrides: list[str] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     our_overrides: list[str] = field(default_factory=list)
-    our_values: dict[str, Any] = field(default_factory=dict)
+    our_values: dict[str, object] = field(default_factory=dict)
     #: word of ours -> the file's own path, at which it changes the file too
     own: dict[str, str] = field(default_factory=dict)
 

@@ -48,7 +48,7 @@ def load_config(
     overrides: Sequence[str] = (),
     *,
     dialects: Sequence[Dialect] = (),
-    detect: Callable[[Mapping[str, Any]], str | None] | None = None,
+    detect: Callable[[Mapping[str, object]], str | None] | None = None,
     **values: object,
 ) -> Loaded:
     """Validate ``source`` (path, mapping, ``DictConfig``, ``Config`` or ``None``), then ``a.b=c`` overrides, then ``values``.
@@ -90,7 +90,7 @@ def _loaded(
     overrides: Sequence[str],
     values: Mapping[str, object],
     dialects: Sequence[Dialect],
-    detect: Callable[[Mapping[str, Any]], str | None] | None,
+    detect: Callable[[Mapping[str, object]], str | None] | None,
 ) -> Loaded:
     if isinstance(source, Config) and not overrides and not values:
         return Loaded(source, source="Config")
@@ -142,7 +142,9 @@ def _what_is_expected(given: Mapping[str, object], dialects: Sequence[Dialect]) 
     )
 
 
-def _own_section(given: Mapping[str, object], overrides: Sequence[str], values: Mapping[str, object]) -> dict[str, Any]:
+def _own_section(
+    given: Mapping[str, object], overrides: Sequence[str], values: Mapping[str, object]
+) -> dict[str, object]:
     """What stands under ``accelprof`` in a larger file, with the words of ours that were given beside the file.
 
     Raises:
@@ -292,7 +294,7 @@ def apply_overrides(mapping: Mapping[str, object], overrides: Sequence[str]) -> 
     return result
 
 
-def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_mapping(path: str | os.PathLike[str]) -> dict[str, object]:
     """A YAML or JSON file whose top level is a mapping.
 
     Raises:
@@ -320,7 +322,7 @@ def _text_of(path: str | os.PathLike[str]) -> str:
         raise ConfigError(Problem(str(file), f"cannot read the configuration: {error}")) from None
 
 
-def _to_mapping(source: object) -> tuple[dict[str, Any], str]:
+def _to_mapping(source: object) -> tuple[dict[str, object], str]:
     if source is None:
         return {}, "arguments"
     if isinstance(source, (str, os.PathLike)):

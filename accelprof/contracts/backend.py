@@ -51,13 +51,13 @@ class BoundRange(NamedTuple):
     ignored: some tools answer -1 although the range was taken.
     """
 
-    push: Callable[[], Any]
-    pop: Callable[[], Any]
-    start: Callable[[], Any]
-    end: Callable[[Any], Any]
+    push: Callable[[], object]
+    pop: Callable[[], object]
+    start: Callable[[], object]
+    end: Callable[[Any], object]
 
 
-def _nothing(*_: Any) -> None:
+def _nothing(*_: object) -> None:
     return None
 
 
@@ -71,19 +71,19 @@ class Emitter:
     #: start/end pairs may overlap on one thread without disturbing the tool
     overlapping_ranges: ClassVar[bool] = True
 
-    def push(self, spec: RangeSpec) -> Any:
+    def push(self, spec: RangeSpec) -> object:
         """Open a range on this thread's stack."""
 
-    def pop(self, spec: RangeSpec) -> Any:
+    def pop(self, spec: RangeSpec) -> object:
         """Close the range this thread opened last."""
 
-    def start(self, spec: RangeSpec) -> Any:
+    def start(self, spec: RangeSpec) -> object:
         """Open a range that may overlap others; returns the handle for :meth:`end`."""
 
-    def end(self, spec: RangeSpec, handle: Any) -> Any:
+    def end(self, spec: RangeSpec, handle: Any) -> object:
         """Close the range that ``handle`` names."""
 
-    def mark(self, spec: RangeSpec) -> Any:
+    def mark(self, spec: RangeSpec) -> object:
         """Leave an instant."""
 
     def bind(self, spec: RangeSpec) -> BoundRange:
@@ -102,16 +102,16 @@ class BoundEmitter(Emitter):
     def bind(self, spec: RangeSpec) -> BoundRange:
         raise NotImplementedError
 
-    def push(self, spec: RangeSpec) -> Any:
+    def push(self, spec: RangeSpec) -> object:
         return self.bind(spec).push()
 
-    def pop(self, spec: RangeSpec) -> Any:
+    def pop(self, spec: RangeSpec) -> object:
         return self.bind(spec).pop()
 
-    def start(self, spec: RangeSpec) -> Any:
+    def start(self, spec: RangeSpec) -> object:
         return self.bind(spec).start()
 
-    def end(self, spec: RangeSpec, handle: Any) -> Any:
+    def end(self, spec: RangeSpec, handle: Any) -> object:
         return self.bind(spec).end(handle)
 
 
@@ -145,7 +145,7 @@ class EventTimer(DeviceTimer):
 
     __slots__ = ("_begin", "_end", "_make", "_place", "_pool", "_taken")
 
-    def __init__(self, make: Callable[[], Any], pool: EventPool | None = None, place: Any = None) -> None:
+    def __init__(self, make: Callable[[], Any], pool: EventPool | None = None, place: object = None) -> None:
         self._make, self._pool, self._place = make, pool, place
         self._begin: Any = None
         self._end: Any = None
@@ -217,20 +217,20 @@ class EventPool:
         stream: Callable[[Any], object] = _no_stream,
     ) -> None:
         self._make, self.capturing, self.reading, self._place, self.stream = make, capturing, reading, place, stream
-        self._free: dict[Any, list[tuple[Any, Any]]] = {}
+        self._free: dict[object, list[tuple[Any, Any]]] = {}
 
     def timer(self) -> EventTimer | None:
         """A timer for one call; ``None`` while this thread's stream is being captured."""
         return None if self.capturing() else EventTimer(self._make, self, self._place())
 
-    def pair(self, place: Any) -> tuple[Any, Any]:
+    def pair(self, place: object) -> tuple[Any, Any]:
         """Two events for ``place``."""
         try:
             return self._free[place].pop()
         except (KeyError, IndexError):
             return self._make(), self._make()
 
-    def give_back(self, place: Any, begin: Any, end: Any) -> None:
+    def give_back(self, place: object, begin: object, end: object) -> None:
         """Both were read."""
         free = self._free.setdefault(place, [])
         if len(free) < self.KEPT:

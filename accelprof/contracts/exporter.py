@@ -109,7 +109,7 @@ class Exporter:
     def step(self, figures: StepFigures) -> None:
         """A step ended. Steps come in order, each once."""
 
-    def finish(self, manifest: Mapping[str, Any], directory: str) -> None:
+    def finish(self, manifest: Mapping[str, object], directory: str) -> None:
         """The run's manifest, timeline and report are written; ``directory`` is where. Called once, at the end."""
 
     def close(self) -> None:

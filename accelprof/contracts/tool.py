@@ -88,7 +88,7 @@ class Tool:
     # --- on the driver, before anything starts -------------------------------------------------------------------
 
     @classmethod
-    def normalise(cls, options: Mapping[str, object]) -> Mapping[str, Any]:
+    def normalise(cls, options: Mapping[str, object]) -> Mapping[str, object]:
         """Bring the user's spelling into one form before merging (``t`` and ``trace`` become one key). Pure."""
         return options
 
@@ -225,7 +225,7 @@ def _warn_of_gate(tool: str) -> None:
     )
 
 
-def unordered(value: Any) -> Any:
+def unordered(value: Any) -> object:
     """A list of names as the set that it stands for, sorted; anything else as it is."""
     names = isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
     return tuple(sorted(set(value))) if names else value

@@ -103,12 +103,12 @@ class EngineProfiler:
             here = getattr(here, part)
         return here
 
-    async def _when_started(self, answer: Awaitable[object]) -> Any:
+    async def _when_started(self, answer: Awaitable[object]) -> object:
         result = await answer
         self._open = True
         return result
 
-    async def _when_stopped(self, answer: Awaitable[object]) -> Any:
+    async def _when_stopped(self, answer: Awaitable[object]) -> object:
         try:
             return await answer
         except RuntimeError as error:

@@ -86,7 +86,7 @@ class Settings:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     start: str = ""
     stop: str = ""
-    start_arguments: Mapping[str, Any] = field(default_factory=dict)
+    start_arguments: Mapping[str, object] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     benign: str = ""
@@ -194,7 +194,7 @@ class _Build:
         self.ignored: list[str] = []
         self.values = self._wanted(prefix)
 
-    def _wanted(self, prefix: str) -> dict[str, Any]:
+    def _wanted(self, prefix: str) -> dict[str, object]:
         options, contents = self.options, set(self.options.contents)
         wanted: dict[str, Any] = {
             "profiler": options.profiler,

@@ -148,7 +148,7 @@ class OpenTelemetry(Exporter):
         self._check()
         if figures.wall_ns is None:
             return
-        attributes: dict[str, Any] = {"accelprof.step": figures.step, "accelprof.window": figures.window}
+        attributes: dict[str, object] = {"accelprof.step": figures.step, "accelprof.window": figures.window}
         for phase, row in figures.phases.items():
             attributes[f"accelprof.phase.{phase}.max_seconds"] = row.max
             attributes[f"accelprof.phase.{phase}.slowest"] = row.slowest

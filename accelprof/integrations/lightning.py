@@ -46,11 +46,11 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
             self._updates = done
         self._loop.step(self._number)
 
-    def on_train_epoch_start(self, trainer: Any, pl_module: object) -> None:
+    def on_train_epoch_start(self, trainer: object, pl_module: object) -> None:
         self._step(trainer)
         self._loop.enter("data")
 
-    def on_train_batch_start(self, trainer: Any, pl_module: object, batch: object, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: object, pl_module: object, batch: object, batch_idx: int) -> None:
         self._loop.leave("data")
         self._step(trainer)
         self._loop.enter("train/micro_batch")

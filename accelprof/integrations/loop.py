@@ -40,7 +40,7 @@ class Loop:
         self._session: Session | None = None
         self._owned = False
         self._step: int | None = None
-        self._wrapped: list[tuple[Any, str]] = []
+        self._wrapped: list[tuple[object, str]] = []
         self._open: dict[str, Run] = {}
         self.voice = Voice()
         if config is not None or values:
@@ -123,7 +123,7 @@ class Loop:
         if not callable(method):
             return
 
-        def called(*args: object, **kwargs: object) -> Any:
+        def called(*args: object, **kwargs: object) -> object:
             call()
             return method(*args, **kwargs)
 
@@ -138,9 +138,9 @@ class Loop:
             vars(owner).pop(name, None)
 
 
-def _chosen(when: Callable[[], bool], timed: Any, plain: Any) -> Any:
+def _chosen(when: Callable[[], bool], timed: Any, plain: Any) -> object:
     @functools.wraps(plain)
-    def called(*args: object, **kwargs: object) -> Any:
+    def called(*args: object, **kwargs: object) -> object:
         return (timed if when() else plain)(*args, **kwargs)
 
     return called

@@ -50,7 +50,7 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         self._loop = Loop(config, group, values)
         self._training = False
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: object, **_: object) -> None:
         self._loop.begin(rank=args.process_index, world_size=args.world_size)
         trainer = _trainer(state)
         if trainer is None:
@@ -62,7 +62,7 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
             self._loop.before(trainer, name, functools.partial(setattr, self, "_training", training))
         self._loop.before(trainer, "get_batch_samples", lambda: self._loop.step(state.global_step + 1))
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_begin(self, args: object, state: Any, control: object, **_: object) -> None:
         self._loop.step(state.global_step + 1)
 
     def on_pre_optimizer_step(self, args: object, state: object, control: object, **_: object) -> None:
@@ -75,7 +75,7 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         self._loop.end()
 
 
-def _trainer(state: object) -> Any:
+def _trainer(state: object) -> object:
     """The trainer whose callbacks are being called: no argument names it, but it stands on the stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -65,7 +65,7 @@ def canonical(options: Mapping[str, object], aliases: Mapping[str, str]) -> dict
     return result
 
 
-def merge(*layers: Mapping[str, object]) -> dict[str, Any]:
+def merge(*layers: Mapping[str, object]) -> dict[str, object]:
     """Later layers win; a ``None`` takes an option away that an earlier layer set."""
     merged: dict[str, object] = {}
     for layer in layers:

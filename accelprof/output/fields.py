@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Read = Callable[[Any], Any]
+Read = Callable[[object], object]
 
 _LARGEST = 1 << 63
 _SHOWN = 60

@@ -102,7 +102,7 @@ class Journal:
             self._failed = True
             self._say(f"the journal {self.path} cannot be written: {error}; records are kept in memory until the end")
 
-    def _placed(self, entry: dict[str, Any]) -> dict[str, Any]:
+    def _placed(self, entry: dict[str, Any]) -> dict[str, object]:
         """An entry as it stands in the file, where paths are those below the run's directory."""
         if entry["kind"] != ArtifactRow.KIND or self.path is None:
             return entry
@@ -141,7 +141,7 @@ def _line(entry: dict[str, object]) -> bytes:
     return (texts.dumps(entry, default=str, allow_nan=True) + "\n").encode()
 
 
-def read_journals(run_dir: str) -> list[list[dict[str, Any]]]:
+def read_journals(run_dir: str) -> list[list[dict[str, object]]]:
     """All journals of a run, as plain JSON; a line that a killed worker left half-written is skipped.
 
     An entry that is no file of its own (a link, a directory, a pipe), that cannot be read or that is too large is left out; a
@@ -257,7 +257,7 @@ def document(
     metrics: Mapping[str, object] | None = None,
     problems: Sequence[str] = (),
     created: float | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The manifest of these rows, which get the driver's time and the state that their files have on disk."""
     said = [*problems, *(row.words for row in found.problems), *found.odd]
     offsets = dict(clock_offsets or {})
@@ -333,7 +333,7 @@ def step_row(
     }
 
 
-def memory_rows(found: Records) -> dict[str, list[dict[str, Any]]]:
+def memory_rows(found: Records) -> dict[str, list[dict[str, object]]]:
     """``{"memory": [{step, worker, allocated, …}]}``, empty where nobody has any. With more than :data:`MEMORY_ROWS` of them the
     workers of each step with the most are kept, and ``workers`` says of how many."""
     steps: dict[int, dict[str, dict[str, int]]] = {}

@@ -114,7 +114,7 @@ def wait_and_match(
     With each list of files: why its tool could not match them, empty when it could; the files then hold no known window.
     """
     found: list[tuple[list[ArtifactFile], str]] = []
-    made: list[tuple[str, Mapping[str, Any], Tool]] = []
+    made: list[tuple[str, Mapping[str, object], Tool]] = []
     for files, (name, options, windows) in zip(wait_for(wanted), tools, strict=True):
         try:
             tool = next((one for known, same, one in made if (known, same) == (name, options)), None) if files else None

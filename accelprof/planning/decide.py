@@ -91,7 +91,7 @@ def canonical(config: Config, catalogue: Names) -> Config:
         tools[name], written[name] = options, word
     if problems:
         raise ConfigError(*problems)
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     if list(tools) != list(config.tools):
         changed["tools"] = tools
     if config.tool is not None and _registered(config.tool, catalogue) != config.tool:
@@ -187,7 +187,7 @@ class _Maker:
             raise ConfigError(*problems)
 
 
-def _normalised(cls: type[Tool], options: Mapping[str, object], where: str) -> Mapping[str, Any]:
+def _normalised(cls: type[Tool], options: Mapping[str, object], where: str) -> Mapping[str, object]:
     try:
         return cls.normalise(options) if options else {}
     except ConfigError:

@@ -189,7 +189,7 @@ class Plan:
                 rows.append(self.assign(Target(group, roles, rank, size, replica)))
         return rows
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For the manifest: the resolved configuration and what it says for each named group."""
         return {
             "groups": list(self.groups()) or "all",

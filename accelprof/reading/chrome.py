@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import compress
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
 from accelprof.reading import frameworks
-from accelprof.reading.chrome_file import Arguments, BadTimeError, ChromeFile, Stream, exact_ns, hashable, load
+from accelprof.reading.chrome_file import Arguments, BadTimeError, ChromeFile, Event, Stream, exact_ns, hashable, load
 from accelprof.reading.columns import (
     CODES,
     FIELDS,
@@ -122,6 +122,11 @@ class _Known(msgspec.Struct, gc=False):
     collective: Any = msgspec.field(default=None, name="Collective name")
 
 
+K = TypeVar("K")
+#: process and thread, or process and device, as a file has them
+Pair = tuple[object, object]
+#: an event as far as it was read
+Some = Row | Event
 _known, _all_known = msgspec.json.Decoder(_Known), msgspec.json.Decoder(list[_Known])
 _NOTHING = _Known()
 #: kinds whose arguments are looked at while reading: work for its device, launches for their number
@@ -134,15 +139,15 @@ _OURS = ("task", "domain", "category", "color", "own", "cut")
 _OUR_CATEGORIES = frozenset(kind.value for kind in (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.WINDOW))
 
 
-class _Codes(dict[Any, int]):
+class _Codes(dict[K, int]):
     """Codes of values in the order in which they came first; looking one up gives it one."""
 
-    def __missing__(self, value: object) -> int:
+    def __missing__(self, value: K) -> int:
         code = self[value] = len(self)
         return code
 
 
-def _texts(codes: _Codes) -> list[str]:
+def _texts(codes: _Codes[object]) -> list[str]:
     return [_text(value) for value in codes]
 
 
@@ -156,13 +161,14 @@ class _Reading:
     def __init__(self, file: ChromeFile, tool: str) -> None:
         self.file = file
         self.trace = Trace(file.path, tool, problems=file.problems, completeness=file.completeness)
-        self.counts: Counter[Any] = Counter()
+        self.counts: Counter[object] = Counter()
         self.bad: Counter[str] = Counter()
         self.unmatched: Counter[str] = Counter()
-        self.open: dict[tuple[Any, Any], list[tuple[Any, int, int]]] = {}
-        self.pending: dict[tuple[Any, Any, Any], list[tuple[Any, int, int]]] = {}
-        self.names, self.categories, self.rows, self.words, self.tasks = (_Codes() for _ in range(5))
-        self.devices, self.streams = _Codes(), _Codes()
+        self.open: dict[tuple[object, object], list[tuple[Some, int, int]]] = {}
+        self.pending: dict[tuple[object, object, object], list[tuple[Some, int, int]]] = {}
+        self.names, self.categories, self.streams = _Codes[object](), _Codes[object](), _Codes[object]()
+        self.rows, self.devices = _Codes[Pair](), _Codes[Pair]()
+        self.words, self.tasks = _Codes[str](), _Codes[str]()
         self.words[""] = self.tasks[""] = 0
         self.kinds: list[int] = []
         self.numbers = Correlations()
@@ -170,11 +176,11 @@ class _Reading:
             column: [] for column in (*_COLUMNS, *(f"our {name}" for name in _OURS), "ordinal")
         }
         self.raw: dict[int, msgspec.Raw | bytes] = {}
-        self.called: dict[Any, dict[Any, str]] = {}
+        self.called: dict[object, dict[object, str]] = {}
         self.count = 0
         self.seen = 0
 
-    def add(self, events: Sequence[Any]) -> None:
+    def add(self, events: Sequence[Some]) -> None:
         """Take in a block of events."""
         phases = [event.ph for event in events]
         try:
@@ -187,7 +193,7 @@ class _Reading:
             chosen = [at for at, phase in enumerate(phases) if phase == "X"]
             if chosen:
                 self._complete([events[at] for at in chosen], np.array(chosen, dtype=np.int64) + self.seen)
-            others: list[tuple[Any, int, int, int]] = []
+            others: list[tuple[Some, int, int, int]] = []
             for at, event in enumerate(events, self.seen):
                 if event.ph in ("B", "E", "b", "e", "i", "I", "R"):
                     self._other(event, event.ph, at, others)
@@ -198,7 +204,7 @@ class _Reading:
                 self._spans(list(ended), np.array(begins), np.array(ends), np.array(ordinals, dtype=np.int64))
         self.seen += len(events)
 
-    def _complete(self, events: Sequence[Any], ordinals: Array) -> None:
+    def _complete(self, events: Sequence[Some], ordinals: Array) -> None:
         starts, bad_start = exact_column([event.ts for event in events])
         durations, bad_duration = exact_column([event.dur for event in events])
         for row, why in bad_start.items():
@@ -216,13 +222,13 @@ class _Reading:
             starts, durations, ordinals = starts[rows], durations[rows], ordinals[rows]
         self._spans(events, starts, starts + durations, ordinals)
 
-    def _thread_name(self, event: Any) -> None:
+    def _thread_name(self, event: Some) -> None:
         """Note what the file calls a thread; of several names for one, a framework's."""
         name, threads = _args(event).get("name"), self.called.setdefault(_place(event.pid), {})
         if isinstance(name, str) and not frameworks.is_thread(threads.get(_place(event.tid))):
             threads[_place(event.tid)] = name
 
-    def _other(self, event: Any, phase: str, ordinal: int, found: list[tuple[Any, int, int, int]]) -> None:
+    def _other(self, event: Some, phase: str, ordinal: int, found: list[tuple[Some, int, int, int]]) -> None:
         try:
             at = exact_ns(bytes(event.ts))
         except BadTimeError as bad:
@@ -244,12 +250,16 @@ class _Reading:
             self.trace.marks.append(mark)
 
     @staticmethod
-    def _async_key(event: Any) -> tuple[Any, Any, Any]:
+    def _async_key(event: Some) -> tuple[object, object, object]:
         number = event.id if event.id is not None else event.id2
         return (hashable(event.cat), str(place(number)), hashable(event.pid) if event.id is None else None)
 
     def _ended(
-        self, stack: list[tuple[Any, int, int]] | None, at: int, otherwise: str, found: list[tuple[Any, int, int, int]]
+        self,
+        stack: list[tuple[Some, int, int]] | None,
+        at: int,
+        otherwise: str,
+        found: list[tuple[Some, int, int, int]],
     ) -> None:
         if not stack:
             self.unmatched[otherwise] += 1
@@ -260,7 +270,7 @@ class _Reading:
             return
         found.append((event, start, at, ordinal))
 
-    def _spans(self, events: Sequence[Any], starts: Array, ends: Array, ordinals: Array) -> None:
+    def _spans(self, events: Sequence[Some], starts: Array, ends: Array, ordinals: Array) -> None:
         """Rows of whole events whose times are known."""
         try:
             names = [self.names[event.name] for event in events]
@@ -309,7 +319,7 @@ class _Reading:
         self._own_fields(events, categories)
         self.count += len(events)
 
-    def _own_fields(self, events: Sequence[Any], categories: list[int]) -> None:
+    def _own_fields(self, events: Sequence[Some], categories: list[int]) -> None:
         """The fields that our own timelines keep in the arguments of the rows that only they have."""
         ours = {code for code, category in enumerate(self.categories) if category in _OUR_CATEGORIES}
         columns: dict[str, Array] = {}
@@ -387,7 +397,7 @@ class _Reading:
         names = _texts(self.names)
         joined["kind"] = _by_name(joined["kind"], joined["name"], names)
         categories = _texts(self.categories)
-        processes, threads, lanes = _Codes(), Names(), _lanes(ours)
+        processes, threads, lanes = _Codes[int | str](), Names(), _lanes(ours)
         of_row = []
         for pid, tid in self.rows:
             thread = _place(tid)
@@ -431,7 +441,7 @@ class _Reading:
             self.bad["start endless"] += int(beyond.sum())
         return np.where(beyond, BEYOND, starts + base), np.where(beyond, BEYOND, ends + base)
 
-    def _devices(self, workers: Mapping[Any, str]) -> tuple[Array, list[int | str]]:
+    def _devices(self, workers: Mapping[object, str]) -> tuple[Array, list[int | str]]:
         """Devices by process and number: two processes that both call theirs 0 have two. Kineto's process of device
         work is the device, so a plain file keeps the numbers as they are."""
         numbers = Counter(number for _, number in self.devices)
@@ -473,10 +483,10 @@ def _lanes(ours: Mapping[str, object] | None) -> dict[str, int | str]:
     return {str(lane): _place(thread) for lane, thread in lanes.items()} if isinstance(lanes, dict) else {}
 
 
-def _scopes(ours: Mapping[str, object] | None, processes: list[Any]) -> tuple[Array, dict[Any, str]]:
+def _scopes(ours: Mapping[str, object] | None, processes: Sequence[object]) -> tuple[Array, dict[object, str]]:
     """For each process of a merged timeline the source it came from, and what the source is called; 0 for all others."""
     scopes: Array = np.zeros(max(len(processes), 1), dtype=np.int32)
-    workers: dict[Any, str] = {}
+    workers: dict[object, str] = {}
     sources = ours.get("sources") if ours is not None else None
     for number, source in enumerate(sources if isinstance(sources, list) else [], 1):
         pids = source.get("pids") if isinstance(source, dict) else None
@@ -487,7 +497,7 @@ def _scopes(ours: Mapping[str, object] | None, processes: list[Any]) -> tuple[Ar
     return scopes, workers
 
 
-def _decoded(raws: Sequence[Any]) -> list[_Known]:
+def _decoded(raws: Sequence[msgspec.Raw]) -> list[_Known]:
     """:func:`_decode` of each, in one go where all are objects."""
     try:
         return _all_known.decode(b"".join((b"[", b",".join([raw or b"{}" for raw in raws]), b"]")))
@@ -495,7 +505,7 @@ def _decoded(raws: Sequence[Any]) -> list[_Known]:
         return [_decode(raw) for raw in raws]
 
 
-def _decode(raw: Any) -> _Known:
+def _decode(raw: msgspec.Raw) -> _Known:
     try:
         return _known.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -507,7 +517,7 @@ class _Arguments:
 
     def __init__(self, path: str, ordinal: Array, kept: Mapping[int, msgspec.Raw | bytes]) -> None:
         self._path, self._ordinal, self._kept = path, ordinal, kept
-        self._all: list[Any] | None = None
+        self._all: list[msgspec.Raw] | None = None
 
     def __call__(self, row: int) -> Mapping[str, Any]:
         raw = self._kept.get(row)
@@ -533,7 +543,7 @@ class _Arguments:
 NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 
-def _args(event: Any) -> Mapping[str, Any]:
+def _args(event: Some) -> Mapping[str, Any]:
     raw = event.args
     return Arguments(raw) if bytes(raw) not in (b"", b"{}") else NO_ARGUMENTS
 

@@ -94,7 +94,7 @@ class ChromeFile:
         return "truncated" if self.completeness.cut else "repaired" if self.completeness.repaired else "complete"
 
 
-def hashable(value: object) -> Any:
+def hashable(value: object) -> object:
     """What stands in a file where a number or text should, as a key: lists and mappings by how they are written."""
     return value if isinstance(value, (str, int, float, type(None))) else place(value)
 
@@ -318,7 +318,7 @@ def _event(value: dict[str, Any]) -> Event:
     return Event(**fields)
 
 
-def _clean(value: object) -> Any:
+def _clean(value: object) -> object:
     """``value`` as strict JSON can hold it: NaN and infinities become their names, halves of surrogate pairs their numbers."""
     if isinstance(value, str):
         return texts.encodable(value)
@@ -411,5 +411,5 @@ class Arguments(Mapping[str, Any]):
     def __repr__(self) -> str:
         return repr(self._decoded())
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (dict, (self._decoded(),))

@@ -27,7 +27,7 @@ CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(KINDS)}
 #: code of an absent device or stream; number of an absent correlation or own time
 NONE = -1
 Array = Any  # numpy.ndarray: numpy's own types are not asked of those who check this package
-Arguments = Callable[[int], Mapping[str, Any]]
+Arguments = Callable[[int], Mapping[str, object]]
 #: columns that hold a value for each row, and what they hold where a reader says nothing
 FIELDS: dict[str, tuple[type, int]] = {
     "kind": (np.uint8, CODES[Kind.RANGE]),
@@ -335,7 +335,7 @@ class _Joined:
         at = int(np.searchsorted(self._firsts, row, side="right")) - 1
         return self._parts[at], row - self._firsts[at]
 
-    def __call__(self, row: int) -> Mapping[str, Any]:
+    def __call__(self, row: int) -> Mapping[str, object]:
         part, at = self._at(row)
         return part.args(at)
 

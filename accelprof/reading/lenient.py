@@ -65,7 +65,7 @@ class Repairs:
             yield self.ended
 
 
-def until_damage(text: str) -> tuple[Any, int | None]:
+def until_damage(text: str) -> tuple[object, int | None]:
     """A document as far as it can be read: all before the first damage, to the end of the last whole object or list that is an
     element of a list there; and the character the rest begins at, ``None`` where nothing is missing (NaN alone).
 
@@ -92,7 +92,7 @@ def until_damage(text: str) -> tuple[Any, int | None]:
     return json.loads(closed, parse_int=integer), whole
 
 
-def objects(text: str, position: int, repairs: Repairs) -> Iterator[tuple[dict[str, Any], int]]:
+def objects(text: str, position: int, repairs: Repairs) -> Iterator[tuple[dict[str, object], int]]:
     """The objects of the array whose first element begins at or after ``position``, each with where it ended.
 
     Numbers with a fraction come as ``Decimal``, NaN and infinities as ``float``.

@@ -43,7 +43,7 @@ def size(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def main(path: str, limit: int) -> dict[str, Any]:
+def main(path: str, limit: int) -> dict[str, object]:
     """``{"facts": …}`` or ``{"error": …}``."""
     try:
         import resource

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from accelprof.contracts.spans import FURTHEST_NS
 from accelprof.reading.chrome_file import BadTimeError, exact_ns
+from accelprof.reading.columns import Array
 
 #: longer texts than this are left to the slow way
 _WIDTH = 24
@@ -17,10 +18,10 @@ _FEW = 100
 #: of 16 digits before the point only those that begin so are below :data:`FURTHEST_NS` whatever follows
 _THREE = ord("3")
 _ZERO, _NINE, _DOT, _COMMA = b"09.,"
-_TENS: Any = np.array([1, 10, 100, 1000], np.int64)
+_TENS: Array = np.array([1, 10, 100, 1000], np.int64)
 
 
-def exact_column(raws: Sequence[Any]) -> tuple[Any, dict[int, str]]:
+def exact_column(raws: Sequence[msgspec.Raw]) -> tuple[Array, dict[int, str]]:
     """``(int64 array of ns, row -> why it is no time)`` of times in µs as they stand in the file; 0 where there is none.
 
     Whatever has another form than ``123`` or ``123.456`` goes through :func:`accelprof.reading.chrome_file.exact_ns`,
@@ -32,18 +33,18 @@ def exact_column(raws: Sequence[Any]) -> tuple[Any, dict[int, str]]:
     return (found, {}) if found is not None else _by_digits([bytes(raw) for raw in raws])
 
 
-def _plain(raws: Sequence[Any]) -> Any:
+def _plain(raws: Sequence[msgspec.Raw]) -> Array | None:
     """Times that are all plain decimals with at most three places; ``None`` where one is none."""
     text = b",".join(raws)
-    letters: Any = np.frombuffer(text + b",", np.uint8)
-    commas: Any = np.flatnonzero(letters == _COMMA)
-    dots: Any = np.flatnonzero(letters == _DOT)
+    letters: Array = np.frombuffer(text + b",", np.uint8)
+    commas: Array = np.flatnonzero(letters == _COMMA)
+    dots: Array = np.flatnonzero(letters == _DOT)
     digits = (letters >= _ZERO) & (letters <= _NINE)
     if len(commas) != len(raws) or int(digits.sum()) + len(commas) + len(dots) != len(letters):
         return None
-    owner: Any = np.searchsorted(commas, dots)
+    owner: Array = np.searchsorted(commas, dots)
     begins = np.concatenate([[0], commas[:-1] + 1])
-    places: Any = np.zeros(len(raws), np.int64)
+    places: Array = np.zeros(len(raws), np.int64)
     places[owner] = commas[owner] - dots - 1
     count = commas - begins - places
     count[owner] -= 1
@@ -60,21 +61,21 @@ def _plain(raws: Sequence[Any]) -> Any:
         table = letters.reshape(len(raws), size)[:, :-1]
         if len(dots):
             table = np.delete(table, int(dots[0]), axis=1)
-        powers: Any = 10 ** np.arange(table.shape[1] - 1, -1, -1, dtype=np.int64)
+        powers: Array = 10 ** np.arange(table.shape[1] - 1, -1, -1, dtype=np.int64)
         return (table - np.uint8(_ZERO)).astype(np.int64) @ powers * _TENS[3 - places]
     whole = np.fromstring(text.replace(b".", b"").decode("ascii"), dtype=np.int64, sep=",")
     return whole * _TENS[3 - places]
 
 
-def _by_digits(texts: list[bytes]) -> tuple[Any, dict[int, str]]:
+def _by_digits(texts: list[bytes]) -> tuple[Array, dict[int, str]]:
     """The same where some have another form: digits are added up column by column in whole numbers."""
     count = len(texts)
     table = np.array(texts, dtype=f"S{_WIDTH}").view(np.uint8).reshape(count, _WIDTH)
-    total: Any = np.zeros(count, dtype=np.uint64)
-    whole: Any = np.zeros(count, dtype=np.int64)
-    fraction: Any = np.zeros(count, dtype=np.int64)
-    dots: Any = np.zeros(count, dtype=np.int64)
-    odd: Any = np.zeros(count, dtype=np.bool_)
+    total: Array = np.zeros(count, dtype=np.uint64)
+    whole: Array = np.zeros(count, dtype=np.int64)
+    fraction: Array = np.zeros(count, dtype=np.int64)
+    dots: Array = np.zeros(count, dtype=np.int64)
+    odd: Array = np.zeros(count, dtype=np.bool_)
     for column in range(_WIDTH):
         letters = table[:, column]
         if not letters.any():
@@ -86,7 +87,7 @@ def _by_digits(texts: list[bytes]) -> tuple[Any, dict[int, str]]:
         fraction += digit & (dots > 0)
         whole += digit & (dots == 0)
         dots += dot
-    missing: Any = 3 - fraction
+    missing: Array = 3 - fraction
     odd |= (missing < 0) | (dots > 1) | (whole > 16) | (whole == 0) | ((dots == 1) & (fraction == 0))
     odd |= np.fromiter((len(text) >= _WIDTH for text in texts), dtype=np.bool_, count=count)
     total = total * np.array([1, 10, 100, 1000], dtype=np.uint64)[np.clip(missing, 0, 3)]
@@ -98,8 +99,8 @@ def _by_digits(texts: list[bytes]) -> tuple[Any, dict[int, str]]:
     return times, {rows[index]: why for index, why in wrong.items()}
 
 
-def _one_by_one(texts: Sequence[bytes]) -> tuple[Any, dict[int, str]]:
-    times: Any = np.zeros(len(texts), dtype=np.int64)
+def _one_by_one(texts: Sequence[bytes]) -> tuple[Array, dict[int, str]]:
+    times: Array = np.zeros(len(texts), dtype=np.int64)
     bad: dict[int, str] = {}
     for row, text in enumerate(texts):
         try:

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from accelprof.contracts.answers import emitter_of, files_of, named
 from accelprof.contracts.backend import Backend, Emitter
@@ -337,7 +337,9 @@ class Captures:
         if phase not in window.row.holds:
             window.row.holds.append(phase)
 
-    def note(self, window: Window, *, schedule: dict[str, Any] | None = None, closed_early: str | None = None) -> None:
+    def note(
+        self, window: Window, *, schedule: dict[str, object] | None = None, closed_early: str | None = None
+    ) -> None:
         """What the window's row says beside times and tools; written down when it closes."""
         window.row.schedule = schedule or window.row.schedule
         window.row.closed_early = closed_early or window.row.closed_early

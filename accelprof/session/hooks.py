@@ -42,7 +42,7 @@ class SessionFacts:
     timings: Timings = field(repr=False)
     _session: Any = field(repr=False, compare=False, default=None)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("_"):
             raise AttributeError(name)
         found = getattr(self._session, name)

@@ -24,7 +24,7 @@ from accelprof.timing.sampled import sampled
 
 #: facts about the process; every other key of ``when`` is an attribute path of the instance
 PROCESS_FACTS = frozenset({"role", "group", "rank"})
-_MISSING: Any = object()
+_MISSING: object = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _Patch:
     holder: Any
     name: str
     was: Any  # _MISSING where the attribute was inherited
-    put: Any
+    put: object
 
 
 class Instruments:
@@ -81,7 +81,7 @@ class Instruments:
         self,
         items: Sequence[Item],
         say: Callable[[str], object],
-        first_use: Callable[[Any, Item], None] | None = None,
+        first_use: Callable[[object, Item], None] | None = None,
     ) -> None:
         self.items = list(items)
         self._say, self._first_use = say, first_use
@@ -90,7 +90,7 @@ class Instruments:
         self._came: set[int] = set()
         self._unfit: dict[int, tuple[Item, str]] = {}
         self._facts_seen: dict[tuple[int, str], bool] = {}
-        self._classes: list[tuple[Any, int, str]] = []
+        self._classes: list[tuple[object, int, str]] = []
         self._early: list[int] = []
         self._on = False
         self._lock = threading.RLock()
@@ -180,7 +180,7 @@ class Instruments:
                     self._early.append(index)
                 self._apply(index, module)
 
-    def _apply(self, index: int, module: Any) -> None:
+    def _apply(self, index: int, module: object) -> None:
         item = self.items[index]
         try:
             with self._lock:
@@ -228,7 +228,7 @@ class Instruments:
         holder.__init_subclass__ = put
         self._patches.append(_Patch(holder, "__init_subclass__", was, vars(holder)["__init_subclass__"]))
 
-    def _subclass_made(self, holder: Any, cls: Any) -> None:
+    def _subclass_made(self, holder: object, cls: object) -> None:
         try:
             with self._lock:
                 if self._on:
@@ -240,7 +240,7 @@ class Instruments:
 
     # --- wrapping ---------------------------------------------------------------------------------------------------
 
-    def _wrap(self, index: int, holder: Any, name: str) -> None:
+    def _wrap(self, index: int, holder: object, name: str) -> None:
         item = self.items[index]
         was = vars(holder).get(name, _MISSING)
         raw = inspect.getattr_static(holder, name) if was is _MISSING else was
@@ -260,7 +260,7 @@ class Instruments:
         self._wrappers[id(put)] = (put, (*before, index), layers[2] if layers is not None else raw)
         self._patches.append(_Patch(holder, name, was, put))
 
-    def _wrapped(self, index: int, item: Item, holder: Any, raw: Any) -> Any:
+    def _wrapped(self, index: int, item: Item, holder: object, raw: object) -> object:
         facts = {path: value for path, value in item.when.items() if path not in PROCESS_FACTS}
         bound = inspect.isclass(holder) and not isinstance(raw, (staticmethod, classmethod))
         if facts and not bound:
@@ -281,7 +281,7 @@ class Instruments:
             return timed
         return _OnInstances(raw, timed, lambda instance: self._fits(index, item, facts, instance))
 
-    def _fits(self, index: int, item: Item, facts: Mapping[str, Any], instance: Any) -> bool:
+    def _fits(self, index: int, item: Item, facts: Mapping[str, object], instance: object) -> bool:
         """Whether the call that ``instance`` was asked for is timed; finds out who this process is at the first one."""
         if item.refused:
             self._say(f"{item.origin}: {item.refused} ({item.target})")
@@ -307,18 +307,18 @@ class _OnInstances:
     Looked up on the class it is the original, with its own kind and signature.
     """
 
-    def __init__(self, original: Any, timed: Any, fits: Callable[[Any], bool]) -> None:
+    def __init__(self, original: Any, timed: Any, fits: Callable[[object], bool]) -> None:
         self.__wrapped__ = original
         self.__doc__ = getattr(original, "__doc__", None)
         self._timed, self._fits = timed, fits
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> object:
         if instance is None:
             return self.__wrapped__.__get__(None, owner)
         chosen = self._timed if self._fits(instance) else self.__wrapped__
         return chosen.__get__(instance, owner)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         return self.__wrapped__(*args, **kwargs)
 
     @property
@@ -326,7 +326,7 @@ class _OnInstances:
         return bool(getattr(self.__wrapped__, "__isabstractmethod__", False))
 
 
-def attribute(instance: Any, path: str) -> Any:
+def attribute(instance: object, path: str) -> Any:
     """The value at ``a.b`` of ``instance``; a private sentinel where there is none. Mappings are entered by key."""
     here = instance
     for part in path.split("."):
@@ -342,12 +342,12 @@ def attribute(instance: Any, path: str) -> Any:
     return here
 
 
-def known(value: Any) -> bool:
+def known(value: object) -> bool:
     """Whether :func:`attribute` found something."""
     return value is not _MISSING
 
 
-def _equals(value: Any, wanted: Any) -> bool:
+def _equals(value: object, wanted: Any) -> bool:
     if wanted is None or isinstance(wanted, bool):
         return value is wanted
     if isinstance(wanted, (list, tuple)):
@@ -358,17 +358,17 @@ def _equals(value: Any, wanted: Any) -> bool:
         return False
 
 
-def rank_fits(ranks: Any, rank: int | None) -> bool:
+def rank_fits(ranks: object, rank: int | None) -> bool:
     """Whether ``rank`` is in a set of ranks as configurations write them."""
     return ranks == "all" or (rank is not None and rank in NumberSet.parse(ranks))
 
 
-def _binds(raw: Any) -> bool:
+def _binds(raw: object) -> bool:
     return isinstance(raw, property) or (callable(raw) and hasattr(type(raw), "__get__"))
 
 
 def _subclasses(cls: Any) -> Iterator[Any]:
-    seen: set[Any] = set()
+    seen: set[object] = set()
     todo = [cls]
     while todo:
         for sub in type.__subclasses__(todo.pop()):
@@ -378,7 +378,7 @@ def _subclasses(cls: Any) -> Iterator[Any]:
                 yield sub
 
 
-def _name(holder: Any) -> str:
+def _name(holder: object) -> str:
     module = getattr(holder, "__module__", "")
     name = getattr(holder, "__qualname__", getattr(holder, "__name__", repr(holder)))
     return f"{module}.{name}" if module else str(name)

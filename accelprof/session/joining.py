@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 
 from accelprof.catalogue import get_registry
 from accelprof.config.model import Config
@@ -66,7 +65,7 @@ def _join(instance: object, item: Item, config: Config, target: Target) -> None:
         children.voice.say(f"this engine process cannot join the run: {text_of(error)}")
 
 
-def engine_ranks(config: Config, module: str) -> Any:
+def engine_ranks(config: Config, module: str) -> object:
     """Ranks within an engine that may open windows: ``engines.<engine>.ranks``, else rank 0."""
     package = module.partition(".")[0]
     options = config.engines.get(package) or config.engines.get(package.replace("_", "-")) or {}

@@ -35,7 +35,7 @@ class _Turns(threading.local):
 _turns = _Turns()
 
 
-def part_of_loop(function: Any, tag: str, part: str) -> Any:
+def part_of_loop(function: object, tag: str, part: str) -> object:
     """``function`` as that part of the loop whose turns are the phase ``tag``.
 
     Raises:
@@ -47,7 +47,7 @@ def part_of_loop(function: Any, tag: str, part: str) -> Any:
         or inspect.isgeneratorfunction(function)
     ):
         raise TypeError(f"it is a {type(function).__name__} and no plain method, so it is no part of a loop")
-    wrapped: Any = functools.wraps(function)(_PARTS[part](function, tag))
+    wrapped: object = functools.wraps(function)(_PARTS[part](function, tag))
     return wrapped
 
 
@@ -71,13 +71,13 @@ class _Each:
         self._accelprof_inner, self._accelprof_tag = inner, tag
         self._accelprof_run: Run | None = None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._accelprof_inner, name)
 
     def __len__(self) -> int:
         return len(self._accelprof_inner)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return _Each(iter(self._accelprof_inner), self._accelprof_tag)
 
     def __next__(self) -> Any:
@@ -95,16 +95,16 @@ class _Each:
             _finish(self._accelprof_tag)  # the loop was left by an exception or a break
 
 
-def _each(function: Callable[..., Any], tag: str) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+def _each(function: Callable[..., object], tag: str) -> Callable[..., object]:
+    def wrapper(*args: object, **kwargs: object) -> object:
         found = function(*args, **kwargs)
         return found if gate.entrance is None else _Each(found, tag)
 
     return wrapper
 
 
-def _loop(function: Callable[..., Any], tag: str) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+def _loop(function: Callable[..., object], tag: str) -> Callable[..., Any]:
+    def wrapper(*args: object, **kwargs: object) -> object:
         if gate.entrance is None:
             return function(*args, **kwargs)
         depth = _turns.depth
@@ -119,8 +119,8 @@ def _loop(function: Callable[..., Any], tag: str) -> Callable[..., Any]:
     return wrapper
 
 
-def _first(function: Callable[..., Any], tag: str) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+def _first(function: Callable[..., object], tag: str) -> Callable[..., object]:
+    def wrapper(*args: object, **kwargs: object) -> object:
         if gate.entrance is not None and _turns.depth.get(tag) and tag not in _turns.open:
             _begin(tag, suspends=True)
         return function(*args, **kwargs)
@@ -128,8 +128,8 @@ def _first(function: Callable[..., Any], tag: str) -> Callable[..., Any]:
     return wrapper
 
 
-def _last(function: Callable[..., Any], tag: str) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+def _last(function: Callable[..., object], tag: str) -> Callable[..., object]:
+    def wrapper(*args: object, **kwargs: object) -> object:
         try:
             return function(*args, **kwargs)
         finally:

@@ -52,7 +52,7 @@ class OwnRun:
         self._config, self._catalogue = config, catalogue
         self.run_dir, self._problem = run_dir, problem
         self._presence = None if run_dir is None else Presence(run_dir, self._process.key)
-        self._manifest: dict[str, Any] | None = None
+        self._manifest: dict[str, object] | None = None
         self._lock = threading.RLock()
         self._exporters: Exporters | None = None
         if self._process.target.rank in (0, None) and config.export:
@@ -67,7 +67,7 @@ class OwnRun:
             held = any(number in window.steps for window in self._captures.rows[-2:])
             self._exporters.step(figures_of(number, {label: timings}, wall, held))
 
-    def so_far(self) -> dict[str, Any]:
+    def so_far(self) -> dict[str, object]:
         """The manifest as far as the run has come; more follows."""
         return self._write(HURRIED_S, {self._process.key})[1]
 

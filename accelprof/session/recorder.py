@@ -170,7 +170,7 @@ class Recorder:
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def _with_others(self, rows: list[Any]) -> list[Any]:
+    def _with_others(self, rows: list[Any]) -> list[object]:
         """Rows of the step with those that are no plain calls, in order of their ends; the phases they number are in the ring then."""
         own = self._rows.rows
         if own or self._of_windows:
@@ -180,7 +180,7 @@ class Recorder:
         self._name()
         return rows
 
-    def _rows_of_windows(self) -> Iterator[Any]:
+    def _rows_of_windows(self) -> Iterator[object]:
         for theirs, specs, before in self._of_windows:
             for row in theirs[before:]:
                 yield (self._rows.number(specs[row[0]]), *row[1:])

@@ -22,7 +22,7 @@ _taken: dict[str, tuple[int, int]] = {}
 _announced: int | None = None
 
 
-def serve(command: str, *args: object, **kwargs: object) -> Any:
+def serve(command: str, *args: object, **kwargs: object) -> object:
     """Run one command; ``{"ok": True, "value": ...}`` or ``{"ok": False, "error": "..."}``."""
     handler = COMMANDS.get(command)
     if handler is None:
@@ -40,7 +40,7 @@ def call(actor: object, command: str, *args: object, **kwargs: object) -> Any:
 
 def _configure(
     config: dict[str, Any], run_dir: str | None, identity: dict[str, Any], assignment: Assignment | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     global _announced
     session = configure(Config.model_validate(config), run_dir=run_dir, assignment=assignment, **identity)
     _announced = None
@@ -78,7 +78,7 @@ def _next_step(number: int | None = None) -> bool:
     return number is not None and _begin_step(number)
 
 
-def _end_step(number: int | None = None) -> dict[str, Any] | None:
+def _end_step(number: int | None = None) -> dict[str, object] | None:
     """Ends the step (the running one); the step's timings: ``{tag: {"seconds", "count"}}``. ``None``: there is no session."""
     session = current_session()
     if session is None:
@@ -88,7 +88,7 @@ def _end_step(number: int | None = None) -> dict[str, Any] | None:
     return {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
 
 
-def _take_timings() -> dict[str, Any]:
+def _take_timings() -> dict[str, object]:
     """Timings since they were last taken, in the form of :func:`_end_step`, for workers that hear no steps."""
     rows: dict[str, Any] = {}
     for tag, (total, count) in metrics.process_totals().items():
@@ -132,7 +132,7 @@ def node_id() -> str | None:
     return found
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {
+COMMANDS: dict[str, Callable[..., object]] = {
     "configure": _configure,
     "begin_step": _begin_step,
     "next_step": _next_step,

@@ -13,7 +13,7 @@ The kit needs pytest; the rest does not::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from accelprof.testing.clock import FakeClock
@@ -44,7 +44,7 @@ _PLACES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _PLACES:
         import importlib
 

@@ -25,7 +25,7 @@ def read_apart(tool: Tool, path: str, seconds: float) -> Any:
     """What ``read`` returns, on a thread of its own: one that hangs is named, and so is one that asks the network."""
     asked: list[str] = []
 
-    def refuse(*address: Any, **_: Any) -> Any:
+    def refuse(*address: object, **_: object) -> object:
         asked.append(repr(address[-1] if isinstance(address[0], socket.socket) else address[:2]))
         raise OSError("a reader reads files")
 

@@ -33,9 +33,9 @@ class RecordingBackend(Backend):
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
         self.failing: set[str] = set()
-        self.push_returns: Any = 0
+        self.push_returns: object = 0
         self.priority: int | None = -1
-        self.device_list: Sequence[Mapping[str, Any]] = ()
+        self.device_list: Sequence[Mapping[str, object]] = ()
         self._handles = itertools.count(1)
 
     @property
@@ -47,7 +47,7 @@ class RecordingBackend(Backend):
         """Forget the calls so far."""
         self._rows.clear()
 
-    def _note(self, name: str, what: Any = None, handle: Any = None) -> None:
+    def _note(self, name: str, what: object = None, handle: object = None) -> None:
         self._rows.append((name, what, threading.get_ident(), handle))
         self._fail(name)
 
@@ -58,7 +58,7 @@ class RecordingBackend(Backend):
     def probe(self) -> Probe:
         return Probe(self.priority, "records calls; for tests")
 
-    def push(self, spec: RangeSpec) -> Any:
+    def push(self, spec: RangeSpec) -> object:
         self._note("push", spec.label)
         return self.push_returns
 
@@ -71,7 +71,7 @@ class RecordingBackend(Backend):
         self._note("start", spec.label, handle)
         return handle
 
-    def end(self, spec: RangeSpec, handle: Any) -> None:
+    def end(self, spec: RangeSpec, handle: object) -> None:
         self._note("end", spec.label, handle)
 
     def bind(self, spec: RangeSpec) -> BoundRange:
@@ -79,7 +79,7 @@ class RecordingBackend(Backend):
             return super().bind(spec)  # a subclass changed what they do
         append, failing, label, ident = self._rows.append, self.failing, spec.label, threading.get_ident
 
-        def push() -> Any:
+        def push() -> object:
             append(("push", label, ident()))
             if failing:
                 self._fail("push")
@@ -129,7 +129,7 @@ class RecordingBackend(Backend):
     def balanced(self) -> bool:
         """Pushes and pops match like brackets per thread, and every start has exactly its own end."""
         stacks: dict[int, list[str]] = {}
-        open_handles: dict[Any, str] = {}
+        open_handles: dict[object, str] = {}
         for call in self.calls:
             if call.name == "push":
                 stacks.setdefault(call.thread, []).append(call.what)
@@ -155,7 +155,7 @@ class RecordingTool(Tool):
         super().__init__(options)
         self.calls: list[Call] = []
 
-    def _note(self, name: str, what: Any = None) -> None:
+    def _note(self, name: str, what: object = None) -> None:
         self.calls.append(Call(name, what, threading.get_ident()))
         if name in self.failing:
             raise RuntimeError(f"{name} was told to fail")

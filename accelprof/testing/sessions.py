@@ -36,7 +36,7 @@ def capture(
     tools: tuple[Any, ...] = (RecordingTool,),
     directory: str | None = None,
     identity: dict[str, Any] | None = None,
-    options: dict[str, dict[str, Any]] | None = None,
+    options: dict[str, dict[str, object]] | None = None,
     **config: Any,
 ) -> Iterator[Captured]:
     """Configure this process over ``backend``; afterwards everything is undone.

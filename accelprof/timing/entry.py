@@ -20,9 +20,9 @@ from accelprof.timing.range_cost import RangeCost
 #: a phase's callables in an open window: for push/pop, for start/end
 Bound = tuple[tuple[BoundRange, ...], tuple[BoundRange, ...]]
 #: a phase of plain calls: push, pop, its number in the timeline
-PlainBound = tuple[Callable[[], Any], Callable[[], Any], int]
+PlainBound = tuple[Callable[[], object], Callable[[], object], int]
 #: of an ad-hoc range: the same, and the phase that it is
-RangeBound = tuple[Callable[[], Any], Callable[[], Any], int, PhaseSpec]
+RangeBound = tuple[Callable[[], object], Callable[[], object], int, PhaseSpec]
 #: pieces of a generator's call that get a row of their own; those after them share one
 MAX_PIECES = 1000
 
@@ -30,7 +30,7 @@ MAX_PIECES = 1000
 class Timeline(Protocol):
     """Our own timeline beside the tools of a window."""
 
-    rows: list[tuple[Any, ...]]
+    rows: list[tuple[object, ...]]
     options: Any
 
     def number(self, spec: PhaseSpec) -> int: ...
@@ -93,7 +93,7 @@ class PlainCalls:
     ) -> None:
         self._window, self._trouble, self.cost = window, trouble, cost
         self.phases: dict[str, PlainBound] = {}
-        self.ranges: dict[Any, RangeBound] = {}
+        self.ranges: dict[object, RangeBound] = {}
         self.quick: list[tuple[int, int, int, int]] | None = None
         self.numbers: dict[str, int] = {}
         trace = window.trace
@@ -102,7 +102,7 @@ class PlainCalls:
         asyncio = loaded("asyncio")
         greenlets = loaded("gevent") is not None or loaded("eventlet") is not None
         #: where no loop can run yet, a module that appears meanwhile takes calls to the way that asks for its loop
-        self.overlaps: Callable[[], Any] = functools.partial(sys.modules.get, "asyncio")
+        self.overlaps: Callable[[], object] = functools.partial(sys.modules.get, "asyncio")
         if greenlets:
             self.overlaps = overlaps
         elif asyncio is not None:
@@ -219,7 +219,7 @@ class Entry:
     def __init__(self, entrance: Owner, spec: PhaseSpec, kind: Kind, suspends: int) -> None:
         self.entrance, self.spec, self.kind, self.suspends = entrance, spec, kind, suspends
         self.window: OpenWindow | None = None
-        self.ends: list[Callable[[], Any]] = []
+        self.ends: list[Callable[[], object]] = []
         #: the window that this phase made, and that ends with it
         self.owned: Any = None
         self.scheduled: Any = None

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
             """A phase begins, in one of the ways of ``timing.phase``; may open a window. What is returned is an
             :class:`accelprof.timing.entry.Entry`, or ``None`` where nothing is to be done at its end."""
 
-        def enter_range(self, spec: PhaseSpec, suspends: int) -> Any:
+        def enter_range(self, spec: PhaseSpec, suspends: int) -> object:
             """The same of a ``profiling_range``; it never opens a window."""
 
-        def goes_on(self, spec: PhaseSpec) -> Any:
+        def goes_on(self, spec: PhaseSpec) -> object:
             """A generator's call goes on that began while nothing was to be done: its ``Entry``; it never opens a window."""
 
         def ended_inside(self, spec: PhaseSpec, start: int, end: int, kind: str = "phase") -> None:
@@ -81,7 +81,7 @@ class Gate:
 
     # no __getattr__: a class that has one is read the slow way, also where the attribute is there
     @property
-    def hot(self) -> Any:
+    def hot(self) -> object:
         return self._under_its_old_name("hot", "entrance", self.entrance)
 
     @property
@@ -89,7 +89,7 @@ class Gate:
         return self._under_its_old_name("lane", "direct", self.direct)
 
     @staticmethod
-    def _under_its_old_name(old: str, new: str, value: object) -> Any:
+    def _under_its_old_name(old: str, new: str, value: object) -> object:
         warnings.warn(
             f"gate.{old} is gate.{new} now; the old name goes with the next release", DeprecationWarning, stacklevel=3
         )

@@ -34,7 +34,7 @@ _fold_lock = threading.RLock()
 _inside_lock = threading.RLock()
 _slot_ids: dict[str, str] = {}
 #: states of instances that take no attribute, by the instance's id: with the reference whose callback forgets them
-_apart: dict[int, tuple[Any, dict[str, State]]] = {}
+_apart: dict[int, tuple[object, dict[str, State]]] = {}
 
 
 class FreeStates(dict[str, "State"]):
@@ -92,7 +92,7 @@ class State(list[list[int]]):
         #: the first timer that uses it
         self.spec = spec or PhaseSpec(tag)
         #: answers the instance it belongs to; of the process, or of an instance that cannot be referred to weakly, ``None``
-        self.ref: Callable[[], Any] = _nobody if owner is None else _weak(owner)
+        self.ref: Callable[[], object] = _nobody if owner is None else _weak(owner)
         #: the same for wrappers, but nothing while somebody is inside
         self.owner = self.ref
         #: the id of an instance that cannot be referred to weakly
@@ -142,7 +142,7 @@ class State(list[list[int]]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_state_elsewhere, (self.tag,))  # a copy or a pickled worker starts counting anew
 
     def __del__(self) -> None:
@@ -216,7 +216,7 @@ def _nobody() -> None:
     return None
 
 
-def _weak(owner: object) -> Callable[[], Any]:
+def _weak(owner: object) -> Callable[[], object]:
     try:
         return weakref.ref(owner)
     except TypeError:

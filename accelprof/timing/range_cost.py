@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
-from typing import Any
 
 from accelprof.contracts.spans import Kind, TimelineRow
 from accelprof.timing.gate import now_ns
@@ -13,7 +12,7 @@ from accelprof.timing.gate import now_ns
 CALLS = 16
 #: repetitions of what is measured beside them, when their window has closed
 REPEATS = 32
-Call = Callable[[], Any]
+Call = Callable[[], object]
 
 
 def _nothing() -> None:

@@ -160,7 +160,7 @@ def profiling_range(label: str, color: str = "", domain: str = "", category: str
         return ProfilingRange(PhaseSpec(bounded(str(label)), domain, color, category))
     if type(label) is not str:
         label = str(label)
-    key: Any = (label, color, domain, category) if color or domain or category else label
+    key: object = (label, color, domain, category) if color or domain or category else label
     made = _new(_made or _direct())
     bound = plain.ranges.get(key)
     if bound is None:

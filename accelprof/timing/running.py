@@ -43,7 +43,7 @@ LOCALS = {
 }
 
 
-def slow_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+def slow_call(_st: State, _spec: PhaseSpec, _fn: Any, /, *args: object, **kwargs: object) -> Any:
     """A call that is not plain: armed, a phase may open a window, an event loop runs, or the tag is running already."""
     entrance = gate.entrance
     try:

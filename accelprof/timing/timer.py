@@ -337,7 +337,7 @@ def parameters_of(function: Any) -> tuple[str, str, dict[str, Any], str | None]:
         return anything, anything, {}, None
     texts: list[str] = []
     calls: list[str] = []
-    defaults: dict[str, Any] = {}
+    defaults: dict[str, object] = {}
     first: str | None = None
     positional_only = keyword_star = False
     for parameter in signature.parameters.values():

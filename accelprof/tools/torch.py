@@ -221,7 +221,7 @@ class TorchTool(Tool):
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
                 pass
 
-    def _activities(self, contents: set[str]) -> list[Any]:
+    def _activities(self, contents: set[str]) -> list[object]:
         import torch
 
         wanted = contents & {"cpu", "cuda"} or {"cpu", "cuda"}
@@ -233,7 +233,7 @@ class TorchTool(Tool):
         return activities or [torch.profiler.ProfilerActivity.CPU]
 
     @staticmethod
-    def _device_activities() -> list[Any]:
+    def _device_activities() -> list[object]:
         """Every device activity that this torch build supports and a device is there for."""
         import torch
 
@@ -281,7 +281,7 @@ class RecordFunctionEmitter(Emitter):
 
     def bind(self, spec: RangeSpec) -> BoundRange:
         enter, leave, label = self._enter, self._exit, spec.label
-        stack: dict[int, list[Any]] = {}
+        stack: dict[int, list[object]] = {}
         from threading import get_ident
 
         def push() -> None:

@@ -160,7 +160,7 @@ def history_is_on() -> bool:
     return False
 
 
-def device_memory_module() -> Any:
+def device_memory_module() -> object:
     """``torch.<device>.memory`` of the accelerator that is there.
 
     Raises:

@@ -51,7 +51,7 @@ class TraceTool(Tool):
         super().__init__(options)
         #: of the open window, each with the fields of a ``TimelineRow``
         self.rows: list[tuple[Any, ...]] = []
-        self._marks: list[tuple[Any, ...]] = []
+        self._marks: list[tuple[object, ...]] = []
         self.specs: list[PhaseSpec] = []
         self._numbers: dict[PhaseSpec, int] = {}
         self._opened = 0

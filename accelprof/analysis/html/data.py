@@ -211,7 +211,7 @@ def _lanes(summary: Summary, report: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [_panel(steps, found[steps], paths) for steps in kept]
 
 
-def _panel(steps: tuple[int, ...], found: list[Worked], paths: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
+def _panel(steps: tuple[int, ...], found: list[Worked], paths: Mapping[Any, Mapping[str, Any]]) -> dict[str, object]:
     path = next((paths[step] for step in steps if step in paths), {})
     segments = [row for row in path.get("segments") or () if row.get("ns")]
     on_path: Counter[str] = Counter()

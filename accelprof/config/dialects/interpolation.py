@@ -28,8 +28,8 @@ _SLASHES = re.compile(r"\\*")
 _ESCAPED = "\\()[]{}:=, \t"
 _UNQUOTED = re.compile(r"[A-Za-z0-9_/\-\\+.$%*@?|: \t]")
 _PATH = re.compile(r"\.*([^.\[\]\s]+|\[[^.\[\]\s]+\])(\.[^.\[\]\s]+|\[[^.\[\]\s]+\])*$|\.+$")
-_WORDS: dict[str, Any] = {"null": None, "true": True, "false": False}
-_ABSENT: Any = object()
+_WORDS: dict[str, object] = {"null": None, "true": True, "false": False}
+_ABSENT: object = object()
 
 
 class InterpolationError(Exception):
@@ -114,7 +114,7 @@ class Resolver:
         finally:
             self._depth -= 1
 
-    def _whole(self, value: Any, keys: tuple[str, ...]) -> Any:
+    def _whole(self, value: Any, keys: tuple[str, ...]) -> object:
         """``value``, which stands at ``keys``, with everything in it resolved."""
         self._depth += 1
         try:
@@ -174,7 +174,7 @@ class Resolver:
 
     # --- the resolvers that are there without any framework -------------------------------------------------------------
 
-    def select(self, keys: tuple[str, ...], path: str, default: object = None) -> Any:
+    def select(self, keys: tuple[str, ...], path: str, default: object = None) -> object:
         return self._found(path, keys, default)
 
     def env(self, keys: tuple[str, ...], name: str, default: object = _ABSENT) -> Any:
@@ -199,7 +199,7 @@ class Resolver:
             raise TypeError(f"{value!r} is no mapping and no list")
         return value if isinstance(value, _Node) else _Node(value, keys)
 
-    def deprecated(self, keys: tuple[str, ...], path: str, message: str = "") -> Any:
+    def deprecated(self, keys: tuple[str, ...], path: str, message: str = "") -> object:
         if not isinstance(message, str):
             raise TypeError(f"{message!r} is no text")
         return self._found(path, keys)
@@ -222,7 +222,7 @@ class Resolver:
         return found.value
 
 
-RESOLVERS: dict[str, Callable[..., Any]] = {
+RESOLVERS: dict[str, Callable[..., object]] = {
     "oc.select": Resolver.select,
     "oc.env": Resolver.env,
     "oc.create": Resolver.create,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from accelprof.config.dialect import Dialect, Translation
 from accelprof.config.dialects.reading import Draft, Source
@@ -21,7 +21,12 @@ PREFIX = "NRL_NSYS_"
 #: others of its variables, which stay with it
 OTHERS = ("NRL_NSYS_VLLM_WORKER_INDICES",)
 #: what it gives nsys where nobody says otherwise
-DEFAULTS: dict[str, Any] = {"trace": "cuda,nvtx", "stop-on-exit": "true", "sample": "none", "cuda-graph-trace": "node"}
+DEFAULTS: dict[str, object] = {
+    "trace": "cuda,nvtx",
+    "stop-on-exit": "true",
+    "sample": "none",
+    "cuda-graph-trace": "node",
+}
 SHORT = {"t": "trace", "o": "output", "s": "sample", "c": "capture-range"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from accelprof.config.dialects.reading import Source
 
@@ -15,7 +14,7 @@ TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 def own_options(
     source: Source, path: str, options: Mapping[str, object], windows: int | None, gated: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """``options`` without what the plan decides; contradictions are refused.
 
     Args:

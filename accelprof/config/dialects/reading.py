@@ -13,7 +13,7 @@ from accelprof.config.dialects.interpolation import MISSING, InterpolationError,
 from accelprof.errors import ConfigError, Problem, nearest, nearest_word
 from accelprof.numberset import NumberSet
 
-_ABSENT: Any = object()
+_ABSENT: object = object()
 #: how like two words are that differ in a letter or two
 SAME_WORD = 0.85
 
@@ -29,8 +29,8 @@ class Source:
         self.mapping = mapping
         self.problems: list[Problem] = []
         self.notes: list[Note] = []
-        self._omega: Any = None
-        self._resolved: dict[str, Any] = {}
+        self._omega: object = None
+        self._resolved: dict[str, object] = {}
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ class Source:
         """As :meth:`get`, of a value that only a remark depends on: ``None`` also where the file leaves it to be filled in."""
         return None if self._at(path) == MISSING else self.get(path)
 
-    def section(self, path: str) -> Mapping[str, Any]:
+    def section(self, path: str) -> Mapping[str, object]:
         """The mapping at ``path`` with its values as they are written; empty where there is none."""
         here = self._at(path)
         if isinstance(here, str) and _interpolates(here):
@@ -72,7 +72,7 @@ class Source:
         """Whether the file has a value other than ``null`` there."""
         return self.get(path, _ABSENT) is not _ABSENT
 
-    def mapping_at(self, path: str) -> Mapping[str, Any]:
+    def mapping_at(self, path: str) -> Mapping[str, object]:
         """The mapping at ``path``, empty where there is none; anything else is refused."""
         value = self.get(path, {})
         if not isinstance(value, Mapping):
@@ -217,7 +217,7 @@ class Source:
 
     # --- interpolations -----------------------------------------------------------------------------------------------
 
-    def _resolve(self, path: str, value: object) -> Any:
+    def _resolve(self, path: str, value: object) -> object:
         """The value at ``path`` as Hydra would have it: by OmegaConf where it is installed, by our own resolver otherwise."""
         if path not in self._resolved:
             try:
@@ -232,7 +232,7 @@ class Source:
                 self._resolved[path] = None
         return self._resolved[path]
 
-    def _select(self, path: str) -> Any:
+    def _select(self, path: str) -> object:
         try:
             from omegaconf import OmegaConf
             from omegaconf.errors import OmegaConfBaseException
@@ -260,7 +260,7 @@ class Source:
             if ours:
                 OmegaConf.clear_resolver("now")
 
-    def _select_without(self, path: str) -> Any:
+    def _select_without(self, path: str) -> object:
         try:
             return Resolver(self.mapping).node(tuple(path.split(".")))
         except InterpolationError as error:
@@ -283,7 +283,7 @@ class Draft:
         here: Any = self.config
         parts = re.findall(r"[^.\[\]]+|\[\d+\]", path)
         for part, following in zip(parts, [*parts[1:], ""], strict=True):
-            key: Any = int(part[1:-1]) if part.startswith("[") else part
+            key: object = int(part[1:-1]) if part.startswith("[") else part
             if isinstance(key, int):
                 while len(here) <= key:
                     here.append({})

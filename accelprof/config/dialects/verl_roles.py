@@ -29,7 +29,7 @@ class Role:
     discrete_path: str = ""
     enable_path: str = ""
     options: dict[str, Any] = field(default_factory=dict)
-    schedule: dict[str, Any] | None = None
+    schedule: dict[str, object] | None = None
     replicas: Any = None
 
 

@@ -16,7 +16,7 @@ UPDATE = "actor_update"
 DECODE_STEP = "rollout/decode_step"
 
 
-def tool_options(source: Source, path: str, tool: str, release: Release) -> dict[str, Any]:
+def tool_options(source: Source, path: str, tool: str, release: Release) -> dict[str, object]:
     """Options of ``tool`` from a role's ``tool_config.<tool>``; ``{}`` = the tool's defaults."""
     if tool == "npu":
         return _npu(source, path, release)
@@ -131,7 +131,7 @@ def update_schedule(source: Source, path: str, discrete: bool, release: Release)
     return {"phase": MINI_BATCH, "per": per, "active": active, "keep_others": True, **numbers}
 
 
-def token_window(source: Source, path: str) -> dict[str, Any] | None:
+def token_window(source: Source, path: str) -> dict[str, object] | None:
     """The window of response tokens of generation d, end exclusive; both ends absent is off."""
     start, end = source.number(f"{path}.profile_token_start"), source.number(f"{path}.profile_token_end", None, 1)
     if start is None and end is None:

@@ -86,14 +86,14 @@ class NpuBackend(BoundEmitter, Backend):
                 dead()
             return handle
 
-        def end(handle: Any) -> None:
+        def end(handle: object) -> None:
             if handle:  # 0: nothing recorded it; None: the library is missing
                 range_end(handle, *place)
 
         if can.push_pop:
             range_push, range_pop = mstx.range_push, mstx.range_pop
 
-            def push() -> Any:
+            def push() -> object:
                 if self._dead:
                     return -1
                 depth = range_push(message, **keyword)
@@ -108,7 +108,7 @@ class NpuBackend(BoundEmitter, Backend):
 
         stacks = threading.local()  # this wheel has no push/pop; a thread's ranges end in the order of a stack
 
-        def push_by_start() -> Any:
+        def push_by_start() -> object:
             stack = stacks.__dict__.setdefault("handles", [])
             stack.append(start())
             return stack[-1]
@@ -120,7 +120,7 @@ class NpuBackend(BoundEmitter, Backend):
 
         return BoundRange(push_by_start, pop_by_end, start, end)
 
-    def mark(self, spec: RangeSpec) -> Any:
+    def mark(self, spec: RangeSpec) -> object:
         can = self.abilities()
         if self._dead or not can.mark:
             return None

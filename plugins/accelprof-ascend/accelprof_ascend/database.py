@@ -29,7 +29,7 @@ QUEUE = 50002
 #: MSTX_EVENTS.eventType: 0 marker, 1 push/pop, 2 start/end, 3 marker with stream
 MSTX_MARKS = frozenset({0, 3})
 _STEP_TABLE = "StepTraceTime"
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 
 
 def can_read(path: str) -> bool:
@@ -82,7 +82,7 @@ class _Reading:
         self.bad: Counter[str] = Counter()
         self.strings = {row["id"]: row["value"] for row in self._rows("STRING_IDS", "id", "value")}
         #: CANN's connection -> the host row of torch that made it
-        self.launched_by: dict[Any, str] = {}
+        self.launched_by: dict[object, str] = {}
 
     def all(self) -> Trace:
         self._facts()
@@ -106,7 +106,7 @@ class _Reading:
             for row in self.database.execute(f'SELECT * FROM "{table}"'):
                 yield {key: row[key] for key in row.keys()}  # noqa: SIM118 - a Row iterates over its values
 
-    def _text(self, value: Any) -> str:
+    def _text(self, value: object) -> str:
         """A name: an id of STRING_IDS, or text as it is."""
         return str(self.strings.get(value, value)) if value is not None else ""
 
@@ -140,7 +140,7 @@ class _Reading:
             add_steps(self.trace, steps)
 
     def _host(self) -> None:
-        connections: dict[Any, list[Any]] = {}
+        connections: dict[object, list[object]] = {}
         for row in self._rows("CONNECTION_IDS", "id", "connectionId"):
             connections.setdefault(row["id"], []).append(row["connectionId"])
         for number, row in enumerate(self._rows("PYTORCH_API")):
@@ -162,7 +162,7 @@ class _Reading:
         for row in self._rows("CANN_API"):
             name = self._text(row.get("name"))
             connection = row.get("connectionId")
-            more: dict[str, Any] = {"connection_id": connection, "type": self._text(row.get("type"))}
+            more: dict[str, object] = {"connection_id": connection, "type": self._text(row.get("type"))}
             if connection is not None and connection not in self.launched_by:
                 more["correlation"] = f"cann:{connection}"
             self._add(row, name, kinds.host_kind(name, Kind.RUNTIME), category="CANN", args=more)
@@ -229,7 +229,7 @@ _STEP_COLUMNS = {
 }
 
 
-def _step_row(row: Row, bad: Counter[str]) -> dict[str, Any]:
+def _step_row(row: Row, bad: Counter[str]) -> dict[str, object]:
     step = str(row.get("step") if row.get("step") is not None else "")
     found: dict[str, Any] = {"step": None if step == "" else whole_number(step), "type": row.get("type", "device")}
     for theirs, ours in (("deviceId", "device"), ("index", "rank")):

@@ -209,13 +209,13 @@ def load(path: str) -> Any:
         raise ReadError(path, str(error)) from error
 
 
-def _operations(content: Any) -> Any:
+def _operations(content: object) -> Any:
     """``((step, kind[, rank]), operation, figures)``: one rank's file is step, kind, operation; the cluster's has ranks inside.
 
     A cluster's file is kind (or group), step, operation, rank in some releases; what holds the times is found by its key.
     """
 
-    def walk(value: Any, path: tuple[str, ...]) -> Any:
+    def walk(value: object, path: tuple[str, ...]) -> Any:
         if not isinstance(value, Mapping):
             return
         if "Communication Time Info" in value or "Communication Bandwidth Info" in value:
@@ -238,7 +238,7 @@ def _add_times(row: dict[str, int], info: Mapping[str, Any], bad: Counter[str]) 
         row[name] = row.get(name, 0) + _figure(figures.get(key), 10**6, bad)
 
 
-def _figure(value: Any, factor: int, bad: Counter[str]) -> int:
+def _figure(value: object, factor: int, bad: Counter[str]) -> int:
     if value is None:
         return 0
     try:
@@ -248,7 +248,7 @@ def _figure(value: Any, factor: int, bad: Counter[str]) -> int:
         return 0
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 

@@ -28,19 +28,19 @@ SWITCHES: Mapping[str, str] = {
 }
 
 
-def _words(value: Any) -> Any:
+def _words(value: object) -> Any:
     if value is None:
         return ()
     items = [value] if isinstance(value, str) else value
     return tuple(dict.fromkeys(items)) if isinstance(items, (list, tuple)) else items
 
 
-def _analysis(value: Any) -> Any:
+def _analysis(value: object) -> object:
     """verl writes a truth value: true = online, false = offline."""
     return {True: "online", False: "offline"}.get(value, value) if isinstance(value, bool) else value
 
 
-def _export(value: Any) -> Any:
+def _export(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return "both" if set(value) == {"db", "text"} else value[0] if len(value) == 1 else value
     return value
@@ -153,7 +153,7 @@ def experimental_arguments(options: NpuOptions, profiler: Any, parameters: froze
     """Keyword arguments of ``_ExperimentalConfig``, only those that this wheel takes; ``profiler`` is ``torch_npu.profiler``."""
     metrics = options.aic_metrics or ("PipeUtilization" if options.level in WITH_METRICS else "AiCoreNone")
     level_names = profiler.ProfilerLevel
-    arguments: dict[str, Any] = {
+    arguments: dict[str, object] = {
         "profiler_level": getattr(level_names, LEVELS[options.level]),
         "aic_metrics": getattr(profiler.AiCMetrics, metrics, None),
         "l2_cache": options.l2_cache,
@@ -176,7 +176,7 @@ def experimental_arguments(options: NpuOptions, profiler: Any, parameters: froze
     return {name: value for name, value in arguments.items() if name in parameters and value is not None}
 
 
-def _export_type(options: NpuOptions, profiler: Any, parameters: frozenset[str]) -> Any:
+def _export_type(options: NpuOptions, profiler: Any, parameters: frozenset[str]) -> object:
     """Wheels up to 2.1.0.post8 take one word, later ones a list; those had no domain filters or async handler either."""
     words = [getattr(profiler.ExportType, word.capitalize()) for word in options.exports]
     lists = "async_mode" in _handler_parameters(profiler)
@@ -190,7 +190,7 @@ def _handler_parameters(profiler: Any) -> frozenset[str]:
     return frozenset(inspect.signature(getattr(handler, "__wrapped__", handler)).parameters)
 
 
-def profile_arguments(options: NpuOptions, profiler: Any) -> dict[str, Any]:
+def profile_arguments(options: NpuOptions, profiler: Any) -> dict[str, object]:
     """Keyword arguments of ``profile`` apart from schedule, handler and the experimental configuration."""
     wanted = set(options.wanted)
     activities = [getattr(profiler.ProfilerActivity, word.upper()) for word in ("cpu", "npu") if word in wanted]

@@ -38,7 +38,7 @@ class Listener:
         self.text += text
         return len(text)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
 
 
@@ -122,7 +122,7 @@ class Profile:
 
     def _make(self, profiler: Any) -> Any:
         parameters = vendor.config_parameters() or frozenset()
-        handler: Callable[..., Any] = profiler.tensorboard_trace_handler
+        handler: Callable[..., object] = profiler.tensorboard_trace_handler
         # the handler takes effect where it is made: the last one of the process says where all profiles write
         return profiler.profile(
             **profile_arguments(self.options, profiler),
@@ -206,7 +206,7 @@ class Profile:
         self._profile = None
 
 
-def refuse_when_busy(torch_npu: Any) -> None:
+def refuse_when_busy(torch_npu: object) -> None:
     """torch_npu takes a second profile without complaint and spoils both.
 
     Raises:
@@ -225,7 +225,7 @@ def refuse_when_busy(torch_npu: Any) -> None:
         )
 
 
-def _path_creator(torch_npu: Any) -> Any:
+def _path_creator(torch_npu: Any) -> object:
     module = sys.modules.get(torch_npu.__name__ + ".profiler._profiler_path_creator")
     creator = getattr(module, "ProfPathCreator", None)
     return creator() if creator is not None else None

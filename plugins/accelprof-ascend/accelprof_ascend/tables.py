@@ -73,7 +73,7 @@ def read_kernel_details(path: str, tool: str = "npu") -> Trace:
     return trace
 
 
-def step_times(path: str, problems: list[str]) -> list[dict[str, Any]]:
+def step_times(path: str, problems: list[str]) -> list[dict[str, object]]:
     """Rows of a ``step_trace_time.csv``, or of the cluster's: ``step``, ``device`` or ``rank``, and times in ns.
 
     ``step`` is ``None`` where the column is empty; the cluster's file also has rows of type ``stage``, whose ``rank`` is
@@ -158,7 +158,7 @@ def read_operator_details(path: str, tool: str = "npu") -> Trace:
     return trace
 
 
-READERS: Sequence[tuple[re.Pattern[str], Any]] = (
+READERS: Sequence[tuple[re.Pattern[str], object]] = (
     (re.compile(r"step_trace_time\.csv$"), read_step_times),
     (re.compile(r"kernel_details\w*\.csv$"), read_kernel_details),
     (re.compile(r"operator_details\.csv$"), read_operator_details),

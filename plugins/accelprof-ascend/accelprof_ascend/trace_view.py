@@ -15,7 +15,7 @@ from accelprof_ascend.times import clock_of, counted
 
 _LABEL = re.compile(r"NPU\s*(\d+)")
 _FLOW = "async_npu"
-Place = tuple[Any, Any]
+Place = tuple[object, object]
 
 
 def read_trace_view(path: str, tool: str = "npu") -> Trace:
@@ -75,11 +75,11 @@ def read_trace_view(path: str, tool: str = "npu") -> Trace:
     return trace
 
 
-def _names(events: list[Event]) -> tuple[dict[Any, str], dict[Place, str], dict[Any, str]]:
+def _names(events: list[Event]) -> tuple[dict[object, str], dict[Place, str], dict[object, str]]:
     """Names of processes and threads, and labels of processes, from the metadata events."""
-    names: dict[Any, str] = {}
+    names: dict[object, str] = {}
     threads: dict[Place, str] = {}
-    labels: dict[Any, str] = {}
+    labels: dict[object, str] = {}
     for event in events:
         if event.ph != "M":
             continue
@@ -94,7 +94,7 @@ def _names(events: list[Event]) -> tuple[dict[Any, str], dict[Place, str], dict[
 
 
 def _span(
-    event: Event, start: int, end: int, names: dict[Any, str], threads: dict[Place, str], labels: dict[Any, str]
+    event: Event, start: int, end: int, names: dict[object, str], threads: dict[Place, str], labels: dict[object, str]
 ) -> Span:
     name, args = str(event.name), _args(event)
     category = event.cat if isinstance(event.cat, str) else ""
@@ -125,8 +125,8 @@ def _launches(events: list[Event], spans: list[Span]) -> None:
 
     CANN's own rows run on the thread of torch_npu's task queue, which no phase runs on.
     """
-    begins: dict[Any, tuple[Any, Any, int]] = {}
-    ends: list[tuple[Any, tuple[Any, Any, int]]] = []
+    begins: dict[object, tuple[object, object, int]] = {}
+    ends: list[tuple[object, tuple[object, object, int]]] = []
     for event in events:
         if event.cat == _FLOW and event.ph in ("s", "f"):
             try:
@@ -137,7 +137,7 @@ def _launches(events: list[Event], spans: list[Span]) -> None:
                 begins[event.id] = place
             else:
                 ends.append((event.id, place))
-    at: dict[tuple[Any, Any, int], Span] = {}
+    at: dict[tuple[object, object, int], Span] = {}
     for span in spans:
         place = (span.pid, span.tid, span.start_ns)
         known = at.get(place)

@@ -129,7 +129,7 @@ class MstxAbilities:
     mark_domain: bool = False
 
 
-def mstx_abilities(mstx: Any) -> MstxAbilities:
+def mstx_abilities(mstx: object) -> MstxAbilities:
     """Read from signatures: ``domain=`` came in the 2.6 era, ``range_push``/``range_pop`` only with later ``.postN``."""
     start = getattr(mstx, "range_start", None)
     mark = getattr(mstx, "mark", None)

@@ -14,7 +14,7 @@ INJECTION_ENV = "NVTX_INJECTION64_PATH"
 DISABLE_ENV = "NVTX_DISABLE"
 OLDEST = "0.2.12"
 
-_domains: dict[str, Any] = {}
+_domains: dict[str, object] = {}
 #: names of domains that had to be made around nvtx's dummy
 forced: list[str] = []
 _kept: list[bool] = []
@@ -71,7 +71,7 @@ def version() -> str:
         return ""
 
 
-def _make(name: str) -> Any:
+def _make(name: str) -> object:
     reason = reason_not_importable()
     if reason is not None:
         raise ImportError(reason)

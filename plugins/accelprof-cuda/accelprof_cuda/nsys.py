@@ -63,9 +63,9 @@ class NsysTool(Tool):
     def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
         self._opened: list[WindowInfo] = []
-        self._seen: Counter[tuple[Any, ...]] = Counter()  # windows of each stretch of the run
+        self._seen: Counter[tuple[object, ...]] = Counter()  # windows of each stretch of the run
         self._handle: Any = None
-        self._mark: Any = None
+        self._mark: object = None
         self._gate = ""
         self._output = ""
         self._exact: int | None = None
@@ -78,7 +78,7 @@ class NsysTool(Tool):
     # --- on the driver ----------------------------------------------------------------------------------------------
 
     @classmethod
-    def normalise(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def normalise(cls, options: Mapping[str, Any]) -> Mapping[str, object]:
         return normalise(options)
 
     def meaning(self) -> Mapping[str, Any]:

@@ -133,7 +133,7 @@ def _never_written(files: Sequence[str], noted: Sequence[Sequence[WindowInfo]], 
 
 def _together(processes: Iterable[Sequence[WindowInfo]]) -> list[list[WindowInfo]]:
     """Windows of several processes by the stretch of the run that they are for, in its order."""
-    stretches: dict[tuple[Any, ...], list[WindowInfo]] = {}
+    stretches: dict[tuple[object, ...], list[WindowInfo]] = {}
     for windows in processes:
         seen: Counter[tuple[Any, ...]] = Counter()
         for window in windows:

@@ -81,7 +81,7 @@ PRESETS: dict[str, dict[str, str]] = {
 CUPTI_TRACES = frozenset({"cuda", "cuda-hw", "cuda-sw", "cudnn", "cublas", "cublas-verbose", "cusolver", "cusparse"})
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> Any:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, (bool, int, float)):
@@ -93,11 +93,11 @@ def _text(value: Any) -> Any:
     )
 
 
-def _text_or_none(value: Any) -> Any:
+def _text_or_none(value: object) -> object:
     return "none" if value is False else _text(value)
 
 
-def _words(value: Any) -> Any:
+def _words(value: object) -> Any:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
@@ -139,7 +139,7 @@ _fields: dict[str, Any] = {name: (Switch if name in NONE_IS_OFF else Text, None)
 NsysOptions: type[_Own] = create_model("NsysOptions", __base__=_Own, __module__=__name__, **_fields)
 
 
-def normalise(options: Mapping[str, Any]) -> dict[str, Any]:
+def normalise(options: Mapping[str, Any]) -> dict[str, object]:
     """The user's spelling made one: ``t`` and ``trace``, ``capture_range`` and ``capture-range``.
 
     Raises:

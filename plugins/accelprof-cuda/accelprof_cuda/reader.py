@@ -15,7 +15,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.spans import FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
@@ -24,6 +24,9 @@ from accelprof_cuda import colors, installation
 from accelprof_cuda.backend import DOMAIN
 from accelprof_cuda.nsys_files import RAW, REPORT
 from accelprof_cuda.tables import CODES, MISSING, NONE, Stretches, Tables
+
+if TYPE_CHECKING:
+    from accelprof.reading.columns import Array
 
 PUSH_POP, START_END, MARK, CATEGORY, DOMAIN_CREATE = 59, 60, 34, 33, 75
 WINDOW = "window"
@@ -250,7 +253,7 @@ class Reading:
     def _mark(
         self,
         row: dict[str, int],
-        text: Any,
+        text: Array,
         domains: dict[tuple[int, int], str],
         categories: dict[tuple[int, int, int], str],
     ) -> None:
@@ -269,7 +272,7 @@ class Reading:
             )
         )  # fmt: skip
 
-    def _runtime(self, synced: Any) -> None:
+    def _runtime(self, synced: Array | None) -> None:
         np = self.np
         table = "CUPTI_ACTIVITY_KIND_RUNTIME"
         known: dict[int, tuple[int, bool]] = {}
@@ -288,7 +291,7 @@ class Reading:
                 start=part["start"] + self.base, end=part["end"] + self.base, correlation=key,
             )  # fmt: skip
 
-    def _synchronisations(self) -> Any:
+    def _synchronisations(self) -> Array | None:
         """Waits that CUPTI reports by themselves; returns the numbers of their calls."""
         np = self.np
         table, calls = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -354,7 +357,7 @@ class Reading:
         for part in self._device_parts("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*DEVICE_COLUMNS, "graphId"), "graphs"):
             self._same(Kind.KERNEL, "CUDA graph", part, {"graph": part["graphId"]})
 
-    def _device_parts(self, table: str, columns: Sequence[str], what: str) -> Iterator[dict[str, Any]]:
+    def _device_parts(self, table: str, columns: Sequence[str], what: str) -> Iterator[dict[str, object]]:
         if table in self.tables and "deviceId" not in self.tables.columns(table):
             line = f"{table} has no column deviceId; its {what} stand on a device called unknown"
             self.trace.problems.append(line)
@@ -362,12 +365,12 @@ class Reading:
         for part, _ in self.tables.parts(table, columns):
             yield self._rows(part, f"{what} that never ended or ended before they began")
 
-    def _same(self, kind: Kind, name: str, part: dict[str, Any], extra: dict[str, Any]) -> None:
+    def _same(self, kind: Kind, name: str, part: dict[str, Array], extra: dict[str, object]) -> None:
         count = part["start"].size
         code = self.stretch.name(name)
         self._work(self.np.full(count, CODES[kind]), self.np.full(count, code), part, extra)
 
-    def _work(self, kind: Any, name: Any, part: dict[str, Any], extra: dict[str, Any]) -> None:
+    def _work(self, kind: Array, name: Array, part: dict[str, Array], extra: dict[str, Any]) -> None:
         process = part["globalPid"]
         self.stretch.add(
             kind=kind, name=name, where=process & ~0xFFFFFF, start=part["start"] + self.base, end=part["end"] + self.base,
@@ -375,12 +378,12 @@ class Reading:
             stream=part["streamId"], extra={key: (values, self.strings if key == "short" else None) for key, values in extra.items()},
         )  # fmt: skip
 
-    def _rows(self, part: dict[str, Any], what: str) -> dict[str, Any]:
+    def _rows(self, part: dict[str, Array], what: str) -> dict[str, Array]:
         """The rows of a part whose times make sense; the others are counted."""
         keep = self._sound(part, self.np.ones(part["start"].size, dtype=self.np.bool_), what)
         return part if keep.all() else {name: values[keep] for name, values in part.items()}
 
-    def _sound(self, part: dict[str, Any], asked: Any, what: str) -> Any:
+    def _sound(self, part: dict[str, Array], asked: Array, what: str) -> Array:
         start, end = part["start"], part["end"]
         limit = FURTHEST_NS - abs(self.base)
         good = (start != MISSING) & (end != MISSING) & (end >= start) & (abs(start) < limit) & (abs(end) < limit)
@@ -390,7 +393,7 @@ class Reading:
         return good
 
 
-def _mapped(np: Any, code: Callable[..., int], *keys: Any) -> Any:
+def _mapped(np: Any, code: Callable[..., int], *keys: Array) -> Array:
     """``code(*key)`` for each row, asked once for each combination of keys."""
     if not keys[0].size:
         return np.zeros(0, dtype=np.int32)
@@ -420,7 +423,7 @@ def _thread(number: int | None) -> int:
     return (number or 0) & 0xFFFFFF
 
 
-def _correlations(np: Any, where: Any, correlation: Any) -> Any:
+def _correlations(np: Any, where: Array, correlation: Array) -> Array:
     """CUPTI numbers launches per process; with the pid the number is unique in the file."""
     key = ((where >> 24) & 0xFFFFFF) << 32 | (correlation & 0xFFFFFFFF)
     return np.where(correlation < 0, NONE, key)

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 from accelprof.contracts.spans import Kind
 
 if TYPE_CHECKING:
-    from accelprof.reading.columns import Columns
+    from accelprof.reading.columns import Array, Columns
+
+    #: numbers, or codes with the texts that they stand for
+    Held = Array | tuple[Array, Sequence[str]]
 
 #: stands for a number that is not there
 MISSING = -(1 << 63) + 1
@@ -102,7 +105,7 @@ class Tables:
         return f" WHERE {where}" if there.issuperset(asked) else " WHERE 0"
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     if isinstance(value, float) and abs(value) < 1 << 53:
         return int(value)
     return value if isinstance(value, int) and -(1 << 63) < value < 1 << 63 else MISSING
@@ -140,17 +143,17 @@ class Stretches:
         }
         self._count = 0
         self._first: list[int] = []
-        self._extras: list[dict[str, Any]] = []
+        self._extras: list[dict[str, object]] = []
         self.name, self.word = self._names.code, self._words.code
 
     def add(
         self,
         *,
-        where: Any,
-        device: Any = None,
-        stream: Any = None,
+        where: Array,
+        device: Array | int | None = None,
+        stream: object = None,
         extra: Mapping[str, Any] | None = None,
-        **columns: Any,
+        **columns: Array,
     ) -> None:
         """Rows of one kind of table. ``where``: globalTid or globalPid; ``extra``: other arguments, by name."""
         import numpy as np
@@ -190,7 +193,7 @@ class Stretches:
         count, extras = self._count, self._extras
         first = np.array(self._first or [0], dtype=np.int64)
         order = np.argsort(self._columns["start"][:count], kind="stable").astype(np.uint32)
-        joined: dict[str, Any] = {}
+        joined: dict[str, Array] = {}
         for field in list(self._columns):
             joined[field] = self._columns.pop(field)[:count][order]
         processes, threads = list(self._processes.values), list(self._threads.values)
@@ -213,17 +216,17 @@ class _Arguments:
 
     __slots__ = ("_extras", "_first", "_order")
 
-    def __init__(self, order: Any, first: Any, extras: list[dict[str, Any]]) -> None:
+    def __init__(self, order: Array, first: Array, extras: list[dict[str, object]]) -> None:
         self._order, self._first, self._extras = order, first, extras
 
-    def __call__(self, row: int) -> Mapping[str, Any]:
+    def __call__(self, row: int) -> Mapping[str, object]:
         return self.many(slice(row, row + 1))[0]
 
-    def many(self, rows: Any) -> list[Mapping[str, Any]]:
+    def many(self, rows: Array | slice) -> list[Mapping[str, Any]]:
         import numpy as np
 
         at = self._order[rows].astype(np.int64)
-        found: list[Mapping[str, Any]] = [{}] * at.size
+        found: list[Mapping[str, object]] = [{}] * at.size
         parts = np.searchsorted(self._first, at, side="right") - 1
         for part in np.unique(parts).tolist():
             held = self._extras[part]
@@ -237,13 +240,13 @@ class _Arguments:
         return found
 
 
-def _values(held: Any, rows: Any) -> list[Any]:
+def _values(held: Held, rows: Array | slice) -> list[Any]:
     values, texts = held if isinstance(held, tuple) else (held, None)
     numbers: list[int] = values[rows].tolist()
     return numbers if texts is None else [texts.get(number, "") for number in numbers]
 
 
-def _narrow(held: Any) -> Any:
+def _narrow(held: Held) -> Held:
     """Numbers in half the bytes where they fit."""
     import numpy as np
 
@@ -252,7 +255,7 @@ def _narrow(held: Any) -> Any:
     return held.astype(np.int32) if abs(held).max() < 1 << 31 else held
 
 
-def _empty(held: Any) -> bool:
+def _empty(held: Held) -> bool:
     values = held[0] if isinstance(held, tuple) else held
     return not isinstance(held, tuple) and bool((values == MISSING).all())
 

@@ -174,7 +174,7 @@ class CurrentStreams:
 
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
-        self._known: dict[Any, Any] = {}
+        self._known: dict[Any, object] = {}
         private = getattr(sys.modules.get("torch"), "_C", None)
         self._which = getattr(private, "_cuda_getCurrentStream", None)
 

@@ -12,7 +12,7 @@ from accelprof_rocm.releases import Release, show
 
 TRUTH = ("true", "false", "yes", "no", "on", "off", "1", "0")
 #: what to write in place of an option that is not there: (name, value) -> text, or empty
-Mend = Callable[[str, Any], str]
+Mend = Callable[[str, object], str]
 
 
 class Known:
@@ -58,7 +58,7 @@ class Known:
         return f"-{name}" if len(name) == 1 or name in self.short else f"--{name}"
 
 
-def check(path: str, args: Mapping[str, Any], flags: Sequence[str], options: Known, mend: Mend) -> list[Problem]:
+def check(path: str, args: Mapping[str, object], flags: Sequence[str], options: Known, mend: Mend) -> list[Problem]:
     """Options that the program does not have, with the nearest it has, and values that they do not take."""
     problems: list[Problem] = []
     try:
@@ -84,7 +84,7 @@ def check(path: str, args: Mapping[str, Any], flags: Sequence[str], options: Kno
     return problems
 
 
-def meaning(args: Mapping[str, Any], flags: Sequence[str], options: Known) -> dict[str, Any]:
+def meaning(args: Mapping[str, object], flags: Sequence[str], options: Known) -> dict[str, Any]:
     """Arguments by their long names as they will be rendered, words in any order; what is not rendered is left out."""
     found: dict[str, Any] = {}
     for key, value in {**args, **dict.fromkeys(flags, True)}.items():
@@ -104,7 +104,7 @@ def bare(name: Any) -> str:
     return str(name).lstrip("-").replace("_", "-")
 
 
-def _problem(path: str, name: str, value: Any, options: Known, mend: Mend) -> Problem | None:
+def _problem(path: str, name: str, value: object, options: Known, mend: Mend) -> Problem | None:
     option = options.option(name)
     if option is None:
         return _unknown(path, name, value, options, mend)
@@ -133,7 +133,7 @@ def _problem(path: str, name: str, value: Any, options: Known, mend: Mend) -> Pr
     return None
 
 
-def _unknown(path: str, name: str, value: Any, options: Known, mend: Mend) -> Problem:
+def _unknown(path: str, name: str, value: object, options: Known, mend: Mend) -> Problem:
     message = f"{options.program} has no option {options.dashed(name)} (by {options.origin})"
     elsewhere = options.everywhere.get(aliases(options.everywhere).get(name, name))
     if elsewhere is not None and not options.shown:
@@ -148,7 +148,7 @@ def _unknown(path: str, name: str, value: Any, options: Known, mend: Mend) -> Pr
     )
 
 
-def render(args: Mapping[str, Any], flags: Sequence[str], options: Known) -> list[str]:
+def render(args: Mapping[str, object], flags: Sequence[str], options: Known) -> list[str]:
     """``{x: v}`` -> ``-x v``, ``{key: v}`` -> ``--key=v``, lists as words of their own, ``true`` as a bare flag."""
     argv: list[str] = []
     for key, value in args.items():

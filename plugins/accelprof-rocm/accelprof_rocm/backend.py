@@ -77,20 +77,20 @@ class RocmBackend(Backend):
     def bind(self, spec: RangeSpec) -> BoundRange:
         return self.ranges.bind(spec)
 
-    def push(self, spec: RangeSpec) -> Any:
+    def push(self, spec: RangeSpec) -> object:
         return self.ranges.push(spec)
 
-    def pop(self, spec: RangeSpec) -> Any:
+    def pop(self, spec: RangeSpec) -> object:
         return self.ranges.pop(spec)
 
-    def start(self, spec: RangeSpec) -> Any:
+    def start(self, spec: RangeSpec) -> object:
         return self.ranges.start(spec)
 
-    def end(self, spec: RangeSpec, handle: Any) -> Any:
+    def end(self, spec: RangeSpec, handle: object) -> object:
         return self.ranges.end(spec, handle)
 
-    def mark(self, spec: RangeSpec) -> Any:
-        return self.ranges.mark(spec)
+    def mark(self, spec: RangeSpec) -> None:
+        self.ranges.mark(spec)
 
     # --- the gate ---------------------------------------------------------------------------------------------------
 

@@ -57,27 +57,27 @@ class RoctxRanges(BoundEmitter):
         return BoundRange(push, pop, *self._suspended(spec))
 
     def _guarded(
-        self, push: Callable[[], Any], pop: Callable[[], Any], ready: Callable[[], bool]
-    ) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        self, push: Callable[[], object], pop: Callable[[], object], ready: Callable[[], bool]
+    ) -> tuple[Callable[[], object], Callable[[], object]]:
         local = self._pushed
 
-        def guarded_push() -> Any:
+        def guarded_push() -> object:
             seen = ready()
             local.stack.append(seen)
             return push() if seen else None
 
-        def guarded_pop() -> Any:
+        def guarded_pop() -> object:
             stack = local.stack
             return pop() if stack and stack.pop() else None
 
         return guarded_push, guarded_pop
 
-    def _suspended(self, spec: RangeSpec) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    def _suspended(self, spec: RangeSpec) -> tuple[Callable[[], object], Callable[[object], object]]:
         begin, end = (self.library.message(f"{text(spec)} {which}") for which in ("begin", "end"))
         mark = self.library.mark
         return functools.partial(mark, begin), lambda _: mark(end)
 
-    def mark(self, spec: RangeSpec) -> Any:
+    def mark(self, spec: RangeSpec) -> None:
         self.library.mark(self.library.message(text(spec)))
 
 
@@ -86,7 +86,7 @@ class OverlappingRanges(RoctxRanges):
 
     overlapping_ranges: ClassVar[bool] = True
 
-    def _suspended(self, spec: RangeSpec) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    def _suspended(self, spec: RangeSpec) -> tuple[Callable[[], Any], Callable[[Any], object]]:
         start, stop = self.library.start, self.library.stop
         if start is None or stop is None:
             return super()._suspended(spec)

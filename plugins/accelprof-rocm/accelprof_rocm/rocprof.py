@@ -29,7 +29,7 @@ PATH_KEYS = re.compile(r"%(env\{|cfg\{|arg\d*|[a-z_]+%|[prjsmh](?![A-Za-z_]))")
 SCRATCH = "d=$(mktemp -d) || exit 73; trap 'rm -rf \"$d\"' EXIT; "
 
 
-def _release_text(value: Any) -> Any:
+def _release_text(value: object) -> object:
     if value is None:
         return value
     if not isinstance(value, str):
@@ -38,11 +38,11 @@ def _release_text(value: Any) -> Any:
     return value
 
 
-def _words(value: Any) -> Any:
+def _words(value: object) -> Any:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-def _env(value: Any) -> Any:
+def _env(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     return {str(name): render_value(item) for name, item in value.items() if item is not None}
@@ -148,7 +148,7 @@ class RocprofTool(Tool):
     # --- on the driver ----------------------------------------------------------------------------------------------
 
     @classmethod
-    def normalise(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def normalise(cls, options: Mapping[str, Any]) -> Mapping[str, object]:
         return {str(name).replace("-", "_"): value for name, value in options.items()}
 
     def meaning(self) -> Mapping[str, Any]:

@@ -142,7 +142,7 @@ class RocprofSysTool(RocprofTool):
             problems += self._check_interpreter(assignment.target)
         return list({str(problem): problem for problem in problems}.values())
 
-    def _mend(self, name: str, value: Any) -> str:
+    def _mend(self, name: str, value: object) -> str:
         """The form that works for what the user meant."""
         env, long = self.row.env, {**option_tables.aliases(option_tables.SAMPLE), "f": "sampling-freq"}.get(name, name)
         if long == "trace":

@@ -166,7 +166,7 @@ class Rocprofv3Tool(RocprofTool):
     def _needs_markers(assignment: Assignment) -> bool:
         return assignment.mode != "process" or bool(assignment.schedules)
 
-    def _mend(self, name: str, value: Any) -> str:
+    def _mend(self, name: str, value: object) -> str:
         words = [word.strip() for word in str(value).split(",")]
         if name in ("T", "trace") and value is not True:
             traces = [f"{word}-trace: true" for word in words if f"{word}-trace" in option_tables.ROCPROFV3]

@@ -50,8 +50,8 @@ class Library:
     source: str
     path: str
     message: Callable[[str], Any]
-    push: Callable[[Any], Any]
-    pop: Callable[[], Any]
+    push: Callable[[object], object]
+    pop: Callable[[], object]
     mark: Callable[[Any], Any]
     start: Callable[[Any], int] | None = None
     stop: Callable[[int], Any] | None = None

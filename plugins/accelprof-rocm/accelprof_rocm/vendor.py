@@ -103,7 +103,7 @@ def visible_devices() -> list[Mapping[str, Any]]:
     return [{**device, "index": index, "physical": device["index"]} for index, device in enumerate(chosen)]
 
 
-def _named(value: str, devices: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _named(value: str, devices: list[Mapping[str, Any]]) -> Iterator[Mapping[str, object]]:
     for word in (part.strip() for part in value.split(",")):
         if word.isdigit() and int(word) < len(devices):
             yield devices[int(word)]

@@ -9,14 +9,14 @@ from accelprof.contracts.hookspecs import hookimpl
 
 
 @hookimpl
-def accelprof_backends() -> Sequence[type[Any]]:
+def accelprof_backends() -> Sequence[type[object]]:
     from accelprof_xla.backend import XlaBackend
 
     return [XlaBackend]
 
 
 @hookimpl
-def accelprof_tools() -> Sequence[type[Any]]:
+def accelprof_tools() -> Sequence[type[object]]:
     from accelprof_xla.tool import JaxTool
 
     return [JaxTool]

@@ -9,14 +9,14 @@ from accelprof.contracts.hookspecs import hookimpl
 
 
 @hookimpl
-def accelprof_backends() -> Sequence[type[Any]]:
+def accelprof_backends() -> Sequence[type[object]]:
     from accelprof_xpu.backend import XpuBackend
 
     return [XpuBackend]
 
 
 @hookimpl
-def accelprof_tools() -> Sequence[type[Any]]:
+def accelprof_tools() -> Sequence[type[object]]:
     from accelprof_xpu.tools import UnitraceTool, VtuneTool
 
     return [VtuneTool, UnitraceTool]

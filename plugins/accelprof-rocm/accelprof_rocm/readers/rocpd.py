@@ -19,7 +19,7 @@ from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import whole_number
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name
 
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 #: views without which the file says nothing; others may be missing
 NEEDED = ("kernels", "regions")
 OPTIONAL = ("memory_copies",)

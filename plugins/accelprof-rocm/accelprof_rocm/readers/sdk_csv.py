@@ -159,7 +159,7 @@ def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: 
         build.trace.problems.append(f"{name}: a header and no records")
 
 
-def _marker(row: Row, start: str, end: str, where: str, build: Builder, fields: Mapping[str, Any]) -> None:
+def _marker(row: Row, start: str, end: str, where: str, build: Builder, fields: Mapping[str, object]) -> None:
     """A range has a length and a mark has none: the operation's own name is not in this file."""
     message = row.get("Function", "")
     if row["Domain"].startswith(CONTROL):

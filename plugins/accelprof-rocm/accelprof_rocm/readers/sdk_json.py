@@ -87,7 +87,7 @@ class _Process:
             },
         }
 
-    def _keyed(self, what: str, rows: Any, pair: Callable[[Any], tuple[Any, Any]]) -> dict[Any, Any]:
+    def _keyed(self, what: str, rows: Any, pair: Callable[[Any], tuple[object, Any]]) -> dict[Any, Any]:
         """A table of the process by its rows' keys; rows without are named and left out."""
         found = {}
         for index, row in enumerate(rows or ()):
