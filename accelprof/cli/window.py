@@ -64,12 +64,16 @@ def open_window(
     seconds: float,
     as_json: bool,
 ) -> None:
-    """Open a window now. Status 1 when a worker that was asked did not open one."""
+    """Open a window now. Status 1 when a worker that was asked did not open one.
+
+    A worker of this host that does not answer, as its interpreter is held, and was started for tool torch_daemon, is
+    recorded by its Kineto all the same; the command waits for the trace then and names it.
+    """
     from accelprof.session.control import ask
 
     answers = ask(run_dir, "open", group=group, role=role, rank=rank, seconds=seconds, timeout=timeout)
     _show(answers, as_json)
-    _complete(answers, {"open", "armed"})
+    _complete(answers, {"open", "armed", "recorded"})
 
 
 @window.command("close")

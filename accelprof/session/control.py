@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import signal
@@ -21,18 +22,23 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof import texts
 from accelprof.contracts.targets import Target
-from accelprof.errors import ConfigError, Problem, UserError, failures
+from accelprof.errors import CaptureError, ConfigError, Problem, UserError, failures
 from accelprof.numberset import NumberSet
 from accelprof.output import atomic
 from accelprof.planning.sampling import facts_fit
 from accelprof.session.triggers.demand import KIND, cannot
+from accelprof.threads import each
 
 if TYPE_CHECKING:
     from accelprof.config.model import OnDemand
     from accelprof.session.captures import Captures
     from accelprof.session.triggers.demand import Demand
 
+log = logging.getLogger("accelprof")
+
 DIRECTORY = ".control"
+#: in the run's directory: traces of workers that could not open a window themselves
+OUTSIDE = "kineto"
 REQUEST = "request.json"
 INTERVAL_S = 0.5
 DEFAULT_SECONDS = 30.0
@@ -204,6 +210,9 @@ class Control:
         answer = {
             "key": process.key,
             "label": process.target.label,
+            "group": process.target.group,
+            "roles": list(process.target.roles),
+            "rank": process.target.rank,
             "host": process.host,
             "pid": process.pid,
             "started": _started(process.pid),
@@ -308,7 +317,8 @@ ANSWERED = frozenset({"key", "label", "host", "pid", "state", "text", "cannot", 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one worker says. ``state``: listening | open | armed | refused | ended | silent."""
+    """What one worker says. ``state``: listening | open | armed | refused | ended | silent; ``recorded``: it said nothing, but the
+    profiler in its process wrote a trace."""
 
     label: str
     host: str
@@ -337,7 +347,8 @@ def ask(
     seconds: float | None = None,
     timeout: float = 10.0,
 ) -> list[Answer]:
-    """Write a request and wait until every live worker has answered; those that have not are ``silent``.
+    """Write a request and wait until every live worker has answered; those that have not are ``silent``. Of those, processes of this
+    host with tool ``torch_daemon`` are recorded from outside, which takes ``seconds`` more.
 
     Raises:
         UserError: no run, nobody listens, or the directory is not ours to write.
@@ -373,6 +384,8 @@ def ask(
         if len(answered) == len(live) or displaced or time.monotonic() >= end:
             break
         time.sleep(0.05)
+    silent = {} if displaced else {key: rows[key] for key in live if key not in answered}
+    found = _from_outside(run_dir, silent, action, seconds, request)
     answers = []
     for key in live:
         row = rows[key]
@@ -383,8 +396,44 @@ def ask(
             text = "another request took this one's place before it was seen; ask again"
             answers.append(Answer(row["label"], row["host"], row["pid"], "refused", text))
         else:
-            answers.append(Answer(row["label"], row["host"], row["pid"], "silent", f"no answer in {timeout:g} s"))
+            state, text = found.get(key, ("silent", ""))
+            text = "; ".join(part for part in (f"no answer in {timeout:g} s", text) if part)
+            answers.append(Answer(row["label"], row["host"], row["pid"], state, text))
     return answers
+
+
+def _from_outside(
+    run_dir: str,
+    silent: Mapping[str, Mapping[str, Any]],
+    action: str,
+    seconds: float | None,
+    request: Mapping[str, Any],
+) -> dict[str, tuple[str, str]]:
+    """State and text of workers whose interpreter is held, but whose Kineto asks by itself; all at once."""
+    from accelprof.tools.torch_daemon import TorchDaemonTool, record
+
+    found: dict[str, tuple[str, str]] = {}
+    wanted = {name: request[name] for name in ("group", "role", "rank") if request.get(name) is not None}
+    here = [
+        key
+        for key, row in silent.items()
+        if action == "open"
+        and row["host"] == os.uname().nodename
+        and TorchDaemonTool.name in (row.get("tools") or ())
+        and facts_fit(wanted, Target(row.get("group") or "", tuple(row.get("roles") or ()), row.get("rank")), None)
+    ]
+
+    def one(key: str) -> None:
+        stem = os.path.join(os.path.abspath(run_dir), OUTSIDE, f"{key}-{time.time_ns()}")
+        try:
+            os.makedirs(os.path.dirname(stem), exist_ok=True)
+            path = record(run_dir, silent[key]["pid"], stem, seconds or DEFAULT_SECONDS, log.warning)
+            found[key] = "recorded", f"Kineto wrote {path} by itself"
+        except (CaptureError, OSError) as error:
+            found[key] = "silent", str(error)
+
+    each(one, here, len(here), "accelprof window")
+    return found
 
 
 def _workers(run_dir: str) -> list[dict[str, Any]]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 import pytest
 from click.testing import CliRunner
 from pydantic import ValidationError
 
 from accelprof.cli.window import window as window_command
+from accelprof.errors import CaptureError
 from accelprof.output.manifest import read_journals
-from accelprof.tools.torch_daemon import DAEMON_ENV, SOCKETS_ENV, TorchDaemonTool
+from accelprof.tools.torch_daemon import DAEMON_ENV, SOCKETS_ENV, Asked, TorchDaemonTool, _serve, directory_of
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -111,6 +117,140 @@ def test_a_process_started_without_it_is_refused_by_name(jobs, tmp_path):
     opened(tmp_path, 0.5)
     assert job.wait(60) == 0
     assert "without KINETO_USE_DAEMON=1, so its Kineto asks nobody; start it through accelprof" in job.stderr.read()
+
+
+HELD = """
+import ctypes, sys, torch
+from accelprof.config.model import Config
+from accelprof.session.configure import configure
+
+config = Config.model_validate({"tool": "torch_daemon", "on_demand": True, "ranks": "all"})
+session = configure(config, run_dir=sys.argv[1] + "/live", group="Actors", rank=int(sys.argv[2]))
+torch.rand(8)
+print("ready", flush=True)
+ctypes.PyDLL(None).sleep(200)  # a call that keeps the interpreter's lock
+"""
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.second_try("Kineto asks by its own clock, on a machine that may be busy")
+def test_a_worker_whose_interpreter_is_held_is_recorded_from_outside(jobs, tmp_path):
+    """It answers nobody, but its Kineto asks: the command answers, waits for the trace and names it."""
+    (tmp_path / "job.py").write_text(HELD)
+    held = jobs(3)
+    run = tmp_path / "out" / "live"
+    argv = ["open", "--run", str(run), "--seconds", "12", "--timeout", "1", "--rank", "3", "--json"]
+    result = CliRunner().invoke(window_command, argv)
+    assert result.exit_code == 0, result.output
+    (answer,) = json.loads(result.stdout)
+    assert (answer["pid"], answer["state"]) == (held.pid, "recorded")
+    path = answer["text"].partition("Kineto wrote ")[2].partition(" by itself")[0]
+    assert TorchDaemonTool.can_read(path)
+    TorchDaemonTool().read(path)
+    assert held.poll() is None
+    assert not list((run / ".kineto").iterdir())
+
+
+@pytest.fixture
+def place():
+    """A directory whose name leaves room for a socket's."""
+    made = tempfile.mkdtemp(prefix="a", dir="/tmp")
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.mark.parametrize(
+    ("directory", "said"),
+    [
+        ("/" + "d" * 54, "has 55 bytes, and Kineto writes over its own memory from 55 on"),
+        ("relative", "is no absolute path"),
+        ("{place}/absent", "No such file or directory"),
+        ("{place}/open", "can be written by others (mode 777)"),
+        ("{place}/file", "is no directory"),
+    ],
+)
+def test_a_directory_that_is_not_safe_is_refused_by_name(place, directory, said, monkeypatch):
+    """The launch goes without, and says why: a Kineto that does not ask does no harm. A process that has it already is refused."""
+    os.mkdir(f"{place}/open")
+    os.chmod(f"{place}/open", 0o777)
+    open(f"{place}/file", "w").close()
+    directory = directory.format(place=place)
+    with pytest.raises(CaptureError, match=re.escape(said)) as refused:
+        directory_of(directory)
+    assert f"{SOCKETS_ENV}={directory}" in str(refused.value)
+    assert "allowed: an absolute path of up to 54 bytes" in str(refused.value)
+    monkeypatch.setenv(SOCKETS_ENV, directory)
+    launch = TorchDaemonTool({}).launch(None, place)
+    assert (launch.mode, dict(launch.env)) == ("none", {})
+    assert said in launch.notes[0]
+
+
+def test_directories_that_are_safe_are_taken(place):
+    """One of its own, one that all may write but only owners tidy up, and none at all."""
+    for directory in ("", "/tmp", place):
+        assert directory_of(directory) == directory
+
+
+ASKS = """
+import os, socket, struct, sys
+place, user, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+end.bind(f"{place}/{user}")
+os.chmod(f"{place}/{user}", 0o777)
+os.setuid(user)
+end.settimeout(seconds)
+for _ in range(3):
+    end.sendto(struct.pack("=Q32siiqi", 20, b"req", 0, 1, 0, 77), f"{place}/dynolog")
+try:
+    print(end.recv(4096)[40:].decode())
+except TimeoutError:
+    print("no answer")
+"""
+
+
+def asks(place, user, seconds):
+    argv = [sys.executable, "-c", ASKS, place, str(user), str(seconds)]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may speak as somebody else")
+def test_another_users_messages_get_no_answer(place, tmp_path):
+    """The kernel says who sent: others are ignored, which is said once; one of this user is answered."""
+    said = []
+    os.chmod(place, 0o755)
+    asked = Asked(str(tmp_path), 77, str(tmp_path / "t"), 60.0, (), said.append)
+    thread = threading.Thread(target=_serve, args=(asked, place))
+    thread.start()
+    while not os.path.exists(f"{place}/dynolog"):
+        time.sleep(0.01)
+    os.chmod(f"{place}/dynolog", 0o777)
+    assert asks(place, 65534, 1) == "no answer\n"
+    assert not asked.told
+    assert "ACTIVITIES_LOG_FILE" in asks(place, 0, 20)
+    thread.join(20)
+    assert asked.told
+    assert said == ["a process of user 65534 asks for Kineto's windows here; this is user 0, it gets no answer"]
+
+
+def test_the_socket_of_a_killed_worker_is_taken_over(place, tmp_path):
+    """Its file is still there, but nobody listens: that is no other process that answers."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left:
+        left.bind(f"{place}/dynolog")
+    asked = Asked(str(tmp_path), 77, str(tmp_path / "t"), 60.0, (), print)
+    thread = threading.Thread(target=_serve, args=(asked, place))
+    thread.start()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.bind(f"{place}/me")
+        end.settimeout(5)
+        for _ in range(200):
+            try:
+                end.sendto(struct.pack("=Q32siiqi", 20, b"req", 0, 1, 0, 77), f"{place}/dynolog")
+                break
+            except OSError:
+                time.sleep(0.05)
+        assert b"ACTIVITIES_LOG_FILE" in end.recv(4096)
+    thread.join(20)
+    assert asked.told
 
 
 def test_the_launch_sets_what_it_needs(tmp_path):
