@@ -1,8 +1,8 @@
 """Reader of ``*.xplane.pb`` through ``jax.profiler.ProfileData``: planes hold lines, lines hold events.
 
 On TPU and GPU device work has planes of its own. On the CPU it runs on threads of the host's plane, where an operation of a
-compiled program carries ``hlo_op``, its program's name and the number of the run. No event of the launching thread has that
-number, but runs of one program are numbered in the order of their launches, and a launch lies inside the call of the jitted
+compiled program carries ``hlo_op``, its program's name and the number of the run. The launch on several devices at once has that
+number too. That on one device has none, but runs of one program are numbered in the order of their launches, and a launch lies inside the call of the jitted
 function that the program is named after: so the k-th run of a program is its k-th launch.
 """
 
@@ -23,13 +23,19 @@ HOST, ENVIRONMENT = "/host:CPU", "Task Environment"
 _DEVICE = re.compile(r"^/device:(?:TPU|GPU|CUSTOM):(.+)$")
 #: lines of device planes whose events are work; the others show the same again by step, module or name scope
 _WORK = re.compile(r"^(?:Stream #|XLA Ops$|Async XLA Ops$)")
-_COLLECTIVE = re.compile(r"^(?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-|send|recv)")
+#: HLO's own names, and those that operations have from JAX's functions
+_COLLECTIVE = re.compile(
+    r"^(?:all[-_](?:reduce|gather|to[-_]all)|reduce[-_]scatter|collective-|send|recv|psum|pmin|pmax|pmean|ppermute|pshuffle)"
+)
 _COPY = re.compile(r"^(?:Memcpy|copy-start|copy-done|infeed|outfeed)")
 _WAIT = re.compile(r"(?:BlockHostUntilReady|::Await$|BlockUntilReady|StreamExecutor::BlockHost)")
 _JIT = re.compile(r"^PjitFunction\((.*)\)$")
 _LAUNCH = re.compile(r"LoadedExecutable::ExecuteHelperOnSingleDevice$|LoadedExecutable::Execute$")
+_ON_SEVERAL = re.compile(r"LoadedExecutable::Execute \(")
 PYTHON = "python"
 Event = tuple[str, int, int, dict[str, Any]]
+#: start, end, line, program, number of the run where the launch has it
+Launch = tuple[int, int, int, str, int | None]
 
 
 def read_xplane(path: str, files: Sequence[str], tool: str = "jax") -> Trace:
@@ -98,7 +104,7 @@ class _Reading:
                 elif (kind := _host_kind(name, stats)) is not None:
                     label = f"{name}#{stats['step_num']}" if kind is Kind.STEP else name
                     self.trace.spans.append(Span(label, kind, start, end, self.pid, tid, args=stats))
-        for at, end, line, name in launches.all:  # on the thread that made them
+        for at, end, line, name, _ in launches.all:  # on the thread that made them
             args = {"correlation": f"{line}:{at}"}
             self.trace.spans.append(Span(name, Kind.RUNTIME, at, end, self.pid, f"{PYTHON}/{line}", args=args))
 
@@ -118,8 +124,8 @@ class _Launches:
     """Launches of compiled programs, and which of them a run goes back to."""
 
     def __init__(self, lines: list[tuple[str, list[Event]]]) -> None:
-        #: ``(start, end, line, name)`` in the order of time
-        self.all: list[tuple[int, int, int, str]] = []
+        #: in the order of time
+        self.all: list[Launch] = []
         by_program: dict[str, list[str]] = defaultdict(list)
         runs: dict[str, set[int]] = defaultdict(set)
         for number, (thread, events) in enumerate(lines):
@@ -129,10 +135,17 @@ class _Launches:
                 if "hlo_module" in stats and "run_id" in stats:
                     runs[_plain(stats["hlo_module"])].add(stats["run_id"])
         self.all.sort()
-        for at, _, line, name in self.all:
-            by_program[_plain("jit" + name)].append(f"{line}:{at}")
         self._of: dict[tuple[str, int], str] = {}
+        for at, _, line, name, run in self.all:
+            program = _plain(name)
+            if run is None:
+                by_program[program].append(f"{line}:{at}")
+            else:
+                self._of[program, run] = f"{line}:{at}"
+                runs[program].discard(run)
         for program, numbers in runs.items():
+            if not numbers:
+                continue
             launched = by_program[program]
             each = max(1, len(launched) // len(numbers))  # a program on several devices is launched once for each
             launched = launched[::each]
@@ -146,17 +159,19 @@ class _Launches:
         return self._of.get((_plain(stats.get("hlo_module", "")), stats.get("run_id", 0)))
 
 
-def _launches(number: int, events: list[Event]) -> Iterator[tuple[int, int, int, str]]:
-    """Launches of one Python thread, with the jitted function that each lies in (the innermost)."""
+def _launches(number: int, events: list[Event]) -> Iterator[Launch]:
+    """Launches of one Python thread, with the program's own name, or that of the jitted function that each lies in (the innermost)."""
     around: list[tuple[int, str]] = []
-    for name, start, end, _ in sorted(events, key=lambda event: (event[1], -event[2])):
+    for name, start, end, stats in sorted(events, key=lambda event: (event[1], -event[2])):
         while around and around[-1][0] <= start:
             around.pop()
         jitted = _JIT.match(name)
         if jitted:
             around.append((end, jitted[1]))
+        elif _ON_SEVERAL.search(name) and "run_id" in stats:
+            yield start, end, number, str(stats.get("name", "")), stats["run_id"]
         elif _LAUNCH.search(name) and around:
-            yield start, end, number, around[-1][1]
+            yield start, end, number, f"jit_{around[-1][1]}", None
 
 
 def _plain(name: str) -> str:

@@ -181,14 +181,11 @@ LOOP = """
 """
 
 
-def test_the_collectors_log_equals_our_timeline(run: Any) -> None:
-    """One to one: each phase and range of our timeline's two windows is one task of the collector's, in order and in length."""
-    done, calls = run(LOOP)
-    assert done.returncode == 0, done.stderr
-    ours = sorted(json.loads(done.stdout.splitlines()[-1]), key=lambda span: span[1])
+def _tasks(calls: list[Call]) -> list[tuple[str, int, int]]:
+    """Name, begin and length of each task that a collector heard, in order of their begins; none is left open."""
     stacks: dict[int, list[Call]] = {}
     started: dict[int, Call] = {}
-    theirs = []
+    tasks = []
     for call in calls:
         if call.kind == "begin":
             stacks.setdefault(call.thread, []).append(call)
@@ -196,16 +193,99 @@ def test_the_collectors_log_equals_our_timeline(run: Any) -> None:
             started[call.number] = call
         elif call.kind in ("end", "stop"):
             begun = stacks[call.thread].pop() if call.kind == "end" else started.pop(call.number)
-            theirs.append((begun.name, begun.at, call.at - begun.at))
-    theirs.sort(key=lambda span: span[1])
+            tasks.append((begun.name, begun.at, call.at - begun.at))
     assert not started
     assert not any(stacks.values())
+    return sorted(tasks, key=lambda task: task[1])
+
+
+def test_the_collectors_log_equals_our_timeline(run: Any) -> None:
+    """One to one: each phase and range of our timeline's two windows is one task of the collector's, in order and in length."""
+    done, calls = run(LOOP)
+    assert done.returncode == 0, done.stderr
+    ours = sorted(json.loads(done.stdout.splitlines()[-1]), key=lambda span: span[1])
+    theirs = _tasks(calls)
     assert len(ours) == 2 * (2 * 3 + 2)
     assert [span[0] for span in theirs] == [span[0] for span in ours]
     # the calls lie closely around the clock reads
     assert all(abs(a[2] - b[2]) < 5_000_000 for a, b in zip(ours, theirs, strict=True))
     assert [call.kind for call in calls if call.kind in ("resume", "pause")] == ["resume", "pause"] * 2
     assert {call.domain for call in calls if call.kind in ("begin", "start")} == {"accelprof"}
+
+
+RELATIVES = """
+    import asyncio, contextlib, os, threading
+    import accelprof
+
+    class Actor(accelprof.Worker):
+        @accelprof.Worker.timer("raises")
+        def raises(self):
+            with accelprof.profiling_range("inside"):
+                raise ValueError
+        @accelprof.Worker.timer("again")
+        def again(self, depth):
+            if depth: self.again(depth - 1)
+        @accelprof.Worker.timer("items")
+        def items(self):
+            for n in range(3):
+                yield n
+        @accelprof.Worker.timer("left")
+        def left(self):
+            yield 1
+            yield 2
+        @accelprof.Worker.timer("talks")
+        async def talks(self, seconds):
+            await asyncio.sleep(seconds)
+            if seconds > 0.01: raise ValueError
+        @accelprof.Worker.timer("streams")
+        async def streams(self):
+            for n in range(2):
+                await asyncio.sleep(0)
+                yield n
+        @accelprof.Worker.timer("other")
+        def other(self, barrier):
+            barrier.wait()
+            with self.worker_timer("block"):
+                barrier.wait()
+
+    async def several(actor):
+        await asyncio.gather(actor.talks(0.02), actor.talks(0.01), return_exceptions=True)
+        async for _ in actor.streams(): pass
+
+    def work(actor):
+        with contextlib.suppress(ValueError): actor.raises()
+        actor.again(3)
+        list(actor.items())
+        for _ in actor.left(): break
+        asyncio.run(several(actor))
+        barrier = threading.Barrier(3)
+        threads = [threading.Thread(target=actor.other, args=(barrier,)) for _ in range(3)]
+        [t.start() for t in threads]; [t.join() for t in threads]
+        child = os.fork()
+        if not child:
+            actor.again(1)
+            os._exit(0)
+        os.waitpid(child, 0)
+        actor.again(0)
+"""
+
+
+def test_whatever_a_phase_does_the_log_equals_our_timeline(run: Any) -> None:
+    """Phases that raise, recur, yield, are left half way, overlap on threads and in tasks, and a forked child: begin and end of each
+    task are on one thread, and each is a phase of our timeline."""
+    head, _, rest = LOOP.partition("    class Actor")
+    _, _, tail = rest.partition("    with capture(")
+    tail = "    with capture(" + tail.replace(
+        tail[tail.index("actor.update()") : tail.index("report =")], "work(actor)\n        "
+    )
+    done, calls = run("    import json, glob\n" + RELATIVES + head + tail, PYTHONWARNINGS="ignore")
+    assert done.returncode == 0, done.stderr
+    ours = sorted(json.loads(done.stdout.splitlines()[-1]), key=lambda span: span[1])
+    theirs = _tasks(calls)
+    assert sorted(name for name, _, _ in theirs) == sorted(name for name, _, _ in ours)
+    for name in {name for name, _, _ in ours}:
+        pairs = zip(*([span for span in spans if span[0] == name] for spans in (ours, theirs)), strict=True)
+        assert all(abs(a[2] - b[2]) < 5_000_000 for a, b in pairs), name
 
 
 def test_nothing_is_heard_outside_windows(run: Any) -> None:
