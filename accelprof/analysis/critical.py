@@ -263,15 +263,20 @@ class Step:
         return alone or max(ends) - min(ends) <= max(self.overhead_ns, self.doubt_ns)
 
 
-def stragglers(step: Step) -> list[dict[str, Any]]:
+def stragglers(step: Step, ranks: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
     """A row for each collective of the step in which others waited: for whom, how long in all, and in which of its phases
-    the last one was late. Times in ns; ``low_ns`` and ``high_ns`` take the clocks' error in."""
+    the last one was late. Times in ns; ``low_ns`` and ``high_ns`` take the clocks' error in.
+
+    Args:
+        ranks: the ranks of each group. Those of which the step has nothing are missing in what all others of their group are in.
+    """
     rows = []
     before: dict[str, int] = {}
     earlier = _Before(step.leaves if step.collectives else ())
     members: dict[str, set[str]] = defaultdict(set)
     for leaf in step.leaves:
         members[leaf.group].add(leaf.worker)
+    unseen = {group: [rank for rank in mine if rank not in members[group]] for group, mine in (ranks or {}).items()}
     called: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for one in step.collectives:
         for call in one.calls:
@@ -283,18 +288,25 @@ def stragglers(step: Step) -> list[dict[str, Any]]:
         if waits:
             begin = {call.worker: before.get(call.worker, step.start_ns) for call in one.calls}
             errors = {worker: step.error_between(worker, last.worker) for worker in waits}
+            missing = {
+                worker
+                for group in one.groups
+                for worker in members[group] - one.workers
+                if called[group, one.phase][worker] < max(called[group, one.phase].values())
+            }
+            lost = [
+                rank
+                for group in one.groups
+                if members[group] <= one.workers | missing
+                for rank in unseen.get(group, ())
+            ]
             rows.append(
                 {
                     "step": step.name, "phase": one.phase, "number": one.number, "group": last.group, "worker": last.worker,
                     "waited_ns": sum(waits.values()), "low_ns": sum(max(ns - errors[w], 0) for w, ns in waits.items()),
                     "high_ns": sum(ns + errors[worker] for worker, ns in waits.items()),
                     "waited_by": sorted(waits), "late_in": earlier.late_in(one.calls, last, begin),
-                    "missing": sorted(
-                        worker
-                        for group in one.groups
-                        for worker in members[group] - one.workers
-                        if called[group, one.phase][worker] < max(called[group, one.phase].values())
-                    ),
+                    "missing": [*sorted(missing), *lost],
                     "transfer_ns": last.ns, "on": "host", "process_group": None,
                 }
             )  # fmt: skip

@@ -24,12 +24,15 @@ NOTABLE, SURE = 0.01, 0.99
 MAX_OUTLIERS, MAX_DRIFTS = 100, 20
 
 
-def outliers(steps: Sequence[Mapping[str, object]], waiting: Iterable[str] = ()) -> list[dict[str, Any]]:
+def outliers(
+    steps: Sequence[Mapping[str, object]], waiting: Iterable[str] = (), begins: Mapping[str, int] | None = None
+) -> list[dict[str, Any]]:
     """A row for each step without a window that took longer than usual, the longest excess first.
 
     Args:
         steps: ``{step, wall_ns, window, seconds: {phase: {max, slowest}}}``, as the manifest has them.
         waiting: phases in which ranks wait for each other: more time there is somebody else's fault.
+        begins: when phases begin in a step: of two that grew alike on different ranks the earlier made the later one wait.
 
     Returns:
         ``{step, wall_ns, usual_ns, phase, phase_ns, phase_usual_ns, worker}``; phase and worker are of the phase whose
@@ -46,12 +49,15 @@ def outliers(steps: Sequence[Mapping[str, object]], waiting: Iterable[str] = ())
     slow = slow[np.argsort(-more[slow], kind="stable")][:MAX_OUTLIERS]
     if not slow.size:
         return []
-    phases = _phases(rows)
+    phases, means = _phases(rows, "max"), _phases(rows, "mean")
     known = set(waiting)
     usually = {phase: _typical(values) for phase, values in phases.items()}
+    usual_means = {phase: _typical(values) for phase, values in means.items()}
     found = []
     for at in slow.tolist():
-        phase = _grown(phases, usually, at, float(more[at]), lambda name: name in known or waits_for_others(name, ""))
+        grown = _grown(phases, usually, at, float(more[at]), lambda name: name in known or waits_for_others(name, ""))
+        grew_on_all = {phase: float(means[phase][at]) - usual_means[phase] for phase in grown}
+        phase = _cause(grown, grew_on_all, rows[at]["seconds"], usually, begins or {})
         figures = rows[at]["seconds"].get(phase) if phase is not None else None
         found.append(
             {
@@ -70,26 +76,43 @@ def _typical(values: Array) -> float:
 
 def _grown(
     phases: Mapping[str, Array], usually: Mapping[str, float], at: int, more: float, waits: Callable[[str], bool]
-) -> str | None:
-    """The phase that grew most: of those around each other (all have grown by the same) the shortest, and one in which ranks
-    wait only where no other has grown by much."""
+) -> dict[str, float]:
+    """The phases that grew most, by how much; those in which ranks wait only where no other has grown by much."""
     grown = {phase: float(values[at]) - usually[phase] for phase, values in phases.items() if not np.isnan(values[at])}
     for wanted in (False, True):
         mine = {phase: ns for phase, ns in grown.items() if waits(phase) is wanted and ns > 0.25 * more}
         if mine:
-            most = max(mine.values())
-            return min((phase for phase in mine if mine[phase] > 0.9 * most), key=lambda phase: usually[phase])
-    return None
+            return {phase: ns for phase, ns in mine.items() if ns > 0.9 * max(mine.values())}
+    return {}
 
 
-def _phases(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
-    """By phase its ns on the slowest rank in each step, NaN where it was not called."""
+def _cause(
+    grown: Mapping[str, float],
+    on_all: Mapping[str, float],
+    figures: Mapping[str, Any],
+    usually: Mapping[str, float],
+    begins: Mapping[str, int],
+) -> str | None:
+    """Of phases that grew alike the one that made the others: what grew on the fewest ranks (a phase in which ranks wait for a
+    late one has grown on all the others), of different ranks' what begins first, and of those around each other, which have all
+    grown by the same, the shortest."""
+    if not grown:
+        return None
+    share = {phase: round(on_all[phase] / ns, 1) for phase, ns in grown.items()}
+    few = [phase for phase in grown if share[phase] <= min(share.values()) + 0.15]
+    first = min(few, key=lambda phase: begins.get(phase, 0))
+    mine = [phase for phase in few if figures[phase].get("slowest") == figures[first].get("slowest")]
+    return min(mine, key=lambda phase: usually[phase])
+
+
+def _phases(rows: Sequence[Mapping[str, Any]], figure: str = "max") -> dict[str, Array]:
+    """By phase its ns on the slowest rank in each step, or over the ranks (``figure``), NaN where it was not called."""
     found: dict[str, Array] = {}
     for at, row in enumerate(rows):
         for phase, figures in row["seconds"].items():
             if phase not in found:
                 found[phase] = np.full(len(rows), np.nan)
-            found[phase][at] = figures["max"] * 1e9
+            found[phase][at] = figures.get(figure, figures["max"]) * 1e9
     return found
 
 

@@ -26,10 +26,41 @@ IDLE = {
 
 def sentences(report: Mapping[str, object]) -> list[str]:
     """At most three sentences on a summary as ``Summary.to_json`` has it, the most telling first."""
-    found = [_step(report), _second(report), _cost(report)]
-    if not found[0]:
-        found[0] = _phase(report) or _timed(report)
-    return [sentence for sentence in found if sentence]
+    found = [_step(report) or _phase(report) or _timed(report), _longer(report), _second(report), _cost(report)]
+    # what took most time is worth more than where the rest of it went
+    return [sentence for sentence in found if sentence and not (sentence is found[2] and found[1] and found[3])]
+
+
+def _longer(report: Mapping[str, Any]) -> str:
+    """The step that was slow, or how steps became slower, where that took more than what the first sentence names was waited."""
+    paths = [row for row in report.get("critical_path") or () if row.get("segments")]
+    path: Mapping[str, Any] = max(paths, key=lambda row: row.get("wall_ns") or 0, default={})
+    late = _latest(report, path["step"]) if path else None
+    named = late[1] if late is not None and late[1] > NOTABLE * (path.get("wall_ns") or 0) else 0
+    slow: list[tuple[float, str]] = []
+    grown: list[tuple[float, str]] = []
+    for row in report.get("outliers") or ():
+        more = row["wall_ns"] - row["usual_ns"]
+        where = (
+            f": {row['phase']} on {row['worker'] or 'its slowest rank'}"
+            if row["phase"]
+            else ", in no phase that is timed in every step"
+        )
+        slow.append(
+            (more, f"step {row['step']} took {duration(row['wall_ns'])}, {duration(more)} more than usual{where}")
+        )
+    for row in report.get("drift") or ():
+        more = row["last_ns"] - row["first_ns"]
+        if row["phase"] is None and more > 0:
+            text = (
+                f"steps grew from {duration(row['first_ns'])} to {duration(row['last_ns'])} over {row['steps']} of them"
+            )
+            phases = [one for one in report["drift"] if one["phase"] is not None and one["last_ns"] > one["first_ns"]]
+            most = max(phases, key=lambda one: one["last_ns"] - one["first_ns"], default=None)
+            grown.append((more * row["steps"] / 2, text + (f", most in {most['phase']}" if most else "")))
+    largest = [max(mine, default=(0.0, "")) for mine in (slow, grown)]
+    said = "; ".join(text for ns, text in sorted(largest, reverse=True) if ns > named)
+    return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
 def _step(report: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ The first of these that holds a moment has it; docs/analysis.md has each with a 
 1. ``communication_overlapped``: a collective and another kernel run. 2. ``communication_exposed``: a collective runs.
 3. ``compute``: a kernel runs. 4. ``copy``: a copy or memset runs. Then the device is idle:
 5. ``idle_queued``: work was launched and has not started. 6. ``idle_sync``: the host waits for the device.
-7. ``idle_collective``: the host is in a phase of category ``collective``. 8. ``idle_waiting``: it waits for another role or
+7. ``idle_collective``: the host is in a phase of category ``collective`` and, without a device, not all ranks have come. 8. ``idle_waiting``: it waits for another role or
 for data. 9. ``idle_launching``: it is inside a phase, operator or call, and nothing is queued. 10. ``outside``: it is in
 none, in a file that has some. 11. ``unknown``: the file has nothing of the host.
 """
@@ -138,10 +138,18 @@ def device_seconds(
     return found
 
 
-def host_seconds(worker: str, window: str, start: int, end: int, phases: Iterable[tuple[str, str, int, int]]) -> Second:
+def host_seconds(
+    worker: str,
+    window: str,
+    start: int,
+    end: int,
+    phases: Iterable[tuple[str, str, int, int]],
+    transfers: Sequence[tuple[int, int]] = (),
+) -> Second:
     """The division of one window of a worker without a device, over its host phases ``(name, category, start, end)``:
     ``compute`` is time in which a thread or task is inside a phase that waits for nobody, ``communication_overlapped`` of
-    that what another is in a collective meanwhile. Waiting is what no other works in."""
+    that what another is in a collective meanwhile. Waiting is what no other works in; ``transfers``, in which a collective's
+    ranks had all come, are ``communication_exposed``."""
     rows = list(phases)
     kinds: dict[str, list[tuple[int, int]]] = {"compute": [], "idle_collective": [], "idle_waiting": []}
     for name, category, begin, finish in rows:
@@ -155,7 +163,13 @@ def host_seconds(worker: str, window: str, start: int, end: int, phases: Iterabl
         kinds[part].append((begin, finish))
     held = {part: _merged_pairs(pairs) for part, pairs in kinds.items()}
     both = _both(held["compute"], held["idle_collective"])
-    rules = [("communication_overlapped", both), *held.items()]
+    computes = ("compute", held.pop("compute"))
+    rules = [
+        ("communication_overlapped", both),
+        computes,
+        ("communication_exposed", _merged_pairs(transfers)),
+        *held.items(),
+    ]
     return Second(worker, window, None, end - start, divided(start, end, rules, "outside"))
 
 

@@ -23,7 +23,7 @@ from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_seconds
 from accelprof.analysis.toolfile import ToolFile
-from accelprof.analysis.waits import Waits, waits_of
+from accelprof.analysis.waits import Waits, clock_shift, transfers, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError, failures
 from accelprof.output.records import COMPLETE, PARTIAL
@@ -247,10 +247,12 @@ class SummaryBuilder:
         summary.lacks.extend(line for line, much in missing if much)
         summary.notices.extend([*(line for line, _ in missing), *doubts(summary.files)])
         with_device = {row.worker for row in summary.seconds}
+        summary.waits = waits_of(summary.run, summary.timelines, self._collectives)
+        shifts = {timeline.worker.label: clock_shift(summary.run, timeline) for timeline in summary.timelines}
+        over = transfers(summary.waits.of, shifts)
         for timeline in summary.timelines:
             if timeline.worker.label not in with_device:
-                summary.seconds.extend(_host_seconds(timeline))
-        summary.waits = waits_of(summary.run, summary.timelines, self._collectives)
+                summary.seconds.extend(_host_seconds(timeline, over.get(timeline.worker.label, [])))
         summary.notices.extend(summary.waits.notices)
         if summary.empty and not summary.undelivered:
             summary.undelivered.append("no window was opened in this run; nothing was measured")
@@ -400,13 +402,13 @@ def _of_windows(devices: list[DeviceFigures], seconds: list[Second]) -> None:
                 device.busy_in_window_ns += sum(parts[part] for part in WORKING)
 
 
-def _host_seconds(timeline: WorkerTimeline) -> Iterator[Second]:
+def _host_seconds(timeline: WorkerTimeline, transfers: list[tuple[int, int]]) -> Iterator[Second]:
     """The division of each window of a worker without device work, over its phases."""
     if timeline.stretches_left_out:
         return
     for identity, _, start, end in timeline.windows:
         mine = [(row.phase, row.category, row.start_ns, row.end_ns) for row in timeline.stretches]
-        yield host_seconds(timeline.worker.label, identity, start, end, mine)
+        yield host_seconds(timeline.worker.label, identity, start, end, mine, transfers)
 
 
 def _mapping(value: object) -> dict[str, object]:

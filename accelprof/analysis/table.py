@@ -139,11 +139,13 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
         yield grid
     yield from steps_grids(report, limit)
     waited: dict[tuple[str, str, str], list[float]] = {}
+    missing: dict[str, None] = {}
     for straggler in report.get("stragglers") or ():
         key = (str(straggler["worker"]), str(straggler["phase"]), str(straggler.get("late_in") or NONE))
         mine = waited.setdefault(key, [0, 0])
         mine[0] += 1
         mine[1] += straggler["waited_ns"]
+        missing.update(dict.fromkeys(straggler.get("missing") or ()))
     if waited:
         columns = [
             Column("waited for", label=24), Column("in", label=16), Column("late in", 1, label=16), Column("times", 2),
@@ -154,6 +156,9 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
         for (worker, phase, late), (count, ns) in found if limit is None else found[:limit]:
             grid.add(worker, phase, late, f"{count:.0f}", duration(ns))
         hide(grid, limit or len(found), "stragglers")
+        if missing:
+            more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+            grid.note += f"{' ' * bool(grid.note)}missing in some of them: {', '.join(list(missing)[:4])}{more}."
         yield grid
     paths = [row for row in report.get("critical_path") or () if row["segments"]]
     if paths:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ from accelprof.analysis.units import duration
 MAX_LEAVES = 2_000_000
 #: arrows between workers in the merged timeline; of more, those of the longest waits
 MAX_ARROWS = 10_000
+#: ranks without a record that are named one by one
+NAMED = 8
 #: a step whose windows take another time by this share is said
 NOTED = 0.05
 
@@ -55,9 +58,10 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
         step.left_out = joints.left_out.get(step.steps, [])
     found.notices.extend(_left_out(timelines))
     found.notices.extend(_apart(found.of))
+    ranks = _ranks(run)
     for step in found.of:
         graph = Graph(step)
-        found.stragglers.extend(stragglers(step))
+        found.stragglers.extend(stragglers(step, ranks))
         found.critical_path.append({"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()})
         found.slack.extend(graph.slack_rows())
         arrows = list(handed(graph))
@@ -85,8 +89,43 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_not_in_windows(found.of, stated))
     timed = [{**row, "window": row.get("step") in inside} for row in rows]
     waiting = {kind[0] for timeline in timelines for kind in timeline.stretches.kinds if kind[1] == COLLECTIVE}
-    found.outliers, found.drift = outliers(timed, waiting), drifts(timed)
+    found.outliers, found.drift = outliers(timed, waiting, _begins(found.of)), drifts(timed)
+    found.notices.extend(_in_no_phase(found.outliers))
     return found
+
+
+def _ranks(run: Run) -> dict[str, list[str]]:
+    """The ranks of each group: workers by name, and those that never said that they are there, by number where they are few."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for worker in sorted(run.workers.values(), key=lambda worker: worker.order):
+        if worker.rank is not None and worker.replica is None:
+            found[worker.group].append(worker.label)
+    for group, there, size, absent in absent_ranks(run.records.targets.values()):
+        few = size - there <= NAMED
+        found[group] += [f"rank {rank}" for rank in absent] if few else [f"{size - there} of {size} ranks ({absent})"]
+    return found
+
+
+def transfers(found: Sequence[Step], shifts: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
+    """By worker the stretches, on its own clock, in which its calls of collectives no longer waited: all ranks had come.
+
+    Args:
+        shifts: each worker's clock minus the driver's.
+    """
+    over: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for step in found:
+        for one in step.collectives:
+            if len(one.calls) < 2:  # whom it waited for, and for how long, is not known
+                continue
+            came = one.calls[-1].start_ns
+            for call in one.calls:
+                shift = shifts.get(call.worker, 0)
+                over[call.worker] += [
+                    (max(leaf.start_ns, came) + shift, leaf.end_ns + shift)
+                    for leaf in call.leaves
+                    if leaf.category == COLLECTIVE and leaf.end_ns > came
+                ]
+    return over
 
 
 def _not_in_windows(found: Sequence[Step], stated: Mapping[object, object]) -> Iterator[str]:
@@ -110,6 +149,29 @@ def _not_in_windows(found: Sequence[Step], stated: Mapping[object, object]) -> I
                 if wall > step.wall_ns
                 else ""
             )
+        )
+
+
+def _begins(found: Sequence[Step]) -> dict[str, int]:
+    """How long after its step's beginning each phase began first, in ns, in the first step that has it."""
+    begins: dict[str, int] = {}
+    for step in found:
+        here: dict[str, int] = {}
+        for leaf in step.leaves:
+            for phase in (leaf.phase, *leaf.around):
+                here[phase] = min(here.get(phase, sys.maxsize), leaf.start_ns - step.start_ns)
+        begins = {**here, **begins}
+    return begins
+
+
+def _in_no_phase(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The slow steps of which nothing says why."""
+    steps = [str(row["step"]) for row in found if row["phase"] is None]
+    if steps:
+        more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
+        yield (
+            f"step {', '.join(steps[:5])}{more} took longer than the others in no phase that is timed in every step: profiling_range "
+            "records in windows alone; a timer around a phase (@accelprof.timer) says it of every step"
         )
 
 
@@ -181,16 +243,14 @@ def _not_on_the_path(found: Sequence[Step]) -> Iterator[str]:
 
 def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     """The steps that a run has windows of, with the leaves of all workers on the driver's clock."""
-    shifts: list[int] = []
+    shifts = [clock_shift(run, timeline) for timeline in timelines]
     windows: list[tuple[tuple[int, ...], int, int]] = []
     errors: dict[str, int] = {}
     compared = not _hosts_apart(run, timelines)
-    for timeline in timelines:
-        worker = timeline.worker
-        shift, error = run.offset_ns(worker, timeline.windows[0][2] if timeline.windows else None)
-        errors[worker.label] = max(errors.get(worker.label, 0), error or 0)
+    for timeline, shift in zip(timelines, shifts, strict=True):
+        label, (_, error) = timeline.worker.label, run.offset_ns(timeline.worker)
+        errors[label] = max(errors.get(label, 0), error or 0)
         windows += [(steps, start - shift, end - shift) for _, steps, start, end in timeline.windows if steps]
-        shifts.append(shift)
     few = _count(timelines) <= MAX_LEAVES
     found = steps_of(_leaves(timelines, shifts) if few else (), windows, errors)
     if not compared:
@@ -198,6 +258,11 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
             # nothing is known but that it was the same step
             step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}
     return found
+
+
+def clock_shift(run: Run, timeline: WorkerTimeline) -> int:
+    """The clock of a timeline's worker minus the driver's, in ns."""
+    return run.offset_ns(timeline.worker, timeline.windows[0][2] if timeline.windows else None)[0]
 
 
 def _leaves(timelines: Sequence[WorkerTimeline], shifts: Sequence[int]) -> Iterator[Leaf]:

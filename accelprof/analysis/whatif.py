@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from accelprof.analysis.critical import Leaf, Step
+from accelprof.analysis.critical import HostCall, Leaf, Step
 from accelprof.analysis.releases import NOWHERE
 from accelprof.analysis.replay import Graph, milliseconds
 
@@ -56,11 +56,16 @@ def what_if(
         said = ", ".join(f"{milliseconds(ns)} for {why}" for ns, why in reasons if ns)
         notes.append(f"the interval reaches {milliseconds(doubt)} to both sides: {said}")
     alone: dict[str, int] = defaultdict(int)
+    calls: dict[str, list[HostCall]] = defaultdict(list)
     for call in step.alone:
         alone[call.worker] += call.ns
+        calls[call.phase].append(call)
+    for phase, mine in calls.items():
+        longest = max(mine, key=lambda call: call.ns)
+        others = f" ({len(mine) - 1} more such calls)" if len(mine) > 1 else ""
         notes.append(
-            f"{call.worker} is {milliseconds(call.ns)} in {call.phase}, a collective in which no other rank was recorded: whom it waited "
-            "for there, and how long, is not known, and the interval holds the answer with and without that time"
+            f"{longest.worker} is {milliseconds(longest.ns)} in {phase}, a collective in which no other rank was recorded{others}: whom it "
+            "waited for there, and how long, is not known, and the interval holds the answer with and without that time"
         )
     if alone and predicted != step.wall_ns:
         high = max(high, step.wall_ns + doubt)
@@ -114,7 +119,7 @@ def _largest_guess(graph: Graph) -> str:
 
 
 def _doubts(graph: Graph) -> Iterable[str]:
-    """Windows that nothing joins, and long waits for what was not recorded, a line for each worker and phase."""
+    """Windows that nothing joins, and long waits for what was not recorded, a line for each phase."""
     step = graph.step
     if step.apart_ns > step.overhead_ns:
         yield (
@@ -126,5 +131,11 @@ def _doubts(graph: Graph) -> Iterable[str]:
         leaf = graph.leaves[place]
         if leaf.ns > step.overhead_ns and graph.early(place):
             lost[leaf.worker, leaf.phase] += leaf.ns
-    for (worker, phase), ns in sorted(lost.items()):
-        yield f"{worker} waits {milliseconds(ns)} in {phase} and no phase of another ended in it: replayed as work of a fixed length"
+    for phase in sorted({phase for _, phase in lost}):
+        mine = {worker: ns for (worker, name), ns in lost.items() if name == phase}
+        most = max(mine, key=lambda worker: mine[worker])
+        others = f" ({len(mine) - 1} other workers at most as long)" if len(mine) > 1 else ""
+        yield (
+            f"{most} waits {milliseconds(mine[most])} in {phase}{others} and no phase of another ended in it: replayed as work of a fixed "
+            "length"
+        )

@@ -48,6 +48,11 @@ def whatif(
     if rank is not None and rank not in ranks:
         there = ", ".join(map(str, ranks)) or "none with a rank"
         raise UserError(f"whatif: --rank {rank} has no phase in step {found.name}; there are {there}")
+    if not factors and not remove_wait:
+        there = ", ".join(sorted(known)) or "no phase"
+        raise UserError(
+            f"whatif: nothing to change; give --scale PHASE=FACTOR (step {found.name} has {there}) or --remove-wait"
+        )
     answer = what_if(found, factors, rank, remove_wait, scatter([one.wall_ns for one in steps]))
     if as_json:
         click.echo(texts.dumps(answer, indent=1))

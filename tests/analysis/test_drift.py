@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.drift import drifts, outliers
+from accelprof.analysis.first import sentences
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import steps_grids
 
@@ -58,6 +59,57 @@ def test_where_only_waiting_grew_that_is_named() -> None:
     slow(rows, 7, 50 * MS, "all_reduce")
     slow(rows, 9, 60 * MS)
     assert [(row["step"], row["phase"]) for row in outliers(rows, ["all_reduce"])] == [(9, None), (7, "all_reduce")]
+
+
+def over_ranks(rows: list[dict[str, Any]], at: int, phase: str, *more: float) -> None:
+    """``phase`` in step ``at`` is so many s longer on each rank."""
+    figures = rows[at]["seconds"][phase]
+    most = max(range(len(more)), key=lambda rank: more[rank])
+    figures["mean"] = figures["max"] + sum(more) / len(more)
+    figures["max"] += more[most]
+    figures["slowest"] = f"G/rank{most}"
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_who_made_the_others_wait_is_named(ranks: int) -> None:
+    """``update`` holds a collective that nothing names: one rank's ``generate`` is 100 ms longer, and all others wait for it in their
+    ``update``, which grew as much. With two ranks each grew on one: what begins first made the other wait."""
+    rows = steps(30, 5)
+    rows[7]["wall_ns"] += 100 * MS
+    over_ranks(rows, 7, "update", *[0.1] * (ranks - 1), 0.0)
+    over_ranks(rows, 7, "generate", *[0.0] * (ranks - 1), 0.1)
+    begins = {"rollout": 0, "generate": 1, "update": 60} if ranks == 2 else {}
+    [row] = outliers(rows, (), begins)
+    assert (row["phase"], row["worker"]) == ("generate", f"G/rank{ranks - 1}")
+
+
+def test_a_slow_step_in_no_timed_phase_is_said(run_maker: Any) -> None:
+    """Where phases are ranges alone nothing says what made step 7 slow; why that is, and what would say it, is."""
+    rows = [{**row, "seconds": {}} for row in steps(20, 6)]
+    rows[7]["wall_ns"] += 90 * MS
+    run_maker.target(0)
+    run_maker.manifest["metrics"] = {"steps": rows}
+    found = summarise(run_maker.write()).to_json()
+    assert [(row["step"], row["phase"], row["worker"]) for row in found["outliers"]] == [(7, None, None)]
+    [line] = [line for line in found["notices"] if line.startswith("step 7 ")]
+    assert "profiling_range records in windows alone; a timer" in line
+    assert "Step 7 took " in sentences(found)[1]
+
+
+def test_the_first_sentences_have_what_cost_most(run_maker: Any) -> None:
+    """Step 20 was slow and all steps grew: both stand among the first sentences; a run without either says nothing of it."""
+    rows = steps(40, 3, growth=0.4)
+    slow(rows, 20, 80 * MS, "update")
+    run_maker.target(0)
+    run_maker.manifest["metrics"] = {"steps": rows}
+    first = sentences(summarise(run_maker.write()).to_json())
+    assert len(first) <= 3
+    assert "tep 20 took " in first[1]
+    assert "more than usual: update on G/rank1" in first[1]
+    assert "teps grew from " in first[1]
+    assert "most in update" in first[1]
+    run_maker.manifest["metrics"] = {"steps": steps(40, 3)}
+    assert not any("than usual" in line or "grew" in line for line in sentences(summarise(run_maker.write()).to_json()))
 
 
 def test_steps_with_a_window_are_no_outliers() -> None:

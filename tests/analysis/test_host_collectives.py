@@ -10,6 +10,7 @@ import pytest
 from accelprof.analysis.critical import Step, scatter
 from accelprof.analysis.first import sentences
 from accelprof.analysis.summary import summarise
+from accelprof.analysis.table import grids
 from accelprof.analysis.waits import run_steps
 from accelprof.analysis.whatif import what_if
 
@@ -159,6 +160,50 @@ def test_a_rank_that_lacks_a_call(run_maker: Any, event: Any) -> None:
         [("f", 0, 70), ("ar*", 70, 92), ("h", 92, 100)],
     ])  # fmt: skip
     assert made.waits == [(0, "ar", "G/rank1", 10, "f", ["G/rank2"]), (1, "ar", "G/rank1", 50, "g", [])]
+
+
+def test_a_rank_that_left_nothing_is_missing(run_maker: Any, event: Any) -> None:
+    """Four ranks were announced: rank 2 was killed before it wrote anything of the step, rank 3 never came. Both are missing where the
+    others are all together; in what rank 0 and another group's rank do it may have had no part. The text says it too."""
+    run_maker.target(2, "G", host="node0", world_size=4)
+    made = Made(run_maker, event, [
+        [("f", 0, 10), ("ar*", 10, 22), ("h", 22, 30)], [("f", 0, 20), ("ar*", 20, 22), ("h", 22, 30)],
+    ], world_size=4)  # fmt: skip
+    assert made.waits == [(0, "ar", "G/rank1", 10, "f", ["G/rank2", "rank 3"])]
+    text = "\n".join(line for grid in grids(made.summary) for line, _ in grid.lines(80))
+    assert "missing in some of them: G/rank2, rank 3." in " ".join(text.split())
+
+
+def test_a_rank_without_a_record_is_not_missing_in_a_part_of_its_group(run_maker: Any, event: Any) -> None:
+    """Ranks 0 and 1 reduce without 2 and 3, who reduce later: rank 4, of which nothing is there, may be of either part or of none."""
+    run_maker.target(4, "G", host="node0")
+    made = Made(run_maker, event, [
+        [("f", 0, 10), ("ar*", 10, 22), ("g", 22, 100)], [("f", 0, 20), ("ar*", 20, 22), ("g", 22, 100)],
+        [("f", 0, 50), ("ar*", 50, 72), ("g", 72, 100)], [("f", 0, 70), ("ar*", 70, 72), ("g", 72, 100)],
+    ])  # fmt: skip
+    assert [row[-1] for row in made.waits] == [[], []]
+
+
+def test_waiting_ends_when_the_last_has_come(run_maker: Any, event: Any) -> None:
+    """Rank 0 arrives at 40 ms, rank 1 at 70, both leave at 80: rank 0 waited 30 ms and communicated for 10, rank 1 for 10; the straggler's
+    row says the same. A collective of one recorded rank says nothing of its waiting: all of it is."""
+    made = Made(run_maker, event, [
+        [("update", 0, 40), ("ar*", 40, 80), ("push*", 80, 90)], [("update", 0, 70), ("ar*", 70, 80), ("write", 80, 90)],
+    ])  # fmt: skip
+    parts = {row["worker"]: {part: ns / MS for part, ns in row["parts"].items() if ns} for row in made.found["seconds"]}
+    assert parts == {
+        "G/rank0": {"compute": 40, "communication_exposed": 10, "idle_collective": 30 + 10},
+        "G/rank1": {"compute": 80, "communication_exposed": 10},
+    }
+    [row] = made.found["stragglers"]
+    assert (row["waited_ns"], row["transfer_ns"]) == (30 * MS, 10 * MS)
+
+
+def test_what_nobody_recorded_is_noted_once(run_maker: Any, event: Any) -> None:
+    """Three ranks wait for data that no phase brings: one note, of the rank that waited longest."""
+    made = Made(run_maker, event, [[("get_batch", 0, 30 + rank), ("f", 30 + rank, 90 + rank)] for rank in range(3)])
+    [note] = [note for note in what_if(made.step, {"f": 0.5})["notes"] if "no phase of another ended" in note]
+    assert note.startswith("G/rank2 waits 32 ms in get_batch (2 other workers at most as long)")
 
 
 def test_a_collective_over_two_roles(run_maker: Any, event: Any) -> None:

@@ -31,6 +31,7 @@ def test_a_phase_that_takes_twice_as_long(call, finished):
         (["--step", "77"], "step 77 has no window"),
         (["--rank", "5"], "--rank 5 has no phase"),
         (["--rank", "-1"], "--rank"),
+        ([], "nothing to change; give --scale PHASE=FACTOR"),
     ],
 )
 def test_mistakes_are_status_two(call, finished, words, says):
