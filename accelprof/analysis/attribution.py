@@ -108,6 +108,7 @@ class Attribution:
         undecided_around: kernels in a range of a framework's thread that counts inside no phase, because several
             threads were inside one, by the innermost of each.
         unlaunched: kernels whose launch is not in the file: launched before the window, or by what was not recorded.
+        unnumbered: of the unlaunched, those of which the file does not say the launch's number.
         by_time: pieces of work given to a range of another thread.
         launches: of kernels and graphs; ``launches_without_work``: those of them whose work is not in the file.
         steps: kernels that were launched between begin and end of each of the file's steps, by their names.
@@ -121,6 +122,7 @@ class Attribution:
     undecided: Counter[tuple[str, ...]] = field(default_factory=Counter)
     undecided_around: Counter[tuple[str, ...]] = field(default_factory=Counter)
     unlaunched: int = 0
+    unnumbered: int = 0
     by_time: int = 0
     steps: dict[str, int] = field(default_factory=dict)
     launches: int = 0
@@ -139,8 +141,10 @@ class Attribution:
         rows = [(f"undecided: {' or '.join(names)}", count) for names, count in self.undecided.most_common()]
         if outside:
             rows.append(("launched outside every range", outside))
-        if self.unlaunched:
-            rows.append(("launch not in the file", self.unlaunched))
+        if self.unlaunched > self.unnumbered:
+            rows.append(("launch not in the file", self.unlaunched - self.unnumbered))
+        if self.unnumbered:
+            rows.append(("the file does not say which launch", self.unnumbered))
         return sorted(rows, key=lambda row: -row[1])
 
     def around(self) -> list[tuple[str, int]]:
@@ -158,6 +162,7 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES, *, by_
     found = holders(columns, kinds)
     work, kernel = found.work, found.kernel
     result.unlaunched = int((kernel & (found.launch == NONE) & ~found.foreign).sum())
+    result.unnumbered = int((kernel & (columns.correlation[work] == NONE)).sum())
     result.unattributed = int((kernel & (found.innermost == NONE)).sum()) - result.unlaunched
     result.undecided.update(found.undecided)
     result.undecided_around.update(found.undecided_around)

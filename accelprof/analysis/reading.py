@@ -10,6 +10,7 @@ from accelprof import texts
 from accelprof.catalogue import get_registry
 from accelprof.contracts.spans import Trace
 from accelprof.errors import AccelprofError, ReadError, failures
+from accelprof.reading import sqlite
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import ChromeFile, load
 from accelprof.reading.columns import columns_of
@@ -88,9 +89,11 @@ def load_any(path: str | os.PathLike[str], tool: str | None = None) -> Loaded:
     problems: list[str] = []
     name = reader_of(path, tool, problems)
     if tool is not None and name is not None and name != tool and tool in get_registry().tool_names():
-        problems.append(f"it is said to be of tool {tool!r}, but only {name!r} reads it; it was read as that")
+        problems.append(f"it is said to be of tool {tool!r}, but by its content {name!r} reads it; it was read as that")
     if (name is None or _reads_plainly(name)) and looks_like_chrome(path):
         return Loaded(path, name or tool or "chrome", problems=problems, is_chrome=True)
+    if name is None and sqlite.is_one(path):
+        raise ReadError(path, _unknown_database(path))
     if name is None:
         asked = ", ".join(get_registry().tool_names())
         raise ReadError(path, f"no registered tool reads this file (asked: {asked}), and it is no Chrome trace")
@@ -99,6 +102,19 @@ def load_any(path: str | os.PathLike[str], tool: str | None = None) -> Loaded:
     )
     trace.problems.extend(problems)
     return Loaded(path, name, None, trace)
+
+
+def _unknown_database(path: str) -> str:
+    """What to say of a database that no tool reads."""
+    try:
+        tables = sorted(sqlite.tables_of(path))
+    except ReadError as error:
+        return f"an SQLite database, but {error.reason}; of which tool it is cannot be seen any more"
+    shown = ", ".join(texts.bounded(name) for name in tables[:6]) + (
+        f" and {len(tables) - 6} more" if len(tables) > 6 else ""
+    )
+    short = f"; {sqlite.cut_off(path)}" if sqlite.cut_off(path) else ""
+    return f"an SQLite database that no registered tool reads (tables: {shown or 'none'}){short}"
 
 
 def _through_the_door(trace: Trace) -> Trace:
@@ -167,13 +183,17 @@ def reader_of(path: str, tool: str | None, problems: list[str]) -> str | None:
     names: Iterable[str] = registry.tool_names()
     if tool is not None and tool in names:
         names = [tool, *(name for name in names if name != tool)]
+    by_name: str | None = None
     for name in names:
         try:
             if registry.tool_class(name).can_read(path):
-                return name
+                # tools whose files are plain Chrome traces go by the name; who knows the content is asked before them
+                if not _reads_plainly(name):
+                    return name
+                by_name = by_name or name
         except failures() as error:  # a plug-in's fault is named, and the other readers are asked
             problems.append(f"tool {name!r} could not say whether it reads {path}: {type(error).__name__}: {error}")
-    return None
+    return by_name if by_name is not None and not sqlite.is_one(path) else None
 
 
 def looks_like_chrome(path: str) -> bool:

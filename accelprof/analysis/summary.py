@@ -446,6 +446,7 @@ def _file_json(file: ToolFile) -> dict[str, object]:
         "undecided": _undecided_json(file.attribution.undecided),
         "undecided_around": _undecided_json(file.attribution.undecided_around),
         "kernels_without_launch": file.attribution.unlaunched,
+        "kernels_without_number": file.attribution.unnumbered,
         "attributed_by_time": file.attribution.by_time,
         "launches": file.attribution.launches,
         "launches_without_work": file.attribution.launches_without_work,

@@ -24,6 +24,8 @@ from accelprof.reading.gzipped import parts
 from accelprof.reading.lenient import Repairs, objects
 from accelprof.reading.numbers import place
 
+#: what stands in place of a list, by how it begins
+_VALUES = {b"{": "an object", b"n": "null", b'"': "text", b"t": "true", b"f": "false"}
 #: phase letters of the ends of arrows
 FLOWS = ("s", "t", "f")
 MARK = b"\xef\xbb\xbf"
@@ -209,6 +211,12 @@ class Stream:
             if raw is None:
                 keys = ", ".join(sorted(top)[:6])
                 raise ReadError(file.path, f"JSON, but no trace: there is no traceEvents (keys: {keys or 'none'})")
+            found = bytes(raw)[:1]
+            if found != b"[":
+                raise ReadError(
+                    file.path,
+                    f"JSON, but no trace: traceEvents is {_VALUES.get(found, 'a number')}, not a list of events",
+                )
             events = self._events(bytes(raw))
             file.top = {key: msgspec.json.decode(value) for key, value in top.items()}
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -254,6 +262,10 @@ def _repair(data: bytes, file: ChromeFile, reason: str, offset: int) -> list[Any
         start = stripped + 1
     else:
         found = _ARRAY.search(text)
+        if found is None and _is_lines(text):
+            raise ReadError(
+                file.path, "JSON lines (a document on each line), and no trace: there is no traceEvents in it"
+            )
         if found is None:
             raise ReadError(file.path, f"not readable as JSON ({reason}), and no traceEvents in it")
         start = found.end()
@@ -285,6 +297,15 @@ def _repair(data: bytes, file: ChromeFile, reason: str, offset: int) -> list[Any
         whole.unread.append(f"{len(extra):,} characters behind the trace: {kind} from character {at} on")
         file.problems.append(f"not read: {whole.unread[-1]}")
     return [_event(value) for value, _ in found_events]
+
+
+def _is_lines(text: str) -> bool:
+    """Whether the first two lines that have something are documents of their own."""
+    lines = [line for line in text[: 1 << 20].splitlines() if line.strip()][:2]
+    try:
+        return len(lines) == 2 and all(isinstance(json.loads(line), (dict, list)) for line in lines)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _top(before: str, after: str) -> tuple[dict[str, Any], int]:

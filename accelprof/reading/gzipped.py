@@ -35,6 +35,26 @@ def opened(path: str) -> IO[bytes]:
         raise ReadError(path, getattr(error, "strerror", None) or str(error)) from None
 
 
+def edges(path: str, size: int = 1 << 16) -> tuple[bytes, bytes]:
+    """The first bytes of what a regular file holds, unpacked, and its last ones where it is not packed; empty where there are none."""
+    if not os.path.isfile(path):
+        return b"", b""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(size)
+            if head.startswith(GZIP):
+                return zlib.decompressobj(31).decompress(head, size), b""
+            file.seek(max(os.fstat(file.fileno()).st_size - size, 0))
+            return head, file.read(size)
+    except (OSError, zlib.error):
+        return b"", b""
+
+
+def is_json(path: str) -> bool:
+    """Whether what a file holds begins as a JSON document does."""
+    return edges(path, 256)[0].removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+
+
 def _kind(mode: int) -> str:
     kinds = {
         stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",

@@ -5,25 +5,23 @@ Tables are those of MindStudio's "db data" documentation; any may be missing, as
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
-from urllib.parse import quote
 
 from accelprof.contracts.spans import Kind, Mark, Origin, Span, Trace
 from accelprof.errors import ReadError
+from accelprof.reading import sqlite
 from accelprof.reading.numbers import whole_number
 from accelprof_ascend import kinds
 from accelprof_ascend.tables import add_steps
-from accelprof_ascend.times import clock_of, counted, ns_of_ns, ns_of_us
+from accelprof_ascend.times import clock_of, leave_out, ns_of_ns, ns_of_us
 
-#: what SQLite raises for a file that is none, or whose names, texts or numbers are none
-DAMAGED = (sqlite3.Error, UnicodeDecodeError, OverflowError)
-OURS = frozenset({"STRING_IDS"})
 CLUSTER = "ClusterStepTraceTime"
+#: tables that nobody else has
+OURS = frozenset({"PYTORCH_API", "CANN_API", "MSTX_EVENTS", "StepTraceTime", CLUSTER})
 #: ENUM_API_TYPE of torch_npu: 50001 op, 50002 queue, 50003 trace (Python functions)
 QUEUE = 50002
 #: MSTX_EVENTS.eventType: 0 marker, 1 push/pop, 2 start/end, 3 marker with stream
@@ -33,18 +31,12 @@ Row = Mapping[str, object]
 
 
 def can_read(path: str) -> bool:
-    """Whether an SQLite file holds tables of torch_npu, msprof or a cluster analysis."""
-    if not os.path.isfile(path):
-        return False
+    """Whether an SQLite file holds tables of torch_npu, msprof or a cluster analysis; a damaged one, whether it names them."""
     try:
-        with closing(_open(path)) as database:
-            tables = _tables(database).keys()
-    except (ReadError, *DAMAGED):
-        return False
-    return bool(tables & {"PYTORCH_API", "CANN_API", "MSTX_EVENTS", "StepTraceTime", CLUSTER}) or tables >= {
-        "STRING_IDS",
-        "TASK",
-    }
+        tables = set(sqlite.tables_of(path))
+    except ReadError:
+        return sqlite.mentions(path, *(name.encode() for name in (*OURS, "STRING_IDS")))
+    return bool(tables & OURS) or tables >= {"STRING_IDS", "TASK"}
 
 
 def read_database(path: str, tool: str = "npu") -> Trace:
@@ -54,20 +46,15 @@ def read_database(path: str, tool: str = "npu") -> Trace:
         ReadError: not there, empty, not SQLite, or damaged.
     """
     try:
-        with closing(_open(path)) as database:
-            return _Reading(path, tool, database).all()
-    except DAMAGED as error:
-        raise ReadError(path, f"not a readable SQLite file: {error}") from error
-
-
-def _open(path: str) -> sqlite3.Connection:
-    if not os.path.isfile(path):
-        raise ReadError(path, "no such file")
-    if os.path.getsize(path) == 0:
-        raise ReadError(path, "the file is empty")
-    database = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1", uri=True)
-    database.row_factory = sqlite3.Row
-    return database
+        with closing(sqlite.opened(path)) as database:
+            database.row_factory = sqlite3.Row
+            trace = _Reading(path, tool, database).all()
+    except sqlite.DAMAGED as error:
+        raise ReadError(path, f"of torch_npu or msprof; {sqlite.fault(path, error)}") from error
+    trace.completeness.cut = sqlite.cut_off(path)
+    if trace.completeness.cut:
+        trace.problems.insert(0, trace.completeness.cut)
+    return trace
 
 
 def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
@@ -90,7 +77,7 @@ class _Reading:
         self._device()
         self._mstx()
         trace = self.trace
-        trace.problems.extend(counted(self.bad, "row"))
+        leave_out(trace, self.bad, "row")
         if "TASK" not in self.tables and "PYTORCH_API" in self.tables:
             trace.problems.append("no table TASK: the device's data was not recorded or not analysed")
         trace.clock = clock_of(span.start_ns for span in trace.spans)

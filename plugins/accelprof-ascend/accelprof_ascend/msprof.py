@@ -159,11 +159,11 @@ class MsprofTool(Tool):
         name = os.path.basename(path.rstrip(os.sep))
         if os.path.isdir(path):
             return DIRECTORY.match(name) is not None
-        if name.startswith("msprof_") and name.endswith(".json"):
-            return True
-        from accelprof_ascend import database  # tables are loaded by who reads, not by training code
+        if not name.startswith("msprof_"):
+            return False
+        from accelprof_ascend import database, trace_view  # tables are loaded by who reads, not by training code
 
-        return name.startswith("msprof_") and name.endswith(".db") and database.can_read(path)
+        return database.can_read(path) or trace_view.is_one(path, called=name.endswith(".json"))
 
     def read(self, path: str) -> Trace:
         """A ``PROF_*`` directory, or one of ``msprof_*.json`` and ``msprof_*.db`` in it.
@@ -172,9 +172,12 @@ class MsprofTool(Tool):
             ReadError: not there, or msprof has not exported it.
         """
         if not os.path.isdir(path):
+            from accelprof.reading import sqlite
+            from accelprof.reading.gzipped import is_json
             from accelprof_ascend import database  # tables are loaded by who reads, not by training code
 
-            return database.read_database(path, self.name) if path.endswith(".db") else read_trace_view(path, self.name)
+            database_file = (path.endswith(".db") and not is_json(path)) or sqlite.is_one(path)
+            return database.read_database(path, self.name) if database_file else read_trace_view(path, self.name)
         below = glob.escape(path)
         found = [
             *sorted(glob.glob(os.path.join(below, "mindstudio_profiler_output", "msprof_*.json"))),

@@ -8,8 +8,10 @@ import shlex
 
 from accelprof.contracts.spans import Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading import sqlite
+from accelprof.reading.gzipped import is_json
 from accelprof_ascend import database, directory, figures, tables
-from accelprof_ascend.trace_view import read_trace_view
+from accelprof_ascend.trace_view import is_one, read_trace_view
 
 #: name -> whether it holds times of collectives (else links between ranks, kept as they are)
 _JSON = {
@@ -27,9 +29,11 @@ def can_read(path: str) -> bool:
     name = os.path.basename(path.rstrip(os.sep))
     if name.endswith(directory.SUFFIX):
         return True
-    if name == "trace_view.json" or name in _JSON or tables.reader(path) is not None:
-        return True
-    return name.endswith(".db") and database.can_read(path)
+    if name in _JSON or tables.reader(path) is not None:
+        return not sqlite.is_one(path)
+    if sqlite.is_one(path):
+        return database.can_read(path)
+    return is_one(path, called=name == "trace_view.json")
 
 
 def read(path: str, tool: str = "npu") -> Trace:
@@ -41,7 +45,7 @@ def read(path: str, tool: str = "npu") -> Trace:
     if os.path.isdir(path):
         return _read_directory(path, tool)
     name = os.path.basename(path)
-    if name.endswith(".db"):
+    if (name.endswith(".db") and not is_json(path)) or sqlite.is_one(path):
         trace = database.read_database(path, tool)
     elif name in _JSON:
         trace = figures.read_communication(path, tool) if _JSON[name] else _read_json(path, tool)

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelprof.contracts.spans import Kind, Span, Table, Trace
+from accelprof.reading.gzipped import edges
 from accelprof.reading.numbers import whole_number
 from accelprof_ascend import figures, kinds
 from accelprof_ascend.csv_rows import column, rows
-from accelprof_ascend.times import clock_of, counted, ns_of_us
+from accelprof_ascend.times import clock_of, counted, leave_out, ns_of_us
 
 #: our name -> the columns of step_trace_time.csv and cluster_step_trace_time.csv, all in µs
 STEP_COLUMNS: Mapping[str, str] = {
@@ -66,7 +67,7 @@ def read_kernel_details(path: str, tool: str = "npu") -> Trace:
                 args=row,
             )
         )
-    trace.problems.extend(counted(bad, "row"))
+    leave_out(trace, bad, "row")
     if not trace.spans:
         trace.problems.append("the file holds no kernels")
     trace.clock = clock_of(span.start_ns for span in trace.spans)
@@ -158,16 +159,23 @@ def read_operator_details(path: str, tool: str = "npu") -> Trace:
     return trace
 
 
-READERS: Sequence[tuple[re.Pattern[str], object]] = (
-    (re.compile(r"step_trace_time\.csv$"), read_step_times),
-    (re.compile(r"kernel_details\w*\.csv$"), read_kernel_details),
-    (re.compile(r"operator_details\.csv$"), read_operator_details),
-    (re.compile(r"operator_memory\w*\.csv$"), figures.read_operator_memory),
-    (re.compile(r"memory_record\w*\.csv$"), figures.read_memory_record),
+#: name -> the function that reads it, and columns of which it has one
+READERS: Sequence[tuple[re.Pattern[str], object, tuple[str, ...]]] = (
+    (re.compile(r"step_trace_time\.csv$"), read_step_times, ("Step", "Computing")),
+    (re.compile(r"kernel_details\w*\.csv$"), read_kernel_details, ("Start Time(us)",)),
+    (re.compile(r"operator_details\.csv$"), read_operator_details, ("Duration(us)",)),
+    (re.compile(r"operator_memory\w*\.csv$"), figures.read_operator_memory, ("(KB)", "(us)")),
+    (re.compile(r"memory_record\w*\.csv$"), figures.read_memory_record, ("Component", "Timestamp(us)")),
 )
 
 
 def reader(path: str) -> Any | None:
-    """The function that reads this CSV, by its name."""
+    """The function that reads this CSV, by its name; a file of that name with another tool's columns is left to that one."""
     name = os.path.basename(path)
-    return next((function for pattern, function in READERS if pattern.search(name)), None)
+    function, known = next(
+        ((function, known) for pattern, function, known in READERS if pattern.search(name)), (None, ())
+    )
+    if function is None or not os.path.isfile(path):
+        return function
+    head, _ = edges(path)
+    return function if any(column.encode() in head for column in known) or b"," not in head else None

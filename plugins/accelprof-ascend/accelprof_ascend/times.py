@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 
-from accelprof.contracts.spans import Clock
+from accelprof.contracts.spans import Clock, Trace
 
 _LIMIT_NS = 1 << 63
 #: more digits before the point than any time has; beyond some a decimal cannot even be multiplied
@@ -56,6 +56,13 @@ def clock_of(starts: Iterable[int]) -> Clock:
     """``EPOCH`` when the earliest start is a date, else ``RELATIVE``."""
     first = min(starts, default=0)
     return Clock.EPOCH if _EPOCH_NS[0] <= first <= _EPOCH_NS[1] else Clock.RELATIVE
+
+
+def leave_out(trace: Trace, what: dict[str, int], noun: str) -> None:
+    """Rows or events that are not in the trace: said, and counted as what it lacks."""
+    trace.problems.extend(counted(what, noun))
+    for reason, count in what.items():
+        trace.completeness.leave_out(reason, count)
 
 
 def counted(what: dict[str, int], noun: str) -> Sequence[str]:

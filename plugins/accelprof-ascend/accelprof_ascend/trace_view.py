@@ -9,13 +9,36 @@ from collections import Counter
 from typing import Any
 
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Mark, Span, Trace
+from accelprof.reading import sqlite
 from accelprof.reading.chrome_file import FLOWS, Arguments, Event, exact_ns, flow_of, load
+from accelprof.reading.gzipped import edges
 from accelprof_ascend import kinds
-from accelprof_ascend.times import clock_of, counted
+from accelprof_ascend.times import clock_of, leave_out
 
 _LABEL = re.compile(r"NPU\s*(\d+)")
 _FLOW = "async_npu"
+#: what only such a trace has: names of its processes, arrows, arguments
+_DEVICE = re.compile(rb'"name": ?"(?:Ascend Hardware|CANN|Overlap Analysis)"')
+_MARKS = re.compile(
+    rb'"(?:Ascend Hardware|CANN|Overlap Analysis|async_npu|HostToDevice|async_task_queue|Task Type|msproftx)"'
+)
+#: categories that only Kineto has
+_KINETO = re.compile(rb'"cat": ?"(?:kernel|(?:cuda|hip|xpu)_(?:runtime|driver)|gpu_\w+|ac2g)"')
 Place = tuple[object, object]
+
+
+def is_one(path: str, called: bool) -> bool:
+    """Whether a file is such a trace, by what stands at its ends. ``called``: it has the name of one, which decides where they
+    say nothing and it is a list, as torch_npu and msprof write it."""
+    if sqlite.is_one(path):
+        return False
+    head, tail = edges(path)
+    first = head.lstrip()[:1]
+    if first == b"{":  # a merged timeline has the arrows of such a trace
+        return any(_DEVICE.search(text) for text in (head, tail)) and b'"accelprof"' not in head + tail
+    if first == b"[" and any(_MARKS.search(text) for text in (head, tail)):
+        return True
+    return called and not any(_KINETO.search(text) for text in (head, tail))
 
 
 def read_trace_view(path: str, tool: str = "npu") -> Trace:
@@ -56,9 +79,7 @@ def read_trace_view(path: str, tool: str = "npu") -> Trace:
         elif event.ph != "M":
             others[str(event.ph)] += 1
     _launches(file.events, trace.spans)
-    trace.problems.extend(counted(bad, "event"))
-    for reason, count in bad.items():
-        trace.completeness.leave_out(reason, count)
+    leave_out(trace, bad, "event")
     if others:
         trace.metadata["other_events"] = dict(others)
     if not trace.spans:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.spans import FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading import sqlite
+from accelprof.reading.gzipped import is_json
 from accelprof.reading.kernels import kernel_kind
 from accelprof_cuda import colors, installation
 from accelprof_cuda.backend import DOMAIN
@@ -39,27 +40,33 @@ COPY_KINDS = {
 }  # fmt: skip
 SYNC_KINDS = {1: "event", 2: "stream wait", 3: "stream", 4: "context"}
 _SUFFIX = re.compile(r"_v\d+(_ptsz)?$")
-OURS = frozenset({"StringIds"})
 DEVICE_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 #: tables whose rows become spans
 ROWS = (
     "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
 )  # fmt: skip
+#: a column that a table lacks -> what becomes of its rows
+LACKING = {
+    "start": "are left out", "end": "are left out", "deviceId": "stand on a device called unknown",
+    "correlationId": "do not say which launch they belong to", "globalTid": "do not say their process and thread",
+    "globalPid": "do not say their process, and with that not which launch they belong to",
+}  # fmt: skip
 SHOWN = ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME")
 
 
 def can_read(path: str) -> bool:
-    """By suffix; an ``.sqlite`` is opened to see whether nsys wrote it."""
+    """By suffix; a database of whatever name is opened to see whether nsys wrote it, or, damaged, what it was."""
     if path.endswith((REPORT, RAW)):
-        return True
-    if not path.endswith((".sqlite", ".db")) or not os.path.isfile(path):
-        return False
+        return _is_export(path) if sqlite.is_one(path) else not is_json(path)
+    return sqlite.is_one(path) and _is_export(path)
+
+
+def _is_export(path: str) -> bool:
     try:
-        with closing(_open(path)) as database:
-            return Tables(database).names.keys() >= OURS
-    except (ReadError, sqlite3.Error):
-        return False
+        return "StringIds" in sqlite.tables_of(path)
+    except ReadError:
+        return sqlite.mentions(path, b"CUPTI_ACTIVITY_KIND_", b"NVTX_EVENTS", b"StringIds")
 
 
 def read(path: str) -> Trace:
@@ -68,7 +75,7 @@ def read(path: str) -> Trace:
     Raises:
         ReadError: the file is not what it claims to be, or cannot be exported here.
     """
-    if path.endswith((REPORT, RAW)):
+    if path.endswith((REPORT, RAW)) and not sqlite.is_one(path):
         if not os.path.isfile(path):
             raise ReadError(path, "no such file")
         if os.path.getsize(path) == 0:
@@ -83,46 +90,18 @@ def read(path: str) -> Trace:
     return _read_sqlite(path, path)
 
 
-def _open(path: str) -> sqlite3.Connection:
-    try:
-        with open(path, "rb") as file:
-            head = file.read(16)
-    except OSError as error:
-        raise ReadError(path, str(error)) from None
-    if head != b"SQLite format 3\0":
-        raise ReadError(path, "not an SQLite file" if head else "the file is empty")
-    # immutable: reports lie on read-only and network file systems where SQLite's locks fail
-    return sqlite3.connect(f"file:{_quoted(path)}?mode=ro&immutable=1", uri=True)
-
-
-def _quoted(path: str) -> str:
-    return os.path.abspath(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-
-
 def _read_sqlite(path: str, source: str) -> Trace:
     trace = Trace(source=source, tool="nsys")
     try:
-        with closing(_open(path)) as database:
-            short = _cut_off(path)
+        with closing(sqlite.opened(path)) as database:
+            short = sqlite.cut_off(path)
             if short:
                 trace.completeness.cut = short
                 trace.problems.append(short)
             Reading(Tables(database), trace).all()
-    except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
-        raise ReadError(source, f"the database is damaged or cut off: {error}") from None
+    except sqlite.DAMAGED as error:
+        raise ReadError(source, f"an export of nsys; {sqlite.fault(path, error)}") from None
     return trace
-
-
-def _cut_off(path: str) -> str:
-    """Why the file is shorter than it says; empty when it is not. Pages that nobody asks for raise nothing."""
-    with open(path, "rb") as file:
-        head = file.read(100)
-    page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
-    page = 65_536 if page == 1 else page
-    size = os.path.getsize(path)
-    if head[24:28] == head[92:96] and size < page * pages:
-        return f"the database is cut off: {size:,} of its {page * pages:,} bytes are there"
-    return ""
 
 
 class Reading:
@@ -141,6 +120,8 @@ class Reading:
         self.base = 0
         self.bad: dict[str, int] = {}
         self.devices: dict[tuple[int, int], int | str] = {}
+        #: of the processes that called CUDA, as a globalPid has them
+        self.processes: set[int] = set()
         self.stretch = Stretches(tables.count(*ROWS))
 
     def all(self) -> None:
@@ -205,6 +186,7 @@ class Reading:
     def _nvtx(self) -> None:
         np, strings = self.np, self.strings
         kinds = ("eventType", "category", "textId", "globalTid", "domainId")
+        self._lacking("NVTX_EVENTS", "ranges", ("start", "end", "globalTid"))
         domains: dict[tuple[int, int], str] = {}
         categories: dict[tuple[int, int, int], str] = {}
         named = f'"eventType" IN ({CATEGORY}, {DOMAIN_CREATE})'
@@ -276,7 +258,10 @@ class Reading:
         np = self.np
         table = "CUPTI_ACTIVITY_KIND_RUNTIME"
         known: dict[int, tuple[int, bool]] = {}
+        self._lacking(table, "calls", ("start", "end", "correlationId", "globalTid"))
         for part, _ in self.tables.parts(table, ("start", "end", "correlationId", "globalTid", "nameId")):
+            where = part["globalTid"]
+            self.processes.update(np.unique(where[where != MISSING] & ~0xFFFFFF).tolist())
             part = self._rows(part, "CUDA calls that never ended or ended before they began")
             for number in np.unique(part["nameId"]).tolist():
                 if number not in known:
@@ -358,14 +343,28 @@ class Reading:
             self._same(Kind.KERNEL, "CUDA graph", part, {"graph": part["graphId"]})
 
     def _device_parts(self, table: str, columns: Sequence[str], what: str) -> Iterator[dict[str, object]]:
-        if table in self.tables and "deviceId" not in self.tables.columns(table):
-            line = f"{table} has no column deviceId; its {what} stand on a device called unknown"
-            self.trace.problems.append(line)
-            self.trace.completeness.unread.append(line)
+        needed = [name for name in columns if name in LACKING]
+        alone = next(iter(self.processes)) if len(self.processes) == 1 else None
+        if alone is not None and table in self.tables and "globalPid" not in self.tables.columns(table):
+            needed.remove("globalPid")
+            line = f"{table} has no column globalPid; its {what} are taken for those of process {_process(alone)}, the only one"
+            self.trace.problems.append(f"{line} with CUDA calls")
+        self._lacking(table, what, needed)
         for part, _ in self.tables.parts(table, columns):
+            if alone is not None:
+                part["globalPid"] = self.np.where(part["globalPid"] == MISSING, alone, part["globalPid"])
             yield self._rows(part, f"{what} that never ended or ended before they began")
 
-    def _same(self, kind: Kind, name: str, part: dict[str, Array], extra: dict[str, object]) -> None:
+    def _lacking(self, table: str, what: str, columns: Sequence[str]) -> None:
+        """Say which columns a table that is there does not have, and what that means for its rows."""
+        there = self.tables.columns(table) if table in self.tables else columns
+        for name in columns:
+            if name not in there:
+                line = f"{table} has no column {name}; its {what} {LACKING[name]}"
+                self.trace.problems.append(line)
+                self.trace.completeness.unread.append(line)
+
+    def _same(self, kind: Kind, name: str, part: dict[str, Any], extra: dict[str, Any]) -> None:
         count = part["start"].size
         code = self.stretch.name(name)
         self._work(self.np.full(count, CODES[kind]), self.np.full(count, code), part, extra)
@@ -426,4 +425,4 @@ def _thread(number: int | None) -> int:
 def _correlations(np: Any, where: Array, correlation: Array) -> Array:
     """CUPTI numbers launches per process; with the pid the number is unique in the file."""
     key = ((where >> 24) & 0xFFFFFF) << 32 | (correlation & 0xFFFFFFFF)
-    return np.where(correlation < 0, NONE, key)
+    return np.where((correlation < 0) | (where == MISSING), NONE, key)

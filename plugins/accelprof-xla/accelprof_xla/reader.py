@@ -54,6 +54,8 @@ def read_xplane(path: str, files: Sequence[str], tool: str = "jax") -> Trace:
             planes = list(ProfileData.from_file(file).planes)
         except Exception as error:  # noqa: BLE001 - whatever JAX's parser raises for bytes that are none of its own
             raise ReadError(file, f"no xplane file: {' '.join(str(error).split())[:200]}") from None
+        if planes and not any(plane.name.startswith("/") or plane.name == ENVIRONMENT for plane in planes):
+            raise ReadError(file, "no xplane file: none of its planes is of a host or device")
         _Reading(trace, planes).read()
     if not len(trace):
         trace.problems.append("the file holds no device work and no range")

@@ -13,6 +13,8 @@ from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError
+from accelprof.reading import sqlite
+from accelprof.reading.gzipped import is_json
 from accelprof_xla.backend import XlaBackend, installed, loaded
 
 SUFFIX = ".jax"
@@ -109,6 +111,8 @@ class JaxTool(Tool):
 
     @classmethod
     def can_read(cls, path: str) -> bool:
+        if path.endswith(XPLANE) and os.path.isfile(path):
+            return not (is_json(path) or sqlite.is_one(path))
         return path.endswith(XPLANE) or (os.path.isdir(path) and bool(files_below(path)))
 
     def read(self, path: str) -> Trace:

@@ -15,6 +15,7 @@ import msgspec
 from accelprof.contracts.spans import Clock, Completeness, Kind, Span, Trace
 from accelprof.reading.chrome_file import FLOWS, Event, exact_ns, flow_of, load
 from accelprof.reading.columns import place
+from accelprof.reading.gzipped import edges
 from accelprof.reading.kernels import kernel_kind
 
 HEAD = 1 << 16
@@ -35,11 +36,11 @@ _DEVICE = re.compile(r"(?i)\bdevice\b")
 
 def is_unitrace(path: str) -> bool:
     """By the categories that nobody else writes, in the file's beginning."""
-    with open(path, "rb") as file:
-        head = file.read(HEAD)
+    head, tail = edges(path, HEAD)
     if b'"traceEvents"' not in head or any(mark in head for mark in _KINETO):
         return False
-    return b'"gpu_op"' in head or b'"cpu_op"' in head
+    hosts = path.endswith(".json") and not path.endswith(".pt.trace.json") and b'"accelprof"' not in tail
+    return b'"gpu_op"' in head or (hosts and b'"cpu_op"' in head)
 
 
 def read_unitrace(path: str, tool: str = "unitrace") -> Trace:

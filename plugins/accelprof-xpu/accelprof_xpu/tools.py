@@ -70,7 +70,7 @@ class UnitraceTool(IttTool):
     def can_read(cls, path: str) -> bool:
         from accelprof_xpu.reader import is_unitrace
 
-        return path.endswith(".json") and os.path.isfile(path) and is_unitrace(path)
+        return is_unitrace(path)
 
     def read(self, path: str) -> Trace:
         from accelprof_xpu.reader import read_unitrace

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from accelprof.contracts.spans import Trace
 from accelprof.errors import ReadError
+from accelprof.reading import sqlite
 from accelprof_rocm.readers.packed import head_of
 
 #: format -> the module that reads it
@@ -30,23 +31,21 @@ def format_of(path: str) -> str | None:
     if os.path.isdir(path):
         return None
     name = os.path.basename(path).removesuffix(".gz")
+    if sqlite.is_one(path):
+        if not sqlite.mentions(path, b"rocpd_"):
+            return None
+        return "rocpd-sys" if name.startswith("rocpd") or "-rocpd" in name else "rocpd"
+    head = head_of(path)
+    if head.lstrip()[:1] == b"{":
+        if b'"rocprofiler-sdk-tool"' in head[:4096]:
+            return "json"
+        is_metadata = name.endswith(".json") and "metadata" in name and (b"rocprof" in head or b"omnitrace" in head)
+        return "metadata" if is_metadata else None
     if name.endswith(".pftrace"):
         return "pftrace"
     if name.endswith(".proto") and "perfetto" in name:
         return "proto"
-    head = head_of(path)
-    if name.endswith(".db"):
-        if not head.startswith(b"SQLite format 3\x00") or b"rocpd_" not in head:
-            return None
-        return "rocpd-sys" if name.startswith("rocpd") or "-rocpd" in name else "rocpd"
-    if name.endswith(".csv"):
-        return "csv" if _is_csv(head) else None
-    if name.endswith(".json"):
-        if b'"rocprofiler-sdk-tool"' in head[:4096]:
-            return "json"
-        if "metadata" in name and (b"rocprof" in head or b"omnitrace" in head):
-            return "metadata"
-    return None
+    return "csv" if _is_csv(head) else None
 
 
 def _is_csv(head: bytes) -> bool:

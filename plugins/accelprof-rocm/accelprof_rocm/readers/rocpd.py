@@ -7,14 +7,14 @@ Tables carry a suffix per process, views do not: only views are asked, and each 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 from accelprof.contracts.spans import Kind, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading import sqlite
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import whole_number
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name
@@ -29,22 +29,16 @@ HOST = {"python": Kind.OPERATOR, "user": Kind.RANGE, "host": Kind.OPERATOR}
 
 
 def read(path: str, tool: str) -> Trace:
-    uri = f"{Path(os.path.abspath(path)).as_uri()}?mode=ro"
     try:
-        connection = sqlite3.connect(uri, uri=True)
-    except sqlite3.Error as error:
-        raise ReadError(path, f"SQLite: {error}") from None
-    connection.row_factory = sqlite3.Row
-    try:
-        return _read(connection, path, tool)
-    except (
-        sqlite3.Error,
-        UnicodeDecodeError,
-        OverflowError,
-    ) as error:  # also names of tables and columns that are no text
-        raise ReadError(path, f"SQLite: {error}") from None
-    finally:
-        connection.close()
+        with closing(sqlite.opened(path)) as connection:
+            connection.row_factory = sqlite3.Row
+            trace = _read(connection, path, tool)
+    except sqlite.DAMAGED as error:
+        raise ReadError(path, f"rocpd, an SQLite database; {sqlite.fault(path, error)}") from None
+    trace.completeness.cut = sqlite.cut_off(path)
+    if trace.completeness.cut:
+        trace.problems.insert(0, trace.completeness.cut)
+    return trace
 
 
 def _read(connection: sqlite3.Connection, path: str, tool: str) -> Trace:

@@ -1,0 +1,85 @@
+"""SQLite files that other tools left: opened so that nothing is written beside them, and what is said of a damaged one."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from urllib.parse import quote
+
+from accelprof.errors import ReadError
+
+MAGIC = b"SQLite format 3\0"
+#: what SQLite raises for a file that is none, or whose names, texts or numbers are none
+DAMAGED = (sqlite3.Error, UnicodeDecodeError, OverflowError)
+#: bytes in which the names of tables stand, whatever became of the rest
+SCHEMA = 1 << 18
+
+
+def is_one(path: str) -> bool:
+    """Whether a file begins as a database does."""
+    if not os.path.isfile(path):  # opening a FIFO waits
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def opened(path: str) -> sqlite3.Connection:
+    """The database, read only.
+
+    Raises:
+        ReadError: not there, empty, or no database.
+    """
+    if not os.path.isfile(path):
+        raise ReadError(path, "no such file")
+    if not is_one(path):
+        raise ReadError(path, "not an SQLite file" if os.path.getsize(path) else "the file is empty")
+    # immutable: files lie on read-only and network file systems where SQLite's locks fail; not with what is still beside it
+    immutable = "" if os.path.exists(f"{path}-wal") else "&immutable=1"
+    return sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro{immutable}", uri=True)
+
+
+def tables_of(path: str) -> list[str]:
+    """The names of its tables and views.
+
+    Raises:
+        ReadError: as :func:`opened`, or damaged; the message says how.
+    """
+    database = opened(path)
+    try:
+        found = database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        return [str(name) for (name,) in found]
+    except DAMAGED as error:
+        raise ReadError(path, fault(path, error)) from None
+    finally:
+        database.close()
+
+
+def mentions(path: str, *names: bytes) -> bool:
+    """Whether a database has one of these names in its beginning: what it was, where it is damaged."""
+    if not is_one(path):
+        return False
+    with open(path, "rb") as file:
+        head = file.read(SCHEMA)
+    return any(name in head for name in names)
+
+
+def cut_off(path: str) -> str:
+    """Why the file is shorter than it says; empty when it is not. Pages that nobody asks for raise nothing."""
+    with open(path, "rb") as file:
+        head = file.read(100)
+    page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    page = 65_536 if page == 1 else page
+    size = os.path.getsize(path)
+    if len(head) < 100:
+        return f"the database is cut off: {size:,} bytes are there, less than its header has"
+    if head[24:28] == head[92:96] and size < page * pages:
+        return f"the database is cut off: {size:,} of its {page * pages:,} bytes are there"
+    return ""
+
+
+def fault(path: str, error: Exception) -> str:
+    """What is wrong with a database whose reading ended in ``error``, one of :data:`DAMAGED`."""
+    return f"{cut_off(path) or 'the database is damaged'} ({error})"
