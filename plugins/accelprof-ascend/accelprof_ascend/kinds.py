@@ -49,7 +49,8 @@ COLLECTIVE_WORD = re.compile(
     r"^(?:all_?reduce|all_?gather(?:_?v)?|reduce_?scatter(?:_?v)?|all_?to_?all(?:_?vc?)?|broadcast)(?![a-z])",
     re.IGNORECASE,
 )
-COLLECTIVE_CORES = frozenset({"hccl", "communication", "ai_core_hccl"})
+#: units, case-folded, whose tasks are collectives
+COLLECTIVE_UNITS = frozenset({"hccl", "communication", "ai_core_hccl"})
 #: host calls that wait for the device, with or without the layer in front
 WAITING = re.compile(r"^(?:\w+@)?aclrtSynchronize")
 STEP = re.compile(r"^ProfilerStep\*?#(\d+)$")
@@ -57,7 +58,7 @@ STEP = re.compile(r"^ProfilerStep\*?#(\d+)$")
 
 def device_kind(name: str, task_type: str = "") -> Kind:
     """Kind of one task on the device, by its unit where that is known, else by its name."""
-    if COLLECTIVE.match(name):
+    if COLLECTIVE.match(name) or task_type.casefold() in COLLECTIVE_UNITS:
         return Kind.COMMUNICATION
     if COMPUTING.match(task_type):
         return Kind.KERNEL

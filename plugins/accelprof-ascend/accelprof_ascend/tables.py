@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelprof.contracts.spans import Kind, Span, Table, Trace
+from accelprof.contracts.spans import Span, Table, Trace
 from accelprof.reading.gzipped import edges
 from accelprof.reading.numbers import whole_number
 from accelprof_ascend import figures, kinds
@@ -52,8 +52,7 @@ def read_kernel_details(path: str, tool: str = "npu") -> Trace:
         if length < 0:
             bad["negative duration"] += 1
             continue
-        core = column(row, "Accelerator Core", "Task Type").casefold()
-        kind = Kind.COMMUNICATION if core in kinds.COLLECTIVE_CORES else kinds.device_kind(name, core)
+        kind = kinds.device_kind(name, column(row, "Accelerator Core", "Task Type"))
         device = column(row, "Device_id", "Device Id")
         trace.spans.append(
             Span(

@@ -208,6 +208,48 @@ def test_a_database_without_device_tables_says_so(tmp_path: Path) -> None:
     assert any("no table TASK" in problem for problem in read_any(path).problems)
 
 
+#: units as task types and accelerator cores name them -> what a task on one is, unless HCCL gave it its name
+UNITS = {
+    **dict.fromkeys(("AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "AI_CPU", "KERNEL_AICORE", "KERNEL_AIVEC", "DSA_SQE"), Kind.KERNEL),
+    **dict.fromkeys(("HCCL", "COMMUNICATION", "AI_CORE_HCCL"), Kind.COMMUNICATION),
+    **dict.fromkeys(("EVENT_WAIT_SQE", "NOTIFY_WAIT_SQE", "PLACE_HOLDER_SQE"), Kind.DEVICE_ANNOTATION),
+    **dict.fromkeys(("SDMA", "MEMCPY_ASYNC", "PCIE_DMA"), Kind.COPY),
+}  # fmt: skip
+OPERATORS = (
+    "BroadcastTo21",
+    "broadcast",
+    "AllReduceAdd",
+    "allGather",
+    "MatMulV3",
+    "DSAStatelessGenBitMask",
+    "one_hot",
+    "all_to_all",
+)
+OF_HCCL = ("hcom_allReduce__1", "hcom_broadcast__2", "hcclAllGather", "HcclAiCpuKernel", "aiv_all_reduce_910b")
+
+
+@pytest.mark.parametrize("turned", [str, str.lower, str.upper])
+def test_a_task_is_what_its_unit_does_in_every_file(tmp_path: Path, turned: Any) -> None:
+    """Names times units: an operator on a unit that computes is compute whatever it is called, HCCL's own are communication on
+    any unit; the table of kernels and the trace say the same."""
+    expected, events, rows = [], list(EVENTS[:2]), []
+    for unit, kind in UNITS.items():
+        for name in (*OPERATORS, *OF_HCCL):
+            expected.append((name, unit, Kind.COMMUNICATION if name in OF_HCCL else kind))
+            ts = f"{1704161511000000 + 10 * len(expected)}.125"
+            at = {"pid": 9, "tid": 2, "ts": ts, "dur": "5"}
+            events.append({"ph": "X", "name": name, **at, "args": {"Task Type": turned(unit)}})
+            rows.append(f"{name},{turned(unit)},{ts},5")
+    (tmp_path / "trace_view.json").write_text(json.dumps(events))
+    (tmp_path / "kernel_details.csv").write_text(
+        "\n".join(["Name,Accelerator Core,Start Time(us),Duration(us)", *rows])
+    )
+    for file in ("trace_view.json", "kernel_details.csv"):
+        found = [span.kind for span in read_any(tmp_path / file).spans]
+        wrong = [(*row, kind) for row, kind in zip(expected, found, strict=True) if row[2] is not kind]
+        assert not wrong, (file, wrong[:5])
+
+
 @pytest.mark.parametrize("content", [b"", b"not sqlite at all" * 100])
 def test_a_damaged_database_is_refused(tmp_path: Path, content: bytes) -> None:
     """An empty or foreign file is an error with its reason."""
