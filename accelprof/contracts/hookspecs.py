@@ -127,17 +127,6 @@ def accelprof_run_end(manifest: Mapping[str, object]) -> None:
     """The manifest is written (driver)."""
 
 
-DISCOVERY_HOOKS = frozenset(
-    {
-        "accelprof_backends",
-        "accelprof_tools",
-        "accelprof_exporters",
-        "accelprof_dialects",
-        "accelprof_presets",
-        "accelprof_doctor",
-        "accelprof_cli",
-    }
-)
 EVENT_HOOKS = frozenset(
     {
         "accelprof_plan_ready",

@@ -191,9 +191,8 @@ def _look_anew(run: RunFacts, earlier: Mapping[str, object], found: Records) -> 
         if row.tool == run.again and row.state == "missing":
             del found.artifacts[place]
     coded = {lack.words: lack for lack in found.lacks}
-    texts = earlier.get("undelivered")
-    for text in texts if isinstance(texts, list) else ():
-        if isinstance(text, str) and text not in dropped:
+    for text in verdicts.undelivered(earlier):
+        if text not in dropped:
             run.lacks.append(coded.get(text) or Lack(code=verdicts.STATED, words=text))
     for name, mine in (("problems", run.problems), ("notes", run.notes)):
         said = earlier.get(name)

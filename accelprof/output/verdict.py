@@ -125,10 +125,7 @@ def judge(manifest: Mapping[str, object], run_dir: str, found: Records, running:
     """The verdict on a manifest that was written earlier: its own word, its rows, and the disk as it is now."""
     stated = [lack for lack in found.lacks if lack.code not in DERIVED]
     known = {lack.words for lack in found.lacks}
-    texts = manifest.get("undelivered")
-    for text in texts if isinstance(texts, list) else ():
-        if isinstance(text, str) and text and text not in known:
-            stated.append(Lack(code=STATED, words=text))
+    stated.extend(Lack(code=STATED, words=text) for text in undelivered(manifest) if text not in known)
     look_at(found, on_disk(run_dir))
     said = {
         (lack.code, lack.about): lack for lack in found.lacks if lack.about
@@ -137,6 +134,12 @@ def judge(manifest: Mapping[str, object], run_dir: str, found: Records, running:
     if not lacks and manifest.get("status") == "incomplete" and not known:
         lacks.append(Lack(code=STATED, words="the manifest says that the run is incomplete, and not why"))
     return lacks
+
+
+def undelivered(manifest: Mapping[str, object]) -> list[str]:
+    """What a manifest that was written earlier says is not there, in its words; entries that are no words are left out."""
+    texts = manifest.get("undelivered")
+    return [text for text in texts if isinstance(text, str) and text] if isinstance(texts, list) else []
 
 
 def write_into(manifest: dict[str, object], lacks: Sequence[Lack]) -> None:

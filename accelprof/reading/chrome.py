@@ -34,8 +34,6 @@ from accelprof.reading.columns import (
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.times import exact_column
 
-#: events of a loaded file that are made rows at a time
-BLOCK = 1 << 14
 #: stands for a time that the file's base puts beyond all times
 BEYOND = np.iinfo(np.int64).min
 #: category of an event, case-folded -> kind. Kineto's are those of ``libkineto/include/ActivityType.h``; the capitalised

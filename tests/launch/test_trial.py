@@ -34,3 +34,11 @@ def test_what_a_trial_shows_is_bounded():
     _, much = say(*(f"{n} " + "x" * 5000 for n in range(5000)))
     assert len(much) < (LINES + 1) * (LINE + 3) + 40
     assert trial([sys.executable, "-c", "raise SystemExit(4)"], {}, 60) == (False, "status 4: no output")
+
+
+def test_a_trial_without_end_is_not_tried_again(tmp_path):
+    """One that had to be killed is killed once; what a program says of an end of its own does not matter."""
+    code = "import sys, time; open(sys.argv[1], 'a').write('x'); time.sleep(60)"
+    assert trial([sys.executable, "-c", code, str(tmp_path / "runs")], {}, 2) == (False, "no end after 2 s")
+    assert (tmp_path / "runs").read_text() == "x"
+    assert trial(["no end"], {}, 2)[1].startswith("no end: ")
