@@ -62,8 +62,12 @@ def _worker(patches: Patches, cls: Any) -> None:
 
         return decorator
 
-    patches.set(cls, "timer", staticmethod(timer))
-    patches.set(cls, "worker_timer", _worker_timer)
+    @functools.wraps(cls.worker_timer)
+    def worker_timer(self: object, tag: str | None = None, trace: bool = True) -> object:
+        return ours.worker_timer(self, tag or sys._getframe(1).f_code.co_name, trace)
+
+    patches.set(cls, "timer", staticmethod(timer) if isinstance(vars(cls)["timer"], staticmethod) else timer)
+    patches.set(cls, "worker_timer", worker_timer)
     for name in ("pop_execution_time", "pop_execution_times", "start_profile", "stop_profile"):
         patches.set(cls, name, _like(vars(cls).get(name), getattr(ours.Worker, name)))
 
@@ -78,10 +82,6 @@ def _like(theirs: Any, mine: Any) -> object:
         return mine(*args, **kwargs)
 
     return called
-
-
-def _worker_timer(self: object, tag: str | None = None, trace: bool = True) -> object:
-    return ours.worker_timer(self, tag or sys._getframe(1).f_code.co_name, trace)
 
 
 def _accelerator(patches: Patches, module: Any) -> None:

@@ -37,6 +37,25 @@ def plain(value):
     return str(value)
 
 
+def vars_of(cls, name):
+    """The attribute as it stands in the class that has it."""
+    return next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+
+
+def seen(attribute, method):
+    """What RLinf's groups and whoever dispatches to a method by its looks can tell of it."""
+    kinds = ("iscoroutinefunction", "isasyncgenfunction", "isgeneratorfunction")
+    if not inspect.isroutine(method) or inspect.isbuiltin(method) or not inspect.isfunction(inspect.unwrap(method)):
+        return type(attribute).__name__
+    return [
+        type(attribute).__name__,
+        str(inspect.signature(method)),
+        [kind for kind in kinds if getattr(inspect, kind)(method)],
+        [method.__name__, method.__qualname__, method.__doc__],
+        sorted(key for key in vars(method) if key != "__wrapped__"),
+    ]
+
+
 def verl(directory):
     import ray
     import verl as package
@@ -161,11 +180,9 @@ def rlinf(directory):
         if step == 2:
             runner._close_profiling_window(step)
     found["durations"] = sorted(group.run_training(1).consume_durations())
-    found["kinds"] = {
-        name: [str(inspect.signature(getattr(Trainer, name))), inspect.iscoroutinefunction(getattr(Trainer, name))]
-        for name in ("run_training", "fails", "waits", "start_profile", "stop_profile")
-    }
-    found["methods"] = sorted(name for name in dir(group) if not name.startswith("_"))
+    found["dispatch"] = {name: seen(vars_of(Trainer, name), getattr(Trainer, name)) for name in dir(Trainer)}
+    # a group has a function for each method of its workers, private ones and those with two underscores too
+    found["methods"] = {name: type(getattr(group, name)).__name__ for name in dir(group)}
     ray.shutdown()
     head.shutdown()
     return found

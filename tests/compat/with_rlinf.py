@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import glob
 import importlib
+import importlib.util
 import inspect
 import json
 import logging
@@ -171,6 +172,52 @@ def test_uninstall_gives_everything_back():
     worker = late()
     worker.update()
     assert set(worker._timer_metrics) == {"actor/update"}
+
+
+def looking():
+    """A worker class as RLinf's users write them."""
+
+    class Looking(Worker):
+        @Worker.timer("run_training")
+        def run_training(self, value):
+            """Doc."""
+            return value
+
+        @Worker.timer()
+        def bare(self, value, *rest, last=1, **more):
+            return value
+
+        @Worker.timer("waits")
+        async def waits(self, value):
+            return value
+
+        @Worker.timer("gives")
+        def gives(self):
+            yield 1
+
+    return Looking
+
+
+def test_a_worker_looks_as_without_us():
+    """Kind, signature, name, text and attributes of each member of a worker class, RLinf's own and decorated ones: as without
+    accelprof, whether it was made before the install or after it."""
+    spec = importlib.util.spec_from_file_location("live", os.path.join(os.path.dirname(__file__), "live.py"))
+    live = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(live)
+
+    def looks(cls):
+        return {name: live.seen(live.vars_of(cls, name), getattr(cls, name)) for name in dir(cls)}
+
+    before = looking()
+    theirs = looks(before)
+    compat.install("rlinf")
+    try:
+        assert looks(before) == theirs
+        assert looks(looking()) == theirs
+    finally:
+        compat.uninstall("rlinf")
+    assert len(theirs) > 60
+    assert theirs["worker_timer"][1] == "(self, tag: Optional[str] = None)"
 
 
 class ActorWorker(Worker):
