@@ -128,6 +128,24 @@ def test_tools_are_called_with_what_the_release_calls_them_with(release):
     assert all(f"| {words} |" in table for words in rows)
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("release", RELEASES)
+def test_nsys_is_started_with_the_options_that_the_release_starts_it_with(release):
+    """Each composed file: the options that verl's own worker group gives Ray's nsight are those of our plan, but for when a capture
+    begins and how many there are, which is a row of the table."""
+    found = of_release(release)[0]["nsys"]
+    assert len(found) >= 2
+    for file, theirs in found.items():
+        place = "actor_rollout_ref.actor.profiler"
+        changes = [f"{place}.enable=true", "global_profiler.tool=nsys", "global_profiler.steps=[2,5]"]
+        plan = plan_of(release, file, [*changes, f"{place}.ranks=[0]"])
+        row = plan.assign(Target(*TARGETS["actor"], 0, 8))
+        captures = {"capture-range": "cudaProfilerApi", "capture-range-end": "repeat-shutdown:12"}
+        assert theirs == {**plan.config.tools["nsys"], **captures}, file
+        assert list(row.steps) == [2, 5]
+    assert "| verl nsys, number of captures |" in (ROOT / "docs/compat.md").read_text()
+
+
 def judged(release, enabled, theirs, tool, row):
     """The rows of the table that a case shows; ``None``: it differs in a way that no row says."""
     calls = theirs["calls"]

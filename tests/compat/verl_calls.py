@@ -21,6 +21,7 @@ import torch
 import verl
 import yaml
 from omegaconf import OmegaConf
+from verl.single_controller.ray import RayWorkerGroup
 from verl.utils import omega_conf_to_dataclass
 from verl.utils.profiler import DistProfiler, ProfilerConfig, profile
 from verl_starts import alone, every_start
@@ -133,6 +134,25 @@ def variants(section: object) -> Iterator[tuple[str, list[str]]]:
     yield "torch_memory", ["torch_memory.trace_alloc_max_entries=7"]
 
 
+def every_start_of_nsys() -> dict[str, object]:
+    """Per file the options with which verl's worker group has Ray wrap its workers, for the steps 2 and 5."""
+    found: dict[str, object] = {}
+    inside = ("_init_with_resource_pool", "_init_with_detached_workers", "_bind_worker_method")
+    with contextlib.ExitStack() as stack:
+        for name in inside:  # the actors themselves
+            stack.enter_context(mock.patch.object(RayWorkerGroup, name))
+        for path in sorted(Path(verl.__file__).parent.glob("trainer/config/_generated_*.yaml")):
+            text = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            if "actor_rollout_ref" in text:
+                options = dict(text["global_profiler"]["global_tool_config"]["nsys"]["worker_nsight_options"])
+                group = RayWorkerGroup(
+                    mock.MagicMock(), mock.MagicMock(fused_worker_used=False), profile_steps=[2, 5],
+                    worker_nsight_options=options,
+                )  # fmt: skip
+                found[path.name] = group.worker_nsight_options
+    return found
+
+
 def every_call() -> dict[str, object]:
     """Per case of file, role, tool and change: the changes, what was called, and what was raised."""
     found: dict[str, object] = {}
@@ -190,4 +210,5 @@ def every_call() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps({"starts": every_start(), "calls": every_call()}))
+    made = {"starts": every_start(), "calls": every_call(), "nsys": every_start_of_nsys()}
+    Path(sys.argv[1]).write_text(json.dumps(made))

@@ -198,7 +198,11 @@ def _translate_late(source: Source, draft: Draft, generation: str, release: Rele
     draft.set("output_dir", save_path or "outputs/profile", "global_profiler.save_path")
     draft.set("tool", None if tool in keys.NOT_PROFILERS else tool, "global_profiler.tool")
     if tool is None and not any(role.enabled and role.tool for role in roles):
-        source.note("global_profiler.tool", "off", "null; a tool would be one of nsys, npu, torch, torch_memory")
+        source.note(
+            "global_profiler.tool",
+            "off",
+            "null: verl profiles nothing, whatever the roles say; a tool would be one of nsys, npu, torch, torch_memory",
+        )
         if steps:
             draft.set("enabled", False, "global_profiler.tool")
     elif tool in keys.NOT_PROFILERS:

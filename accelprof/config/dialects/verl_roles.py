@@ -76,7 +76,7 @@ def say_off(source: Source, roles: list[Role], steps: Sequence[int] | None, step
         return
     for role in roles[:1]:
         if source.get(role.enable_path) is True:  # switched on, and nobody listed
-            source.note(role.ranks_path, "off", "nobody is listed; ranks would be [0]")
+            source.note(role.enable_path, "off", f"true, but nobody is listed; {role.ranks_path} would be [0]")
         else:
             on = "true" if role.enable_path.endswith((".enable", "all_ranks")) else "[0]"
             source.note(role.enable_path, "off", f"no role is on; it would be with {on} here or in another role")
