@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from accelprof.analysis.seconds import name_of_compute
 from accelprof.analysis.units import duration, percent
 from accelprof.output.fields import is_number
 
 #: others' waiting below this share of the slowest step is not worth a sentence
 NOTABLE = 0.01
+#: of a ratio that is shown with one decimal: what rounds to 1.0 is none
+SEEN = 0.05
+#: a median absolute deviation times this is a standard deviation; and a difference of medians is sure from so many of its own on
+SCATTER, SURE = 1.4826, 3 * 1.2533
 #: parts of a second that are no idle time, and what the others mean
 IDLE = {
     "idle_launching": "the host was busy launching and nothing was queued",
@@ -64,9 +69,10 @@ def _longer(report: Mapping[str, Any]) -> str:
 
 
 def _step(report: Mapping[str, Any]) -> str:
-    paths = [row for row in report.get("critical_path") or () if row.get("segments")]
+    rows = [row for row in report.get("critical_path") or () if row.get("segments")]
+    paths = [row for row in rows if row.get("ended") is not False]
     if not paths:
-        return ""
+        return f"Step {rows[-1]['step']} did not end: the process failed in it, or was told to end." if rows else ""
     path = max(paths, key=lambda row: row.get("wall_ns") or 0)
     wall = path.get("wall_ns") or sum(segment["ns"] for segment in path["segments"])
     parts: Counter[tuple[str, str]] = Counter()
@@ -121,7 +127,8 @@ def _second(report: Mapping[str, Any]) -> str:
     if not total or not reasons:
         return ""
     largest = max(reasons, key=lambda part: reasons[part])
-    return f"{percent(parts['compute'] / total)} of the windows is compute; in {percent(reasons[largest] / total)} {IDLE[largest]}."
+    what = name_of_compute(row.get("device") for row in rows)
+    return f"{percent(parts['compute'] / total)} of the windows is {what}; in {percent(reasons[largest] / total)} {IDLE[largest]}."
 
 
 def _phase(report: Mapping[str, Any]) -> str:
@@ -163,9 +170,17 @@ def _cost(report: Mapping[str, Any]) -> str:
     inside = [row["wall_ns"] for row in steps if row.get("window")]
     outside = [row["wall_ns"] for row in steps if not row.get("window")]
     ran = ", ".join(_ran(report))
-    if inside and len(outside) > 1 and (ratio := median(inside) / median(outside)) > 1 + NOTABLE:
-        return f"Steps with a window took {ratio:.1f} times the others{'; ' + ran if ran else ''}."
+    if inside and len(outside) > 1 and _apart(inside, outside):
+        return f"Steps with a window took {median(inside) / median(outside):.1f} times the others{'; ' + ran if ran else ''}."
     return f"{ran[0].upper()}{ran[1:]}." if ran else ""
+
+
+def _apart(inside: Sequence[float], outside: Sequence[float]) -> bool:
+    """Whether steps with a window took longer than the others, by more than both scatter and by enough to be seen in the figure."""
+    usual = median(outside)
+    scatter = SCATTER * median(abs(wall - usual) for wall in outside)
+    noise = SURE * scatter * (1 / len(inside) + 1 / len(outside)) ** 0.5
+    return bool(median(inside) - usual > max(noise, SEEN * usual))
 
 
 def _ran(report: Mapping[str, Any]) -> Iterator[str]:

@@ -108,6 +108,19 @@ def waits_for_data(name: str, category: str) -> bool:
     return found is not None and (found["data"] or found["loader"]) is not None
 
 
+def name_of_compute(devices: Iterable[object]) -> str:
+    """What the part ``compute`` is on these devices, in words; ``None`` is a worker without one, of whose phases nobody knows whether
+    they compute or sleep."""
+    kinds = {device is not None for device in devices}
+    return (
+        "compute"
+        if kinds <= {True}
+        else "inside phases (host)"
+        if kinds == {False}
+        else "compute, or inside phases (host)"
+    )
+
+
 def device_seconds(
     columns: Columns,
     worker: str,

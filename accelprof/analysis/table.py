@@ -127,12 +127,12 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
     if rows:
         grid = Grid(
             "where the time goes, in parts of the windows",
-            [Column("worker", label=24), *(Column(name, rank) for name, _, rank in GROUPS)],
+            [Column("worker", label=24), *(Column(name, rank) for name, rank in _shown_groups(report))],
         )
         for row in rows if limit is None else rows[:limit]:
             grid.add(row["name"], *(percent(row[name]) for name, _, _ in GROUPS))
         if limit is not None:
-            grid.note = f"… and {len(rows) - limit} that compute more (--all). " if len(rows) > limit else ""
+            grid.note = f"… and {len(rows) - limit} with more of the first (--all). " if len(rows) > limit else ""
         grid.note += (
             "exposed: communication with nothing to compute beside it; idle by cause stands in --json and on the page."
         )
@@ -160,7 +160,7 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
             more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
             grid.note += f"{' ' * bool(grid.note)}missing in some of them: {', '.join(list(missing)[:4])}{more}."
         yield grid
-    paths = [row for row in report.get("critical_path") or () if row["segments"]]
+    paths = [row for row in report.get("critical_path") or () if row["segments"] and row.get("ended") is not False]
     if paths:
         path = max(paths, key=lambda row: row["wall_ns"] or 0)
         parts: Counter[tuple[str, str]] = Counter()
@@ -229,6 +229,14 @@ def steps_grids(report: Mapping[str, Any], limit: int | None = MAX_ROWS) -> Iter
                 duration(row["last_ns"]), f"{row['change']:+.1%}", f"{row['low']:+.1%} … {row['high']:+.1%}",
             )  # fmt: skip
         yield grid
+
+
+def _shown_groups(report: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Names of the columns by :data:`GROUPS`, and their ranks."""
+    devices = [row.get("device") is not None for row in report.get("seconds") or ()]
+    for name, _, rank in GROUPS:
+        host = name == "compute" and not all(devices)
+        yield ("in phases (host)" if not any(devices) else "compute or in phases (host)") if host else name, rank
 
 
 def seconds_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:

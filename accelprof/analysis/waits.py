@@ -58,11 +58,14 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
         step.left_out = joints.left_out.get(step.steps, [])
     found.notices.extend(_left_out(timelines))
     found.notices.extend(_apart(found.of))
+    rows = run.steps()
+    cut = {row["step"] for row in rows if row.get("ended") is False}
     ranks = _ranks(run)
     for step in found.of:
         graph = Graph(step)
         found.stragglers.extend(stragglers(step, ranks))
-        found.critical_path.append({"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()})
+        path = {"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()}
+        found.critical_path.append(path if cut.isdisjoint(step.steps) else {**path, "ended": False})
         found.slack.extend(graph.slack_rows())
         arrows = list(handed(graph))
         found.handed_in_all += len(arrows)
@@ -74,7 +77,6 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_ambiguous(found.of))
     found.stragglers.extend(device_stragglers(files))
     walls = {number: step.wall_ns for step in found.of if len(step.steps) == 1 for number in step.steps}
-    rows = run.steps()
     numbers = [row.get("step") for row in rows]
     inside = {
         number for step in found.of for number in step.steps
@@ -84,10 +86,10 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     for number in sorted({number for number in (*numbers, *inside) if isinstance(number, int)}):
         wall = stated.get(number)
         if not isinstance(wall, int):
-            wall = walls.get(number)
+            wall = None if number in cut else walls.get(number)
         found.steps.append({"step": number, "wall_ns": wall, "window": number in inside})
     found.notices.extend(_not_in_windows(found.of, stated))
-    timed = [{**row, "window": row.get("step") in inside} for row in rows]
+    timed = [{**row, "window": row.get("step") in inside} for row in rows if row["step"] not in cut]
     waiting = {kind[0] for timeline in timelines for kind in timeline.stretches.kinds if kind[1] == COLLECTIVE}
     found.outliers, found.drift = outliers(timed, waiting, _begins(found.of)), drifts(timed)
     found.notices.extend(_in_no_phase(found.outliers))

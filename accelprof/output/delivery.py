@@ -208,6 +208,7 @@ def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
             steps[row.step] = {**steps[row.step], row.label: row.timings()}
             if row.began_ns is not None and row.wall_ns is not None:
                 spans.setdefault(row.step, {})[row.label] = row.began_ns, row.wall_ns
+    cut = {row.step for row in found.metrics if row.began_ns is not None and row.wall_ns is None}
     profiled = {step for window in found.windows.values() for step in window.steps}
     from accelprof import __version__
 
@@ -220,7 +221,7 @@ def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
         clock_offsets=run.clocks,
         metrics={
             "steps": [
-                manifests.step_row(step, steps[step], spans.get(step), step in profiled)
+                manifests.step_row(step, steps[step], spans.get(step), step in profiled, step not in cut)
                 for step in sorted(steps)[-STEPS_KEPT:]
             ]
         },

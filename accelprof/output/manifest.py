@@ -75,15 +75,16 @@ class Journal:
         with self._lock:
             return [record.to_journal() for record in self._kept]
 
-    def add(self, record: Record) -> None:
-        """Append ``record`` as it is now. Timings of steps are not held in memory too, of their memory only so many."""
+    def add(self, *records: Record) -> None:
+        """Append ``records`` as they are now. Timings of steps are not held in memory too, of their memory only so many."""
         with self._lock:
-            self._add(record)
+            self._add(records)
 
-    def _add(self, record: Record) -> None:
-        if self._failed or self.path is None or self._held(record):
-            self._keep(record)
-        if self.path is None or self._failed:
+    def _add(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if self._failed or self.path is None or self._held(record):
+                self._keep(record)
+        if self.path is None or self._failed or not records:
             return
         try:
             again: list[Record] = []
@@ -91,11 +92,11 @@ class Journal:
                 self._handle = None  # training closed it; the file is there
             if self._handle is not None and not os.fstat(self._handle.number).st_nlink:  # removed, with its directory
                 self.close()
-                again = [kept for kept in self._kept if kept is not record]
+                again = [kept for kept in self._kept if all(kept is not record for record in records)]
             if self._handle is None:
                 os.makedirs(os.path.dirname(self.path), exist_ok=True)
                 self._handle = Descriptor(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            lines = b"".join(_line(self._placed(each.to_journal())) for each in (*again, record))
+            lines = b"".join(_line(self._placed(each.to_journal())) for each in (*again, *records))
             if os.write(self._handle.number, lines) != len(lines):
                 raise OSError("only a part was written; is the disk full?")
         except OSError as error:
@@ -311,6 +312,7 @@ def step_row(
     rows: Mapping[str, Mapping[str, Mapping[str, float]]],
     spans: Mapping[str, tuple[int, int]] | None = None,
     window: bool = False,
+    ended: bool = True,
 ) -> dict[str, Any]:
     """One step for the manifest: per tag max, mean, min over the ranks that have it, their number, and the slowest.
 
@@ -318,9 +320,12 @@ def step_row(
         spans: label of whoever announced the step -> when it began there (Unix epoch, ns) and how long it took (ns); the
             row has the earliest beginning and the longest time.
         window: whether a window holds the step, so that profiling's own cost is in it.
+        ended: whether it came to its end on all who announced it; of another no length is told.
     """
     times: dict[str, object] = {}
-    if spans:
+    if not ended:
+        times = {"ended": False}
+    elif spans:
         times = {
             "began_ns": min(began for began, _ in spans.values()),
             "wall_ns": max(wall for _, wall in spans.values()),

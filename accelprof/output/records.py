@@ -375,7 +375,7 @@ class ProblemRow(Record):
 @dataclass(eq=False)
 class MetricsRow(Record):
     """Timings of one step in one process: ``rows`` is ``{tag: {"seconds", "count"}}``, ``began_ns`` (Unix epoch) and ``wall_ns``
-    the step itself."""
+    the step itself; of one that began and did not come to its end the latter is ``None``."""
 
     KIND: ClassVar[str] = "metrics"
 

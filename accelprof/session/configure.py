@@ -119,7 +119,7 @@ def configure(
         assignment, uses = _planned(registry, resolved, target, assignment, run_dir)
         detected = _detect(registry, accelerator, resolved)
         assignment = _with_devices(assignment, detected.name, has_devices, detected)
-        launched = launched and engine_rank is None and bool(resolved.export)
+        launched = launched and engine_rank is None and (assignment.selected or bool(resolved.export))
         session = _make_session(registry, resolved, assignment, uses, detected, run_dir, launched)
         if alone and not assignment.selected:  # a controller says it once, for all workers of the group
             from accelprof.planning.plan import Plan

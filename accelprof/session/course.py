@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from accelprof.session.triggers import Trigger
 
 
+#: why a session is closed in the middle of a step
+BROKEN = frozenset({"SIGTERM", "SIGHUP", "process failed"})
+
+
 class Course:
     """At most one step runs. Everything here happens under the session's lock.
 
     Attributes:
-        running: the step that runs, or ``None``.
+        running: the step that runs, or ``None``; ``broken``: it will not come to its end, because its body raised or the process
+            was told to end.
         times: the steps so far, and the timings of the latest.
         writer: where the timings of each step are written down, if anywhere; ``recorder``: the flight recorder, if there is one.
     """
@@ -32,6 +37,7 @@ class Course:
         self._memory = MemoryOfSteps(captures.process.key, captures.journal)
         self._announced: int | None = None
         self.running: int | None = None
+        self.broken = False
         self.times = StepTimes()
         self.writer: OwnRun | StepsOfLaunched | None = None
         self.recorder: Recorder | None = None
@@ -75,9 +81,12 @@ class Course:
     def close(self, reason: str) -> None:
         """The session closes: first the recorder of a process that is told to end writes, then all hear that no step follows."""
         guarded = self._captures.voice.guarded
+        self.broken = self.broken or reason in BROKEN
         if self.recorder is not None and reason in ("SIGTERM", "SIGHUP"):
             guarded("writing out the recorder", self.recorder.now, "sigterm", "the process was told to end")
         self.finish()
+        if self.writer is not None:
+            guarded("writing down steps", self.writer.flush)
         for trigger in self._triggers:
             guarded(f"ending {type(trigger).__name__}", trigger.finish)
 
@@ -87,11 +96,15 @@ class Course:
         if number is None:
             return
         times, guarded = self.times, self._captures.voice.guarded
+        broken, self.broken = self.broken, False
         at = times.ends(number)
         if self.recorder is not None:
             guarded("recording a step", self.recorder.step_ends, number, at)
+        began, wall = times.last()
         if self.writer is not None:
-            guarded("writing down a step", self.writer.step_ended, number, times.of(number), *times.last())
+            guarded(
+                "writing down a step", self.writer.step_ended, number, times.of(number), began, None if broken else wall
+            )
         guarded("ending a step", self._backend.step_end, number)
         guarded("reading the memory of a step", self._memory.step_ends, self._backend, number)
 

@@ -62,7 +62,8 @@ def _close_current(reason: str) -> None:
 def _at_exit() -> None:
     # only a script: at a prompt an interrupt does not end the process
     interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
-    _close_current("process exit")
+    # an exception that nobody caught is kept there when it is printed
+    _close_current("process failed" if hasattr(sys, "last_type") and not hasattr(sys, "ps1") else "process exit")
     if interrupted:
         _stay_interrupted()
 

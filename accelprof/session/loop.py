@@ -61,6 +61,7 @@ class Loop:
         with captures.lock:
             if captures.window is not None and captures.window.info.kind in ("step", "phase"):
                 captures.close("exception")
+            self._course.broken = self._course.running == number
             self._end_quietly(number)
         if self._course.recorder is not None and isinstance(error, Exception):
             self._course.recorder.failed(number, error)

@@ -17,6 +17,7 @@ from accelprof.output.delivery import RunFacts, deliver, finish
 from accelprof.output.nodes import ThisHost
 from accelprof.output.presence import PAGE, TURN, Presence
 from accelprof.output.records import Lack, MetricsRow
+from accelprof.timing.gate import now_ns
 
 if TYPE_CHECKING:
     from accelprof.catalogue import Catalogue
@@ -27,19 +28,32 @@ if TYPE_CHECKING:
 log = logging.getLogger("accelprof")
 #: seconds to wait while another process of the run writes; with a signal that ends the process, hardly any
 TURN_S, PAGE_S, EXPORT_S, HURRIED_S = 60.0, 120.0, 30.0, 1.0
+#: a process that is killed loses the timings of steps that ended within so many ns
+WRITTEN_NS = 100_000_000
 #: why a session is closed that leaves nobody the time for timeline and page
 HURRIED = frozenset({"SIGTERM", "SIGHUP", "reset"})
 
 
 class StepsOfLaunched:
-    """Timings of the steps of a process under ``accelprof run``, whose launcher exports them: into the journal, nothing else."""
+    """Timings of the steps of a process under ``accelprof run``, whose launcher ends the run: into the journal, nothing else. Short
+    steps are written together."""
 
     def __init__(self, captures: Captures) -> None:
         self._label, self._journal = captures.process.target.label, captures.journal
+        self._waiting: list[MetricsRow] = []
+        self._written = 0
 
-    def step_ended(self, number: int, timings: Timings, began: int, wall: int) -> None:
+    def step_ended(self, number: int, timings: Timings, began: int, wall: int | None) -> None:
         """As :meth:`OwnRun.step_ended`."""
-        self._journal.add(MetricsRow(self._label, number, dict(timings), began, wall))
+        self._waiting.append(MetricsRow(self._label, number, dict(timings), began, wall))
+        if (now := now_ns()) - self._written > WRITTEN_NS:
+            self._written = now
+            self.flush()
+
+    def flush(self) -> None:
+        """What waits is written."""
+        rows, self._waiting = self._waiting, []
+        self._journal.add(*rows)
 
 
 class OwnRun:
@@ -59,13 +73,17 @@ class OwnRun:
             made = catalogue.make_exporters(config)
             self._exporters = start_exporters(made, config, run_dir, captures.voice.say)
 
-    def step_ended(self, number: int, timings: Timings, began: int, wall: int) -> None:
-        """Timings of a step go into the journal, window or not; ``began`` is of the Unix epoch, ``wall`` its length (ns)."""
+    def step_ended(self, number: int, timings: Timings, began: int, wall: int | None) -> None:
+        """Timings of a step go into the journal, window or not; ``began`` is of the Unix epoch, ``wall`` its length (ns),
+        ``None`` of one that did not come to its end."""
         label = self._process.target.label
         self._journal.add(MetricsRow(label, number, dict(timings), began, wall))
         if self._exporters is not None:
             held = any(number in window.steps for window in self._captures.rows[-2:])
             self._exporters.step(figures_of(number, {label: timings}, wall, held))
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
     def so_far(self) -> dict[str, object]:
         """The manifest as far as the run has come; more follows."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from accelprof.analysis.accounts import cost_rows, doubts, not_in_files, shared_out, windows_in
 from accelprof.analysis.attribution import attribute
+from accelprof.analysis.first import sentences
+from accelprof.analysis.html import render_html
 from accelprof.analysis.run import open_run
 from accelprof.analysis.summary import summarise
-from accelprof.analysis.table import ranges_cost
+from accelprof.analysis.table import ranges_cost, render
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.cli.main import cli
 from accelprof.contracts.spans import Kind, Span, Trace
@@ -279,3 +283,42 @@ def test_idle_ends_of_a_window_count_against_its_device(run_maker: Any) -> None:
     assert (second["window_ns"], second["parts"]["outside"]) == (100_000_000, 60_000_000)
     [said] = [line for line in found.notices if "Activity Buffer Request" in line]
     assert said.endswith("the profiler's own work took 3.000 ms of this file: Activity Buffer Request")
+
+
+@pytest.mark.parametrize(
+    ("inside", "others", "said"),
+    [
+        ([160], [100, 101, 99, 100], "Steps with a window took 1.6 times the others."),
+        ([100], [100, 101, 99, 100], ""),
+        ([103], [100, 101, 99, 100], ""),
+        ([120], [100, 160, 70, 130, 90, 110], ""),
+        ([120, 121, 119], [100, 101, 99, 100], "Steps with a window took 1.2 times the others."),
+        ([80], [100, 101, 99, 100], ""),
+        ([160], [100], ""),
+    ],
+)
+def test_what_windows_cost_is_said_beyond_the_noise(inside: list[int], others: list[int], said: str) -> None:
+    """What rounds to 1.0 and what the other steps scatter by is no cost."""
+    steps = [
+        {"step": at, "wall_ns": wall * 1000, "window": at < len(inside)} for at, wall in enumerate([*inside, *others])
+    ]
+    assert sentences({"steps": steps})[1:] == ([said] if said else [])
+
+
+def test_a_worker_without_device_sleeps_or_computes(run_maker: Any, event: Any) -> None:
+    """Of a phase on the host nobody knows whether it computes: it is inside a phase, by that name in sentence, table and page."""
+    run_maker.timeline(run_maker.target(0), [event("sleep", 0, 900)])
+    summary = summarise(run_maker.write())
+    assert any(
+        line.startswith("90.0% of the windows is inside phases (host);") for line in sentences(summary.to_json())
+    )
+    console = Console(width=120, record=True, file=io.StringIO())
+    render(summary, console)
+    text = console.export_text()
+    assert "in phases (host)" in text
+    assert "compute" not in text.replace("to compute beside it", "")
+    assert "inside phases (host)" in render_html(summary)
+    device = [{"worker": "a", "device": 0, "window_ns": 100, "parts": {"compute": 60, "outside": 40}}]
+    assert sentences({"seconds": device})[0].startswith("60.0% of the windows is compute;")
+    host = [{**device[0], "device": None}]
+    assert "is compute, or inside phases (host);" in sentences({"seconds": device + host})[0]

@@ -233,7 +233,7 @@ def test_the_worst_are_shown_and_the_rest_summed(tmp_path: Path) -> None:
     outputs = (run(*files).output, run(*files, "--all").output)
     parts = [text.partition("where the time goes")[2].partition("device time, over windows") for text in outputs]
     assert [sum(line.startswith("rank") for line in part[0].splitlines()) for part in parts] == [16, 40]
-    assert "… and 24 that compute more" in parts[0][0]
+    assert "… and 24 with more of the first" in parts[0][0]
     short, whole = (part[2] for part in parts)
     assert "… 25 busier" in short
     assert sum(line.startswith("rank") for line in short.splitlines()) == 15

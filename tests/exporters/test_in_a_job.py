@@ -69,7 +69,7 @@ def test_a_plain_process_exports_its_steps(tmp_path):
 
 def test_the_launcher_exports_the_steps_of_its_processes(tmp_path):
     """Under ``accelprof run`` each step of all ranks goes to the exporters once the command has ended, over more than may wait at
-    once, and the run's end; without ``export`` nothing is written down for it."""
+    once, and the run's end; without ``export`` the manifest alone has them."""
     train = tmp_path / "train.py"
     train.write_text(
         "import os, accelprof\n"
@@ -92,7 +92,7 @@ def test_the_launcher_exports_the_steps_of_its_processes(tmp_path):
         assert outcome.status == 0
         written = tmp_path / name / "steps.jsonl"
         assert written.exists() == bool(export)
-        assert bool(outcome.manifest["metrics"]["steps"]) == bool(export)
+        assert all(row["wall_ns"] > 0 for row in outcome.manifest["metrics"]["steps"])
     rows = [json.loads(line) for line in (tmp_path / "with/steps.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(1, 1201))
     assert all(row["phases"]["work"]["ranks"] == 2 for row in rows)

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from accelprof import hookimpl, register, unregister
+from accelprof.analysis.first import sentences
+from accelprof.analysis.summary import summarise
 from accelprof.catalogue import get_registry
 from accelprof.contracts.targets import Assignment, Expectation, Launch
 from accelprof.contracts.tool import Tool, ToolOptions
@@ -70,6 +72,54 @@ def start(place: Path, *words: str, **env: str) -> subprocess.CompletedProcess[s
 def manifest(place: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((place / "out" / "run" / "manifest.json").read_text())
     return found
+
+
+def test_every_step_has_its_wall_time(place: Path) -> None:
+    """Also those without a window, as in every other way to run: what a window costs can be told."""
+    assert start(place, "--", sys.executable, "train.py", "6").returncode == 0
+    rows = manifest(place)["metrics"]["steps"]
+    assert [(row["step"], row["window"]) for row in rows] == [(step, step == 1) for step in range(6)]
+    assert all(row["wall_ns"] >= 2_000_000 and "train/step" in row["seconds"] for row in rows)
+
+
+FAILING = """
+import os, signal, sys
+import accelprof
+session = accelprof.configure(group="Workers")
+for step in range(4):
+    if sys.argv[1] == "plain":
+        session.begin_step(step)
+        if step == 2:
+            raise ValueError("in the middle")
+        session.end_step(step)
+        continue
+    with session.step(step):
+        with accelprof.profiling_range("work"):
+            if step == 2 and sys.argv[1] == "body":
+                raise ValueError("in the middle")
+            if step == 2 and sys.argv[1] == "signal":
+                os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize("how", ["body", "signal", "plain"])
+@pytest.mark.parametrize("launched", [True, False])
+def test_a_step_that_never_ended_is_no_short_step(place: Path, how: str, launched: bool) -> None:
+    """Of a step in which the process failed, or was told to end, no length is told, whether a window held it or not."""
+    (place / "fails.py").write_text(
+        FAILING.replace('group="Workers"', 'group="Workers"' if launched else '"profile.yaml", group="Workers"')
+    )
+    (place / "profile.yaml").write_text("steps: [2]\noutput_dir: out\nrun: run\n")
+    words = command("--", sys.executable, "fails.py", how) if launched else [sys.executable, "fails.py", how]
+    ended = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode != 0
+    found = summarise(place / "out" / "run").to_json()
+    assert [(row["step"], row["wall_ns"] is None) for row in found["steps"]] == [(0, False), (1, False), (2, True)]
+    first = sentences(found)
+    assert not any("Step 2 took" in line for line in first), first
+    if found["critical_path"] and found["critical_path"][-1]["segments"]:
+        assert found["critical_path"][-1]["ended"] is False
+        assert first[0].startswith("Step 2 did not end")
 
 
 def test_the_command_runs_under_the_plan_and_the_run_is_whole(place: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from accelprof.analysis.phases import Call, WorkerTimeline
-from accelprof.analysis.seconds import COLLECTIVE
+from accelprof.analysis.seconds import COLLECTIVE, name_of_compute
 from accelprof.analysis.summary import Summary
 
 #: parts of a second in the order in which they are drawn, and what they are called
@@ -104,7 +104,8 @@ def _seconds(report: Mapping[str, Any]) -> dict[str, Any]:
     if rest:
         total = [sum(values) for values in zip(*(row["ns"] for row in rest), strict=True)]
         shown.append({"name": f"{len(rest)} others", "window": sum(row["window"] for row in rest), "ns": total})
-    return {"parts": list(PARTS.values()), "rows": shown}
+    what = name_of_compute(row.get("device") for row in report.get("seconds") or ())
+    return {"parts": list({**PARTS, "compute": what}.values()), "rows": shown}
 
 
 def _bar(name: str, window: int, parts: Mapping[str, int]) -> dict[str, Any]:
