@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -133,7 +134,7 @@ def dump(run_dir: str, steps: int, timeout: float) -> None:
     """
     from accelprof.output import dumps
 
-    name = dumps.ask(run_dir, timeout, steps)
+    name = dumps.ask(run_dir, timeout, steps, functools.partial(say, err=True))
     directory = os.path.join(run_dir, dumps.PLACE, name)
     workers = dumps.parts(run_dir, name)
     click.echo(f"{directory}: {len(workers)} worker{'s' if len(workers) != 1 else ''}")

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from accelprof.output import atomic, collecting
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
 from accelprof.output.nodes import Node, Nodes
-from accelprof.output.records import ArtifactRow, Moment, TargetRow, WindowRow
+from accelprof.output.records import ArtifactRow, Moment, ProblemRow, TargetRow, WindowRow
 from accelprof.output.ring import Contents, StepRecord, read_ring, rings_of
 from accelprof.timing.phase import PhaseSpec
 from accelprof.tools.trace import SUFFIX as TIMELINE
@@ -231,8 +231,9 @@ def parts(run_dir: str, name: str) -> set[str]:
     return {path.stem for path in Path(run_dir, PLACE, name, ".workers").glob("*.jsonl")}
 
 
-def ask(run_dir: str, timeout: float, steps: int) -> str:
-    """A dump on request: live workers put their parts there within ``timeout`` seconds, those of others are made here. Its name.
+def ask(run_dir: str, timeout: float, steps: int, say: Callable[[str], object]) -> str:
+    """A dump on request: live workers put their parts there within ``timeout`` seconds, those of others are made here; ``say`` hears
+    of rings that cannot be read. Its name.
 
     Raises:
         UserError: there is no run directory.
@@ -245,21 +246,18 @@ def ask(run_dir: str, timeout: float, steps: int) -> str:
     until = time.monotonic() + timeout
     while not wanted <= parts(run_dir, str(name)) and time.monotonic() < until:
         time.sleep(0.1)
-    write_lost(run_dir, str(name), steps)
+    write_lost(run_dir, str(name), steps, say)
     return str(name)
 
 
-def write_lost(run_dir: str, name: str, steps: int) -> list[str]:
-    """Parts of processes that have not put theirs there: they are dead, or on a file system of their own. Keys of those written."""
-    written = []
+def write_lost(run_dir: str, name: str, steps: int, say: Callable[[str], object]) -> None:
+    """Parts of processes that have not put theirs there: they are dead, or on a file system of their own."""
     for ring in rings_of(run_dir):
         if ring.stem not in parts(run_dir, name):
             try:
-                if write_part(run_dir, name, str(ring), steps) is not None:
-                    written.append(ring.stem)
-            except ReadError:
-                continue  # no ring, whatever it is called
-    return written
+                write_part(run_dir, name, str(ring), steps)
+            except (ReadError, OSError) as error:
+                say(f"{ring.stem} has no part in {name}: {error}")
 
 
 def _rows(records: list[StepRecord], phases: list[PhaseSpec]) -> tuple[list[TimelineRow], list[PhaseSpec]]:
@@ -318,6 +316,8 @@ def _journal(
             windows=[window.id], bytes=os.path.getsize(path), state="complete",
         )
     )  # fmt: skip
+    for problem in found.problems:
+        journal.add(ProblemRow(target=key, message=f"flight recorder: {problem}"))
     journal.close()
 
 

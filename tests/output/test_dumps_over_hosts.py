@@ -111,7 +111,7 @@ def test_rings_of_killed_workers_come_too(disks):
     ring.add(3, 100, 200, [])
     ring.close()
     assert dumps.bring("copy", str(disks.here), disks, "b") == [f"{dumps.RINGS}/G-r1-b-7.ring"]
-    name = dumps.ask(str(disks.here), 0, 5)
+    name = dumps.ask(str(disks.here), 0, 5, print)
     assert dumps.parts(str(disks.here), name) == {"G-r1-b-7"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from accelprof.analysis.summary import summarise
 from accelprof.cli.window import window
 from accelprof.errors import IncompleteError
 from accelprof.output import dumps
-from accelprof.output.ring import read_ring, rings_of
+from accelprof.output.ring import HEAD, NAMES, NOW, read_ring, rings_of
 
 
 @pytest.fixture
@@ -194,6 +195,37 @@ def test_a_killed_process_is_written_out_from_outside(tmp_path):
     workers = {row.rank: row for row in summarise(tmp_path / "r/recorder/request-1").run.records.targets.values()}
     assert set(workers) == {0, 1}
     assert 25 in workers[0].steps_seen
+
+
+def test_damaged_rings_are_named_and_the_others_count(tmp_path):
+    """One that somebody cut, and one with a damaged step: each is said with its reason, and the rest is in the dump."""
+    run = str(tmp_path / "r")
+    for rank in range(3):
+        made = accelprof.configure(recorder={"slow": None, "hang": None}, run_dir=run, group="G", rank=rank)
+        for step in (1, 2):
+            with made.step(step):
+                outer(0)
+        (ring,) = rings_of(run)
+        kept = tmp_path / ring.name
+        shutil.copy(ring, kept)
+        accelprof.reset()
+    cut, damaged, _ = kept_rings = sorted(tmp_path.glob("*.ring"))
+    os.chmod(cut, 0o600)
+    os.truncate(cut, 5000)
+    content = bytearray(damaged.read_bytes())
+    content[HEAD + NAMES + NOW + 20] ^= 0xFF  # in the first step's record
+    os.chmod(damaged, 0o600)
+    damaged.write_bytes(content)
+    for ring in kept_rings:
+        shutil.move(ring, f"{run}/.recorder/{ring.name}")
+    done = CliRunner().invoke(window, ["dump", "--run", run, "--timeout", "0"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"{run}/recorder/request-1: 2 workers\n"
+    assert f"{cut.stem} has no part in request-1: " in done.stderr
+    assert "the sizes in its head do not fit its 5000 bytes" in done.stderr
+    summary = summarise(f"{run}/recorder/request-1")
+    assert any("flight recorder: a step's record is damaged, it is left out" in line for line in summary.problems)
+    assert {row.rank: row.steps_seen for row in summary.run.records.targets.values()} == {1: [2], 2: [1, 2]}
 
 
 def test_ranks_without_a_part_are_said(tmp_path):
