@@ -7,13 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from accelprof.analysis.attribution import Attribution
+from accelprof.analysis.holders import launches_of
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.run import Run, RunFile, WorkerId
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Trace
 from accelprof.output.records import WindowRow
-from accelprof.reading.columns import Columns, columns_of
+from accelprof.reading.columns import NONE, Array, Columns, columns_of
 
 #: steps and phases that are named one by one before the rest is counted
 NAMED = 5
@@ -78,6 +81,33 @@ def shared_out(run: Run, file: RunFile, trace: Trace, notices: list[str]) -> Ite
 
 def _pids(workers: Iterable[WorkerId]) -> str:
     return ", ".join(f"{worker.label} (pid {worker.pid})" for worker in workers)
+
+
+def by_process(columns: Columns) -> list[Columns]:
+    """The rows of a file around several processes, those of each together, so that its windows and phases count for the devices
+    that it launches work on; the file as it is with one process that launches work or has phases of ours.
+
+    Work belongs to the process of its launch, otherwise to its own. What stands on none of these processes (Kineto's devices
+    and windows do) belongs to each. Windows that one process alone marks are those of the file.
+    """
+    work = columns.work()
+    if not len(columns) or columns.scope.min() != columns.scope.max():
+        return [columns]  # the files of one worker, brought together
+    launch, _ = launches_of(columns, work)
+    launched = launch != NONE
+    owners = np.union1d(columns.process[launch[launched]], columns.process[columns.rows(Kind.PHASE)])
+    if owners.size < 2:
+        return [columns]
+    process: Array = columns.process.copy()
+    process[work[launched]] = columns.process[launch[launched]]
+    nobody, windows = ~np.isin(process, owners), columns.mask(Kind.WINDOW)
+    one = np.unique(process[windows]).size < 2
+    found = []
+    for owner in owners.tolist():
+        mine = process == owner
+        others = nobody & ~windows if (mine & windows).any() else nobody
+        found.append(columns.take(mine | others | windows if one else mine | others))
+    return found
 
 
 def windows_in(

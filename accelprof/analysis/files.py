@@ -23,7 +23,7 @@ from accelprof.contracts.targets import Target
 from accelprof.errors import AccelprofError, ReadError, UserError, failures
 from accelprof.output.layout import MARKER
 from accelprof.output.records import ArtifactRow, Records
-from accelprof.reading.columns import columns_of
+from accelprof.reading.columns import Array, columns_of
 
 #: ends of names that are worth opening in a directory; a tool that knows a file by its name is asked in any case
 ENDS = (".json", ".json.gz")
@@ -111,10 +111,12 @@ def _read_part(run: Run, files: Sequence[tuple[str, str, bool]]) -> _Answer:
             if not _is_ours(trace):
                 builder.add(_file(path, worker, loaded.tool), loaded)
                 builder.add_phases(worker, _phases(trace))
-            elif len(columns_of(trace).work()):
-                builder.add_phases(worker, _phases(_told_once(trace, TIMELINE_TOOL)))
-                device = Loaded(path, MERGED, trace=_told_once(trace, ""))
-                builder.add(_file(path, worker, MERGED), device)
+            elif sources := _sources(trace):
+                builder.add_problems(_file(path, worker, MERGED), trace)
+                for mine, phases, devices in _workers(path, worker, trace, sources):
+                    builder.add_phases(mine, _phases(phases))
+                    for part in devices:
+                        builder.add(_file(path, mine, MERGED), Loaded(path, MERGED, trace=part))
             else:
                 builder.add(_file(path, worker, TIMELINE_TOOL), loaded)
         except AccelprofError as error:
@@ -150,24 +152,68 @@ def _worker(path: str, name: str, trace: Trace) -> WorkerId:
     return WorkerId(f"{shown} {origin.pid}", shown, origin.group, origin.rank, origin.replica, origin.host, origin.pid)
 
 
-def _told_once(trace: Trace, tool: str) -> Trace:
-    """A merged timeline without the phases that it has twice: where a worker has its own timeline in it and files of other
-    tools, those of its own timeline for ``TIMELINE_TOOL``, otherwise those of the others."""
-    columns = columns_of(trace)
-    pids: dict[bool, dict[str, set[int]]] = {True: {}, False: {}}
+@dataclass
+class _Source:
+    """The files of one tool and worker in a merged timeline, and the codes of their processes."""
+
+    worker: str
+    group: str
+    key: str
+    own: bool
+    processes: set[int]
+
+
+def _sources(trace: Trace) -> list[_Source]:
+    """Those of a merged timeline that have processes in it; empty for any other file."""
+    processes = columns_of(trace).processes
+    codes = {process: code for code, process in enumerate(processes)}
+    found: dict[tuple[str, str], _Source] = {}
     sources = trace.metadata["accelprof"].get("sources")
-    for source in sources if isinstance(sources, list) else ():
-        if isinstance(source, dict) and isinstance(source.get("pids"), list):
-            mine = pids[source.get("tool") == TIMELINE_TOOL].setdefault(str(source.get("key")), set())
-            mine.update(pid for pid in source["pids"] if isinstance(pid, int))
-    dropped = pids[tool != TIMELINE_TOOL]
-    twice = {pid for key in pids[True].keys() & pids[False].keys() for pid in dropped[key]}
-    codes = [code for code, process in enumerate(columns.processes) if process in twice]
-    keep = ~(columns.mask(*TIMED) & np.isin(columns.process, codes))
-    return Trace(
-        trace.source, trace.tool, trace.clock, None, trace.marks, trace.problems, trace.metadata, trace.origin,
-        columns=columns.take(keep), completeness=trace.completeness,
-    )  # fmt: skip
+    for number, source in enumerate(sources if isinstance(sources, list) else [], 1):
+        pids = source.get("pids") if isinstance(source, dict) else None
+        if not isinstance(pids, list):
+            continue
+        key, tool = str(source.get("key")), str(source.get("tool"))
+        label_of, group = str(source.get("worker") or number), str(source.get("group") or "files")
+        one = found.setdefault((key, tool), _Source(label_of, group, key, tool == TIMELINE_TOOL, set()))
+        one.processes.update(codes[pid] for pid in pids if isinstance(pid, int) and pid in codes)
+    return [source for source in found.values() if source.processes]
+
+
+def _workers(
+    path: str, file: WorkerId, trace: Trace, sources: Sequence[_Source]
+) -> Iterator[tuple[WorkerId, Trace, list[Trace]]]:
+    """Each worker of a merged timeline, the part that has its phases, and those that other tools left of it.
+
+    A worker's phases are those of its own timeline where it is there, so that none counts twice, and so are the windows of
+    a part that marks none. What belongs to no source is shown as the file's own.
+    """
+    columns = columns_of(trace)
+
+    def part(rows: Array, *, own: bool = False) -> Trace:
+        said = trace.metadata if own else {}
+        return Trace(trace.source, trace.tool, trace.clock, metadata=said, columns=columns.take(rows))
+
+    taken: Array = np.zeros(len(columns), dtype=np.bool_)
+    of_worker: dict[str, list[_Source]] = {}
+    for source in sources:
+        of_worker.setdefault(source.key, []).append(source)
+    for key, mine in of_worker.items():
+        rows = [np.isin(columns.process, list(source.processes)) for source in mine]
+        for held in rows:
+            taken |= held
+        own = next((held for source, held in zip(mine, rows, strict=True) if source.own), None)
+        others = [held for source, held in zip(mine, rows, strict=True) if not source.own]
+        windows = columns.mask(Kind.WINDOW)
+        if own is not None:
+            others = [held if (held & windows).any() else held | own & windows for held in others]
+        timed = [held for held in others if (held & columns.mask(*TIMED)).any()] or rows
+        worker = WorkerId(f"{path} {key}", mine[0].worker, mine[0].group)
+        phases = part(timed[0]) if own is None else part(own, own=True)
+        yield worker, phases, [part(held) for held in others]
+    if not taken.all():
+        rest = part(~taken)
+        yield file, rest, [rest] if columns_of(rest).work().size else []
 
 
 def _phases(trace: Trace) -> Trace:

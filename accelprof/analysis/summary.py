@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from accelprof.analysis.accounts import NOTICED, cost_rows, doubts, not_in_files, shared_out, windows_in
+from accelprof.analysis.accounts import NOTICED, by_process, cost_rows, doubts, not_in_files, shared_out, windows_in
 from accelprof.analysis.attribution import DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.collectives import FileCollectives, collectives_of
 from accelprof.analysis.differences import of_dump
@@ -136,18 +136,17 @@ class SummaryBuilder:
     def add(self, file: RunFile, loaded: Loaded) -> None:
         """One file that could be read."""
         trace = loaded.trace()
-        self.summary.problems.extend(f"{file.where}: {problem}" for problem in trace.problems)
-        self.summary.lacks.extend(f"{file.where}: {lack}" for lack in trace.completeness.lacks())
-        self._damaged(file, f"{file.where}: {trace.completeness.cut}" if trace.completeness.cut else "")
+        self.add_problems(file, trace)
         if file.tool != TIMELINE_TOOL:
             for mine, part in shared_out(self.summary.run, file, trace, self.summary.notices):
                 row, columns = _tool_file(mine, part), columns_of(part)
-                stretches, known = self._windows(mine, columns, trace)
-                seconds = device_seconds(columns, mine.worker.label, stretches, self._categories(mine.worker))
-                if known:
-                    _of_windows(row.attribution.devices, seconds)
+                for process in by_process(columns):
+                    stretches, known = self._windows(mine, process, trace)
+                    seconds = device_seconds(process, mine.worker.label, stretches, self._categories(mine.worker))
+                    if known:
+                        _of_windows(row.attribution.devices, seconds)
+                    self.summary.seconds.extend(seconds)
                 self.summary.files.append(row)
-                self.summary.seconds.extend(seconds)
                 found = operators(columns)
                 row.operators = found[:PER_FILE]
                 self.summary.operators.add(mine.tool, mine.worker.label, found)
@@ -155,6 +154,12 @@ class SummaryBuilder:
             return
         self._paths.setdefault(file.worker.label, file.path)
         self.add_phases(file.worker, trace)
+
+    def add_problems(self, file: RunFile, trace: Trace) -> None:
+        """What is wrong with a file, and what of it is not there."""
+        self.summary.problems.extend(f"{file.where}: {problem}" for problem in trace.problems)
+        self.summary.lacks.extend(f"{file.where}: {lack}" for lack in trace.completeness.lacks())
+        self._damaged(file, f"{file.where}: {trace.completeness.cut}" if trace.completeness.cut else "")
 
     def _windows(self, file: RunFile, columns: Columns, whole: Trace) -> tuple[list[tuple[str, int, int]], bool]:
         same_clock = whole.clock is Clock.EPOCH

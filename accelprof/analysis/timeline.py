@@ -71,6 +71,7 @@ class Source:
     key: str
     tool: str | None = None
     host: str | None = None
+    group: str = ""
     offset_ns: int = 0
     error_ns: int | None = None
     opened_ns: int | None = None
@@ -81,7 +82,7 @@ class Source:
 
     def __post_init__(self) -> None:
         # a manifest may hold halves of surrogate pairs, which no file can have
-        for name in ("worker", "key", "tool", "host"):
+        for name in ("worker", "key", "tool", "host", "group"):
             value = getattr(self, name)
             if isinstance(value, str):
                 setattr(self, name, texts.encodable(value))
@@ -186,7 +187,9 @@ def source_of(run: Run, file: RunFile) -> Source:
     starts = [_driver_ns(moment, offset) for moment in opened]
     first = min((start for start in starts if start is not None), default=None)
     worker = file.worker
-    return Source(file.path, worker.label, worker.key, file.tool or None, worker.host, offset, error, first)
+    return Source(
+        file.path, worker.label, worker.key, file.tool or None, worker.host, worker.group, offset, error, first
+    )
 
 
 def _driver_ns(moment: Moment | None, offset: int) -> int | None:

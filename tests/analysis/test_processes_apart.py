@@ -13,12 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accelprof.analysis.accounts import doubts, not_in_files, shared_out
+from accelprof.analysis.accounts import by_process, doubts, not_in_files, shared_out
 from accelprof.analysis.attribution import Attribution, attribute
+from accelprof.analysis.files import summarise_files
 from accelprof.analysis.reading import Loaded, read_any
 from accelprof.analysis.run import WorkerId, open_run
 from accelprof.analysis.seconds import device_seconds
-from accelprof.analysis.summary import _not_in_a_phase, summarise
+from accelprof.analysis.summary import Summary, _not_in_a_phase, summarise
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace
@@ -124,6 +125,74 @@ def test_a_merged_timeline_of_reports_too(tmp_path: Path, ranks: list[Process], 
     assert Counter((span.kind, span.stream) for span in back.spans if span.device is not None) == Counter(
         (span.kind, span.stream) for trace in traces for span in trace.spans if span.device is not None
     )
+
+
+#: where the windows of each rank begin, and how long they are
+marks = st.lists(st.tuples(moments, lengths), max_size=2, unique_by=lambda mark: mark[0])
+
+
+def reported(summary: Summary) -> tuple[Any, ...]:
+    """A report's figures of devices, seconds and phases, without the names of workers and devices."""
+    devices = [
+        (row.kernels, row.copies, row.busy_ns, row.span_ns, row.window_ns, row.busy_in_window_ns, row.idle_ns)
+        for file in summary.files
+        for row in file.attribution.devices
+    ]
+    seconds = [(row.window, row.window_ns, sorted(row.parts.items())) for row in summary.seconds]
+    phases = [
+        (row.name, row.calls, row.wall_ns, row.kernels, row.own_kernels, sorted(row.busy_ns.values()), row.idle_ns)
+        for file in summary.files
+        for row in file.attribution.phases
+    ]
+    rows = [(row.phase, row.calls, row.total_ns, row.self_ns, row.share, len(row.ranks)) for row in summary.phases]
+    windows = [timeline.window_ns for timeline in summary.timelines]
+    return sorted(devices), sorted(seconds), sorted(phases, key=str), sorted(rows), sorted(windows)
+
+
+@settings(patient, max_examples=20)
+@given(st.lists(st.tuples(process, marks), min_size=2, max_size=3))
+def test_a_report_of_a_merged_timeline_is_that_of_its_files(tmp_path: Path, ranks: list[tuple[Process, Any]]) -> None:
+    """A window counts for the devices of its own file alone, also where those of ranks overlap, and so does what the host does."""
+    paths = []
+    for rank, (what, windows) in enumerate(ranks):
+        paths.append(chrome(tmp_path / f"{rank}.pt.trace.json", what, 42))
+        events = json.loads(Path(paths[-1]).read_text())["traceEvents"]
+        place = {"pid": "Spans", "tid": "PyTorch Profiler"}
+        for number, (at, length) in enumerate(windows):
+            name = f"PyTorch Profiler ({number})"
+            events.append({"ph": "X", "cat": "Trace", "name": name, "ts": at, "dur": length, **place})
+        events.append({"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": 3, "dur": 4, "pid": 42, "tid": 1})
+        Path(paths[-1]).write_text(json.dumps({"traceEvents": events}))
+    merged = merge_files(paths, str(tmp_path / "all.json.gz"))
+    assert reported(summarise_files([merged.path])) == reported(summarise_files(paths))
+
+
+def test_a_report_of_two_real_ranks_merged_is_that_of_their_files(tmp_path: Path, shared: Path) -> None:
+    """The same of two ranks of a training run."""
+    paths = [str(shared / "samples" / "hta" / "trace_filter" / f"sampled_rank-{rank}.json.gz") for rank in (0, 1)]
+    merged = merge_files(paths, str(tmp_path / "all.json.gz"))
+    assert reported(summarise_files([merged.path])) == reported(summarise_files(paths))
+
+
+@patient
+@given(st.lists(st.tuples(process, marks), min_size=2, max_size=3))
+def test_a_window_belongs_to_its_process(ranks: list[tuple[Process, Any]]) -> None:
+    """In one report around several ranks too, of which some may launch nothing: each device has its own process's windows. Where
+    one process alone marks windows they are when the file was recorded, for each."""
+    marked = [windows for _, windows in ranks if windows]
+    alone: list[Any] = []
+    spans: list[Span] = []
+    for rank, (what, windows) in enumerate(ranks):
+        pid = 100 + rank
+        mine = [Span("p", Kind.PHASE, 3, 7, pid, 1), *spans_of(what, pid, pid << 32)]
+        mine = [s if s.device is None else dataclasses.replace(s, device=f"{rank}.{s.device}") for s in mine]
+        spans.extend(mine)
+        spans.extend(Span(f"w{at}", Kind.WINDOW, at, at + length, pid, 1) for at, length in windows)
+        stretches = [(f"w{at}", at, at + length) for at, length in (marked[0] if len(marked) == 1 else windows)]
+        alone.extend(row.to_json() for row in device_seconds(columns_of(Trace("x", "t", spans=mine)), "w", stretches))
+    parts = by_process(columns_of(Trace("x", "t", spans=spans)))
+    found = [row.to_json() for part in parts for row in device_seconds(part, "w")]
+    assert sorted(found, key=str) == sorted(alone, key=str)
 
 
 def around(run_maker: Any, pids: tuple[int, ...]) -> tuple[Any, Any]:
