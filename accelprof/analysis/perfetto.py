@@ -18,6 +18,7 @@ from typing import IO, Any, cast
 import msgspec
 import numpy as np
 
+from accelprof import __version__
 from accelprof.analysis import escape
 from accelprof.analysis.drawing import (
     BEGIN,
@@ -117,6 +118,8 @@ class PerfettoWriter(TimelineWriter):
         self._processes: dict[int, int] = {}
         self._drawn: dict[tuple[int, int], int] = {}
         self._counters: dict[tuple[int, str], int] = {}
+        # SystemInfo.tracing_service_version: whose file this is, so that nobody takes it for another tool's
+        self._file.write(packet(field(45, field(4, f"accelprof {__version__}"))))
 
     def _add_name(self, what: str, pid: int, tid: int, name: str) -> None:
         self.merged.added += 1

@@ -63,6 +63,11 @@ def _kind(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "something else")
 
 
+def allowed(size: int) -> int:
+    """Bytes that what is packed in ``size`` bytes may have at most."""
+    return max(MIN_LIMIT, MAX_RATIO * size)
+
+
 def parts(path: str, problems: list[str], completeness: Completeness) -> Iterator[bytes]:
     """The content of a file, at most :data:`PART` bytes at a time; damage is noted in ``problems`` and ``completeness``.
 
@@ -74,7 +79,7 @@ def parts(path: str, problems: list[str], completeness: Completeness) -> Iterato
         if not data:
             raise ReadError(path, "the file is empty (0 bytes)")
         if data.startswith(GZIP):
-            limit = max(MIN_LIMIT, MAX_RATIO * os.fstat(file.fileno()).st_size)
+            limit = allowed(os.fstat(file.fileno()).st_size)
             for part in _inflated(file, data, problems, completeness):
                 limit -= len(part)
                 if limit < 0:

@@ -97,7 +97,7 @@ def objects(text: str, position: int, repairs: Repairs) -> Iterator[tuple[dict[s
 
     Numbers with a fraction come as ``Decimal``, NaN and infinities as ``float``.
     """
-    decoder = json.JSONDecoder(strict=False, parse_float=fraction, parse_int=integer)
+    strict = _Strict(text)
     size = len(text)
     while True:
         position = _end(_BETWEEN, text, position)
@@ -110,7 +110,7 @@ def objects(text: str, position: int, repairs: Repairs) -> Iterator[tuple[dict[s
             return
         begin = position
         try:
-            value, position = decoder.raw_decode(text, position)
+            value, position = strict.value(position)
         except (json.JSONDecodeError, RecursionError):
             try:
                 value, position = _Lenient(text, repairs).value(position, _AFTER_ELEMENT)
@@ -144,6 +144,39 @@ def _following(text: str, position: int) -> int:
 def _end(pattern: re.Pattern[str], text: str, position: int) -> int:
     found = pattern.match(text, position)
     return position if found is None else found.end()
+
+
+class _Strict:
+    """Strict decoding of one value at a time out of a piece of the text: an error counts the lines before it, so that of a text
+    of many damaged events each would cost all that went before."""
+
+    PIECE = 1 << 16
+
+    def __init__(self, text: str) -> None:
+        self.text, self.begin, self.piece = text, 0, ""
+        self.decode = json.JSONDecoder(strict=False, parse_float=fraction, parse_int=integer).raw_decode
+
+    def value(self, at: int) -> tuple[object, int]:
+        """The value that begins at ``at``, and where it ends.
+
+        Raises:
+            json.JSONDecodeError: there is none.
+        """
+        size = self.PIECE
+        while True:
+            if not self.begin <= at < self.begin + len(self.piece):
+                self.begin, self.piece = at, self.text[at : at + size]
+            last = self.begin + len(self.piece) == len(self.text)
+            try:
+                value, end = self.decode(self.piece, at - self.begin)
+                if last or end < len(self.piece):
+                    return value, self.begin + end
+            except json.JSONDecodeError as error:
+                if last or error.pos < len(self.piece) // 2:
+                    raise
+            # the end of the piece may be what is wrong with it
+            size = size * 4 if self.begin == at else self.PIECE
+            self.begin, self.piece = at, ""
 
 
 class _Lenient:

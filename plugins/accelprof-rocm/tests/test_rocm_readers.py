@@ -8,6 +8,7 @@ import json
 import re
 import sqlite3
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from accelprof_rocm.rocprofv3 import Rocprofv3Tool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelprof.cli.main import main
 from accelprof.contracts.spans import Clock, Kind, Trace, busy_ns, union_ns
 from accelprof.errors import ReadError
 from accelprof.testing import ToolConformance
@@ -570,13 +572,54 @@ def test_perfetto_trace_of_rocprof_sys(tmp_path: Path, protos: Any) -> None:
 def test_a_trace_that_is_cut_off_gives_what_it_has(tmp_path: Path, protos: Any) -> None:
     """At every length: an error or a trace that says where it ends; never a crash, never silence."""
     whole = sys_trace(protos)
+    ends, at = set(), 0  # a file that ends with a packet does not show that others came behind it
+    for packet in protos.Trace.FromString(whole).packet:
+        at += len(protos.Trace(packet=[packet]).SerializeToString())
+        ends.add(at)
     path = tmp_path / "x-perfetto-trace-41.proto"
     for size in range(1, len(whole), 7):
         path.write_bytes(whole[:size])
         trace = RocprofSysTool().read(str(path))
         assert trace.problems, size
+        assert trace.completeness.cut or size in ends, size
     path.write_bytes(whole + b"garbage")
     assert any("no packet begins here" in problem for problem in RocprofSysTool().read(str(path)).problems)
+
+
+def test_compressed_packets_are_inflated_as_far_as_their_size_allows(tmp_path: Path, protos: Any) -> None:
+    """The same trace as without; nothing but a refusal from what would be 300 MB; damage is said with where it lies."""
+    plain, packed = tmp_path / "a-perfetto-trace-41.proto", tmp_path / "b-perfetto-trace-41.proto"
+    whole = sys_trace(protos)
+    plain.write_bytes(whole)
+
+    def wrapped(data: bytes) -> bytes:
+        return bytes(protos.Trace(packet=[protos.TracePacket(compressed_packets=zlib.compress(data))]).SerializeToString())
+
+    packed.write_bytes(wrapped(whole))
+    one, other = RocprofSysTool().read(str(plain)), RocprofSysTool().read(str(packed))
+    assert len(one.spans) == len(other.spans) > 0
+    assert [repr(span) for span in one.spans] == [repr(span) for span in other.spans]
+    packed.write_bytes(wrapped(bytes(300 << 20)))
+    with pytest.raises(ReadError, match="inflate to more than 200 times its size"):
+        RocprofSysTool().read(str(packed))
+    packed.write_bytes(wrapped(b"hello"))
+    trace = RocprofSysTool().read(str(packed))
+    assert trace.completeness.cut == "in the compressed packets at byte 0, byte 0: no packet begins here; what follows is left out"
+    packed.write_bytes(gzip.compress(bytes(300 << 20)))
+    with pytest.raises(ReadError, match="decompresses to more than 200 times its size"):
+        RocprofSysTool().read(str(packed))
+
+
+def test_a_merged_timeline_of_accelprof_is_no_empty_file_of_rocprofv3(tmp_path: Path, protos: Any) -> None:
+    """It says whose it is, compressed or not, and what to give in its place."""
+    source = tmp_path / "r0.pt.trace.json"
+    event = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": {"device": 0, "stream": 7}}
+    source.write_text(json.dumps({"traceEvents": [event]}))
+    for name in ("merged.pftrace", "merged.gz.pftrace"):
+        out = tmp_path / name
+        assert main(["timeline", str(source), "--format", "perfetto", "-o", str(out)]) == 0
+        with pytest.raises(ReadError, match="a merged timeline that accelprof wrote"):
+            Rocprofv3Tool().read(str(out))
 
 
 def test_pftrace_of_rocprofv3_has_exact_times(tmp_path: Path, protos: Any) -> None:

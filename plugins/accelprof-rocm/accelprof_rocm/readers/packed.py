@@ -32,15 +32,14 @@ def content(path: str, damaged: Trace | None = None) -> bytes:
         damaged: of a stream that is cut off or damaged what comes before is returned, and this trace says so.
 
     Raises:
-        ReadError: it is cut off or not what its first bytes say.
+        ReadError: it is cut off or not what its first bytes say, or unpacks to far more than its size.
     """
     with open(path, "rb") as file:
         data = file.read()
     if not data.startswith(GZIP):
         return data
-    if damaged is not None:
-        return b"".join(parts(path, damaged.problems, damaged.completeness))
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError) as error:
-        raise ReadError(path, f"gzip: {error}") from None
+    trace = Trace(path, "") if damaged is None else damaged
+    unpacked = b"".join(parts(path, trace.problems, trace.completeness))
+    if damaged is None and trace.problems:
+        raise ReadError(path, f"gzip: {trace.problems[0]}")
+    return unpacked

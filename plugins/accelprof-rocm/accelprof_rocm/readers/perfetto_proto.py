@@ -14,6 +14,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
+from accelprof.reading.gzipped import MAX_RATIO, allowed
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import whole_number
 from accelprof_rocm.readers.building import CONTROL_NAMES, MARK_NAMES, Builder, call_kind, copy_name
@@ -21,6 +22,8 @@ from accelprof_rocm.readers.packed import content
 
 PACKET = 0x0A  # field 1, length-delimited: TracePacket
 BEGIN, END, INSTANT = 1, 2, 3
+#: how a timeline that accelprof merged names who wrote it
+OURS = "accelprof "
 CLEARED = 1  # SEQ_INCREMENTAL_STATE_CLEARED
 #: clocks from here to 127 belong to one sequence
 OWN_CLOCKS = range(64, 128)
@@ -50,40 +53,55 @@ def read(path: str, tool: str) -> Trace:
     except ImportError as error:
         raise ReadError(path, f"needs the package perfetto (pip install perfetto): {error}") from None
     reader = _Reader(path, tool)
-    for offset, body in _packets(content(path), reader):
-        try:
-            packet = protos.TracePacket.FromString(body)
-        except Exception as error:  # noqa: BLE001 - protobuf's DecodeError differs between its implementations
-            reader.build.bad(f"packet that cannot be decoded ({error})", f"byte {offset}")
+    data = content(path, reader.build.trace)
+    left = allowed(len(data))
+    if not data.startswith(bytes([PACKET])):
+        raise ReadError(path, "not a Perfetto trace: it does not begin with a packet")
+    for offset, body in _packets(data, reader):
+        packet = _decoded(protos, body, reader, f"byte {offset}")
+        if packet is None:
             continue
         if not packet.HasField("compressed_packets"):
             reader.packet(packet)
             continue
         try:
-            inside = zlib.decompress(packet.compressed_packets)
+            inside = zlib.decompressobj().decompress(packet.compressed_packets, left + 1)
         except zlib.error as error:
             reader.build.bad(f"compressed packets that cannot be inflated ({error})", f"byte {offset}")
             continue
-        for _, inner in _packets(inside, reader):
-            reader.packet(protos.TracePacket.FromString(inner))
+        left -= len(inside)
+        if left < 0:
+            raise ReadError(path, f"its compressed packets inflate to more than {MAX_RATIO} times its size; not read")
+        for at, inner in _packets(inside, reader, f"in the compressed packets at byte {offset}, "):
+            packet = _decoded(protos, inner, reader, f"byte {at} of those compressed at byte {offset}")
+            if packet is not None:
+                reader.packet(packet)
     return reader.finish()
 
 
-def _packets(data: bytes, reader: _Reader) -> Iterator[tuple[int, bytes]]:
-    """``(offset, bytes)`` of each packet."""
+def _decoded(protos: Any, body: bytes, reader: _Reader, where: str) -> Any:
+    try:
+        return protos.TracePacket.FromString(body)
+    except Exception as error:  # noqa: BLE001 - protobuf's DecodeError differs between its implementations
+        reader.build.bad(f"packet that cannot be decoded ({error})", where)
+        return None
+
+
+def _packets(data: bytes, reader: _Reader, where: str = "") -> Iterator[tuple[int, bytes]]:
+    """``(offset, bytes)`` of each packet; ``where``: said before the offset of what is wrong."""
     at = 0
     while at < len(data):
         offset = at
         if data[at] != PACKET:
-            if at == 0:
-                raise ReadError(reader.build.trace.source, "not a Perfetto trace: it does not begin with a packet")
-            reader.build.trace.problems.append(f"byte {at}: no packet begins here; what follows is left out")
+            damage = f"{where}byte {at}: no packet begins here; what follows is left out"
+            reader.build.trace.problems.append(damage)
+            reader.build.trace.completeness.cut = damage
             return
         size, at = _varint(data, at + 1)
         if size is None or at + size > len(data):
-            reader.build.trace.problems.append(
-                f"cut off: the packet at byte {offset} does not end; what came before counts"
-            )
+            cut = f"cut off: {where}the packet at byte {offset} does not end; what came before counts"
+            reader.build.trace.problems.append(cut)
+            reader.build.trace.completeness.cut = cut
             return
         yield offset, data[at : at + size]
         at += size
@@ -131,6 +149,12 @@ class _Reader:
     # --- packets ----------------------------------------------------------------------------------------------------
 
     def packet(self, packet: Any) -> None:
+        if packet.HasField("system_info") and packet.system_info.tracing_service_version.startswith(OURS):
+            raise ReadError(
+                self.build.trace.source,
+                "a merged timeline that accelprof wrote for Perfetto, which is not read back: give the files it was made of, "
+                "or a timeline in JSON (accelprof timeline --format json)",
+            )
         sequence = self.sequences.setdefault(packet.trusted_packet_sequence_id, _Sequence())
         if packet.incremental_state_cleared or packet.sequence_flags & CLEARED:
             sequence = self.sequences[packet.trusted_packet_sequence_id] = _Sequence()
