@@ -157,7 +157,7 @@ class Ring:
         """A finished step; the oldest give way to it."""
         if end_ns - self._looked > LOOK_NS:
             self._looked = end_ns
-            if not self._is_there():
+            if not self._is_whole():
                 return
         payload, whole = _encode((step, begin_ns, end_ns, 0, rows)), len(rows)
         while len(payload) > self._size // 4:
@@ -216,6 +216,15 @@ class Ring:
         with contextlib.suppress(OSError):  # somebody has tidied up already
             if self._is_there():
                 os.unlink(self.path)
+
+    def _is_whole(self) -> bool:
+        """The same as quickly as it can be told: a file that was removed or replaced is still there to write to."""
+        try:
+            if not self.lost and self._map.size() == self._made[2]:
+                return True
+        except (ValueError, OSError):
+            pass  # without a descriptor (3.13), or training has closed it
+        return self._is_there()
 
     def _is_there(self) -> bool:
         """Whether the file is as it was made.
