@@ -142,9 +142,9 @@ def _as_recorded(row: WindowRow | None) -> tuple[int, int] | None:
 
 
 def lost_launches(found: Attribution) -> tuple[str, bool]:
-    """A line where a file with device work lacks that of some launches, and whether so many that its figures are not whole: what a
+    """A line where a file lacks the device work of some launches, and whether so many that its figures are not whole: what a
     window lost looks like an improvement. Empty where none is lost."""
-    if not found.launches_without_work or not found.devices:
+    if not found.launches_without_work:
         return "", False
     line = f"{found.launches_without_work:,} of {found.launches:,} launches have no kernel in this file"
     return line, found.launches_without_work > NOTICED * found.launches

@@ -25,6 +25,7 @@ IDLE = {
     "idle_collective": "a rank waited for another in a collective",
     "idle_waiting": "a worker waited for another role or for data",
     "outside": "no phase was running",
+    "unknown": "the device was idle and the files do not say why",
     "communication_exposed": "communication ran with nothing to compute beside it",
 }
 
@@ -117,7 +118,12 @@ def _latest(report: Mapping[str, Any], step: Any) -> tuple[str, float, str, str]
 
 
 def _second(report: Mapping[str, Any]) -> str:
-    rows = report.get("seconds") or ()
+    # a worker that launches, and whose device work is in no file, has no device and says nothing of computing
+    rows = [
+        row
+        for row in report.get("seconds") or ()
+        if row.get("device") is not None or not (row.get("parts") or {}).get("unknown")
+    ]
     total = sum(row.get("window_ns") or 0 for row in rows)
     parts: Counter[str] = Counter()
     for row in rows:

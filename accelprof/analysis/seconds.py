@@ -7,7 +7,8 @@ The first of these that holds a moment has it; docs/analysis.md has each with a 
 5. ``idle_queued``: work was launched and has not started. 6. ``idle_sync``: the host waits for the device.
 7. ``idle_collective``: the host is in a phase of category ``collective`` and, without a device, not all ranks have come. 8. ``idle_waiting``: it waits for another role or
 for data. 9. ``idle_launching``: it is inside a phase, operator or call, and nothing is queued. 10. ``outside``: it is in
-none, in a file that has some. 11. ``unknown``: the file has nothing of the host.
+none, in a file that has some. 11. ``unknown``: the file has nothing of the host, or, in place of 9, not the launch of work that
+may have been queued; of a worker whose launches have no device work in its files, all of the window.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ HOST = (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.OPERATOR, Kind.RUNTIME, Kind.SYN
 Intervals = tuple[Array, Array]
 #: names, and rows, that are looked at together
 TEXTS, ROWS = 1 << 16, 1 << 19
+_TIMES = np.iinfo(np.int64)
 _EMPTY: Intervals = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
@@ -145,6 +147,7 @@ def device_seconds(
         mine = columns.device[work] == code
         rows, launched = (work, launch) if mine.all() else (work[mine], launch[mine])
         rules = [*_device_rules(columns, rows, launched), *host.rules(_launching(columns, rows, launched))]
+        rules = _where_known(rules, _perhaps_queued(columns, rows, launched))
         for identity, start, end in stretches:
             parts = divided(start, end, rules, "outside" if host.there else "unknown")
             found.append(Second(worker, identity, columns.devices[code], end - start, parts))
@@ -186,6 +189,11 @@ def host_seconds(
     return Second(worker, window, None, end - start, divided(start, end, rules, "outside"))
 
 
+def lost_second(worker: str, window: str, start: int, end: int) -> Second:
+    """A window of a worker that launches to a device of which its files hold no work: nothing of it is known."""
+    return Second(worker, window, None, end - start, divided(start, end, [], "unknown"))
+
+
 def _merged_pairs(pairs: Sequence[tuple[int, int]]) -> Intervals:
     table: Array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return merged(table[:, 0], table[:, 1])
@@ -212,6 +220,37 @@ def _device_rules(columns: Columns, rows: Array, launch: Array) -> list[tuple[st
         ("communication_overlapped", both), ("communication_exposed", talks), ("compute", compute), ("copy", copies),
         ("idle_queued", queued),
     ]  # fmt: skip
+
+
+def _perhaps_queued(columns: Columns, rows: Array, launch: Array) -> Intervals:
+    """When work may have been queued whose launch is not in the file: from the end of the work before it on its stream, which runs
+    in the order of the launches, to its own start. Where the file has no launch of the device, at any time: of what was launched and
+    did not run there is no trace either."""
+    missing = launch == NONE
+    if not missing.any():
+        return _EMPTY
+    if missing.all():
+        return np.array([_TIMES.min], dtype=np.int64), np.array([_TIMES.max], dtype=np.int64)
+    order = np.lexsort((columns.start[rows], columns.stream[rows]))
+    rows, missing = rows[order], missing[order]
+    stream, begins = columns.stream[rows], columns.start[rows]
+    since: Array = np.full(rows.size, _TIMES.min, dtype=np.int64)
+    after = (stream[1:] == stream[:-1]) & (stream[1:] != NONE)
+    since[1:][after] = columns.end[rows[:-1]][after]
+    mine = missing & (since < begins)
+    return merged(since[mine], begins[mine])
+
+
+def _where_known(rules: list[tuple[str, Intervals]], unsure: Intervals) -> list[tuple[str, Intervals]]:
+    """The rules, with ``idle_launching``, which says that nothing is queued, only where that is known."""
+    if not unsure[0].size:
+        return rules
+    found: list[tuple[str, Intervals]] = []
+    for part, intervals in rules:
+        if part == "idle_launching":
+            found.append(("unknown", _both(intervals, unsure)))
+        found.append((part, intervals))
+    return found
 
 
 def _both(one: Intervals, other: Intervals) -> Intervals:

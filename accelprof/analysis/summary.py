@@ -21,7 +21,7 @@ from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, open_run
-from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_seconds
+from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_seconds, lost_second
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, clock_shift, transfers, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
@@ -252,12 +252,17 @@ class SummaryBuilder:
         summary.lacks.extend(line for line, much in missing if much)
         summary.notices.extend([*(line for line, _ in missing), *doubts(summary.files)])
         with_device = {row.worker for row in summary.seconds}
+        lost = {file.worker.label for file in summary.files if file.attribution.launches_without_work}
         summary.waits = waits_of(summary.run, summary.timelines, self._collectives)
         shifts = {timeline.worker.label: clock_shift(summary.run, timeline) for timeline in summary.timelines}
         over = transfers(summary.waits.of, shifts)
         for timeline in summary.timelines:
-            if timeline.worker.label not in with_device:
-                summary.seconds.extend(_host_seconds(timeline, over.get(timeline.worker.label, [])))
+            label = timeline.worker.label
+            if label in lost - with_device:
+                rows = (lost_second(label, identity, start, end) for identity, _, start, end in timeline.windows)
+                summary.seconds.extend(rows)
+            elif label not in with_device:
+                summary.seconds.extend(_host_seconds(timeline, over.get(label, [])))
         summary.notices.extend(summary.waits.notices)
         if summary.empty and not summary.undelivered:
             summary.undelivered.append("no window was opened in this run; nothing was measured")
@@ -389,7 +394,10 @@ def _not_in_a_phase(file: ToolFile) -> str:
     if len(rows) > 4:
         reasons.append(f"{sum(count for _, count in rows[4:]):,} for {len(rows) - 4} other reasons")
     share = lost / found.kernels
-    return f"{where}: {lost:,} of {found.kernels:,} kernels ({share:.1%}) stand in no phase: {'; '.join(reasons)}"
+    line = f"{where}: {lost:,} of {found.kernels:,} kernels ({share:.1%}) stand in no phase: {'; '.join(reasons)}"
+    if found.unlaunched > NOTICED * found.kernels:
+        line += ". Without their launches it is unknown whether they were queued while the device idled before them"
+    return line
 
 
 def reason_of(error: AccelprofError) -> str:
