@@ -142,7 +142,7 @@ def _phase(report: Mapping[str, Any]) -> str:
     if not rows:
         return ""
     row = max(rows, key=lambda row: row["share"])
-    text = f"{percent(row['share'])} of the windows' time is {row['phase']} ({row['group']})"
+    text = f"{row['phase']} ({row['group']}) has the largest share of the windows' time, {percent(row['share'])}"
     if row.get("slowest") and (row.get("spread") or 1) > 1 + NOTABLE:
         text += f", which takes {row['spread']:.2f} times as long on {row['slowest']} as on {row['fastest']}"
     return text + "."

@@ -73,19 +73,21 @@ def _no_stretches() -> Packed[Stretch]:
 
 @dataclass
 class PhaseTimes:
-    """One phase on one worker: ``whole`` are the times of whole calls in ns, ``cut_ns`` is of those that a window cut."""
+    """One phase on one worker: ``whole`` are the times of whole calls in ns, ``cut_ns`` is of those that a window cut; of both
+    ``nested_ns`` is of calls inside a call of the same phase, whose time the outer one has."""
 
     kind: Kind
     whole: array[int] = field(default_factory=lambda: array("q"))
     cut: int = 0
     cut_ns: int = 0
+    nested_ns: int = 0
     self_ns: int = 0
     shared_ns: float = 0.0
     parents: set[str | None] = field(default_factory=set)
 
     @property
     def total_ns(self) -> int:
-        return sum(self.whole) + self.cut_ns
+        return sum(self.whole) + self.cut_ns - self.nested_ns
 
 
 @dataclass
@@ -146,8 +148,8 @@ class WorkerTimeline:
         for row, spans in enumerate(self._rows.values()):
             bounds = [(span.start_ns, span.end_ns) for span in spans]
             above = parents(bounds)
-            for span, parent in zip(spans, above, strict=True):
-                calls.append(self._take(span, None if parent is None else spans[parent].name))
+            for span, parent, nested in zip(spans, above, _in_own_call(spans), strict=True):
+                calls.append(self._take(span, None if parent is None else spans[parent].name, nested))
             around: dict[int, tuple[int, ...]] = {}
             # of code that was suspended only the time inside it, which is put at its beginning
             inner = [(s.start_ns, s.end_ns if s.own_ns is None or s.cut else s.start_ns + s.own_ns) for s in spans]
@@ -180,13 +182,14 @@ class WorkerTimeline:
             self.calls.append(call)
         self.calls_left_out = len(calls) - len(self.calls)
 
-    def _take(self, span: Timed, parent: str | None) -> Call:
+    def _take(self, span: Timed, parent: str | None, nested: bool) -> Call:
         times = self.phases.get(span.name)
         if times is None:
             times = self.phases[span.name] = PhaseTimes(span.kind)
         times.parents.add(parent)
         cut = span.cut
         taken = span.own_ns if span.own_ns is not None and not cut else span.end_ns - span.start_ns
+        times.nested_ns += taken if nested else 0
         if span.call is not None:  # all pieces are one call, cut if one of them is
             pieces = self._pieces.setdefault((span.name, span.call), [0, 0])
             pieces[0], pieces[1] = pieces[0] + taken, pieces[1] + cut
@@ -196,6 +199,19 @@ class WorkerTimeline:
         else:
             times.whole.append(taken)
         return Call(span.name, cut, span.start_ns, span.end_ns, taken)
+
+
+def _in_own_call(spans: Sequence[Timed]) -> list[bool]:
+    """For each span of one row whether another of its phase holds it whole; of equal ones the first is the outer one."""
+    found = [False] * len(spans)
+    reach: dict[str, int] = {}
+    for index in sorted(range(len(spans)), key=lambda index: (spans[index].start_ns, -spans[index].end_ns, index)):
+        span = spans[index]
+        furthest = reach.get(span.name)
+        found[index] = furthest is not None and span.end_ns <= furthest
+        if not found[index]:
+            reach[span.name] = span.end_ns
+    return found
 
 
 def _around(index: int, above: Sequence[int | None], known: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
@@ -226,7 +242,8 @@ class PhaseRow:
 
     Attributes:
         calls: whole calls; ``cut``: calls that a window's edge cut, counted in ``total_ns`` and ``self_ns`` only.
-        mean_ns, p50_ns, p95_ns: of whole calls; ``None`` without one.
+        total_ns: of all calls; one inside a call of the same phase on its thread or task is in that one's time already.
+        mean_ns, p50_ns, p95_ns: of whole calls, each of a recursion too; ``None`` without one.
         self_ns: time in which it was the innermost phase of its thread or task.
         share: part of the windows' time that is its own (concurrent threads and tasks share an instant); over a group's
             rows these sum to at most 1. ``None`` without a window.

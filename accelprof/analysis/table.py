@@ -305,7 +305,7 @@ def phases_grid(summary: Summary, limit: int | None = MAX_ROWS) -> Grid:
         grid.add(*cells[: len(columns)])
     if limit is not None:
         hide(grid, 3 * limit, "phases")
-    share = "share: part of the windows' time in which the phase is the innermost"
+    share = "share: part of the windows' time in which the phase is the innermost, a k-th of it where k threads or tasks are in one"
     spread = "1.06x: its time per window on the slowest rank by that on the fastest"
     grid.note = f"{grid.note} {share}; {spread}." if any(row["spread"] for row in rows) else f"{grid.note} {share}."
     return grid

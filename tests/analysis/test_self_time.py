@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.nesting import clip, parents, segments, shares
-from accelprof.contracts.spans import merge_intervals, union_ns
+from accelprof.analysis.phases import WorkerTimeline
+from accelprof.analysis.run import WorkerId
+from accelprof.contracts.spans import Kind, Span, Trace, merge_intervals, union_ns
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
 #: a busy machine is no failure
@@ -60,6 +62,37 @@ def test_a_parent_holds_its_child(row: list[tuple[int, int]]) -> None:
             assert row[parent][0] <= start
             assert row[parent][1] >= end
             assert row[parent][0] >= max((row[other][0] for other in holders), default=0)
+
+
+@st.composite
+def nested_calls(draw: st.DrawFn, low: int = 0, high: int = 60, depth: int = 4) -> list[tuple[str, int, int]]:
+    """Calls of one thread, which nest: ``(name, start, end)``."""
+    found: list[tuple[str, int, int]] = []
+    at = low
+    while depth and at < high and draw(st.booleans()):
+        begin = draw(st.integers(at, high - 1))
+        at = draw(st.integers(begin + 1, high))
+        found += [(draw(st.sampled_from("fg")), begin, at), *draw(nested_calls(begin, at, depth - 1))]
+    return found
+
+
+@patient
+@given(st.lists(nested_calls(), max_size=3))
+def test_a_total_counts_recursion_once(threads: list[list[tuple[str, int, int]]]) -> None:
+    """A phase's total is the time its thread is inside it, added over threads; each call of a recursion is counted as one."""
+    timeline = WorkerTimeline(WorkerId("w", "w", "g"))
+    timeline.add(
+        Trace("x", "timeline", spans=[
+            Span("window", Kind.WINDOW, 0, 60, 1, 99),
+            *(Span(name, Kind.PHASE, start, end, 1, tid) for tid, calls in enumerate(threads) for name, start, end in calls),
+        ])
+    )  # fmt: skip
+    timeline.finish()
+    for name in {name for calls in threads for name, *_ in calls}:
+        model = sum(union_ns((start, end) for called, start, end in calls if called == name) for calls in threads)
+        times = timeline.phases[name]
+        assert (times.total_ns, len(times.whole)) == (model, sum(called == name for calls in threads for called, *_ in calls))
+        assert times.self_ns <= times.total_ns
 
 
 @patient
