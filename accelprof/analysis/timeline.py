@@ -7,6 +7,7 @@ One module, because reading, shifting, numbering and writing share one pass over
 
 from __future__ import annotations
 
+import copy
 import gzip
 import os
 import queue
@@ -25,9 +26,10 @@ from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, open_run
 from accelprof.analysis.tracks import Tracks, arguments, of_mark
-from accelprof.contracts.spans import FURTHEST_NS, Flow, Mark, Trace
+from accelprof.contracts.spans import FURTHEST_NS, Completeness, Flow, Mark, Trace
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
+from accelprof.reading.chrome import said_before
 from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
 from accelprof.reading.columns import KINDS, Array, Columns, columns_of, whole
 from accelprof.threads import started
@@ -50,6 +52,8 @@ LANES = 1 << 20
 WAITED, GUESS, JOINED = "waited for", "waited for (a guess)", -1
 #: below this a time in ns has at most 15 digits, which a float64 in µs keeps
 EXACT_NS = 10**15
+#: so begins why events are left out that no report counts
+NO_SPAN = "of the phase letter "
 _encoder = msgspec.json.Encoder()
 #: the ends of names of files that are gzip, under their name and while they are written
 _ZIPPED = re.compile(r"\.gz(\.\d+\.part)?(\.moved)?$")
@@ -64,6 +68,7 @@ class Source:
         opened_ns: when its first window opened, on the driver's clock; places files that have a clock of their own.
         shift_ns: what was added to the file's times in the end (filled in by the merge).
         pids: numbers of its processes in the merged file; no other source has them (filled in by the merge).
+        completeness: what of the file is not in the merged one (filled in by the merge).
     """
 
     path: str
@@ -79,6 +84,7 @@ class Source:
     events: int = 0
     clock: str = ""
     pids: list[int] = field(default_factory=list)
+    completeness: Completeness = field(default_factory=Completeness)
 
     def __post_init__(self) -> None:
         # a manifest may hold halves of surrogate pairs, which no file can have
@@ -141,7 +147,8 @@ def write_timeline(
                 continue  # an allocator snapshot has no place on a time axis
             source = source_of(run, file)
             if file.skip:
-                made.problem(source, f"not in the timeline: {file.skip}")
+                made.merged.sources.append(source)
+                made.skip(source, file.skip)
             else:
                 made.read(source)
         if made.merged.problems and not any(source.clock for source in made.merged.sources):
@@ -251,7 +258,7 @@ class TimelineWriter:
             self.add(source, loaded)
         except AccelprofError as error:
             self.merged.sources.append(source)
-            self.problem(source, f"not in the timeline: {error.reason if isinstance(error, ReadError) else error}")
+            self.skip(source, error.reason if isinstance(error, ReadError) else str(error))
 
     def add(self, source: Source, loaded: Loaded) -> None:
         """Add a file; a Chrome trace is read twice, a block at a time, others are made of their spans."""
@@ -302,6 +309,11 @@ class TimelineWriter:
             for ph, (place, at_ns), bind in (("s", begin, None), ("f", end, "e"))
         ]
         self._write(events)
+
+    def skip(self, source: Source, reason: str) -> None:
+        """Name a file that is not in the timeline."""
+        source.completeness.unread.append(f"not in the timeline: {reason}")
+        self.problem(source, source.completeness.unread[-1])
 
     def problem(self, source: Source, text: str) -> None:
         """Name what is wrong with a file, once."""
@@ -374,6 +386,8 @@ class TimelineWriter:
 
     def _chrome(self, number: int, source: Source) -> None:
         drawing, file = drawing_of(source.path)
+        said_before(file.top, file.completeness, file.problems)
+        source.completeness = file.completeness
         for problem in file.problems:
             self.problem(source, problem)
         self.merged.read += len(drawing.code)
@@ -535,6 +549,7 @@ class TimelineWriter:
         """Spans, marks, ends of arrows: where each is drawn, by how much the file is shifted, and its rows; processes are named."""
         for problem in trace.problems:
             self.problem(source, problem)
+        source.completeness = copy.deepcopy(trace.completeness)
         before = dict(trace.completeness.left_out)
         others = trace.metadata.get("other_events", {})
         lost = sum(before.values())  # its reader has said so
@@ -555,7 +570,7 @@ class TimelineWriter:
         drawing.bad["marks whose times are no whole numbers of 64 bits"] += len(trace.marks) - len(marks)
         drawing.bad["ends of arrows whose times are no whole numbers of 64 bits"] += len(trace.flows) - len(flows)
         for letter, count in others.items():
-            drawing.bad[f"of the phase letter {letter}, which its reader takes for no span"] += count
+            drawing.bad[f"{NO_SPAN}{letter}, which its reader takes for no span"] += count
         shift = self._shift(source, drawing, 0)
         places = self._places(source, drawing)
         self._threads.update(tracks.threads)
@@ -588,6 +603,8 @@ class TimelineWriter:
             self.merged.notes.append(f"{source.worker}: {os.path.basename(source.path)}: {line}")
         for what, count in (+drawing.bad).items():
             self.merged.left_out += count
+            if not what.startswith(NO_SPAN):
+                source.completeness.leave_out(what, count)
             self.problem(source, f"{count} event{'s' * (count != 1)} left out: {what}")
         self._threads.clear()
         self._sorted.clear()

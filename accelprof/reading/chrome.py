@@ -5,6 +5,7 @@ One module, because the tables and the one pass that reads them change together.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
+from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Clock, Completeness, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
 from accelprof.reading import frameworks
 from accelprof.reading.chrome_file import Arguments, BadTimeError, ChromeFile, Event, Stream, exact_ns, hashable, load
@@ -374,8 +375,7 @@ class _Reading:
         ours = _facts(top)
         if ours is not None:
             trace.metadata["accelprof"] = ours
-            dropped = ours.get("dropped")
-            trace.completeness.dropped = dropped if isinstance(dropped, int) else 0
+        said_before(top, trace.completeness, trace.problems)
         return trace
 
     def _columns(self, ours: Mapping[str, object] | None) -> Columns:
@@ -555,6 +555,32 @@ def _facts(top: Mapping[str, object]) -> Mapping[str, Any] | None:
     other = top.get("otherData")
     ours = other.get("accelprof") if isinstance(other, dict) else None
     return ours if isinstance(ours, dict) else None
+
+
+def said_before(top: Mapping[str, object], completeness: Completeness, problems: list[str]) -> None:
+    """Add what our own timeline says is not in it, and of a merged one what was wrong with the files it was made of."""
+    ours = _facts(top) or {}
+    completeness.dropped += _count(ours.get("dropped"))
+    said = ours.get("problems")
+    problems.extend(line for line in (said if isinstance(said, list) else ()) if isinstance(line, str))
+    sources = ours.get("sources")
+    for source in sources if isinstance(sources, list) else ():
+        lacks = source.get("completeness") if isinstance(source, dict) else None
+        if not isinstance(lacks, dict):
+            continue
+        name = f"{source.get('worker')}: {os.path.basename(str(source.get('path')))}"
+        cut, left_out, unread = lacks.get("cut"), lacks.get("left_out"), lacks.get("unread")
+        if isinstance(cut, str) and cut:
+            completeness.cut += f"{'; ' if completeness.cut else ''}{name}: {cut}"
+        for reason, count in left_out.items() if isinstance(left_out, dict) else ():
+            if lost := _count(count):
+                completeness.leave_out(str(reason), lost)
+        completeness.dropped += _count(lacks.get("dropped"))
+        completeness.unread.extend(f"{name}: {part}" for part in (unread if isinstance(unread, list) else ()))
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and whole(value) and value > 0 else 0
 
 
 def _origin(top: dict[str, Any]) -> Origin:

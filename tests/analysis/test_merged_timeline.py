@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.perfetto import PerfettoWriter
-from accelprof.analysis.reading import Loaded
+from accelprof.analysis.reading import Loaded, read_any
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files, write_timeline
 from accelprof.cli.timeline import timeline
 from accelprof.contracts.spans import Flow, Kind, Mark, Span, Trace
@@ -305,3 +305,43 @@ def test_a_report_of_a_merged_timeline_has_the_device(tmp_path: Path, run_maker:
         )
         assert [(device.kernels, device.busy_ns) for device in file.attribution.devices] == [(1, 100_000)]
         assert not found.notices
+
+
+def test_a_merged_timeline_knows_what_its_files_lacked(tmp_path: Path, event: Event) -> None:
+    """A cut file, events left out, spans dropped and a file that is not in it are said by its report, and by one of it merged again."""
+    whole = json.dumps({"traceEvents": [event("a", 0, 5), event("b", 10, 5), event("c", 20, 5)]})
+    (tmp_path / "whole.json").write_text(whole)
+    (tmp_path / "cut.json").write_text(whole[: len(whole) - 40])
+    (tmp_path / "odd.json").write_text(json.dumps({"traceEvents": [event("a", 0, 5), event("b", 0, -3)]}))
+    facts = {"accelprof": {"dropped": 7}}
+    (tmp_path / "full.json").write_text(json.dumps({"otherData": facts, "traceEvents": [event("a", 0, 5)]}))
+    (tmp_path / "empty.json").write_text("")
+    sides = {"whole": True, "cut": False, "odd": False, "full": False, "empty": False}
+    for name, complete in sides.items():
+        once = merge_files([str(tmp_path / f"{file}.json") for file in (name, "whole")], str(tmp_path / "1.json.gz"))
+        again = merge_files([once.path, str(tmp_path / "whole.json")], str(tmp_path / "2.json.gz"))
+        for path in (once.path, again.path):
+            found = read_any(path)
+            assert found.completeness.complete is complete, name
+            assert (found.completeness.cut != "") is (name == "cut")
+            assert (found.completeness.dropped, found.completeness.events_left_out) == (
+                7 * (name == "full"),
+                name == "odd",
+            )
+            summary = summarise_files([path])
+            assert bool(summary.lacks) is not complete
+            assert bool(summary.undelivered) is (name == "cut")
+            assert any(f"{name}.json" in line for line in summary.problems) is (name in ("cut", "odd", "empty"))
+
+
+@pytest.mark.parametrize(
+    "said", [5, {"cut": 3, "left_out": [1], "unread": 7, "dropped": "x"}, {"left_out": {"x": -1.5}}, None]
+)
+def test_what_a_merged_timeline_says_of_its_files_may_be_anything(tmp_path: Path, event: Event, said: object) -> None:
+    """Facts of another shape are none."""
+    facts = {"sources": [{"pids": [1], "completeness": said}, 3], "problems": [4, "one"], "dropped": [1]}
+    text = json.dumps({"otherData": {"accelprof": facts}, "traceEvents": [event("a", 0, 5)]})
+    (tmp_path / "m.json").write_text(text)
+    found = read_any(tmp_path / "m.json")
+    assert found.completeness.complete
+    assert found.problems == ["one"]
