@@ -23,7 +23,7 @@ from accelprof.contracts.targets import Target
 from accelprof.errors import AccelprofError, ReadError, UserError, failures
 from accelprof.output.layout import MARKER
 from accelprof.output.records import ArtifactRow, Records
-from accelprof.reading.columns import Array, columns_of
+from accelprof.reading.columns import NONE, Array, columns_of
 
 #: ends of names that are worth opening in a directory; a tool that knows a file by its name is asked in any case
 ENDS = (".json", ".json.gz")
@@ -194,25 +194,24 @@ def _workers(
         said = trace.metadata if own else {}
         return Trace(trace.source, trace.tool, trace.clock, metadata=said, columns=columns.take(rows))
 
-    taken: Array = np.zeros(len(columns), dtype=np.bool_)
-    of_worker: dict[str, list[_Source]] = {}
-    for source in sources:
-        of_worker.setdefault(source.key, []).append(source)
-    for key, mine in of_worker.items():
-        rows = [np.isin(columns.process, list(source.processes)) for source in mine]
-        for held in rows:
-            taken |= held
+    of_process: Array = np.full(max(len(columns.processes), 1), NONE, dtype=np.int32)
+    of_worker: dict[str, list[int]] = {}
+    for number, source in enumerate(sources):
+        of_process[list(source.processes)] = number
+        of_worker.setdefault(source.key, []).append(number)
+    source_of, windows, phase = of_process[columns.process], columns.mask(Kind.WINDOW), columns.mask(*TIMED)
+    for key, numbers in of_worker.items():
+        mine, rows = [sources[number] for number in numbers], [source_of == number for number in numbers]
         own = next((held for source, held in zip(mine, rows, strict=True) if source.own), None)
         others = [held for source, held in zip(mine, rows, strict=True) if not source.own]
-        windows = columns.mask(Kind.WINDOW)
         if own is not None:
             others = [held if (held & windows).any() else held | own & windows for held in others]
-        timed = [held for held in others if (held & columns.mask(*TIMED)).any()] or rows
+        timed = [held for held in others if (held & phase).any()] or rows
         worker = WorkerId(f"{path} {key}", mine[0].worker, mine[0].group)
         phases = part(timed[0]) if own is None else part(own, own=True)
         yield worker, phases, [part(held) for held in others]
-    if not taken.all():
-        rest = part(~taken)
+    if (source_of == NONE).any():
+        rest = part(source_of == NONE)
         yield file, rest, [rest] if columns_of(rest).work().size else []
 
 
