@@ -34,7 +34,8 @@ class Call(NamedTuple):
 
 class Timed(NamedTuple):
     """One call as the timeline has it; ``own_ns``: time inside it where it was suspended. ``call``: number that the pieces of one
-    call have in common (of a generator each time it goes on is a piece), ``None`` for a call in one piece."""
+    call have in common (of a generator each time it goes on is a piece), ``None`` for a call in one piece. ``file``: which of the
+    worker's; nothing in one is inside what another has."""
 
     name: str
     kind: Kind
@@ -44,6 +45,7 @@ class Timed(NamedTuple):
     cut: bool
     call: object = None
     category: str = ""
+    file: int = 0
 
 
 class Stretch(NamedTuple):
@@ -111,6 +113,7 @@ class WorkerTimeline:
     rows: list[tuple[int | str, object, str]] = field(default_factory=list)
     _rows: dict[tuple[int | str, object, str], list[Timed]] = field(default_factory=lambda: defaultdict(list))
     _pieces: dict[tuple[str, object], list[int]] = field(default_factory=dict)
+    _files: int = 0
 
     @property
     def window_ns(self) -> int:
@@ -135,8 +138,19 @@ class WorkerTimeline:
             number = columns.args(row).get("call") if own >= 0 else None
             call = None if number is None else (columns.processes[process], str(number))
             self._rows[row_key].append(
-                Timed(names[name], KINDS[kind], start, end, None if own < 0 else own, cut, call, words[category])
+                Timed(
+                    names[name],
+                    KINDS[kind],
+                    start,
+                    end,
+                    None if own < 0 else own,
+                    cut,
+                    call,
+                    words[category],
+                    self._files,
+                )
             )
+        self._files += 1
         dropped = (trace.metadata.get("accelprof") or {}).get("dropped")
         self.dropped += dropped if isinstance(dropped, int) else 0
 
@@ -202,15 +216,16 @@ class WorkerTimeline:
 
 
 def _in_own_call(spans: Sequence[Timed]) -> list[bool]:
-    """For each span of one row whether another of its phase holds it whole; of equal ones the first is the outer one."""
+    """For each span of one row whether another of its phase and file holds it whole; of equal ones the first is the outer one."""
     found = [False] * len(spans)
-    reach: dict[str, int] = {}
+    reach: dict[tuple[str, int], int] = {}
     for index in sorted(range(len(spans)), key=lambda index: (spans[index].start_ns, -spans[index].end_ns, index)):
         span = spans[index]
-        furthest = reach.get(span.name)
+        phase = span.name, span.file
+        furthest = reach.get(phase)
         found[index] = furthest is not None and span.end_ns <= furthest
         if not found[index]:
-            reach[span.name] = span.end_ns
+            reach[phase] = span.end_ns
     return found
 
 
