@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.catalogue import Catalogue, get_registry, unlock_after_fork
 from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, WRAPPED_ENV, Assignment, Target
-from accelprof.contracts.tool import Tool, ToolContext, ToolUse
+from accelprof.contracts.tool import Tool, ToolContext
 from accelprof.environment import without
 from accelprof.errors import AccelprofError, CaptureError, ConfigError, Problem, UnavailableError, UserError, failures
 from accelprof.numberset import whole
@@ -27,6 +27,7 @@ from accelprof.timing.running import forget_running
 
 if TYPE_CHECKING:
     from accelprof.config.model import Config
+    from accelprof.planning.plan import Plan
     from accelprof.tools.trace import TraceTool
 
 log = logging.getLogger("accelprof")
@@ -116,16 +117,14 @@ def configure(
                 )
             current.close(JOINED)
         alone = assignment is None
-        assignment, uses = _planned(registry, resolved, target, assignment, run_dir)
+        assignment, plan = _planned(registry, resolved, target, assignment, run_dir)
         detected = _detect(registry, accelerator, resolved)
         assignment = _with_devices(assignment, detected.name, has_devices, detected)
         launched = launched and engine_rank is None and (assignment.selected or bool(resolved.export))
-        session = _make_session(registry, resolved, assignment, uses, detected, run_dir, launched)
-        if alone and not assignment.selected:  # a controller says it once, for all workers of the group
-            from accelprof.planning.plan import Plan
-
-            if lack := Plan(resolved).lacks_role(target):
-                session.say(lack)
+        session = _make_session(registry, resolved, assignment, plan, detected, run_dir, launched)
+        # a controller says it once, for all workers of the group
+        if alone and plan is not None and not assignment.selected and (lack := plan.lacks_role(target)):
+            session.say(lack)
         for text in identity.problems if rank is None and told.get("rank") is None else ():
             session.say(text)
         _record(session)
@@ -168,21 +167,20 @@ def reset() -> None:
 
 def _planned(
     registry: Catalogue, config: Config, target: Target, given: Assignment | None, run_dir: str | None
-) -> tuple[Assignment, Sequence[ToolUse]]:
-    """What this process does, and the tools that were made for it already.
+) -> tuple[Assignment, Plan | None]:
+    """What this process does, and the plan where this process made one, with its tools.
 
     What the controller gave is taken as it is, unless this process knows of itself what the plan did not (its rank, its
     node where rules choose by node). A process of a run that somebody else started assigns itself by that run's
     configuration, which is decided; one that is on its own decides.
     """
     if given is not None and _is_of(given.target, target, config):
-        return replace(given, target=target), ()
+        return replace(given, target=target), None
     decided = run_dir is not None or given is not None
     plan = registry.plan(config, decided=decided)
     if not decided:
         registry.event("accelprof_plan_ready", plan=plan)
-    assignment = plan.assign(target)
-    return assignment, plan.uses_of(assignment) if assignment.selected else ()
+    return plan.assign(target), plan
 
 
 def _is_of(planned: Target, own: Target, config: Config) -> bool:
@@ -232,7 +230,7 @@ def _make_session(
     registry: Catalogue,
     config: Config,
     assignment: Assignment,
-    uses: Sequence[ToolUse],
+    plan: Plan | None,
     backend: Any,
     run_dir: str | None,
     launched: bool,
@@ -253,7 +251,7 @@ def _make_session(
     trace: TraceTool | None = None
     if assignment.selected and not problem:
         wanted = [(assignment.tool, assignment.options)] if assignment.tool else []
-        made = [use.tool for use in uses]
+        made = [use.tool for use in plan.uses_of(assignment)] if plan is not None else []
         for index, (name, options) in enumerate([*wanted, *assignment.also]):
             try:
                 tools.append((made[index] if made else None) or registry.make_tool(name, options))
@@ -268,7 +266,7 @@ def _make_session(
     if own:
         from accelprof.session.ownrun import OwnRun
 
-        session.own_run = session.course.writer = OwnRun(session.captures, config, registry, run_dir, problem)
+        session.own_run = session.course.writer = OwnRun(session.captures, config, registry, plan, run_dir, problem)
     elif launched:
         from accelprof.session.ownrun import StepsOfLaunched
 

@@ -22,6 +22,7 @@ from accelprof.timing.gate import now_ns
 if TYPE_CHECKING:
     from accelprof.catalogue import Catalogue
     from accelprof.config.model import Config
+    from accelprof.planning.plan import Plan
     from accelprof.session.captures import Captures
     from accelprof.session.steptimes import Timings
 
@@ -57,13 +58,20 @@ class StepsOfLaunched:
 
 
 class OwnRun:
-    """Of one session. ``run_dir`` is ``None`` where no directory could be made, and ``problem`` says why."""
+    """Of one session. ``plan``: what the process decided with; ``None`` where it was given its assignment. ``run_dir`` is ``None``
+    where no directory could be made, and ``problem`` says why."""
 
     def __init__(
-        self, captures: Captures, config: Config, catalogue: Catalogue, run_dir: str | None, problem: str = ""
+        self,
+        captures: Captures,
+        config: Config,
+        catalogue: Catalogue,
+        plan: Plan | None,
+        run_dir: str | None,
+        problem: str = "",
     ) -> None:
         self._captures, self._process, self._journal = captures, captures.process, captures.journal
-        self._config, self._catalogue = config, catalogue
+        self._config, self._catalogue, self._plan = config, catalogue, plan
         self.run_dir, self._problem = run_dir, problem
         self._presence = None if run_dir is None else Presence(run_dir, self._process.key)
         self._manifest: dict[str, object] | None = None
@@ -118,8 +126,8 @@ class OwnRun:
 
     def _write(self, patience: float, running: set[str]) -> tuple[RunFacts, dict[str, object]]:
         catalogue, config = self._catalogue, self._config
-        plan = catalogue.plan(config, decided=True)
-        facts = RunFacts(self.run_dir, catalogue, config, plan, told=[self._journal.records])
+        self._plan = self._plan or catalogue.plan(config, decided=True)
+        facts = RunFacts(self.run_dir, catalogue, config, self._plan, told=[self._journal.records])
         if self._problem:
             facts.lacks.append(Lack(code=verdicts.NO_DIRECTORY, words=self._problem))
         if self._presence is None:

@@ -175,9 +175,14 @@ def test_one_tool_for_each_distinct_use(catalogue):
     assert sum(Wraps.made.values()) == 2
 
 
-def test_a_process_uses_the_tool_that_its_plan_made(tmp_path):
-    """A plain process decides once: the session's tool is the plan's, no second one is made."""
+def test_a_process_uses_the_tool_that_its_plan_made(tmp_path, monkeypatch):
+    """A plain process decides once, its manifests included: the session's tool is the plan's, no second one is made."""
     import accelprof
+    from accelprof.catalogue import Catalogue
+
+    plans = []
+    made_plan = Catalogue.plan
+    monkeypatch.setattr(Catalogue, "plan", lambda *args, **kw: plans.append(kw) or made_plan(*args, **kw))
 
     reset()
     accelprof.register(Brings(), "brings")
@@ -185,7 +190,8 @@ def test_a_process_uses_the_tool_that_its_plan_made(tmp_path):
     try:
         session = configure(steps=[1], tool="wraps", output_dir=str(tmp_path), group="G", rank=0)
         assert [tool.name for tool in session.tools] == ["wraps"]
-        assert sum(Wraps.made.values()) == 1
+        assert session.own_run.so_far()["windows"] == session.close()["windows"] == []
+        assert sum(Wraps.made.values()) == len(plans) == 1
     finally:
         reset()
 
