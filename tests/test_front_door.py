@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,12 @@ def test_reading_a_file_makes_no_model_of_the_configuration(tmp_path):
         "assert len(read_any(sys.argv[1], 'torch')) == 1\nassert 'accelprof.config.model' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
+
+
+def test_hints_of_public_names_can_be_asked_for():
+    """Although importing loads no typing."""
+    for told in (accelprof.timer, accelprof.profiling_range, accelprof.configure, accelprof.Worker.timer):
+        assert "return" in typing.get_type_hints(told)
 
 
 def test_all_is_sorted_and_complete():

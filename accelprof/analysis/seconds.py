@@ -7,8 +7,7 @@ The first of these that holds a moment has it; docs/analysis.md has each with a 
 5. ``idle_queued``: work was launched and has not started. 6. ``idle_sync``: the host waits for the device.
 7. ``idle_collective``: the host is in a phase of category ``collective`` and, without a device, not all ranks have come. 8. ``idle_waiting``: it waits for another role or
 for data. 9. ``idle_launching``: it is inside a phase, operator or call, and nothing is queued. 10. ``outside``: it is in
-none, in a file that has some. 11. ``unknown``: the file has nothing of the host, or, in place of 9, not the launch of work that
-may have been queued; of a worker whose launches have no device work in its files, all of the window.
+none, in a file that has some. 11. ``unknown``: the file has nothing of the host, or, in place of 9, no launch of the device; of a worker whose launches have no device work in its files, all of the window.
 """
 
 from __future__ import annotations
@@ -147,7 +146,7 @@ def device_seconds(
         mine = columns.device[work] == code
         rows, launched = (work, launch) if mine.all() else (work[mine], launch[mine])
         rules = [*_device_rules(columns, rows, launched), *host.rules(_launching(columns, rows, launched))]
-        rules = _where_known(rules, _perhaps_queued(columns, rows, launched))
+        rules = _where_known(rules, _perhaps_queued(launched))
         for identity, start, end in stretches:
             parts = divided(start, end, rules, "outside" if host.there else "unknown")
             found.append(Second(worker, identity, columns.devices[code], end - start, parts))
@@ -222,23 +221,12 @@ def _device_rules(columns: Columns, rows: Array, launch: Array) -> list[tuple[st
     ]  # fmt: skip
 
 
-def _perhaps_queued(columns: Columns, rows: Array, launch: Array) -> Intervals:
-    """When work may have been queued whose launch is not in the file: from the end of the work before it on its stream, which runs
-    in the order of the launches, to its own start. Where the file has no launch of the device, at any time: of what was launched and
-    did not run there is no trace either."""
-    missing = launch == NONE
-    if not missing.any():
-        return _EMPTY
-    if missing.all():
+def _perhaps_queued(launch: Array) -> Intervals:
+    """When work may have been queued of which the file does not say so: at any time where it has no launch of the device. Where it lacks
+    some (they lie before the file, or were left out) a notice says of how many, and what the others say counts."""
+    if launch.size and (launch == NONE).all():
         return np.array([_TIMES.min], dtype=np.int64), np.array([_TIMES.max], dtype=np.int64)
-    order = np.lexsort((columns.start[rows], columns.stream[rows]))
-    rows, missing = rows[order], missing[order]
-    stream, begins = columns.stream[rows], columns.start[rows]
-    since: Array = np.full(rows.size, _TIMES.min, dtype=np.int64)
-    after = (stream[1:] == stream[:-1]) & (stream[1:] != NONE)
-    since[1:][after] = columns.end[rows[:-1]][after]
-    mine = missing & (since < begins)
-    return merged(since[mine], begins[mine])
+    return _EMPTY
 
 
 def _where_known(rules: list[tuple[str, Intervals]], unsure: Intervals) -> list[tuple[str, Intervals]]:

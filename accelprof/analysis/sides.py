@@ -232,7 +232,8 @@ def _whole_parts(summary: Summary, known: Mapping[str, WindowRow]) -> Iterator[P
             name = f"{where}: {part.replace('_', ' ')}"
             yield Part("time of a window", name, worker, sum(samples.values()), count, samples, per)
     paths = [row for row in report.get("critical_path") or () if row.get("segments") and row.get("ended") is not False]
-    steps = {str(step.name): len(step.steps) for step in summary.waits.of if step.steps}
+    over = {str(row["step"]) for row in report.get("critical_path") or () if row.get("ended") is False}
+    steps = {str(step.name): len(step.steps) for step in summary.waits.of if step.steps and str(step.name) not in over}
     count = sum(steps.values())
     waited: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(steps, 0.0))
     for row in report.get("stragglers") or ():

@@ -208,7 +208,10 @@ def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
             steps[row.step] = {**steps[row.step], row.label: row.timings()}
             if row.began_ns is not None and row.wall_ns is not None:
                 spans.setdefault(row.step, {})[row.label] = row.began_ns, row.wall_ns
-    cut = {row.step for row in found.metrics if row.began_ns is not None and row.wall_ns is None}
+    # one that failed and was then done again has its end
+    done = {(row.label, row.step) for row in found.metrics if row.wall_ns is not None}
+    begun = {(row.label, row.step) for row in found.metrics if row.began_ns is not None}
+    cut = {step for _, step in begun - done}
     profiled = {step for window in found.windows.values() for step in window.steps}
     from accelprof import __version__
 

@@ -101,6 +101,9 @@ class Journal:
                 raise OSError("only a part was written; is the disk full?")
         except OSError as error:
             self._failed = True
+            for record in records:
+                if record.KIND == MetricsRow.KIND:
+                    self._keep(record)
             self._say(f"the journal {self.path} cannot be written: {error}; records are kept in memory until the end")
 
     def _placed(self, entry: dict[str, Any]) -> dict[str, object]:

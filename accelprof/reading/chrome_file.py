@@ -211,13 +211,14 @@ class Stream:
             if raw is None:
                 keys = ", ".join(sorted(top)[:6])
                 raise ReadError(file.path, f"JSON, but no trace: there is no traceEvents (keys: {keys or 'none'})")
-            found = bytes(raw)[:1]
+            listed = bytes(raw)
+            found = listed[:1]
             if found != b"[":
                 raise ReadError(
                     file.path,
                     f"JSON, but no trace: traceEvents is {_VALUES.get(found, 'a number')}, not a list of events",
                 )
-            events = self._events(bytes(raw))
+            events = self._events(listed)
             file.top = {key: msgspec.json.decode(value) for key, value in top.items()}
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return _repair(text, file, str(error), skipped - len(head))

@@ -37,8 +37,16 @@ def opened(path: str) -> sqlite3.Connection:
     if not is_one(path):
         raise ReadError(path, "not an SQLite file" if os.path.getsize(path) else "the file is empty")
     # immutable: files lie on read-only and network file systems where SQLite's locks fail; not with what is still beside it
-    immutable = "" if os.path.exists(f"{path}-wal") else "&immutable=1"
+    immutable = "" if _log_beside(path) else "&immutable=1"
     return sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro{immutable}", uri=True)
+
+
+def _log_beside(path: str) -> bool:
+    """Whether something that is not in the file yet lies beside it."""
+    try:
+        return os.path.getsize(f"{path}-wal") > 0
+    except OSError:
+        return False
 
 
 def tables_of(path: str) -> list[str]:
@@ -82,4 +90,9 @@ def cut_off(path: str) -> str:
 
 def fault(path: str, error: Exception) -> str:
     """What is wrong with a database whose reading ended in ``error``, one of :data:`DAMAGED`."""
-    return f"{cut_off(path) or 'the database is damaged'} ({error})"
+    cut = cut_off(path)
+    if not cut and _log_beside(path) and "unable to open" in str(error):
+        return f"a part of the database is in the -wal beside it, which SQLite reads only where it may write: copy both elsewhere ({error})"
+    if not cut and "locked" in str(error):
+        return f"the database is being written by somebody ({error})"
+    return f"{cut or 'the database is damaged'} ({error})"

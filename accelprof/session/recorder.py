@@ -269,15 +269,22 @@ class Recorder:
                 about="recorder dumps",
             )
         elif name not in self._seen:
-            self._join(name)
-            self._voice.say(f"the flight recorder wrote {name}: {trigger.why}")
+            if self._join(name):
+                self._voice.say(f"the flight recorder wrote {name}: {trigger.why}")
+            else:
+                self._voice.say(
+                    f"the flight recorder's file of this process is gone, so {name} has nothing of it: {trigger.why}"
+                )
 
-    def _join(self, name: str) -> None:
+    def _join(self, name: str) -> bool:
+        """Whether this process had something to write."""
         self._seen.add(name)
         ring = self._ring
-        if ring is not None and not ring.lost:
-            self._running_step()
-            dumps.write_part(self._run_dir, name, ring.path, self._config.steps)
+        if ring is None or ring.lost:
+            return False
+        self._running_step()
+        dumps.write_part(self._run_dir, name, ring.path, self._config.steps)
+        return True
 
 
 def _end(row: Sequence[Any]) -> int:

@@ -13,6 +13,8 @@ from accelprof.timing.running import LOCALS, SUSPENDING, can_be_suspended
 TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
 if TYPE_CHECKING:
     from typing import Any
+else:
+    Any = object  # for who asks for the hints of public names
 
 
 class _Closed:

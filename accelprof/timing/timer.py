@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar, overload
 
     F = TypeVar("F", bound=Callable[..., Any])
+else:
+    Any = object  # for who asks for the hints of public names
 
 if TYPE_CHECKING:
 

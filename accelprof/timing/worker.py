@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any, overload
 
     from accelprof.timing.timer import F
+else:
+    Any = object  # for who asks for the hints of public names
 
 
 class Worker:

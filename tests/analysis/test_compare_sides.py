@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import random
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +19,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accelprof import timer
 from accelprof.analysis.compare import compare, interval
 from accelprof.analysis.parts import Figure
 from accelprof.analysis.reading import read_any
@@ -24,6 +27,7 @@ from accelprof.catalogue import get_registry
 from accelprof.cli.compare import compare as command
 from accelprof.contracts.spans import Kind
 from accelprof.errors import NotComparableError, ReadError
+from accelprof.testing import capture
 
 Event = Callable[..., dict[str, Any]]
 patient = settings(
@@ -419,3 +423,20 @@ def test_the_command_as_a_gate(run_maker: Any, event: Event, tmp_path: Path) -> 
     result = CliRunner().invoke(command, [one, one, "--json"])
     assert json.loads(result.output)["unchanged"] is True
     assert "No change." in CliRunner().invoke(command, [one, one]).output
+
+
+def test_an_unfinished_step_is_in_no_mean(tmp_path: Path) -> None:
+    """It has no path: counted as a step without the phase, it would make the phase of the others a third shorter."""
+    runs = []
+    for name, fails in (("one", False), ("two", True)):
+        place = tmp_path / name
+        with capture(directory=str(place), run="run", steps=[1, 2, 3], tool=None, identity={"rank": 0, "world_size": 1}) as run:
+            for number in range(1, 4):
+                with contextlib.suppress(ValueError), run.session.step(number):
+                    timer("work")(time.sleep)(0.02)
+                    if fails and number == 3:
+                        raise ValueError("over")
+            runs.append(run.session.close()["run_dir"])
+    found = compare(*runs, allow_partial=True)
+    [path] = [row for row in found.of("critical path") if "work" in row.name]
+    assert (path.ratio or 0) > 0.8, path

@@ -207,6 +207,21 @@ def test_a_step_whose_phase_is_no_text_of_a_file_is_written_too(tmp_path: Path) 
     assert row["rows"] == {"a\\ud800": rows["a\ud800"]}
 
 
+def test_what_a_full_disk_did_not_take_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a batch that came to the file in part are in memory too, and so is every later one."""
+    said: list[str] = []
+    journal = manifests.Journal(str(tmp_path / ".workers" / "w.jsonl"), said.append)
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda number, data: write(number, data[: len(data) // 2]))
+    journal.add(*(MetricsRow("G/rank0", step, {}, 1, 1) for step in range(40)))
+    journal.add(MetricsRow("G/rank0", 40, {}, 1, 1))
+    monkeypatch.undo()
+    journal.close()
+    assert [row["step"] for row in journal.records] == list(range(41))
+    assert len(said) == 1
+    assert "kept in memory" in said[0]
+
+
 def a_socket(path):
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(os.path.relpath(path))

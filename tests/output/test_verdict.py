@@ -209,6 +209,10 @@ def _ended(place: Path, calls: int = 0, identity: dict[str, Any] | None = None, 
             "schedule on work: 1 of 4 stretches were recorded in its 8 calls",
         ),
         (
+            {"schedule": {"phase": "work", "warmup": 3, "active": 2, "repeat": 2}, "calls": 1},
+            "schedule on work: nothing was recorded",
+        ),
+        (
             {"schedule": [{"phase": "work", "active": 1}, {"phase": "work", "wait": 50}], "calls": 1},
             "schedule on work: 8 calls at most, the first to record is call 50",
         ),
@@ -227,6 +231,20 @@ def test_what_was_asked_for_beside_what_came_is_missing(tmp_path: Path, config: 
     if words and manifest["windows"]:
         with pytest.raises(NotComparableError, match="is not complete"):
             compare(manifest["run_dir"], manifest["run_dir"])
+
+
+def test_a_step_that_failed_and_was_done_again_has_its_end(tmp_path: Path) -> None:
+    """It is as long as when it ended; one that only failed has no length, and counts in no step's path when runs are compared."""
+    with capture(directory=str(tmp_path), run="again", steps=[1, 2], tool=None, identity={"rank": 0, "world_size": 1}) as run:
+        with pytest.raises(ValueError, match="once"), run.session.step(1):
+            raise ValueError("once")
+        with run.session.step(1):
+            pass
+        with pytest.raises(ValueError, match="for good"), run.session.step(2):
+            raise ValueError("for good")
+        manifest = run.session.close()
+    rows = {row["step"]: row for row in manifest["metrics"]["steps"]}
+    assert ("wall_ns" in rows[1], rows[1].get("ended"), "wall_ns" in rows[2], rows[2]["ended"]) == (True, None, False, False)
 
 
 def test_a_rank_that_nobody_had_is_missing_where_all_are_known() -> None:

@@ -306,14 +306,14 @@ class Schedules(Quiet):
             return
         self._end_warm_up(stretch)
         name, active = stretch.series.name, stretch.series.spec.active
+        # a step or an enclosing phase may be shorter than a stretch; where calls are counted over the process these were asked for
+        code = NEVER_OPENED if final and stretch.series.spec.per == "process" else ""
         if not stretch.begun:
             if final:
                 stretch.cut = True
-                self._voice.say(f"schedule on {name}: nothing was recorded, {why} during its warm-up")
+                self._voice.say(f"schedule on {name}: nothing was recorded, {why} during its warm-up", code=code)
             return
         stretch.cut = True
-        # a step or an enclosing phase may be shorter than a stretch; where calls are counted over the process these were asked for
-        code = NEVER_OPENED if final and stretch.series.spec.per == "process" else ""
         text = f"schedule on {name}: partial, {stretch.recorded} of {active} calls were recorded before {why}"
         self._voice.say(text, code=code)
         self._close(stretch, reason, why)

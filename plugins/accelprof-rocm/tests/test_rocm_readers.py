@@ -605,6 +605,13 @@ def test_compressed_packets_are_inflated_as_far_as_their_size_allows(tmp_path: P
     packed.write_bytes(wrapped(b"hello"))
     trace = RocprofSysTool().read(str(packed))
     assert trace.completeness.cut == "in the compressed packets at byte 0, byte 0: no packet begins here; what follows is left out"
+    early = protos.TracePacket(compressed_packets=zlib.compress(whole)[:-4])
+    packed.write_bytes(protos.Trace(packet=[early]).SerializeToString())
+    trace = RocprofSysTool().read(str(packed))
+    assert (len(trace.spans), trace.completeness.cut) == (
+        len(one.spans),
+        "cut off: the compressed packets at byte 0 end early; what came before counts",
+    )
     packed.write_bytes(gzip.compress(bytes(300 << 20)))
     with pytest.raises(ReadError, match="decompresses to more than 200 times its size"):
         RocprofSysTool().read(str(packed))

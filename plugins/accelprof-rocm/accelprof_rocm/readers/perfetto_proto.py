@@ -64,14 +64,19 @@ def read(path: str, tool: str) -> Trace:
         if not packet.HasField("compressed_packets"):
             reader.packet(packet)
             continue
+        inflater = zlib.decompressobj()
         try:
-            inside = zlib.decompressobj().decompress(packet.compressed_packets, left + 1)
+            inside = inflater.decompress(packet.compressed_packets, left + 1)
         except zlib.error as error:
             reader.build.bad(f"compressed packets that cannot be inflated ({error})", f"byte {offset}")
             continue
         left -= len(inside)
         if left < 0:
             raise ReadError(path, f"its compressed packets inflate to more than {MAX_RATIO} times its size; not read")
+        if not inflater.eof:
+            cut = f"cut off: the compressed packets at byte {offset} end early; what came before counts"
+            reader.build.trace.problems.append(cut)
+            reader.build.trace.completeness.cut = cut
         for at, inner in _packets(inside, reader, f"in the compressed packets at byte {offset}, "):
             packet = _decoded(protos, inner, reader, f"byte {at} of those compressed at byte {offset}")
             if packet is not None:
