@@ -33,8 +33,8 @@ ACTOR_ROWS: dict[str, tuple[str, set[tuple[int, int]], list[str]]] = {
     "ray.kill": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["step_lost", "window_open"]),
     "os._exit": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["step_lost", "window_open"]),
     "SIGKILL": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["step_lost", "window_open"]),
-    "SIGTERM": ("ActorDiedError", ALL - {(0, 3)}, ["step_lost"]),
-    "exit_actor": ("ActorDiedError", ALL - {(0, 3)}, ["step_lost"]),
+    "SIGTERM": ("ActorDiedError", ALL - {(0, 3)}, ["never_opened", "step_lost"]),
+    "exit_actor": ("ActorDiedError", ALL - {(0, 3)}, ["never_opened", "step_lost"]),
     "exception": ("ValueError", ALL, []),
     "out of scope": ("", ALL, []),
     "hung in C": ("GetTimeoutError", ALL - {(0, 2), (0, 3)}, ["step_lost", "window_open"]),
@@ -42,7 +42,7 @@ ACTOR_ROWS: dict[str, tuple[str, set[tuple[int, int]], list[str]]] = {
 #: how the driver ends -> its exit status, windows that are kept, codes of what is named
 DRIVER_ROWS: dict[str, tuple[int, set[tuple[int, int]] | None, list[str] | None]] = {
     "driver closes late": (0, ALL, []),
-    "driver exits": (5, {(rank, step) for rank in (0, 1) for step in (1, 2)}, []),
+    "driver exits": (5, {(rank, step) for rank in (0, 1) for step in (1, 2)}, ["never_opened"] * 2),
     "driver is killed": (-signal.SIGKILL, None, None),
     "ray.shutdown first": (0, ALL, []),
 }
