@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
-from accelprof.config.model import Config, Rule
 from accelprof.contracts.targets import Target
 from accelprof.numberset import NumberSet
+
+if TYPE_CHECKING:
+    from accelprof.config.model import Config, Rule
 
 
 def selects(rule: Rule, config: Config, target: Target) -> tuple[bool, str]:

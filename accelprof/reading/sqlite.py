@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from urllib.parse import quote
 
+from accelprof.contracts.spans import Trace
 from accelprof.errors import ReadError
 
 MAGIC = b"SQLite format 3\0"
@@ -39,6 +42,24 @@ def opened(path: str) -> sqlite3.Connection:
     # immutable: files lie on read-only and network file systems where SQLite's locks fail; not with what is still beside it
     immutable = "" if _log_beside(path) else "&immutable=1"
     return sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro{immutable}", uri=True)
+
+
+def read(path: str, what: str, of: Callable[[sqlite3.Connection], Trace], source: str = "") -> Trace:
+    """The trace that ``of`` makes of a database; one that is cut off counts as that, whatever could be read. ``what`` it is, and
+    ``source``, the file it was made from where that is another, are for errors.
+
+    Raises:
+        ReadError: as :func:`opened`, or damaged; the message says how.
+    """
+    try:
+        with closing(opened(path)) as database:
+            trace = of(database)
+    except DAMAGED as error:
+        raise ReadError(source or path, f"{what}; {fault(path, error)}") from None
+    trace.completeness.cut = cut_off(path)
+    if trace.completeness.cut:
+        trace.problems.insert(0, trace.completeness.cut)
+    return trace
 
 
 def _log_beside(path: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from _operator import itemgetter  # the built-in part: nothing is loaded for it
+
 #: how a phase runs, from the tool's point of view: on the thread's stack; suspended in between, so that others of its
 #: kind may overlap it; or in pieces, of which each is on the thread's stack (a generator, between two of its items)
 ON_STACK, SUSPENDS, IN_PIECES = 0, 1, 2
@@ -18,25 +20,12 @@ class PhaseSpec(tuple[str, str, str, str, bool]):
     ) -> PhaseSpec:
         return tuple.__new__(cls, (tag, domain, color, category, device))
 
-    @property
-    def tag(self) -> str:
-        return self[0]
-
-    @property
-    def domain(self) -> str:
-        return self[1]
-
-    @property
-    def color(self) -> str:
-        return self[2]
-
-    @property
-    def category(self) -> str:
-        return self[3]
-
-    @property
-    def device(self) -> bool:
-        return self[4]
+    # read without a call of Python's, as a named tuple's fields are
+    tag: property = property(itemgetter(0))
+    domain: property = property(itemgetter(1))
+    color: property = property(itemgetter(2))
+    category: property = property(itemgetter(3))
+    device: property = property(itemgetter(4))
 
     def __getnewargs__(self) -> tuple[object, ...]:
         return tuple(self)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from typing import Any
 
 from accelprof.contracts.spans import Kind, Mark, Origin, Span, Trace
@@ -45,16 +44,12 @@ def read_database(path: str, tool: str = "npu") -> Trace:
     Raises:
         ReadError: not there, empty, not SQLite, or damaged.
     """
-    try:
-        with closing(sqlite.opened(path)) as database:
-            database.row_factory = sqlite3.Row
-            trace = _Reading(path, tool, database).all()
-    except sqlite.DAMAGED as error:
-        raise ReadError(path, f"of torch_npu or msprof; {sqlite.fault(path, error)}") from error
-    trace.completeness.cut = sqlite.cut_off(path)
-    if trace.completeness.cut:
-        trace.problems.insert(0, trace.completeness.cut)
-    return trace
+
+    def of(database: sqlite3.Connection) -> Trace:
+        database.row_factory = sqlite3.Row
+        return _Reading(path, tool, database).all()
+
+    return sqlite.read(path, "of torch_npu or msprof", of)
 
 
 def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:

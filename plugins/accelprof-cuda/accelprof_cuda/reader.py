@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.spans import FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
@@ -91,17 +91,12 @@ def read(path: str) -> Trace:
 
 
 def _read_sqlite(path: str, source: str) -> Trace:
-    trace = Trace(source=source, tool="nsys")
-    try:
-        with closing(sqlite.opened(path)) as database:
-            short = sqlite.cut_off(path)
-            if short:
-                trace.completeness.cut = short
-                trace.problems.append(short)
-            Reading(Tables(database), trace).all()
-    except sqlite.DAMAGED as error:
-        raise ReadError(source, f"an export of nsys; {sqlite.fault(path, error)}") from None
-    return trace
+    def of(database: sqlite3.Connection) -> Trace:
+        trace = Trace(source=source, tool="nsys")
+        Reading(Tables(database), trace).all()
+        return trace
+
+    return sqlite.read(path, "an export of nsys", of, source)
 
 
 class Reading:

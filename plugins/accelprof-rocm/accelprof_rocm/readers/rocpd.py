@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from typing import Any
 
 from accelprof.contracts.spans import Kind, Origin, Trace
@@ -29,16 +28,11 @@ HOST = {"python": Kind.OPERATOR, "user": Kind.RANGE, "host": Kind.OPERATOR}
 
 
 def read(path: str, tool: str) -> Trace:
-    try:
-        with closing(sqlite.opened(path)) as connection:
-            connection.row_factory = sqlite3.Row
-            trace = _read(connection, path, tool)
-    except sqlite.DAMAGED as error:
-        raise ReadError(path, f"rocpd, an SQLite database; {sqlite.fault(path, error)}") from None
-    trace.completeness.cut = sqlite.cut_off(path)
-    if trace.completeness.cut:
-        trace.problems.insert(0, trace.completeness.cut)
-    return trace
+    def of(connection: sqlite3.Connection) -> Trace:
+        connection.row_factory = sqlite3.Row
+        return _read(connection, path, tool)
+
+    return sqlite.read(path, "rocpd, an SQLite database", of)
 
 
 def _read(connection: sqlite3.Connection, path: str, tool: str) -> Trace:
