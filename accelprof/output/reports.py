@@ -78,7 +78,8 @@ def wait_for(wanted: Sequence[Wanted | tuple[str, int, float]]) -> list[list[str
             if len(still) >= number and len(still) == len(now):
                 settled[index] = still
             elif time.monotonic() - began >= seconds or (
-                raw and len(seen) >= number and waited >= QUIET_S and not _in_hands(raw)
+                # who was at work on it may have ended just now: then the report is there
+                raw and len(seen) >= number and waited >= QUIET_S and not _in_hands(raw) and find(pattern) == now
             ):
                 settled[index] = list(seen)
             before[index] = seen

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +175,25 @@ def test_a_report_that_is_being_made_is_waited_for(assignment: Make, tmp_path: P
         [files] = reports.wait_for([reports.Wanted(expected.pattern, 1, 60.0, expected.instead)])
     finally:
         importer.wait(30)
+    assert [os.path.splitext(path)[1] for path in files] == [".nsys-rep"]
+
+
+def test_a_report_that_comes_while_it_is_asked_for_is_the_one_that_counts(
+    assignment: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program that makes it ends between a look at the files and a look at the programs."""
+    from accelprof.output import reports
+
+    (expected,) = NsysTool().expects(assignment([2]), str(tmp_path))
+    raw = tmp_path / f"ActorGroup-r0-{os.uname().nodename}-7.qdstrm"
+    raw.write_bytes(b"raw")
+
+    def in_hands(paths: Collection[str]) -> bool:
+        raw.with_suffix(".nsys-rep").write_bytes(b"report")
+        return False
+
+    monkeypatch.setattr(reports, "_in_hands", in_hands)
+    [files] = reports.wait_for([reports.Wanted(expected.pattern, 1, 60.0, expected.instead)])
     assert [os.path.splitext(path)[1] for path in files] == [".nsys-rep"]
 
 
