@@ -118,6 +118,10 @@ class ReadError(UserError):
         return (type(self), (self.path, self.reason))
 
 
+class UnknownFormatError(ReadError):
+    """No tool that is registered here reads the file, which may be whole all the same."""
+
+
 class NotComparableError(UserError):
     """Two runs cannot be compared; the message says why. ``exit_code`` 1 so that a gate in CI fails."""
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from accelprof import texts
 from accelprof.catalogue import get_registry
 from accelprof.contracts.spans import Trace
-from accelprof.errors import AccelprofError, ReadError, failures
+from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
 from accelprof.reading import sqlite
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import ChromeFile, load
@@ -93,10 +93,12 @@ def load_any(path: str | os.PathLike[str], tool: str | None = None) -> Loaded:
     if (name is None or _reads_plainly(name)) and looks_like_chrome(path):
         return Loaded(path, name or tool or "chrome", problems=problems, is_chrome=True)
     if name is None and sqlite.is_one(path):
-        raise ReadError(path, _unknown_database(path))
+        raise _unknown_database(path)
     if name is None:
         asked = ", ".join(get_registry().tool_names())
-        raise ReadError(path, f"no registered tool reads this file (asked: {asked}), and it is no Chrome trace")
+        raise UnknownFormatError(
+            path, f"no registered tool reads this file (asked: {asked}), and it is no Chrome trace"
+        )
     trace = _named(
         path, f"reader of tool {name!r}", lambda: _through_the_door(get_registry().make_tool(name).read(path))
     )
@@ -104,17 +106,18 @@ def load_any(path: str | os.PathLike[str], tool: str | None = None) -> Loaded:
     return Loaded(path, name, None, trace)
 
 
-def _unknown_database(path: str) -> str:
+def _unknown_database(path: str) -> ReadError:
     """What to say of a database that no tool reads."""
     try:
         tables = sorted(sqlite.tables_of(path))
     except ReadError as error:
-        return f"an SQLite database, but {error.reason}; of which tool it is cannot be seen any more"
+        return ReadError(path, f"an SQLite database, but {error.reason}; of which tool it is cannot be seen any more")
     shown = ", ".join(texts.bounded(name) for name in tables[:6]) + (
         f" and {len(tables) - 6} more" if len(tables) > 6 else ""
     )
-    short = f"; {sqlite.cut_off(path)}" if sqlite.cut_off(path) else ""
-    return f"an SQLite database that no registered tool reads (tables: {shown or 'none'}){short}"
+    said = f"an SQLite database that no registered tool reads (tables: {shown or 'none'})"
+    cut = sqlite.cut_off(path)
+    return ReadError(path, f"{said}; {cut}") if cut else UnknownFormatError(path, said)
 
 
 def _through_the_door(trace: Trace) -> Trace:

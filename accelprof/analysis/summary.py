@@ -25,7 +25,7 @@ from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_sec
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, clock_shift, transfers, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
-from accelprof.errors import AccelprofError, ReadError, failures
+from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
 from accelprof.output.records import COMPLETE, PARTIAL
 from accelprof.reading.columns import Columns, columns_of
 from accelprof.reading.snapshot import read_snapshot
@@ -208,15 +208,15 @@ class SummaryBuilder:
         row = ToolFile(file.worker, file.tool, path, file.windows, facts=dataclasses.asdict(facts), note=note)
         self.summary.files.append(row)
 
-    def not_read(self, file: RunFile, reason: str) -> None:
-        """A file that could not be read; the others count."""
+    def not_read(self, file: RunFile, reason: str, whole: bool = False) -> None:
+        """A file that could not be read; the others count. ``whole``: it may be, but nobody here reads such files."""
         line = f"{file.where} was not read: {reason}"
         self.summary.problems.append(line)
         self.summary.lacks.append(line)
-        self._damaged(file, "" if file.skip else line)
+        self._damaged(file, "" if file.skip or whole else line)
 
     def _damaged(self, file: RunFile, line: str) -> None:
-        """A file that was cut, or that nobody can read, is not delivered, also one that is as large as it was; of another that the
+        """A file that was cut, or that cannot be read, is not delivered, also one that is as large as it was; of another that the
         verdict names already nothing is said twice."""
         if line and file.artifact.state == COMPLETE:
             self.summary.undelivered.append(line)
@@ -360,7 +360,7 @@ def read_files(
             loaded = load_any(file.path, file.tool or None)
             builder.add(file, loaded)
         except AccelprofError as error:
-            builder.not_read(file, reason_of(error))
+            builder.not_read(file, reason_of(error), isinstance(error, UnknownFormatError))
             continue
         except failures() as error:  # whatever one file holds, the others count
             builder.not_read(file, f"its figures could not be made: {type(error).__name__}: {error}")

@@ -7,6 +7,9 @@ import json
 
 import pytest
 
+import accelprof
+from accelprof.testing import capture
+
 
 def test_a_run_gives_tables_and_a_page(call, finished, tmp_path):
     """Status 0, the phases on standard output, and the page beside the run or where ``--html`` says."""
@@ -108,3 +111,15 @@ def test_a_cut_file_is_status_one_wherever_it_lies(call, tmp_path, packed):
         assert status == 1
         assert json.loads(out)["delivered"] is False
         assert name in json.loads(out)["undelivered"][0]
+
+
+def test_a_file_that_nobody_here_reads_is_there_all_the_same(call, tmp_path):
+    """Its tool's plug-in may be elsewhere, or have no reader: that is said, and the run is delivered."""
+    with capture(directory=str(tmp_path), run="run", steps=[1], tool="recording") as run:
+        with run.session.step(1):
+            accelprof.timer("work")(int)()
+        run.session.close()
+    status, out, _ = call("report", tmp_path / "run", "--json", "--no-html")
+    told = json.loads(out)
+    assert (status, told["delivered"], told["undelivered"]) == (0, True, [])
+    assert any("no registered tool reads this file" in line for line in told["problems"])

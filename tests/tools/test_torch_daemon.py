@@ -199,8 +199,12 @@ end.bind(f"{place}/{user}")
 os.chmod(f"{place}/{user}", 0o777)
 os.setuid(user)
 end.settimeout(seconds)
-for _ in range(3):
-    end.sendto(struct.pack("=Q32siiqi", 20, b"req", 0, 1, 0, 77), f"{place}/dynolog")
+for number in range(3):
+    try:
+        end.sendto(struct.pack("=Q32siiqi", 20, b"req", 0, 1, 0, 77), f"{place}/dynolog")
+    except OSError:  # who answered the first has gone
+        if not number:
+            raise
 try:
     print(end.recv(4096)[40:].decode())
 except TimeoutError:
