@@ -20,6 +20,7 @@ import bisect
 import heapq
 import itertools
 import sys
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -52,7 +53,9 @@ class Releases:
 
     def __init__(self, leaves: Sequence[Leaf], waits: Collection[int], held: Collection[int], overhead_ns: int) -> None:
         self.leaves, self._overhead_ns = leaves, overhead_ns
-        self.work = sorted((p for p in range(len(leaves)) if p not in waits), key=lambda p: leaves[p].end_ns)
+        self.work = array(
+            "q", sorted((p for p in range(len(leaves)) if p not in waits), key=lambda p: leaves[p].end_ns)
+        )
         self.ends = [leaves[place].end_ns for place in self.work]
         #: whether others may be let go on from inside a leaf
         self.open = bytearray(
