@@ -328,7 +328,7 @@ def capture(result: Result, place: Path, nsys: str) -> None:
 
 
 def costs(result: Result, place: Path, nsys: str) -> None:
-    """Ratios in one run; the limits are those of the issue that asked for them."""
+    """Ratios in one run: a timed phase against the two events that it records, an open range against torch's own."""
     found = alone(place, "costs")
     result.numbers["costs, ns a call"] = found
     for ours, theirs, limit in (
