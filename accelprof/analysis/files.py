@@ -76,8 +76,8 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
         )
     summary = builder.finish()
     summary.problems = list(dict.fromkeys(summary.problems))
-    summary.lacks = list(dict.fromkeys(summary.lacks))
-    summary.undelivered = list(dict.fromkeys(summary.undelivered))
+    summary.absent = list(dict.fromkeys(summary.absent))
+    summary.lacks = list({lack.words: lack for lack in summary.lacks}.values())
     return summary
 
 

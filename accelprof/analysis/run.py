@@ -170,10 +170,6 @@ class Run:
         """What was asked for and is not there now."""
         return judge(self.manifest, self.directory, self.records, self.running)
 
-    def undelivered(self) -> list[str]:
-        """The same in words."""
-        return [lack.words for lack in self.lacks]
-
 
 def is_run(directory: str | os.PathLike[str]) -> bool:
     """Whether there is a manifest, or journals to make one of."""

@@ -180,7 +180,7 @@ def _only(trace: Trace, devices: Sequence[str]) -> Columns:
 
 def _run_side(summary: Summary, path: str, devices: Sequence[str]) -> Side:
     found = Side(path, workers={timeline.worker.label for timeline in summary.timelines}, summary=summary)
-    found.lacks = list(dict.fromkeys([*summary.undelivered, *summary.lacks]))
+    found.lacks = list(dict.fromkeys([*summary.undelivered, *summary.absent]))
     known = summary.run.records.windows
     for row in summary.phases:
         for timeline in summary.timelines:

@@ -26,7 +26,8 @@ from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, clock_shift, transfers, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
-from accelprof.output.records import COMPLETE, PARTIAL
+from accelprof.output.records import PARTIAL, Lack
+from accelprof.output.verdict import nothing_measured, unread
 from accelprof.reading.columns import Columns, columns_of
 from accelprof.reading.snapshot import read_snapshot
 
@@ -43,10 +44,10 @@ class Summary:
     """Everything a report shows.
 
     Attributes:
-        undelivered: what was asked for and did not come; not empty = the command line ends with status 1.
+        lacks: what was asked for and did not come; not empty = the command line ends with status 1.
         notices: what to know before reading a figure, shown above all tables.
         problems: what went wrong without that: files that could not be read, events left out, the manifest's own.
-        lacks: what is not in the figures although a file should have it: files that were cut, damaged or not read, events
+        absent: what is not in the figures although a file should have it: files that were cut, damaged or not read, events
             left out, spans dropped, launches without their work, steps and calls of a window that are not there. A comparison
             asks this.
         seconds: the division of each window, by worker and device.
@@ -58,13 +59,18 @@ class Summary:
     timelines: list[WorkerTimeline] = field(default_factory=list)
     phases: list[PhaseRow] = field(default_factory=list)
     files: list[ToolFile] = field(default_factory=list)
-    undelivered: list[str] = field(default_factory=list)
+    lacks: list[Lack] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    lacks: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
     seconds: list[Second] = field(default_factory=list)
     waits: Waits = field(default_factory=Waits)
     operators: OperatorTable = field(default_factory=OperatorTable)
+
+    @property
+    def undelivered(self) -> list[str]:
+        """The lacks in words."""
+        return [lack.words for lack in self.lacks]
 
     @property
     def empty(self) -> bool:
@@ -110,8 +116,8 @@ class Part:
     seconds: list[Second]
     notices: list[str]
     problems: list[str]
-    lacks: list[str]
-    undelivered: list[str]
+    absent: list[str]
+    lacks: list[Lack]
     paths: dict[str, str]
     operators: OperatorTable
     collectives: list[FileCollectives]
@@ -126,7 +132,7 @@ class SummaryBuilder:
     def __init__(self, run: Run, *, whole: bool = True) -> None:
         self.summary = Summary(run)
         if whole:
-            self.summary.undelivered.extend(run.undelivered())
+            self.summary.lacks.extend(run.lacks)
             self.summary.problems.extend(run.problems)
         self._timeline: WorkerTimeline | None = None
         self._paths: dict[str, str] = {}
@@ -158,8 +164,9 @@ class SummaryBuilder:
     def add_problems(self, file: RunFile, trace: Trace) -> None:
         """What is wrong with a file, and what of it is not there."""
         self.summary.problems.extend(f"{file.where}: {problem}" for problem in trace.problems)
-        self.summary.lacks.extend(f"{file.where}: {lack}" for lack in trace.completeness.lacks())
-        self._damaged(file, f"{file.where}: {trace.completeness.cut}" if trace.completeness.cut else "")
+        self.summary.absent.extend(f"{file.where}: {lack}" for lack in trace.completeness.lacks())
+        if trace.completeness.cut:
+            self.summary.lacks.extend(unread(file.artifact, f"{file.where}: {trace.completeness.cut}"))
 
     def _windows(self, file: RunFile, columns: Columns, whole: Trace) -> tuple[list[tuple[str, int, int]], bool]:
         same_clock = whole.clock is Clock.EPOCH
@@ -212,28 +219,23 @@ class SummaryBuilder:
         """A file that could not be read; the others count. ``whole``: it may be, but nobody here reads such files."""
         line = f"{file.where} was not read: {reason}"
         self.summary.problems.append(line)
-        self.summary.lacks.append(line)
-        self._damaged(file, "" if file.skip or whole else line)
-
-    def _damaged(self, file: RunFile, line: str) -> None:
-        """A file that was cut, or that cannot be read, is not delivered, also one that is as large as it was; of another that the
-        verdict names already nothing is said twice."""
-        if line and file.artifact.state == COMPLETE:
-            self.summary.undelivered.append(line)
+        self.summary.absent.append(line)
+        if not file.skip and not whole:
+            self.summary.lacks.extend(unread(file.artifact, line))
 
     def part(self) -> Part:
         """What was added so far; nothing more is."""
         self._close()
         mine = self.summary
         return Part(
-            mine.timelines, mine.files, mine.seconds, mine.notices, mine.problems, mine.lacks, mine.undelivered, self._paths,
+            mine.timelines, mine.files, mine.seconds, mine.notices, mine.problems, mine.absent, mine.lacks, self._paths,
             mine.operators, self._collectives,
         )  # fmt: skip
 
     def take(self, part: Part) -> None:
         """What another builder was given, behind what this one was."""
         self._close()
-        for name in ("timelines", "files", "seconds", "notices", "problems", "lacks", "undelivered"):
+        for name in ("timelines", "files", "seconds", "notices", "problems", "absent", "lacks"):
             getattr(self.summary, name).extend(getattr(part, name))
         for label, path in part.paths.items():
             self._paths.setdefault(label, path)
@@ -249,7 +251,7 @@ class SummaryBuilder:
         summary.notices.extend(of_dump(summary.run.directory, self._paths, summary.run.records.targets.values()))
         summary.notices.extend(line for file in summary.files if (line := _not_in_a_phase(file)))
         missing = list(not_in_files(summary.run, summary.files, summary.timelines))
-        summary.lacks.extend(line for line, much in missing if much)
+        summary.absent.extend(line for line, much in missing if much)
         summary.notices.extend([*(line for line, _ in missing), *doubts(summary.files)])
         with_device = {row.worker for row in summary.seconds}
         lost = {file.worker.label for file in summary.files if file.attribution.launches_without_work}
@@ -264,8 +266,8 @@ class SummaryBuilder:
             elif label not in with_device:
                 summary.seconds.extend(_host_seconds(timeline, over.get(label, [])))
         summary.notices.extend(summary.waits.notices)
-        if summary.empty and not summary.undelivered:
-            summary.undelivered.append("no window was opened in this run; nothing was measured")
+        if summary.empty and not summary.lacks:
+            summary.lacks.append(nothing_measured())
         return summary
 
     def _close(self) -> None:
@@ -345,7 +347,7 @@ def read_files(
         if file.artifact.state == PARTIAL:
             line = f"{file.where} is partial: {file.artifact.reason or 'no reason given'}"
             builder.summary.problems.append(line)
-            builder.summary.lacks.append(line)
+            builder.summary.absent.append(line)
         if seconds is not None and file.tool != TIMELINE_TOOL and time.monotonic() - began > seconds:
             file.skip = (
                 f"reading took {seconds:.0f} s already; it is left to `accelprof report` and `accelprof timeline`"

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from accelprof import texts
-from accelprof.errors import IncompleteError, UserError
+from accelprof.errors import UserError
 
 if TYPE_CHECKING:
     from accelprof.demo.run import DemoResult
@@ -63,6 +63,7 @@ def demo(
             f"the demo trains with torch on Ray; {error.name} is not installed. Mend: pip install 'accelprof[demo]'"
         ) from None
     from accelprof.catalogue import get_registry
+    from accelprof.output.verdict import require_complete
 
     settings = DemoSettings(steps=steps, seed=seed, straggler=straggler)
     if straggler is not None and straggler >= settings.actors:
@@ -75,9 +76,7 @@ def demo(
         click.echo(texts.dumps(_outcome(result), indent=2))
     else:
         _show(result)
-    undelivered = result.manifest.get("undelivered", [])
-    if undelivered:
-        raise IncompleteError("\n".join(undelivered))
+    require_complete(result.manifest)
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def report(
     for target, kind in ((csv_dir, "csv"), (parquet_dir, "parquet")):
         if target is not None:
             _tables(ctx, summary, target, kind, say=not as_json)
-    ctx.exit(exit_status(summary.undelivered))
+    ctx.exit(exit_status(summary.lacks))
 
 
 def _summary(sources: tuple[str, ...]) -> tuple[Summary, str | None]:

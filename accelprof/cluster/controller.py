@@ -30,12 +30,12 @@ from accelprof.cluster.roster import Roster, roles_of
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config, Rule
 from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Target
-from accelprof.errors import AccelprofError, ConfigError, IncompleteError
+from accelprof.errors import AccelprofError, ConfigError
 from accelprof.exporters.host import figures_of, start_exporters
 from accelprof.output.delivery import RunFacts, deliver
 from accelprof.output.layout import claim_run
 from accelprof.output.records import Lack
-from accelprof.output.verdict import NO_DIRECTORY
+from accelprof.output.verdict import NO_DIRECTORY, require_complete
 from accelprof.planning import names
 from accelprof.session.configure import configure
 from accelprof.session.identity import host_name
@@ -319,9 +319,8 @@ class Controller:
             atexit.unregister(self._at_exit)
             if failed is not None:
                 raise failed
-            undelivered = self.manifest.get("undelivered", [])
-            if undelivered and self.config.on_error == "raise":
-                raise IncompleteError("\n".join(undelivered))
+            if self.config.on_error == "raise":
+                require_complete(self.manifest)
             return self.manifest
 
     def _deliver(self, end_workers: bool) -> dict[str, Any]:

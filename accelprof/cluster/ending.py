@@ -110,7 +110,7 @@ def _missing(roster: Roster, found: Records) -> list[Lack]:
                 f"{member.label}: its session could not be closed and no window stands in a journal of it; "
                 f"what it may have recorded is on {member.facts.get('host')}"
             )
-            lacks.append(Lack(code=verdicts.UNREAD, target=member.key, words=words))
+            lacks.append(Lack(code=verdicts.WORKER_UNREAD, target=member.key, words=words))
     recorded = {(window.target, step) for window in found.windows.values() for step in window.steps}
     for lost in roster.lost:
         if (lost.member.key, lost.step) not in recorded:  # a call that was not answered in time may have come through

@@ -30,7 +30,7 @@ from accelprof.output.layout import Layout, claim_run, impossible
 from accelprof.output.manifest import NAME as MANIFEST
 from accelprof.output.nodes import ThisHost
 from accelprof.output.reports import Expected
-from accelprof.output.verdict import exit_status
+from accelprof.output.verdict import exit_status, said_in
 from accelprof.planning.plan import Plan
 
 NOBODY = (
@@ -60,11 +60,11 @@ class Outcome:
 
     @property
     def undelivered(self) -> list[str]:
-        return list(self.manifest.get("undelivered", ()))
+        return [lack.words for lack in said_in(self.manifest)]
 
     @property
     def exit_code(self) -> int:
-        return self.status or exit_status(self.undelivered)
+        return self.status or exit_status(said_in(self.manifest))
 
 
 def run(

@@ -190,10 +190,7 @@ def _look_anew(run: RunFacts, earlier: Mapping[str, object], found: Records) -> 
     for place, row in list(found.artifacts.items()):
         if row.tool == run.again and row.state == "missing":
             del found.artifacts[place]
-    coded = {lack.words: lack for lack in found.lacks}
-    for text in verdicts.undelivered(earlier):
-        if text not in dropped:
-            run.lacks.append(coded.get(text) or Lack(code=verdicts.STATED, words=text))
+    run.lacks.extend(lack for lack in verdicts.said_in(earlier) if lack.words not in dropped)
     for name, mine in (("problems", run.problems), ("notes", run.notes)):
         said = earlier.get(name)
         mine[:0] = [text for text in said if isinstance(text, str)] if isinstance(said, list) else []

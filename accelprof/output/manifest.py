@@ -46,7 +46,7 @@ MAX_JOURNAL, MAX_LINE, MAX_MANIFEST = 1 << 30, 16 << 20, 1 << 30
 #: rows of memory by step that a journal holds for a driver that cannot read its file; that a manifest has in all
 MEMORY_HELD, MEMORY_ROWS = 2_000, 20_000
 #: code of a problem: a journal that was not read whole
-UNREAD = "journal_unread"
+JOURNAL_UNREAD = "journal_unread"
 _IRREGULAR = "it is no regular file"
 _encode_quickly = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -166,7 +166,7 @@ def read_journals(run_dir: str) -> list[list[dict[str, object]]]:
                     records.append(record)
         except OSError as error:
             why = f"the journal .workers/{name} was not read whole: {error.strerror or error}"
-            records.append(ProblemRow(message=why, code=UNREAD).to_journal())
+            records.append(ProblemRow(message=why, code=JOURNAL_UNREAD).to_journal())
         journals.append(records)
     return journals
 

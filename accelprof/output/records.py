@@ -110,7 +110,9 @@ class Record:
                 continue
             if isinstance(value, Record):
                 value = value.to_json()
-            row[one.name] = list(value) if type(value) is list else value
+            elif type(value) is list:
+                value = [item.to_json() if isinstance(item, Record) else item for item in value]
+            row[one.name] = value
         return {**row, **self.extra}
 
     def to_journal(self) -> dict[str, Any]:
@@ -199,6 +201,28 @@ def _moment(value: object) -> Moment | None:
     return moment
 
 
+@dataclass(eq=False, kw_only=True)
+class FailureRow(Record):
+    """What ``tool`` said when it failed in a window."""
+
+    tool: str = _always(fields.text, "")
+    message: str = _identity(fields.text)
+
+    @property
+    def words(self) -> str:
+        return f"{self.tool}: {self.message}"
+
+
+def _failure(value: object) -> FailureRow:
+    if isinstance(value, str):  # all that older versions wrote
+        tool, _, message = value.partition(": ")
+        return FailureRow(tool=tool, message=message)
+    row = FailureRow.read(value, lambda text: None, "")
+    if row is None:
+        raise fields.OddError("a failure (tool, message)")
+    return row
+
+
 @dataclass(eq=False)
 class WindowRow(Record):
     """One window of one process.
@@ -215,7 +239,7 @@ class WindowRow(Record):
         write_ns: what writing its files took behind the training, where a tool leaves them for later.
         drained: whether the device was waited for; ``None`` where only our own timeline ran.
         reason: why it closed.
-        errors: what tools said when they failed in it.
+        failures: what tools said when they failed in it; on disk in words too, as ``errors``.
         holds: phases of schedules whose calls it holds, though it is another's window.
         state: ``open`` where it was never closed; only in manifests.
     """
@@ -241,7 +265,7 @@ class WindowRow(Record):
     close_ns: int | None = _if_set(fields.whole)
     write_ns: int | None = _if_set(fields.whole)
     reason: str | None = _if_set(fields.text)
-    errors: list[str] = _if_set(fields.texts, list)
+    failures: list[FailureRow] = _if_set(fields.many(_failure, "failures (tool, message)"), list)
     spans: int | None = _if_set(fields.whole)
     dropped: int | None = _if_set(fields.whole)
     range_ns: int | None = _if_set(fields.whole)
@@ -250,6 +274,16 @@ class WindowRow(Record):
     schedule: dict[str, Any] | None = _if_set(fields.an_object)
     closed_early: str | None = _if_set(fields.text)
     state: str | None = _if_set(fields.text)
+
+    def to_json(self) -> dict[str, Any]:
+        row = super().to_json()
+        return {**row, "errors": [failure.words for failure in self.failures]} if self.failures else row
+
+    @classmethod
+    def read(cls, row: object, say: Say, where: str) -> WindowRow | None:
+        if isinstance(row, Mapping) and "errors" in row:
+            row = {"failures": row["errors"], **{name: value for name, value in row.items() if name != "errors"}}
+        return super().read(row, say, where)
 
 
 @dataclass(eq=False)

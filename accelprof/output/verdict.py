@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from accelprof.errors import IncompleteError
 from accelprof.output.records import (
     COMPLETE,
     MISSING,
@@ -30,12 +31,15 @@ WINDOW_FAILED = "window_failed"
 TOOL_ABSENT = "tool_absent"
 FILE = {MISSING: "file_missing", TRUNCATED: "file_cut", PARTIAL: "file_partial"}
 FILE_ODD = "file_odd"
-NOTHING = "nothing_recorded"
-DERIVED = frozenset({NEVER_OPENED, WINDOW_OPEN, WINDOW_FAILED, TOOL_ABSENT, FILE_ODD, NOTHING, *FILE.values()})
+FILE_UNREAD = "file_unread"
+NOTHING = "nothing_measured"
+DERIVED = frozenset(
+    {NEVER_OPENED, WINDOW_OPEN, WINDOW_FAILED, TOOL_ABSENT, FILE_ODD, FILE_UNREAD, NOTHING, *FILE.values()}
+)
 # --- what whoever ended the run has to say
 NO_SESSION = "no_session"
 STEP_LOST = "step_lost"
-UNREAD = "worker_unread"
+WORKER_UNREAD = "worker_unread"
 REPORT_MISSING = "report_missing"
 UNMATCHED = "unmatched"
 UNKNOWN_NAME = "unknown_name"
@@ -123,23 +127,33 @@ def verdict(
 
 def judge(manifest: Mapping[str, object], run_dir: str, found: Records, running: Collection[str] = ()) -> list[Lack]:
     """The verdict on a manifest that was written earlier: its own word, its rows, and the disk as it is now."""
-    stated = [lack for lack in found.lacks if lack.code not in DERIVED]
-    known = {lack.words for lack in found.lacks}
-    stated.extend(Lack(code=STATED, words=text) for text in undelivered(manifest) if text not in known)
+    stated = said_in(manifest)
     look_at(found, on_disk(run_dir))
-    said = {
-        (lack.code, lack.about): lack for lack in found.lacks if lack.about
-    }  # with the cause, which rows do not have
-    lacks = [said.get((lack.code, lack.about), lack) for lack in verdict(found, stated, running=running)]
-    if not lacks and manifest.get("status") == "incomplete" and not known:
+    # with the cause, which rows do not have
+    caused = {(lack.code, lack.about): lack for lack in found.lacks if lack.about}
+    lacks = [caused.get((lack.code, lack.about), lack) for lack in verdict(found, stated, running=running)]
+    if not lacks and manifest.get("status") == "incomplete" and not found.lacks:
         lacks.append(Lack(code=STATED, words="the manifest says that the run is incomplete, and not why"))
     return lacks
 
 
-def undelivered(manifest: Mapping[str, object]) -> list[str]:
-    """What a manifest that was written earlier says is not there, in its words; entries that are no words are left out."""
+def said_in(manifest: Mapping[str, object]) -> list[Lack]:
+    """What a manifest that was written earlier says is not there; of entries that are no words nothing is made."""
+    lacks = Records.of_manifest({"lacks": manifest.get("lacks")}).lacks
+    known = {lack.words for lack in lacks}
     texts = manifest.get("undelivered")
-    return [text for text in texts if isinstance(text, str) and text] if isinstance(texts, list) else []
+    words = [text for text in texts if isinstance(text, str) and text] if isinstance(texts, list) else []
+    return [*lacks, *(Lack(code=STATED, words=text) for text in words if text not in known)]
+
+
+def unread(row: ArtifactRow, words: str) -> list[Lack]:
+    """A file that is as large as it was and that its reader refuses, with ``words`` on that; none where its row says why already."""
+    return [Lack(code=FILE_UNREAD, target=row.label, tool=row.tool, words=words)] if row.state == COMPLETE else []
+
+
+def nothing_measured() -> Lack:
+    """A run in which no window was opened and of which no file was read, though nobody says that anything is missing."""
+    return Lack(code=NOTHING, words="no window was opened in this run; nothing was measured")
 
 
 def write_into(manifest: dict[str, object], lacks: Sequence[Lack]) -> None:
@@ -149,9 +163,20 @@ def write_into(manifest: dict[str, object], lacks: Sequence[Lack]) -> None:
     manifest["status"] = "incomplete" if lacks else "complete"
 
 
-def exit_status(lacks: Sequence[Lack | str]) -> int:
+def exit_status(lacks: Sequence[Lack]) -> int:
     """0: everything that was asked for is there; 1: something is not. (2, what cannot be read, is an error's.)"""
     return 1 if lacks else 0
+
+
+def require_complete(manifest: Mapping[str, object]) -> None:
+    """For those who end with an exception.
+
+    Raises:
+        IncompleteError: the manifest says that something is not there; the command line ends with :func:`exit_status`.
+    """
+    lacks = said_in(manifest)
+    if exit_status(lacks):
+        raise IncompleteError("\n".join(lack.words for lack in lacks))
 
 
 def _looked_at(row: ArtifactRow, look: Look) -> tuple[int, str, str]:
@@ -168,11 +193,7 @@ def _never_opened(target: TargetRow, found: Records) -> Lack:
     if said:
         return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {said[0]}")
     tool = f" with {target.tool}" if target.tool else ""
-    seen = "; ".join(
-        f"{name} seen: {_listed(target.get(f'{name}_seen'))}"
-        for name in ("steps", "roles", "phases")
-        if name != "roles" or "roles_seen" in target.extra
-    )
+    seen = f"steps seen: {_listed(target.steps_seen)}; phases seen: {_listed(target.phases_seen)}"
     wanted = f"; wanted: {target.wanted}" if target.wanted else ""
     words = f"{target.label}: armed{tool}, but no window was opened; {seen}{wanted}"
     return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=words)
@@ -184,8 +205,9 @@ def _of_window(target: TargetRow, window: WindowRow, cause: str) -> Iterable[Lac
         why = f"; {cause}" if cause else ""
         words = f"{head} was opened and never closed{why}"
         yield Lack(code=WINDOW_OPEN, target=target.key, about=window.id, words=words)
-    for text in window.errors:
-        yield Lack(code=WINDOW_FAILED, target=target.key, tool=text.partition(":")[0], words=f"{head}: {text}")
+    for failure in window.failures:
+        words = f"{head}: {failure.words}"
+        yield Lack(code=WINDOW_FAILED, target=target.key, tool=failure.tool, words=words)
     for tool in target.tools or ([target.tool] if target.tool not in (None, "trace") else []):
         if tool not in window.tools and window.tools:
             words = f"{head} was recorded without {tool}"
@@ -198,9 +220,6 @@ def _of_file(row: ArtifactRow) -> Lack:
     return Lack(code=FILE.get(row.state, FILE_ODD), target=row.label, tool=row.tool, words=words)
 
 
-def _listed(values: object) -> str:
-    if not values:
-        return "none"
-    if isinstance(values, (list, tuple)):
-        return ", ".join(map(str, values[:12])) + (f" and {len(values) - 12} more" if len(values) > 12 else "")
-    return str(values)
+def _listed(values: Sequence[object]) -> str:
+    more = f" and {len(values) - 12} more" if len(values) > 12 else ""
+    return ", ".join(map(str, values[:12])) + more if values else "none"

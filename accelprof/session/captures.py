@@ -20,7 +20,7 @@ from accelprof.contracts.tool import Tool
 from accelprof.errors import PluginError, failures, text_of
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal, relative
-from accelprof.output.records import ArtifactRow, Moment, WindowRow
+from accelprof.output.records import ArtifactRow, FailureRow, Moment, WindowRow
 from accelprof.session.closetimes import CloseTimes
 from accelprof.session.window import Window
 from accelprof.session.writing import Writing
@@ -436,10 +436,10 @@ class Captures:
                 else:
                     later.append((tool, write))
             except failures() as error:  # said once; later windows and the user's code go on
-                window.row.errors.append(f"{tool.name}: {text_of(error)}")
+                window.row.failures.append(FailureRow(tool=tool.name, message=text_of(error)))
                 self._failed(tool, "closing a window", error)
             except BaseException as error:  # noqa: BLE001 - raised again by the caller, once everything is closed
-                window.row.errors.append(f"{tool.name}: {text_of(error)}")
+                window.row.failures.append(FailureRow(tool=tool.name, message=text_of(error)))
                 interrupted = interrupted or error
             self._close_times.seconds[tool.name] = (now_ns() - before) / 1e9
         return files, later, interrupted
@@ -454,7 +454,7 @@ class Captures:
                 if self.budget is not None:
                     self.budget.learn([tool], files, seconds)
             except BaseException as error:  # noqa: BLE001 - said once; no interrupt of the user's comes to this thread
-                window.row.errors.append(f"{tool.name}: {text_of(error)}")
+                window.row.failures.append(FailureRow(tool=tool.name, message=text_of(error)))
                 self._failed(tool, "writing the files of a window", error)
         window.row.write_ns = now_ns() - before
         self.journal.add(window.row)

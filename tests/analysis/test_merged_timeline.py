@@ -329,7 +329,7 @@ def test_a_merged_timeline_knows_what_its_files_lacked(tmp_path: Path, event: Ev
                 name == "odd",
             )
             summary = summarise_files([path])
-            assert bool(summary.lacks) is not complete
+            assert bool(summary.absent) is not complete
             assert bool(summary.undelivered) is (name == "cut")
             assert any(f"{name}.json" in line for line in summary.problems) is (name in ("cut", "odd", "empty"))
 

@@ -74,15 +74,13 @@ def test_time_of_a_generator_is_its_own(run_maker: Any, event: Event) -> None:
 
 def test_armed_but_never_opened(run_maker: Any) -> None:
     """Nobody announced step 2: said per rank with the steps and phases that were seen, nothing shown as a result, status 1."""
-    run_maker.target(
-        0, windows_opened=0, steps_seen=[0, 1], roles_seen=["actor"], phases_seen=["actor/update"], tool="nsys"
-    )
+    run_maker.target(0, windows_opened=0, steps_seen=[0, 1], phases_seen=["actor/update"], tool="nsys")
     path = run_maker.write()
     summary = summarise(path)
     assert summary.empty
     assert summary.undelivered == [
         "ActorGroup/rank0: armed with nsys, but no window was opened; "
-        "steps seen: 0, 1; roles seen: actor; phases seen: actor/update"
+        "steps seen: 0, 1; phases seen: actor/update"
     ]
     result = CliRunner().invoke(report, [path, "--no-html"])
     assert result.exit_code == 1

@@ -136,7 +136,7 @@ def test_a_window_whose_device_work_is_all_lost_is_no_computing(tmp_path: Any) -
     [second] = found["seconds"]
     assert {part: ns for part, ns in second["parts"].items() if ns} == {"unknown": 1_000_000}
     assert "t.json: 50 of 50 launches have no kernel in this file" in found["notices"]
-    assert any("50 of 50 launches" in line for line in summarise_files([str(path)]).lacks)
+    assert any("50 of 50 launches" in line for line in summarise_files([str(path)]).absent)
     assert not any("compute" in text for text in sentences(found))
     [second] = _torch(path)["seconds"]
     assert second["parts"]["compute"] == 1_000_000

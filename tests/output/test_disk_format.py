@@ -11,7 +11,7 @@ import pytest
 
 from accelprof.contracts.targets import ArtifactFile
 from accelprof.output import manifest as manifests
-from accelprof.output.records import Records
+from accelprof.output.records import FailureRow, Records, WindowRow
 from accelprof.testing import RecordingTool, capture
 from accelprof.timing.timer import timer
 
@@ -133,9 +133,21 @@ def test_older_journals_and_manifests_are_read() -> None:
     listed = Records.of_manifest(json.loads((GOLDEN / "manifest.json").read_text(encoding="utf-8")))
     assert written.odd == listed.odd == []
     assert [row.kind for row in written.windows.values()] == ["step"] * 3
+    failed = FailureRow(tool="writing", message="OSError: no space left")
+    assert [[one.to_json() for one in row.failures] for row in written.windows.values()] == [[], [failed.to_json()], []]
     assert written.targets["Group-r0-HOST-1"].to_json() == listed.targets["Group-r0-HOST-1"].to_json()
     assert {path: row.to_json() for path, row in written.artifacts.items()} == {
         path: row.to_json() for path, row in listed.artifacts.items()
     }
     states = [{**row.to_json(), "state": None} for row in written.windows.values()]
     assert states == [{**row.to_json(), "state": None} for row in listed.windows.values()]
+
+
+def test_the_tool_that_failed_is_a_field() -> None:
+    """A name or a message with a colon in it changes nothing; the words stand beside for those who read older manifests."""
+    failed = FailureRow(tool="a: b", message="OSError: no space: left")
+    row = WindowRow(id="w", failures=[failed])
+    for written in (row.to_json(), row.to_journal()):
+        assert written["errors"] == ["a: b: OSError: no space: left"]
+        [back] = Records.of_journals([[{**written, "kind": "window"}]]).windows.values()
+        assert (back.failures[0].tool, back.failures[0].message, back.extra) == ("a: b", "OSError: no space: left", {})

@@ -162,7 +162,7 @@ def test_journals_that_are_none_are_named_and_the_others_count(tmp_path: Path) -
     assert list(found.targets) == ["good"]
     named = {row.message.split()[2].removeprefix(".workers/") for row in found.problems}
     assert named == {"loop.jsonl", "out.jsonl", "directory.jsonl", "pipe.jsonl"}
-    assert {row.code for row in found.problems} == {manifests.UNREAD}
+    assert {row.code for row in found.problems} == {manifests.JOURNAL_UNREAD}
 
 
 def test_a_line_longer_than_any_record_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

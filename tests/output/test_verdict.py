@@ -18,7 +18,7 @@ from accelprof.config.model import Config
 from accelprof.errors import NotComparableError
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
-from accelprof.output.records import NEVER_OPENED, ArtifactRow, Lack, Moment, Records, TargetRow, WindowRow
+from accelprof.output.records import NEVER_OPENED, ArtifactRow, FailureRow, Lack, Moment, Records, TargetRow, WindowRow
 from accelprof.planning.names import absent_ranks
 from accelprof.testing import capture
 
@@ -105,7 +105,7 @@ def test_what_happened_to_windows_is_said_by_its_code(run_dir: Path) -> None:
     """Never opened, never closed, failed, and recorded without a tool are four different things."""
     found = rows()
     found.windows["w"].tools = ["trace"]
-    found.windows["w"].errors = ["torch: OSError: no space left"]
+    found.windows["w"].failures = [FailureRow(tool="torch", message="OSError: no space left")]
     found.windows["v"] = WindowRow(id="v", target="k", tools=["torch", "trace"], opened=Moment(3))
     found.targets["other"] = TargetRow(key="other", group="G", rank=1, armed=True, tool="nsys", wanted="steps 1")
     found.targets["idle"] = TargetRow(key="idle", group="G", rank=2)
