@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ class ConfigError(UserError):
         return (type(self), self.problems)
 
 
+#: code of a problem: a key that nobody reads
+UNKNOWN_KEY = "unknown_key"
+
+
 class Problem:
     """One refused (or doubtful) value, in words a user can act on.
 
@@ -54,6 +58,7 @@ class Problem:
         value: the value given; left out of the text when not passed.
         allowed: what is allowed, in words.
         mend: the change that makes it right.
+        code: which kind it is, where a decision hangs on that.
 
     Attributes:
         place: file and line where the value stands, where that is known.
@@ -61,15 +66,33 @@ class Problem:
 
     _NOTHING: ClassVar[object] = object()
 
-    def __init__(self, path: str, message: str, *, value: object = _NOTHING, allowed: str = "", mend: str = "") -> None:
-        self.path, self.message, self.allowed, self.mend = path, message, allowed, mend
+    def __init__(
+        self,
+        path: str,
+        message: str,
+        *,
+        value: object = _NOTHING,
+        allowed: str = "",
+        mend: str = "",
+        code: str = "",
+    ) -> None:
+        self.path, self.message, self.allowed, self.mend, self.code = path, message, allowed, mend, code
         self.place = ""
         self.has_value = value is not Problem._NOTHING
         self.value = value if self.has_value else None
 
-    def __reduce__(self) -> tuple[object, ...]:
-        made = (self.path, self.message, self.has_value, self.value, self.allowed, self.mend)
-        return (_rebuild_problem, made, {"place": self.place})
+    @classmethod
+    def unknown_key(cls, path: str, *, value: object = _NOTHING, allowed: str = "", mend: str = "") -> Problem:
+        """Of a key that nobody reads."""
+        return cls(path, "unknown key", value=value, allowed=allowed, mend=mend, code=UNKNOWN_KEY)
+
+    def at(self, path: str, say: Callable[[str], str] = str) -> Problem:
+        """The same of another ``path``, with ``say`` of its words."""
+        from copy import copy  # here, because importing accelprof must stay cheap
+
+        moved = copy(self)
+        moved.path, moved.message, moved.mend = path, say(self.message), say(self.mend)
+        return moved
 
     def __str__(self) -> str:
         given = f" (got {shown(self.value)})" if self.has_value else ""
@@ -82,12 +105,6 @@ class Problem:
         return text
 
     __repr__ = __str__
-
-
-def _rebuild_problem(path: str, message: str, has_value: bool, value: object, allowed: str, mend: str) -> Problem:
-    if has_value:
-        return Problem(path, message, value=value, allowed=allowed, mend=mend)
-    return Problem(path, message, allowed=allowed, mend=mend)
 
 
 class PluginError(UserError):

@@ -171,18 +171,7 @@ def in_their_words(error: ConfigError, config: Config) -> ConfigError:
     def said(text: str) -> str:
         return pattern.sub(lambda found: sources[found[0]], text)
 
-    return ConfigError(
-        *(
-            Problem(
-                source_of(problem.path, sources),
-                said(problem.message),
-                allowed=problem.allowed,
-                mend=said(problem.mend),
-                **({"value": problem.value} if problem.has_value else {}),
-            )
-            for problem in error.problems
-        )
-    )
+    return ConfigError(*(problem.at(source_of(problem.path, sources), said) for problem in error.problems))
 
 
 def _rules_with(translation: Translation, word: str, read: bool) -> list[str]:

@@ -16,7 +16,7 @@ from accelprof.config.dialect import Dialect, Note, Translation
 from accelprof.config.dialects.reading import Source
 from accelprof.config.door import MAX_TEXT, as_config_errors, composed, line_of, parse, plain
 from accelprof.config.model import Config, Rule
-from accelprof.errors import ConfigError, Problem, nearest, nearest_word
+from accelprof.errors import UNKNOWN_KEY, ConfigError, Problem, nearest, nearest_word
 
 #: how like one of ours a key is that is meant to be it
 ALMOST = 0.75
@@ -120,7 +120,7 @@ def _loaded(
         if not hints:
             raise
         # in a block of somebody else's no key is a misspelt one of ours
-        own = [problem for problem in error.problems if not blocks or problem.message != "unknown key"]
+        own = [problem for problem in error.problems if not blocks or problem.code != UNKNOWN_KEY]
         raise ConfigError(*hints, *own) from None
 
 
@@ -235,9 +235,8 @@ def problems_of(
             known = _fields_at(model, location[:-1])
             near = nearest(str(location[-1]), known)
             problems.append(
-                Problem(
+                Problem.unknown_key(
                     path,
-                    "unknown key",
                     value=given,
                     allowed=", ".join(sorted(known)),
                     mend=near or "remove it or spell it as one of these",

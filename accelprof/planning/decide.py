@@ -202,9 +202,7 @@ def _at_home(problem: Problem, shared: str, own_path: str, own: Iterable[str]) -
     first = key.partition(".")[0].partition("[")[0]
     if key == problem.path or first not in set(own):
         return problem
-    made = Problem(f"{own_path}.{key}", problem.message, allowed=problem.allowed, mend=problem.mend)
-    made.value, made.has_value = problem.value, problem.has_value
-    return made
+    return problem.at(f"{own_path}.{key}")
 
 
 def _presets(config: Config, catalogue: Names) -> list[Problem]:

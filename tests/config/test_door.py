@@ -7,6 +7,7 @@ import enum
 import importlib.util
 import itertools
 import os
+import pickle
 import re
 import sys
 import time
@@ -24,7 +25,7 @@ from accelprof.catalogue import Catalogue, make_catalogue
 from accelprof.cli.config import config as config_cli
 from accelprof.config.door import MAX_DEPTH, MAX_VALUES, parse, plain
 from accelprof.config.load import load_config
-from accelprof.errors import MAX_MESSAGE, AccelprofError, ConfigError, Problem, nearest, shown
+from accelprof.errors import MAX_MESSAGE, UNKNOWN_KEY, AccelprofError, ConfigError, Problem, nearest, shown
 from accelprof.launch.run import run as run_command
 from accelprof.output.layout import impossible
 from accelprof.testing import RecordingBackend
@@ -202,6 +203,27 @@ def test_a_short_part_of_the_fuzz(tmp_path):
     outcomes = [fuzz.trial(seed, CATALOGUE, tmp_path) for seed in range(start, start + 300)]
     assert outcomes.count("taken") > 10, f"seeds from {start}"
     assert outcomes.count("refused") > 10, f"seeds from {start}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"stepps": [1]},
+        {"steps": [1], "tools": {"torch": {"contentz": ["cpu"]}}},
+        {"global_profiler": {"tool": "torch", "steps": [1], "stepz": 1}},
+        {"global_profiler": {"steps": [1], "global_tool_config": {"torch": {"contentz": []}}}},
+    ],
+)
+def test_a_key_that_nobody_reads_says_so_by_a_code(given):
+    """In our words, a tool's and a dialect's; the code goes with the problem to another process and under another path."""
+    with pytest.raises(ConfigError, match="unknown key") as caught:
+        CATALOGUE.plan(CATALOGUE.load(given).config)
+    problems = [problem for problem in caught.value.problems if problem.code == UNKNOWN_KEY]
+    assert len(problems) == 1
+    [again] = pickle.loads(pickle.dumps(ConfigError(*problems))).problems
+    assert (str(again), again.code, again.value) == (str(problems[0]), UNKNOWN_KEY, problems[0].value)
+    moved = again.at("a.b", str.upper)
+    assert (moved.path, moved.message, moved.code, again.message) == ("a.b", "UNKNOWN KEY", UNKNOWN_KEY, "unknown key")
 
 
 def test_messages_are_bounded_and_plain():

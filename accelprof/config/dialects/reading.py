@@ -160,7 +160,9 @@ class Source:
 
     def refuse(self, path: str, message: str, **more: Any) -> None:
         """Keep a problem; :meth:`finish` raises all of them."""
-        problem = Problem(path, message, **more)
+        self._refuse(Problem(path, message, **more))
+
+    def _refuse(self, problem: Problem) -> None:
         if str(problem) not in {str(known) for known in self.problems}:
             self.problems.append(problem)
 
@@ -188,13 +190,10 @@ class Source:
             if open_to_others and not mend and "_target_" not in section:
                 self.note(f"{path}.{key}", "dropped", "no key of this section; whoever put it there reads it")
                 continue
-            self.refuse(
-                f"{path}.{key}",
-                "unknown key",
-                value=section[key],
-                allowed=", ".join(shown),
-                mend=mend or "remove it",
+            unknown = Problem.unknown_key(
+                f"{path}.{key}", value=section[key], allowed=", ".join(shown), mend=mend or "remove it"
             )
+            self._refuse(unknown)
 
     def check_spelling(self, path: str, known: Iterable[str], others: Iterable[str] = ()) -> None:
         """Refuse keys at ``path``, where most belong to somebody else, that are all but one of the ``known``."""
@@ -203,7 +202,7 @@ class Source:
             near = nearest_word(str(key), words, SAME_WORD)
             if near and key not in words and key not in others:
                 where = f"{path}.{key}" if path else str(key)
-                self.refuse(where, "unknown key", mend=f"did you mean {near!r}?")
+                self._refuse(Problem.unknown_key(where, mend=f"did you mean {near!r}?"))
 
     def finish(self, draft: Draft, generation: str = "") -> Translation:
         """The translation.
