@@ -29,6 +29,7 @@ from accelprof.cluster.options import PlannedLaunch, Preflight, sees_devices, wr
 from accelprof.cluster.roster import Roster, roles_of
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config, Rule
+from accelprof.contracts import reasons
 from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Target
 from accelprof.errors import AccelprofError, ConfigError
 from accelprof.exporters.host import figures_of, start_exporters
@@ -338,7 +339,12 @@ class Controller:
             self._dumps.end()
         if self._no_directory:
             run.lacks.append(Lack(code=NO_DIRECTORY, words=self._no_directory))
-        gather(self.roster, run, end_workers, lambda: self.session.close("controller closed") if self.session else None)
+        gather(
+            self.roster,
+            run,
+            end_workers,
+            lambda: self.session.close(reasons.CONTROLLER_CLOSED) if self.session else None,
+        )
         manifest = deliver(run, RayNodes(self.roster.members))
         if self._exporters is not None:
             self._exporters.finish(manifest, self.run_dir or "")

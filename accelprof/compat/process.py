@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
+from accelprof.contracts import reasons
 from accelprof.contracts.targets import RUN_ENV
 from accelprof.errors import AccelprofError, failures, text_of
 from accelprof.session.configure import configure, current_session
@@ -104,6 +105,6 @@ class ProcessSession:
             self.step = None
             session, self._owned = self._owned, None
             if session is not None and not session.closed:
-                session.close("uninstalled")
+                session.close(reasons.UNINSTALLED)
             if session is not None:
                 gate.release(session)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from accelprof.catalogue import Catalogue, get_registry, unlock_after_fork
+from accelprof.contracts import reasons
 from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, WRAPPED_ENV, Assignment, Target
 from accelprof.contracts.tool import Tool, ToolContext
 from accelprof.environment import without
@@ -19,7 +20,7 @@ from accelprof.numberset import whole
 from accelprof.output.layout import Layout, claim_run, job_token
 from accelprof.session import ending
 from accelprof.session.identity import from_environment, host_name
-from accelprof.session.session import JOINED, Session
+from accelprof.session.session import Session
 from accelprof.timing import metrics
 from accelprof.timing.compiled import hide
 from accelprof.timing.gate import gate
@@ -115,7 +116,7 @@ def configure(
                 raise UserError(
                     f"role {roles} joins {current.target.label} after its first window; configure all roles of a process before the first step"
                 )
-            current.close(JOINED)
+            current.close(reasons.JOINED)
         alone = assignment is None
         assignment, plan = _planned(registry, resolved, target, assignment, run_dir)
         detected = _detect(registry, accelerator, resolved)
@@ -151,7 +152,7 @@ def reset() -> None:
         session = gate.session
         if session is not None:
             try:
-                session.close("reset")
+                session.close(reasons.RESET)
             except AccelprofError as error:  # on_error: raise; what is undone here is undone all the same
                 log.warning("accelprof: %s", error)
         gate.release()

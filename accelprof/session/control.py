@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelprof import texts
+from accelprof.contracts import reasons
 from accelprof.contracts.targets import Target
 from accelprof.errors import CaptureError, ConfigError, Problem, UserError, failures
 from accelprof.numberset import NumberSet
@@ -185,7 +186,7 @@ class Control:
             return "listening", "no window was open"
         if window is not None and window.info.kind != KIND:
             return "refused", f"window {window.info.sequence} was planned ({window.info.kind}); it closes as planned"
-        self._demand.close("closed on demand")
+        self._demand.close(reasons.ON_DEMAND)
         return "listening", "closed" if self._captures.window is None else "closes where its thread comes by next"
 
     def _take_signal(self) -> None:
@@ -197,7 +198,7 @@ class Control:
     def _toggle(self) -> None:
         with self._guard():
             if self._demand.going_on:
-                self._demand.close("closed by a signal")
+                self._demand.close(reasons.BY_SIGNAL)
                 return
             state, text = self._demand.open(DEFAULT_SECONDS if self._settings is None else self._settings.seconds)
             if state == "refused":

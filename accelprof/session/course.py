@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from accelprof.contracts import reasons
 from accelprof.contracts.backend import Backend
 from accelprof.errors import failures
 from accelprof.session.memory import MemoryOfSteps
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
     from accelprof.session.ownrun import OwnRun, StepsOfLaunched
     from accelprof.session.recorder import Recorder
     from accelprof.session.triggers import Trigger
-
-
-#: why a session is closed in the middle of a step
-BROKEN = frozenset({"SIGTERM", "SIGHUP", "process failed"})
 
 
 class Course:
@@ -81,8 +78,8 @@ class Course:
     def close(self, reason: str) -> None:
         """The session closes: first the recorder of a process that is told to end writes, then all hear that no step follows."""
         guarded = self._captures.voice.guarded
-        self.broken = self.broken or reason in BROKEN
-        if self.recorder is not None and reason in ("SIGTERM", "SIGHUP"):
+        self.broken = self.broken or reason in reasons.BROKEN
+        if self.recorder is not None and reason in reasons.TOLD_TO_END:
             guarded("writing out the recorder", self.recorder.now, "sigterm", "the process was told to end")
         self.finish()
         if self.writer is not None:

@@ -11,13 +11,13 @@ import threading
 from types import FrameType
 from typing import Any
 
+from accelprof.contracts import reasons
 from accelprof.errors import AccelprofError
 from accelprof.timing.gate import gate
 
 log = logging.getLogger("accelprof")
 
-#: signals by which a job is told to end: by a launcher, a batch system, a terminal that is gone
-ENDING = (signal.SIGTERM, signal.SIGHUP)
+ENDING = tuple(signal.Signals[name] for name in reasons.TOLD_TO_END)
 #: signal -> what was there before our handler; in a forked child too, which inherited both
 _before: dict[signal.Signals, Any] = {}
 _at_exit_too = False
@@ -63,7 +63,9 @@ def _at_exit() -> None:
     # only a script: at a prompt an interrupt does not end the process
     interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
     # an exception that nobody caught is kept there when it is printed
-    _close_current("process failed" if hasattr(sys, "last_type") and not hasattr(sys, "ps1") else "process exit")
+    _close_current(
+        reasons.PROCESS_FAILED if hasattr(sys, "last_type") and not hasattr(sys, "ps1") else reasons.PROCESS_EXIT
+    )
     if interrupted:
         _stay_interrupted()
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from accelprof.contracts import reasons
 from accelprof.contracts.backend import Backend, RangeSpec
 from accelprof.contracts.spans import Kind
 from accelprof.errors import failures
@@ -94,7 +95,7 @@ class Entering:
                 for trigger in self._triggers:
                     trigger.phase_ends(entry)
             if entry.owned is not None:
-                captures.close("phase ended", only=entry.owned)
+                captures.close(reasons.PHASE_ENDED, only=entry.owned)
             captures.close_overdue()
         except failures() as error:  # said once
             self.trouble("ending a phase", error)

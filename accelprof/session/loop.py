@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from accelprof.contracts import reasons
 from accelprof.errors import CaptureError
 from accelprof.timing.timer import timer
 
@@ -60,7 +61,7 @@ class Loop:
         captures = self._captures
         with captures.lock:
             if captures.window is not None and captures.window.info.kind in ("step", "phase"):
-                captures.close("exception")
+                captures.close(reasons.EXCEPTION)
             self._course.broken = self._course.running == number
             self._end_quietly(number)
         if self._course.recorder is not None and isinstance(error, Exception):

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from accelprof import texts
+from accelprof.contracts import reasons
 from accelprof.exporters.host import Exporters, figures_of, start_exporters
 from accelprof.output import verdict as verdicts
 from accelprof.output.delivery import RunFacts, deliver, finish
@@ -31,8 +32,6 @@ log = logging.getLogger("accelprof")
 TURN_S, PAGE_S, EXPORT_S, HURRIED_S = 60.0, 120.0, 30.0, 1.0
 #: a process that is killed loses the timings of steps that ended within so many ns
 WRITTEN_NS = 100_000_000
-#: why a session is closed that leaves nobody the time for timeline and page
-HURRIED = frozenset({"SIGTERM", "SIGHUP", "reset"})
 
 
 class StepsOfLaunched:
@@ -110,7 +109,7 @@ class OwnRun:
             target = self._process.target
             if self._presence is not None:
                 self._presence.leave()
-            hurried = reason in HURRIED
+            hurried = reason in reasons.HURRIED
             facts, self._manifest = self._write(HURRIED_S if hurried else TURN_S, set())
             alone = not self._manifest.get("running")
             if self._presence is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accelprof.config.model import Config
+from accelprof.contracts import reasons
 from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV, Assignment
 from accelprof.errors import failures
 from accelprof.session.configure import configure, current_session
@@ -99,7 +100,7 @@ def _take_timings() -> dict[str, object]:
     return rows
 
 
-def _close(reason: str = "controller") -> dict[str, Any] | None:
+def _close(reason: str = reasons.CONTROLLER) -> dict[str, Any] | None:
     session = gate.session
     return None if session is None else session.close(reason)
 

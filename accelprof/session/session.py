@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from accelprof.contracts import reasons
 from accelprof.contracts.backend import Backend
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.contracts.tool import Tool
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from accelprof.tools.trace import TraceTool
 
 T = TypeVar("T")
-#: why a session is closed whose process goes on as a worker with more roles
-JOINED = "a further role joined"
 
 
 class Part(Protocol):
@@ -177,7 +176,7 @@ class Session:
             self.course.begin(number, control and _away())
         self.hooks.step_began(number)
         if self.voice.deferred:
-            self.captures.close("a tool failed and on_error is raise")
+            self.captures.close(reasons.TOOL_FAILED)
             self.voice.raise_deferred()
 
     def end_step(self, number: int | None = None) -> None:
@@ -223,7 +222,7 @@ class Session:
                 self.course.start(_away())
         self.voice.raise_deferred()
 
-    def close(self, reason: str = "closed") -> dict[str, Any]:
+    def close(self, reason: str = reasons.CLOSED) -> dict[str, Any]:
         """Close what is open, let tools finish, say what was armed and never opened. Idempotent.
 
         Where nobody else ends the run (no controller, no ``accelprof run``), the run ends here: manifest, and from rank 0 and
@@ -244,7 +243,7 @@ class Session:
                 if not self.closed:
                     self._close(reason)
         finally:  # an interrupt that came meanwhile is raised when all is written
-            if self.own_run is not None and reason == JOINED:
+            if self.own_run is not None and reason == reasons.JOINED:
                 self.own_run.leave()
             elif self.own_run is not None:
                 ended = {**self.own_run.end(reason), "run_dir": self.own_run.run_dir}
@@ -264,7 +263,7 @@ class Session:
             try:
                 self.captures.finalise(reason)
             finally:
-                if reason != JOINED:
+                if reason != reasons.JOINED:
                     rows.say_what_never_opened(self.voice, self.assignment, self.steps_seen, self.windows)
                 if self.assignment.selected:
                     self.journal.add(self.describe())

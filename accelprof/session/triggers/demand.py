@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from accelprof.contracts import reasons
 from accelprof.session.captures import Ask
 from accelprof.session.triggers import Quiet
 
@@ -85,7 +86,7 @@ class Demand(Quiet):
         """What time brings: closes a window that is over. What to tell who asked, or nothing."""
         with self._captures.lock:
             if self._until is not None and self._clock() >= self._until:
-                self.close("on demand: its time is over")
+                self.close(reasons.TIME_OVER)
             displaced, self._displaced = self._displaced, False
         return DISPLACED if displaced else ""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from accelprof.contracts import reasons
 from accelprof.session.captures import Ask
 from accelprof.session.triggers import Quiet
 
@@ -36,7 +37,7 @@ class Phases(Quiet):
         self._step = None
         window = self._captures.window
         if window is not None and window.info.kind == "phase":
-            self._captures.close("step ended" if following is None else "a step outside it was announced", only=window)
+            self._captures.close(reasons.STEP_ENDED if following is None else reasons.STEP_OUTSIDE, only=window)
 
     def phase_begins(self, entry: Entry) -> None:
         captures = self._captures

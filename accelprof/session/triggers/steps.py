@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from accelprof.contracts import reasons
 from accelprof.session.captures import Ask
 from accelprof.session.triggers import Quiet
 
@@ -38,7 +39,7 @@ class Steps(Quiet):
             # one that was announced before, and again, stands in it where it was first
             last = number if number in window.steps or not window.steps else window.steps[-1]
             if not self._assignment.stays(last, following):
-                reason = "step ended" if following is None else "a step outside it was announced"
+                reason = reasons.STEP_ENDED if following is None else reasons.STEP_OUTSIDE
                 self._captures.close(reason, only=window)
         if not self._assignment.stays(number, following):
             self._pending.take_back("step")

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+from accelprof.contracts import reasons
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target
 from accelprof.contracts.tool import ToolOptions
@@ -444,10 +445,8 @@ class RocprofSysTool(RocprofTool):
             library.stop(number)
 
     def finalise(self, reason: str) -> list[ArtifactFile]:
-        from accelprof.session.session import JOINED
-
         library = sys.modules.get(self.row.module)
-        if not self.options.finalize_in_process or self.context is None or reason == JOINED or not self._opened:
+        if not self.options.finalize_in_process or self.context is None or reason == reasons.JOINED or not self._opened:
             return []
         if library is None:
             self.context.say(f"{self.name}: {self.row.module} is not loaded here, so files come when the worker ends")
