@@ -92,6 +92,17 @@ def test_the_pictures_floors_are_the_linted_ones():
     assert rooms - moved - {"__init__", "__main__"} - set.union(*drawn) == set()
 
 
+def test_only_the_sessions_room_sees_the_session():
+    """Timers, and frameworks beside them, see the small protocol of ``timing/gate.py``: who reads ``gate.session`` sees all of it."""
+    reads = {
+        path.relative_to(CORE).parts[0]
+        for path in modules(CORE).values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "gate.session"
+    }
+    assert reads == {"session"}
+
+
 def test_a_long_module_says_why():
     """One owner in place of a limit of lines: who passes 500 says in the docstring why it is one module."""
     silent = []

@@ -289,11 +289,11 @@ def annotated(
 
     def choose(instance: object) -> Any:
         profiler = getattr(instance, "profiler", None)
-        if gate.entrance is None or profiler is None or takes_part(profiler):
+        entrance = gate.entrance
+        if entrance is None or profiler is None or takes_part(profiler):
             return timed
-        assignment = gate.session.assignment
         # a role that is off must not open a window of its own in somebody else's step
-        return function if assignment.discrete or assignment.schedules else timed
+        return function if entrance.opens_by_phase() else timed
 
     return by_kind(function, choose)
 

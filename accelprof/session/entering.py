@@ -27,10 +27,16 @@ class Entering:
     """Phases, ranges and marks come in here; phases are passed on to the triggers, and all are emitted in the open window."""
 
     def __init__(
-        self, captures: Captures, triggers: Sequence[Trigger], pending: Pending, backend: Backend, voice: Voice
+        self,
+        captures: Captures,
+        triggers: Sequence[Trigger],
+        pending: Pending,
+        backend: Backend,
+        voice: Voice,
+        by_phase: bool,
     ) -> None:
         self._captures, self._triggers, self._pending = captures, tuple(triggers), pending
-        self._backend, self._voice = backend, voice
+        self._backend, self._voice, self._by_phase = backend, voice, by_phase
         self._labels = itertools.count(1)
         self._device_timers = True
         #: where rows go while no window is open: the flight recorder's, if there is one
@@ -135,6 +141,14 @@ class Entering:
         """Device events of this backend do not work: said once, and none are asked for any more."""
         self._device_timers = False
         self.trouble("timing on the device", error)
+
+    def opens_by_phase(self) -> bool:
+        """Whether the plan has windows that a phase makes, not a step: discrete ones, or a schedule's."""
+        return self._by_phase
+
+    def say(self, text: str) -> bool:
+        """Tell the user once."""
+        return self._voice.say(text)
 
     def trouble(self, doing: str, error: BaseException) -> None:
         """A failure of ours or of a backend: said once, and deferred."""

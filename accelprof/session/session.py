@@ -117,7 +117,8 @@ class Session:
         triggers: list[Trigger] = [*planned(assignment, captures, self.pending), self.demand]
         self.course = Course(captures, triggers, backend)
         self.steps_seen = self.course.times.seen
-        self.entrance = Entering(captures, triggers, self.pending, backend, self.voice)
+        by_phase = assignment.discrete or bool(assignment.schedules)
+        self.entrance = Entering(captures, triggers, self.pending, backend, self.voice, by_phase)
         self.hooks = Hooks(registry, captures, self.course, self)
         captures.listeners.append(self.hooks.window)
         self._loop = Loop(captures, self.course, self.begin_step, self.end_step)

@@ -41,6 +41,21 @@ if TYPE_CHECKING:
         def device_timer_failed(self, error: BaseException) -> None:
             """What ``device_timer`` gave raised ``error``."""
 
+        def opens_by_phase(self) -> bool:
+            """Whether the plan has windows that a phase makes, not a step."""
+
+        def say(self, text: str) -> object:
+            """Tell the user once."""
+
+    class Owner(Protocol):
+        """What the gate sees of a session."""
+
+        @property
+        def entrance(self) -> Entrance: ...
+
+        def attention(self) -> tuple[bool, Any]:
+            """Whether anything is to be done besides timing, and what plain calls need where they need nothing else."""
+
 
 class Gate:
     """See the module.
@@ -49,29 +64,29 @@ class Gate:
         entrance: where timers report, or ``None``.
         direct: set while a window is open and nothing else has to hear of plain calls: they then emit and record by
             themselves, with what it has resolved.
-        devices: the current session's entrance whether or not anything is open: device timers come from it.
-        session: the current session, likewise.
+        always: the current session's entrance whether or not anything is open: device timers come from it.
+        session: the current session; for the room of that name alone.
     """
 
-    __slots__ = ("devices", "direct", "entrance", "session")
+    __slots__ = ("always", "direct", "entrance", "session")
 
     def __init__(self) -> None:
         self.entrance: Entrance | None = None
         self.direct: Any = None
-        self.devices: Entrance | None = None
+        self.always: Entrance | None = None
         self.session: Any = None
 
-    def take(self, session: Any) -> None:
+    def take(self, session: Owner) -> None:
         """``session`` is this process's from now on."""
-        self.session, self.devices = session, session.entrance
+        self.session, self.always = session, session.entrance
         self.refresh(session)
 
     def release(self, session: object = None) -> None:
         """This process has no session any more; with ``session`` only if it is that one."""
         if session is None or self.session is session:
-            self.direct = self.entrance = self.devices = self.session = None
+            self.direct = self.entrance = self.always = self.session = None
 
-    def refresh(self, session: Any) -> None:
+    def refresh(self, session: Owner) -> None:
         """Ask ``session`` again whether anything is to be done. Called when its lock is left."""
         busy, direct = session.attention()
         if busy:

@@ -37,8 +37,8 @@ def forget() -> None:
 
 
 def _say(text: str) -> None:
-    if gate.session is not None:
-        gate.session.say(text)
+    if gate.always is not None:
+        gate.always.say(text)
         return
     import logging
 

@@ -193,8 +193,8 @@ class State(list[list[int]]):
                     self._read_pending()
             except failures() as error:  # said once by the session; lost times cost no caller anything
                 self.device_pending.clear()
-                if gate.devices is not None:
-                    gate.devices.device_timer_failed(error)
+                if gate.always is not None:
+                    gate.always.device_timer_failed(error)
 
     def _read_pending(self) -> None:
         while self.device_pending:
@@ -202,8 +202,8 @@ class State(list[list[int]]):
                 taken = self.device_pending[0].resolve()
             except failures() as error:  # said once by the session; a lost time costs no caller anything
                 self.device_pending.popleft()
-                if gate.devices is not None:
-                    gate.devices.device_timer_failed(error)
+                if gate.always is not None:
+                    gate.always.device_timer_failed(error)
                 continue
             if taken is None:
                 return

@@ -101,14 +101,14 @@ _calls: dict[int, tuple[Running, State | None]] = {}
 
 def begin_events() -> Any:
     """Device events that have begun, or ``None``; a backend that fails at it is asked no more in this session."""
-    devices = gate.devices
-    events = None if devices is None else devices.device_timer()
-    if devices is None or events is None:
+    session = gate.always
+    events = None if session is None else session.device_timer()
+    if session is None or events is None:
         return None
     try:
         events.begin()
     except failures() as error:  # reported once; the user's function runs all the same
-        devices.device_timer_failed(error)
+        session.device_timer_failed(error)
         return None
     return events
 
@@ -119,8 +119,8 @@ def finish_events(state: State, events: Any) -> None:
         if events.finish() is False:
             return  # a graph is being captured: this call has no device time
     except failures() as error:  # reported once; the user's own exception must reach the caller
-        if gate.devices is not None:
-            gate.devices.device_timer_failed(error)
+        if gate.always is not None:
+            gate.always.device_timer_failed(error)
         return
     state.device_pending.append(events)
     if not len(state.device_pending) % RESOLVED_AT:
