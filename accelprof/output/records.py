@@ -275,9 +275,14 @@ class WindowRow(Record):
     closed_early: str | None = _if_set(fields.text)
     state: str | None = _if_set(fields.text)
 
+    @property
+    def errors(self) -> list[str]:
+        """The failures in words."""
+        return [failure.words for failure in self.failures]
+
     def to_json(self) -> dict[str, Any]:
         row = super().to_json()
-        return {**row, "errors": [failure.words for failure in self.failures]} if self.failures else row
+        return {**row, "errors": self.errors} if self.failures else row
 
     @classmethod
     def read(cls, row: object, say: Say, where: str) -> WindowRow | None:
