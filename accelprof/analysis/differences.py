@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from accelprof.analysis.nesting import segments
 from accelprof.analysis.run import absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
-from accelprof.contracts.spans import Kind, Span
+from accelprof.contracts.spans import ROW_COLUMNS, Kind, Span
 from accelprof.errors import ReadError
 from accelprof.output.dumps import PLACE, request_of
 from accelprof.output.records import TargetRow
@@ -58,7 +58,9 @@ def steps_of(label: str, spans: Sequence[Span]) -> WorkerSteps:
                 times[name] += inside
         found.times[number], found.walls[number] = dict(times), step.end_ns - step.start_ns
     last = max((s.end_ns for s in spans), default=0)
-    open_now = [s for row in rows.values() for s in row if s.args.get("in_progress") and s.end_ns >= last - 1_000_000]
+    open_now = [
+        s for row in rows.values() for s in row if s.args.get(ROW_COLUMNS["cut"]) and s.end_ns >= last - 1_000_000
+    ]
     found.running = list(dict.fromkeys(s.name for s in sorted(open_now, key=lambda s: s.start_ns)))
     return found
 

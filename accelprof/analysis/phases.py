@@ -13,7 +13,7 @@ from accelprof.analysis.nesting import clip, parents, segments, shares
 from accelprof.analysis.packed import Packed
 from accelprof.analysis.run import WorkerId
 from accelprof.analysis.seconds import COLLECTIVE
-from accelprof.contracts.spans import Kind, Trace, merge_intervals
+from accelprof.contracts.spans import CALL, Kind, Trace, merge_intervals
 from accelprof.reading.columns import KINDS, columns_of
 
 TIMED = frozenset({Kind.PHASE, Kind.RANGE})
@@ -135,7 +135,7 @@ class WorkerTimeline:
         ):  # fmt: skip
             process, tid = threads[thread]
             row_key = (columns.processes[process], tid, tasks[task])
-            number = columns.args(row).get("call") if own >= 0 else None
+            number = columns.args(row).get(CALL) if own >= 0 else None
             call = None if number is None else (columns.processes[process], str(number))
             self._rows[row_key].append(
                 Timed(

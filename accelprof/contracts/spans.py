@@ -101,6 +101,11 @@ class TimelineRow(NamedTuple):
     call: int = 0
 
 
+#: fields of a row that are columns of a table, by column; :data:`CALL` is asked for where a row has time of its own
+ROW_COLUMNS = {"task": "task", "own": "own_ns", "cut": "in_progress"}
+CALL = "call"
+
+
 @dataclass(slots=True)
 class Mark:
     """One instant."""

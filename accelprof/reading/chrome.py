@@ -16,7 +16,17 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Clock, Completeness, Kind, Mark, Origin, Trace
+from accelprof.contracts.spans import (
+    DEVICE_WORK,
+    FURTHEST_NS,
+    ROW_COLUMNS,
+    Clock,
+    Completeness,
+    Kind,
+    Mark,
+    Origin,
+    Trace,
+)
 from accelprof.errors import ReadError
 from accelprof.reading import frameworks
 from accelprof.reading.chrome_file import Arguments, BadTimeError, ChromeFile, Event, Stream, exact_ns, hashable, load
@@ -112,12 +122,12 @@ class _Known(msgspec.Struct, gc=False):
     device: Any = None
     stream: Any = None
     correlation: Any = None
-    task: Any = None
     domain: Any = None
     category: Any = None
     color: Any = None
-    own_ns: Any = None
-    in_progress: Any = None
+    task: Any = msgspec.field(default=None, name=ROW_COLUMNS["task"])
+    own: Any = msgspec.field(default=None, name=ROW_COLUMNS["own"])
+    cut: Any = msgspec.field(default=None, name=ROW_COLUMNS["cut"])
     collective: Any = msgspec.field(default=None, name="Collective name")
 
 
@@ -134,7 +144,7 @@ _WORK = frozenset({*DEVICE_WORK, Kind.DEVICE_ANNOTATION})
 _LINKED_CODES, _WORK_CODES = (np.array([kind in kinds for kind in KINDS]) for kinds in (_LINKED, _WORK))
 _COLUMNS = ("kind", "name", "thread", "device", "stream", "start", "end", "correlation", "category")
 #: columns of our own timeline, and the categories of the rows that have them
-_OURS = ("task", "domain", "category", "color", "own", "cut")
+_OURS = ("domain", "category", "color", *ROW_COLUMNS)
 _OUR_CATEGORIES = frozenset(kind.value for kind in (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.WINDOW))
 
 
@@ -331,9 +341,9 @@ class _Reading:
                 columns["domain"][at] = self.words[_text(known.domain)]
                 columns["category"][at] = self.words[_text(known.category)]
                 columns["color"][at] = self.words[_text(known.color)]
-                columns["own"][at] = known.own_ns if whole(known.own_ns) else NONE
-                columns["cut"][at] = bool(known.in_progress)
-                if known.own_ns is not None:  # which call a piece of a suspended one belongs to is asked for
+                columns["own"][at] = known.own if whole(known.own) else NONE
+                columns["cut"][at] = bool(known.cut)
+                if known.own is not None:  # which call a piece of a suspended one belongs to is asked for
                     self.raw[self.count + at] = bytes(event.args)
         for column, values in columns.items():
             self.parts["our " + column].append(values)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, Kind, Span, Trace
+from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, ROW_COLUMNS, Kind, Span, Trace
 from accelprof.reading import frameworks
 from accelprof.reading.numbers import place as place
 from accelprof.reading.numbers import whole_number as whole_number
@@ -258,13 +258,13 @@ class Columns:
         for span in spans:
             process = processes.code(place(span.pid))
             args = span.args
-            own = args.get("own_ns")
+            own, cut = args.get(ROW_COLUMNS["own"]), args.get(ROW_COLUMNS["cut"])
             row = (
                 CODES[span.kind], names.code(str(span.name)), process, threads.code((process, place(span.tid))),
                 tasks.code(str(span.task)), NONE if span.device is None else devices.code(place(span.device)),
                 NONE if span.stream is None else streams.code(place(span.stream)), span.start_ns, span.end_ns,
                 numbers.number(args.get("correlation")), words.code(str(span.domain)), words.code(str(span.category)),
-                words.code(str(span.color)), int(own or 0) if whole(own) else NONE, bool(args.get("in_progress")),
+                words.code(str(span.color)), int(own or 0) if whole(own) else NONE, bool(cut),
             )  # fmt: skip
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)

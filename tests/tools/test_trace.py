@@ -12,8 +12,14 @@ import pytest
 
 import accelprof
 from accelprof import Worker, mark, profiling_range
+from accelprof.contracts.spans import CALL, ROW_COLUMNS, Kind, TimelineRow
+from accelprof.contracts.targets import Target, WindowInfo
+from accelprof.reading.chrome import read_chrome
+from accelprof.reading.columns import NONE, Columns
 from accelprof.testing import FakeClock, ToolConformance, capture
+from accelprof.timing.phase import PhaseSpec
 from accelprof.tools import trace as trace_module
+from accelprof.tools.trace import SUFFIX, TimelineFile
 
 
 class Actor(Worker):
@@ -176,8 +182,6 @@ def test_a_generator_with_very_many_items_keeps_the_others_rows():
 
 def test_the_rows_of_the_wrapper_are_those_of_the_definition():
     """What generated wrappers, ranges and the slow path append has the fields of a row, each of its kind."""
-    from accelprof.contracts.spans import TimelineRow
-
     class Done:
         async def wait(self): ...
 
@@ -196,6 +200,35 @@ def test_the_rows_of_the_wrapper_are_those_of_the_definition():
             assert (row.own_ns, row.in_progress, row.call) == (None, False, 0)
         assert rows[2].task
         assert not any(row.task for row in rows[:2])
+
+
+def test_every_field_of_a_row_comes_back(tmp_path):
+    """What the definition of a row has beyond its default is an argument in the file, and a column or asked for by the reader."""
+    said = {"task": "a task", "own_ns": 7, "in_progress": True, "call": 3}
+    plain = TimelineRow._field_defaults
+    assert said.keys() == plain.keys()
+    assert plain.keys() == {*ROW_COLUMNS.values(), CALL}
+    must = {"number": 0, "kind": "phase", "start_ns": 10, "end_ns": 20, "thread": 1}
+    rows = [TimelineRow(**must), *(TimelineRow(**must, **{name: value}) for name, value in said.items())]
+    spec = PhaseSpec("p", "d", "blue", "c")
+    window = WindowInfo("w", 1, (1,), None, "step", str(tmp_path / "w"))
+    path = str(tmp_path / f"w{SUFFIX}")
+    TimelineFile(window, Target("G"), "h", 1, [spec], rows, [], 0, 30, 0).write(path)
+    for read in (read_chrome(path, "trace").columns, Columns.from_spans(read_chrome(path, "trace").columns.spans())):
+        assert read.rows(Kind.PHASE).tolist() == list(range(1, 6))
+        for at, name in enumerate(said, start=2):
+            for column, field in ROW_COLUMNS.items():
+                value = getattr(read, column)[at]
+                kept = read.tasks[value] if column == "task" else value
+                if column == "own" and field != name:
+                    assert kept == NONE
+                else:
+                    assert kept == (said if field == name else plain)[field], (column, name)
+            args = dict(read.args(at))
+            assert {words: args.pop(words) for words in ("domain", "category", "color")} == {
+                "domain": spec.domain, "category": spec.category, "color": spec.color,
+            }  # fmt: skip
+            assert args == {name: said[name]}
 
 
 def test_the_cap_is_visible():
