@@ -113,7 +113,7 @@ class Attribution:
         launches: of kernels and graphs; ``launches_without_work``: those of them whose work is not in the file.
         steps: kernels that were launched between begin and end of each of the file's steps, by their names.
         overhead: ns that the tool itself took on the host, as its file says, by what it did.
-        busy_by_call: phase -> ``(start, ns on devices)`` of each of its calls, where that is asked for.
+        busy_of: row of a range -> ns of the work launched in it, added over devices, where that is asked for.
     """
 
     devices: list[DeviceFigures] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Attribution:
     launches: int = 0
     launches_without_work: int = 0
     overhead: Counter[str] = field(default_factory=Counter)
-    busy_by_call: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    busy_of: dict[int, int] = field(default_factory=dict)
 
     @property
     def kernels(self) -> int:
@@ -155,8 +155,8 @@ class Attribution:
         ]
 
 
-def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES, *, by_call: bool = False) -> Attribution:
-    """Figures per device and per phase (by :func:`label`) of one trace; see the module for the rule. ``by_call``: of each call too."""
+def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES, *, by_range: bool = False) -> Attribution:
+    """Figures per device and per phase (by :func:`label`) of one trace; see the module for the rule. ``by_range``: of each range too."""
     columns = columns_of(trace)
     result = Attribution(devices=device_figures(columns))
     found = holders(columns, kinds)
@@ -168,8 +168,9 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES, *, by_
     result.undecided_around.update(found.undecided_around)
     result.by_time = found.by_time
     _phases(columns, found, work, top, result)
-    if by_call:
-        result.busy_by_call = _busy_by_call(columns, found)
+    if by_range:
+        busy = _by_device(columns, found.pair_range, found.work[found.pair_work], len(columns.devices))
+        result.busy_of = {int(found.ranges[place]): sum(ns for _, ns in taken) for place, taken in busy.items()}
     result.steps = _steps(columns, found)
     result.launches, result.launches_without_work = lost_launches(columns, work)
     for row in columns.rows(Kind.OVERHEAD).tolist():
@@ -265,17 +266,6 @@ def _phases(columns: Columns, found: Holders, work: Array, top: int, result: Att
             )
         )  # fmt: skip
     result.phases.sort(key=lambda row: (-sum(row.busy_ns.values()), -row.wall_ns, row.name))
-
-
-def _busy_by_call(columns: Columns, found: Holders) -> dict[str, list[tuple[int, int]]]:
-    """For each phase ``(start, ns)`` of each call: the time of the work launched in it, added over devices."""
-    busy = _by_device(columns, found.pair_range, found.work[found.pair_work], len(columns.devices))
-    calls: dict[str, list[tuple[int, int]]] = {}
-    names = [label(name) for name in columns.names]
-    rows = found.ranges
-    for place, (name, start) in enumerate(zip(columns.name[rows].tolist(), columns.start[rows].tolist(), strict=True)):
-        calls.setdefault(names[name], []).append((start, int(sum(ns for _, ns in busy.get(place, ())))))
-    return calls
 
 
 def _small(codes: Array) -> Array:

@@ -185,7 +185,8 @@ class Comparison:
             if row.measure in UNJUDGED or not row.after_ns:
                 continue
             if row.before_ns is None:
-                found.append((row, "is new"))
+                if row.measure != "step":  # there were steps before too, which nothing marked
+                    found.append((row, "is new"))
             elif row.change is None:
                 found.append((row, "took no time before"))
             elif 100 * (row.after_ns - row.before_ns) > percent * row.before_ns and row.clear:

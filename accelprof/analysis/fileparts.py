@@ -4,9 +4,10 @@ has no calls is of the file."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,18 +17,19 @@ from accelprof.analysis.parts import Part
 from accelprof.analysis.phases import MAX_STRETCHES
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.spans import DEVICE_WORK, Kind, merge_intervals
-from accelprof.reading.columns import Columns
+from accelprof.reading.columns import Array, Columns
 
 
 def parts_of(columns: Columns, attribution: Attribution, steps: Steps) -> Iterator[Part]:
-    """All of them; ``attribution`` with times by call."""
+    """All of them; ``attribution`` with times by range."""
     if steps.several:
         walls = {str(number): float(end - start) for number, (start, end) in enumerate(steps.bounds)}
         yield Part("step", "wall time of a step", "", sum(walls.values()), len(walls), walls, "step")
     yield from _of_devices(columns, attribution, steps)
-    yield from _of_phases(columns, attribution, steps)
+    calls = calls_of(columns)
+    yield from _of_phases(calls, attribution, steps)
     yield from _of_kernels(columns, steps)
-    yield from _own_of_file(columns, steps)
+    yield from _own_of_file(columns, calls, steps)
 
 
 def _of_devices(columns: Columns, attribution: Attribution, steps: Steps) -> Iterator[Part]:
@@ -39,28 +41,68 @@ def _of_devices(columns: Columns, attribution: Attribution, steps: Steps) -> Ite
             rows = np.flatnonzero(columns.mask(*kinds) & mine)
             work = merge_intervals(zip(columns.start[rows].tolist(), columns.end[rows].tolist(), strict=True))
             part = steps.part(measure, f"device {device.device}", total, steps.divided(work))
-            part.calls = device.kernels
+            part.calls, part.calls_ns = device.kernels, total
             yield part
 
 
-def _of_phases(columns: Columns, attribution: Attribution, steps: Steps) -> Iterator[Part]:
-    of_process: dict[str, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    names = [label(text) for text in columns.names]
+class Piece(NamedTuple):
+    """A range of a file: a call, or a stretch in which a suspended one went on. ``end``: of the time inside it, put at its beginning;
+    ``nested``: inside another of its phase on its thread or task, which has its time."""
+
+    row: int
+    start: int
+    end: int
+    call: object
+    cut: bool
+    nested: bool
+
+
+def calls_of(columns: Columns) -> dict[str, list[Piece]]:
+    """The ranges of a file by phase. Pieces of one suspended call have its number in common, any other range is a call."""
     rows = columns.rows(*RANGES)
-    for name, process, start, end in zip(
-        columns.name[rows].tolist(), columns.process[rows].tolist(), columns.start[rows].tolist(),
-        columns.end[rows].tolist(), strict=True,
+    names = [label(text) for text in columns.names]
+    order = rows[np.lexsort((-columns.end[rows], columns.start[rows]))]
+    suspended = order[columns.own[order] >= 0]
+    number_of = dict(zip(suspended.tolist(), (args.get("call") for args in columns.args_of(suspended)), strict=True))
+    reach: dict[tuple[str, int, int], int] = {}
+    found: dict[str, list[Piece]] = defaultdict(list)
+    for row, code, process, thread, task, start, end, own, cut in zip(
+        order.tolist(), columns.name[order].tolist(), columns.process[order].tolist(), columns.thread[order].tolist(),
+        columns.task[order].tolist(), columns.start[order].tolist(), columns.end[order].tolist(), columns.own[order].tolist(),
+        columns.cut[order].tolist(), strict=True,
     ):  # fmt: skip
-        of_process[names[name]][process].append((start, end))
+        name, number = names[code], number_of.get(row)
+        around = reach.get((name, thread, task))
+        nested = around is not None and end <= around
+        if not nested:
+            reach[name, thread, task] = end
+        inside = end if own < 0 or cut else start + own
+        found[name].append(Piece(row, start, inside, row if number is None else (process, str(number)), cut, nested))
+    return found
+
+
+def _of_phases(calls: Mapping[str, Sequence[Piece]], attribution: Attribution, steps: Steps) -> Iterator[Part]:
     for row in attribution.phases:
-        calls = [call for mine in of_process[row.name].values() for call in mine]
-        walls_of = [steps.divided(merge_intervals(mine)) for mine in of_process[row.name].values()]
-        in_steps = {step: sum(mine[step] for mine in walls_of) for step in walls_of[0]} if walls_of else {}
-        yield steps.part("phase", row.name, row.wall_ns, in_steps, [float(end - start) for start, end in calls])
+        pieces = calls[row.name]
+        outer = [piece for piece in pieces if not piece.nested]
+        total = sum(piece.end - piece.start for piece in outer)
+        in_steps = steps.divided([(piece.start, piece.end) for piece in outer])
+        yield steps.part("phase", row.name, total, in_steps, _by_call(pieces, [p.end - p.start for p in pieces]))
         if row.busy_ns:
-            busy = attribution.busy_by_call[row.name]
-            total, taken = sum(row.busy_ns.values()), [float(ns) for _, ns in busy]
-            yield steps.part("phase on device", row.name, total, steps.summed(busy), taken)
+            busy = [attribution.busy_of.get(piece.row, 0) for piece in pieces]
+            in_steps = steps.summed(
+                (piece.start, ns) for piece, ns in zip(pieces, busy, strict=True) if not piece.nested
+            )
+            yield steps.part("phase on device", row.name, sum(row.busy_ns.values()), in_steps, _by_call(pieces, busy))
+
+
+def _by_call(pieces: Sequence[Piece], taken: Sequence[int]) -> list[float]:
+    """Of each call what its pieces took together; of those that a window cut only where there is no other."""
+    calls: dict[object, float] = defaultdict(float)
+    for piece, ns in zip(pieces, taken, strict=True):
+        calls[piece.call] += ns
+    cut = {piece.call for piece in pieces if piece.cut}
+    return [ns for call, ns in calls.items() if call not in cut] or list(calls.values())
 
 
 def _of_kernels(columns: Columns, steps: Steps) -> Iterator[Part]:
@@ -71,48 +113,43 @@ def _of_kernels(columns: Columns, steps: Steps) -> Iterator[Part]:
     ):
         kernels[name].append((start, end - start))
     for name, runs in kernels.items():
-        part = steps.part("kernel", columns.names[name], sum(ns for _, ns in runs), steps.summed(runs))
-        if part.per == "file":
-            part.count, part.per = len(runs), "call"
-        part.calls = len(runs)
-        yield part
+        total = sum(ns for _, ns in runs)
+        yield steps.counted("kernel", columns.names[name], total, steps.summed(runs), len(runs))
 
 
-def _own_of_file(columns: Columns, steps: Steps) -> Iterator[Part]:
+def _own_of_file(columns: Columns, of_phase: Mapping[str, Sequence[Piece]], steps: Steps) -> Iterator[Part]:
     """Self time of each phase that waits for nobody; of more ranges than are followed elsewhere, nothing."""
     rows = columns.rows(*RANGES)
     if rows.size > MAX_STRETCHES:
         return
     names = [label(text) for text in columns.names]
     of_row: dict[tuple[int, ...], list[tuple[int, int, int, int]]] = defaultdict(list)
-    for name, thread, task, word, start, end, own in zip(
-        columns.name[rows].tolist(), columns.thread[rows].tolist(), columns.task[rows].tolist(), columns.category[rows].tolist(),
-        columns.start[rows].tolist(), columns.end[rows].tolist(), columns.own[rows].tolist(), strict=True,
+    ends = {piece.row: piece.end for pieces in of_phase.values() for piece in pieces}
+    for row, name, thread, task, word, start in zip(
+        rows.tolist(), columns.name[rows].tolist(), columns.thread[rows].tolist(), columns.task[rows].tolist(),
+        columns.category[rows].tolist(), columns.start[rows].tolist(), strict=True,
     ):  # fmt: skip
-        of_row[thread, task].append((start, end if own < 0 else start + own, name, word))
+        of_row[thread, task].append((start, ends[row], name, word))
     waits = {
         (name, word): columns.words[word] == COLLECTIVE or waits_for_others(columns.names[name], columns.words[word])
         for name, word in {(name, word) for mine in of_row.values() for _, _, name, word in mine}
     }
     joint = {word for word, text in enumerate(columns.words) if text == COLLECTIVE}
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    calls: Counter[str] = Counter()
     for mine in of_row.values():
         bounds = [(start, end) for start, end, _, _ in mine]
         above = parents(bounds) if joint and any(word in joint for *_, word in mine) else []
-        calls.update(names[name] for *_, name, _ in mine)
         for start, end, index in segments(bounds):
             place: int | None = index
             while place is not None and above and mine[place][3] not in joint:
                 place = above[place]
             if not waits[mine[index][2:]] and (not above or place is None):
-                found[names[mine[index][2]]].append((start, end - start))
-    for name, pieces in found.items():
-        part = steps.part("own time", name, sum(ns for _, ns in pieces), steps.summed(pieces))
-        part.calls = calls[name]
-        if part.per == "file":
-            part.count, part.per = calls[name], "call"
-        yield part
+                found[names[mine[index][2]]].append((start, end))
+    for name, stretches in found.items():
+        calls = len({piece.call for piece in of_phase[name]})
+        yield steps.counted(
+            "own time", name, sum(end - start for start, end in stretches), steps.divided(stretches), calls
+        )
 
 
 @dataclass
@@ -130,15 +167,13 @@ class Steps:
         return "step" if self.several else "file"
 
     def divided(self, intervals: Sequence[tuple[int, int]]) -> dict[str, float]:
-        """The part of sorted disjoint intervals that lies in each step; what goes on behind the last one is its."""
+        """The part of these intervals that lies in each step; what goes on behind the last one is its. Where some overlap each counts."""
         if not self.several:
             return {}
-        begins, ends = np.array(intervals, dtype=np.int64).reshape(-1, 2).T
-        done = np.concatenate([[0], np.cumsum(ends - begins)])
         edges = np.array([start for start, _ in self.bounds], dtype=np.int64)
-        at = np.searchsorted(begins, edges, side="right")
-        before = done[at] - np.where(at > 0, np.maximum(ends[at - 1] - edges, 0) if ends.size else 0, 0)
-        return {str(number): float(ns) for number, ns in enumerate(np.diff(before, append=done[-1]).tolist())}
+        begins, ends = np.array(intervals, dtype=np.int64).reshape(-1, 2).T - edges[0]
+        behind = _length_behind(np.sort(ends), edges - edges[0]) - _length_behind(np.sort(begins), edges - edges[0])
+        return {str(number): float(ns) for number, ns in enumerate((behind - np.append(behind[1:], 0)).tolist())}
 
     def summed(self, events: Iterable[tuple[int, int]]) -> dict[str, float]:
         """``(start, ns)``: the sum of what begins in each step, or behind the last."""
@@ -155,10 +190,29 @@ class Steps:
         self, measure: str, name: str, total: float, in_steps: dict[str, float], calls: Sequence[float] = ()
     ) -> Part:
         """A figure of one step where steps are marked and it is in any of them; else of one call, or of the file."""
+        number, taken = len(calls), sum(calls)
         if any(in_steps.values()):
-            return Part(measure, name, "", sum(in_steps.values()), len(in_steps), in_steps, "step", len(calls))
-        samples = {str(number): ns for number, ns in enumerate(calls)} if len(calls) > 1 else {}
-        return Part(measure, name, "", total, len(calls) or 1, samples, "call" if calls else "file", len(calls))
+            return Part(measure, name, "", sum(in_steps.values()), len(in_steps), in_steps, "step", number, taken)
+        if not calls:
+            return Part(measure, name, "", total, 1, {}, "file")
+        samples = {str(at): ns for at, ns in enumerate(calls)} if number > 1 else {}
+        return Part(measure, name, "", taken, number, samples, "call", number, taken)
+
+    def counted(self, measure: str, name: str, total: float, in_steps: dict[str, float], calls: int) -> Part:
+        """The same where of the calls only the number is known."""
+        part = self.part(measure, name, total, in_steps)
+        if part.per == "file":
+            part.count, part.per = calls, "call"
+        part.calls, part.calls_ns = calls, total
+        return part
+
+
+def _length_behind(bounds: Array, edges: Array) -> Array:
+    """For each edge the sum of how far the bounds behind it are away; ``bounds`` sorted."""
+    sums: Array = np.append(np.cumsum(bounds[::-1])[::-1], 0)
+    at = np.searchsorted(bounds, edges)
+    found: Array = sums[at] - (bounds.size - at) * edges
+    return found
 
 
 def steps_of(columns: Columns) -> Steps:

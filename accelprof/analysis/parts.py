@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Part:
-    """One figure of one worker: ``total_ns`` over ``count`` of ``per`` (``step``, ``call``, ``window`` or ``file``), in ``calls``
-    calls, 0 where none are counted; ``samples`` are the repetitions in it by what tells them apart (the step, the number of a call)."""
+    """One figure of one worker: ``total_ns`` over ``count`` of ``per`` (``step``, ``call``, ``window`` or ``file``); ``samples`` are
+    the repetitions in it by what tells them apart (the step, the number of a call).
+
+    ``calls``: how many calls there are in all, 0 where none are counted, and ``calls_ns`` what those took: of a figure of a step
+    also the calls outside of the steps, and of a call inside another of its phase each has its own time.
+    """
 
     measure: str
     name: str
@@ -19,6 +23,7 @@ class Part:
     samples: dict[str, float] = field(default_factory=dict)
     per: str = "window"
     calls: int = 0
+    calls_ns: float = 0.0
 
 
 @dataclass
@@ -39,9 +44,10 @@ def joined(parts: Sequence[Part]) -> Figure:
     keys = dict.fromkeys(key for part in parts for key in part.samples)
     found = ([part.samples[key] for part in parts if key in part.samples] for key in keys)
     total, calls = sum(part.total_ns for part in parts), sum(part.calls for part in parts)
+    calls_ns = sum(part.calls_ns for part in parts)
     pers = {part.per for part in parts}
     return Figure(
         total if count == 1 else total / max(count, 1), tuple(sum(mine) / len(mine) for mine in found),
         pers.pop() if len(pers) == 1 else "window", max(part.count for part in parts), calls,
-        total / calls if calls else None,
+        calls_ns / calls if calls else None,
     )  # fmt: skip

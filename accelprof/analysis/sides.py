@@ -148,7 +148,7 @@ def _file_side(path: str, devices: Sequence[str]) -> Side:
     launches = lost_among(columns_of(trace), columns_of(trace).work())  # of all devices, before some are left out
     columns = _only(trace, devices)
     steps = steps_of(columns)
-    attribution = attribute(trace, by_call=True)
+    attribution = attribute(trace, by_range=True)
     attribution.launches, attribution.launches_without_work = launches
     found.lacks = [f"{path}: {line}" for line in trace.completeness.lacks()]
     line, much = lost_launches(attribution)

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from accelprof.analysis.changes import headline
 from accelprof.analysis.compare import Comparison, compare
+from accelprof.analysis.sides import side
 from accelprof.cli.compare import compare as command
 from accelprof.errors import NotComparableError
 
@@ -238,3 +239,99 @@ def test_growth_is_of_the_first_side(tmp_path: Path) -> None:
         assert "growth from before" in " ".join(said.split())
     assert CliRunner().invoke(command, [one, two, "--fail-above", "10"]).exit_code == 0
     assert CliRunner().invoke(command, [one, two, "--fail-above", "9"]).exit_code == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_marking_steps_changes_nothing(tmp_path: Path, seed: int) -> None:
+    """The same work in a file that marks some of its steps and in one that marks none: no change, in either order, whatever was done
+    before the first step."""
+    rng = random.Random(seed)
+    lengths = [rng.randint(100, 2000) * 10.0 for _ in range(rng.randint(4, 9))]
+    plain, marked = _file(tmp_path / "plain.json", lengths, marked=False), _file(tmp_path / "marked.json", lengths)
+    rows = json.loads(Path(marked).read_text())["traceEvents"]
+    first = rng.randint(1, len(lengths) - 2)
+    unmarked = {f"ProfilerStep#{step}" for step in range(first)}
+    Path(marked).write_text(json.dumps({"traceEvents": [row for row in rows if row["name"] not in unmarked]}))
+    for pair in ((plain, marked), (marked, plain)):
+        found = compare(*pair)
+        for measure in ("phase", "own time", "phase on device", "device", "device kernels", "kernel"):
+            [row] = found.of(measure)
+            assert (row.delta_ns, row.counts[0]) == (0, row.counts[1]), measure
+        assert found.slower(0) == []
+
+
+def _own_timeline(path: Path, rows: list[dict[str, Any]]) -> str:
+    window = {"ph": "X", "cat": "window", "name": "window 1", "pid": 7, "tid": 99, "ts": 0, "dur": 100_000}
+    facts = {"format": 1, "group": "G", "rank": 0, "window": "w", "steps": [1], "dropped": 0}
+    path.write_text(json.dumps({"otherData": {"accelprof": facts}, "traceEvents": [window, *rows]}))
+    return str(path)
+
+
+def _call(name: str, start: float, length: float, tid: int = 1, **args: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": "phase", "name": name, "pid": 7, "tid": tid, "ts": start, "dur": length, "args": args}
+
+
+def test_of_a_generator_the_time_inside_counts(tmp_path: Path) -> None:
+    """A slower consumer makes its generator's life longer, and no phase slower; pieces with one number are one call."""
+    one = _own_timeline(tmp_path / "one.json", [_call("gen", 0, 200, own_ns=50_000)])
+    two = _own_timeline(tmp_path / "two.json", [_call("gen", 0, 400, own_ns=50_000)])
+    pieces = [_call("gen", 30 * at, 10, own_ns=10_000, call=1) for at in range(4)]
+    three = _own_timeline(tmp_path / "three.json", [*pieces, _call("gen", 120, 800, own_ns=10_000, call=1)])
+    for pair in ((one, two), (two, three)):
+        found = compare(*pair)
+        for measure in ("phase", "own time"):
+            [row] = found.of(measure)
+            assert (row.before_ns, row.after_ns, row.per, row.counts) == (50_000, 50_000, "call", (1, 1)), measure
+        assert found.slower(0) == []
+
+
+def test_calls_at_once_are_as_long_as_calls_in_a_row(tmp_path: Path) -> None:
+    """40 calls of 10 µs on four threads at once, and one after the other; of a call inside another of its phase each is as long as it is."""
+
+    def file(name: str, threads: int) -> str:
+        rows: list[dict[str, Any]] = []
+        for at in range(40):
+            tid, start = at % threads, at // threads * 20
+            facts = {"ph": "X", "pid": 1, "tid": tid}
+            number = {"correlation": at + 1}
+            rows += [
+                {**facts, "cat": "user_annotation", "name": "th", "ts": start, "dur": 10},
+                {**facts, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": start + 1, "dur": 1, "args": number},
+                {**facts, "pid": 0, "tid": 7, "cat": "kernel", "name": "gemm", "ts": start + 2, "dur": 1,
+                 "args": {**number, "device": 0, "stream": 7}},
+            ]  # fmt: skip
+        path = tmp_path / name
+        path.write_text(json.dumps({"traceEvents": rows}))
+        return str(path)
+
+    found = compare(file("at_once.json", 4), file("in_a_row.json", 1))
+    for measure, ns in (("phase", 10_000), ("own time", 10_000), ("phase on device", 1000)):
+        [row] = found.of(measure)
+        assert (row.before_ns, row.after_ns, row.per, row.counts) == (ns, ns, "call", (40, 40)), measure
+    nested = _own_timeline(tmp_path / "nested.json", [_call("f", 0, 100), _call("f", 10, 50), _call("f", 200, 30)])
+    [row] = compare(nested, nested).of("phase")
+    assert row.before_ns == pytest.approx((100 + 50 + 30) * 1000 / 3)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_time_in_steps_beside_a_slow_count(tmp_path: Path, seed: int) -> None:
+    """Random calls on several threads, some suspended, before, in, across and behind marked steps: the part of each call that lies in
+    a step is that step's, counted µs by µs; what goes on behind the last step is its."""
+    rng = random.Random(seed)
+    edges = sorted(rng.sample(range(100, 1000), 4))
+    rows = [{**_call(f"step {at}", edge, 20, tid=50), "cat": "step"} for at, edge in enumerate(edges)]
+    wanted = [0, 0, 0, 0]
+    for tid in range(3):
+        at = 0
+        while at < 1100:
+            start, length = at + rng.randint(0, 80), rng.randint(1, 300)
+            inside = rng.choice([length, rng.randint(0, length)])
+            rows.append(_call("f", start, length, tid, **({"own_ns": inside * 1000} if inside < length else {})))
+            for moment in range(start, start + inside):
+                step = sum(edge <= moment for edge in edges) - 1
+                if step >= 0:
+                    wanted[step] += 1000
+            at = start + length
+    path = _own_timeline(tmp_path / "steps.json", rows)
+    [part] = [part for part in side(path).parts if part.measure == "phase" and part.name == "f"]
+    assert (list(part.samples.values()), part.total_ns, part.per) == (wanted, sum(wanted), "step")
