@@ -119,7 +119,7 @@ def of_dump(directory: str, traces: Mapping[str, str], targets: Iterable[TargetR
     if os.path.basename(parent) != PLACE:
         return []
     asked = request_of(os.path.dirname(parent), name)
-    if not asked:
+    if asked is None:
         return []
     workers = []
     for label, path in traces.items():
@@ -128,10 +128,8 @@ def of_dump(directory: str, traces: Mapping[str, str], targets: Iterable[TargetR
         except (ReadError, OSError):
             continue  # the report names files that cannot be read
         workers.append(steps_of(label, list(spans)))
-    step = asked.get("step")
-    reason = str(asked.get("reason"))
-    head = f"flight recorder: {asked.get('why') or reason}, asked by {asked.get('by')}"
-    return [head, *_without_part(targets), *differences(workers, step if isinstance(step, int) else None, reason)]
+    head = f"flight recorder: {asked.why or asked.reason}, asked by {asked.by}"
+    return [head, *_without_part(targets), *differences(workers, asked.step, asked.reason)]
 
 
 def _without_part(targets: Iterable[TargetRow]) -> list[str]:

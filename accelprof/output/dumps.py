@@ -18,21 +18,20 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from accelprof import texts
 from accelprof.contracts.spans import Kind, TimelineRow
-from accelprof.contracts.targets import Target, WindowInfo
+from accelprof.contracts.targets import ArtifactFile, WindowInfo
 from accelprof.errors import ReadError, UserError
 from accelprof.output import atomic, collecting
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
 from accelprof.output.nodes import Node, Nodes
-from accelprof.output.records import ArtifactRow, Moment, ProblemRow, TargetRow, WindowRow
+from accelprof.output.records import ArtifactRow, DumpRow, Moment, ProblemRow, TargetRow, WindowRow
 from accelprof.output.ring import Contents, StepRecord, read_ring, rings_of
 from accelprof.timing.phase import PhaseSpec
 from accelprof.tools.trace import SUFFIX as TIMELINE
-from accelprof.tools.trace import TimelineFile
+from accelprof.tools.trace import TimelineFile, TraceTool
 
 RINGS = ".recorder"
 PLACE = "recorder"
@@ -72,7 +71,7 @@ def begin(run_dir: str, trigger: Trigger, by: str, at_most: int) -> str | None:
     known = names(run_dir)
     for name in known:
         asked = request_of(run_dir, name)
-        if asked.get("reason") == trigger.reason and time.time() - float(asked.get("at") or 0) < JOIN_WITHIN_S:
+        if asked is not None and asked.reason == trigger.reason and time.time() - asked.at < JOIN_WITHIN_S:
             _stacks(run_dir, name, by, trigger)
             return name
     if len(known) >= at_most:
@@ -88,40 +87,42 @@ def begin(run_dir: str, trigger: Trigger, by: str, at_most: int) -> str | None:
             number += 1
             continue
         break
-    row = {"reason": trigger.reason, "step": trigger.step, "why": trigger.why, "by": by, "at": time.time()}
-    path = os.path.join(run_dir, PLACE, name, REQUEST)
-    atomic.write(path, lambda file: file.write(texts.dumps(row)))
+    _ask(run_dir, name, DumpRow(reason=trigger.reason, step=trigger.step, why=trigger.why, by=by, at=time.time()))
     _stacks(run_dir, name, by, trigger)
     return name
 
 
-def request_of(run_dir: str, name: str) -> Mapping[str, Any]:
-    """What was asked for; empty where that cannot be read."""
+def _ask(run_dir: str, name: str, row: DumpRow) -> None:
+    path = os.path.join(run_dir, PLACE, name, REQUEST)
+    atomic.write(path, lambda file: file.write(texts.dumps(row.to_json())))
+
+
+def request_of(run_dir: str, name: str) -> DumpRow | None:
+    """What was asked for; ``None`` where that cannot be read."""
     try:
         with open(os.path.join(run_dir, PLACE, name, REQUEST), encoding="utf-8") as file:
-            found = json.load(file)
+            return DumpRow.read(json.load(file), lambda text: None, REQUEST)
     except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
 
 
 # --- over several hosts, each with a disk of its own ------------------------------------------------------------------------
 
 
-def known(run_dir: str) -> dict[str, dict[str, Any]] | None:
+def known(run_dir: str) -> dict[str, DumpRow | None] | None:
     """What was asked for in each dump of a run; ``None`` where no worker records on this host's disk."""
     if not os.path.isdir(os.path.join(run_dir, RINGS)):
         return None
-    return {name: dict(request_of(run_dir, name)) for name in names(run_dir)}
+    return {name: request_of(run_dir, name) for name in names(run_dir)}
 
 
-def adopt(run_dir: str, asked: Mapping[str, Mapping[str, Any]]) -> None:
+def adopt(run_dir: str, asked: Mapping[str, DumpRow]) -> None:
     """Ask this host's workers for dumps that were begun on another, under their names there; they join them as their own."""
     for name, request in asked.items():
         path = os.path.join(run_dir, PLACE, name)
         with contextlib.suppress(FileExistsError):  # one of this host's own
             os.makedirs(path)
-            atomic.write(os.path.join(path, REQUEST), lambda file, request=request: file.write(texts.dumps(request)))  # type: ignore[misc]
+            _ask(run_dir, name, request)
 
 
 def spread(run_dir: str, nodes: Nodes, hosts: Collection[Node], told: set[str], timeout: float) -> dict[Node, str]:
@@ -131,7 +132,7 @@ def spread(run_dir: str, nodes: Nodes, hosts: Collection[Node], told: set[str], 
         name: request
         for rows in found.values()
         for name, request in (rows or {}).items()
-        if name not in told and request.get("at") is not None
+        if name not in told and request is not None
     }
     if fresh:
         lacking = {
@@ -171,12 +172,12 @@ def bring(how: str, run_dir: str, nodes: Nodes, host: Node) -> list[str]:
     return brought
 
 
-def _name_here(name: str, asked: Mapping[str, Any], here: dict[str, dict[str, Any]]) -> str:
+def _name_here(name: str, asked: DumpRow | None, here: dict[str, DumpRow | None]) -> str:
     """The name under which a dump of another host stands here: that of the one that was begun for the same reason at that moment,
     or its own, or, where that is taken, a free one."""
-    reason, at = name.rpartition("-")[0], float(asked.get("at") or 0)
+    reason, at = name.rpartition("-")[0], 0.0 if asked is None else asked.at
     apart = {
-        mine: abs(float(request.get("at") or 0) - at)
+        mine: abs((0.0 if request is None else request.at) - at)
         for mine, request in here.items()
         if mine.rpartition("-")[0] == reason
     }
@@ -185,7 +186,7 @@ def _name_here(name: str, asked: Mapping[str, Any], here: dict[str, dict[str, An
         return same
     if name in here:
         name = next(f"{reason}-{number}" for number in itertools.count(1) if f"{reason}-{number}" not in here)
-    here[name] = dict(asked)
+    here[name] = asked
     return name
 
 
@@ -200,17 +201,10 @@ def write_part(run_dir: str, name: str, ring: str, steps: int) -> str | None:
     records = [*found.steps, *([found.running] if found.running is not None else [])][-steps:]
     if not records:
         return None
-    who = found.who
-    target = Target(
-        str(who.get("group", "unknown")), tuple(map(str, who.get("roles") or ())), _number(who.get("rank")),
-        _number(who.get("world_size")), _number(who.get("replica")),
-    )  # fmt: skip
-    layout, host, pid = (
-        Layout(os.path.join(run_dir, PLACE, name)),
-        str(who.get("host", "")),
-        _number(who.get("pid")) or 0,
-    )
-    key = layout.key(target, host, pid)
+    # its own key is that in the run's directory; a ring whose head was mangled has a part all the same
+    row = TargetRow.read({**found.who, "key": "unknown"}, found.problems.append, "the ring") or TargetRow("unknown")
+    layout, target, host, pid = Layout(os.path.join(run_dir, PLACE, name)), row.target, row.host or "", row.pid or 0
+    row.key = key = layout.key(target, host, pid)
     phases = [PhaseSpec(*phase) for phase in found.phases]
     rows, phases = _rows(records, phases)
     opened = min([record.begin_ns for record in records] + [row.start_ns for row in rows])
@@ -222,7 +216,7 @@ def write_part(run_dir: str, name: str, ring: str, steps: int) -> str | None:
     path = window.stem + TIMELINE
     cut = sum(record.cut for record in records)
     TimelineFile(window, target, host, pid, phases, rows, (), opened, closed, found.epoch_offset, cut).write(path)
-    _journal(layout, key, target, host, pid, window, path, opened, closed, found)
+    _journal(layout, row, window, path, opened, closed, found)
     return path
 
 
@@ -285,10 +279,7 @@ def _rows(records: list[StepRecord], phases: list[PhaseSpec]) -> tuple[list[Time
 
 def _journal(
     layout: Layout,
-    key: str,
-    target: Target,
-    host: str,
-    pid: int,
+    target: TargetRow,
     window: WindowInfo,
     path: str,
     opened: int,
@@ -297,27 +288,18 @@ def _journal(
 ) -> None:
     """The part's journal, as a session writes one."""
     os.makedirs(layout.workers_dir, exist_ok=True)
-    journal = Journal(f"{layout.workers_dir}/{key}.jsonl", lambda text: None)
-    tags = sorted({phase[0] for phase in found.phases})
-    journal.add(
-        TargetRow(
-            key=key, group=target.group, roles=list(target.roles), rank=target.rank, world_size=target.world_size,
-            replica=target.replica, host=host, pid=pid, tool="trace", armed=True, steps_seen=list(window.steps),
-            phases_seen=tags, windows_opened=1,
-        )
-    )  # fmt: skip
+    journal = Journal(f"{layout.workers_dir}/{target.key}.jsonl", lambda text: None)
+    target.tool, target.armed, target.windows_opened = TraceTool.name, True, 1
+    target.steps_seen, target.phases_seen = list(window.steps), sorted({phase[0] for phase in found.phases})
+    journal.add(target)
     offset = found.epoch_offset
-    row = WindowRow(id=window.id, target=key, steps=list(window.steps), kind="recorder", tools=["trace"])
+    row = WindowRow(id=window.id, target=target.key, steps=list(window.steps), kind="recorder", tools=[TraceTool.name])
     row.opened, row.closed = Moment(opened + offset, opened), Moment(closed + offset, closed)
     journal.add(row)
-    journal.add(
-        ArtifactRow(
-            path=os.path.relpath(path, layout.run_dir), tool="trace", group=target.group, rank=target.rank, host=host, pid=pid,
-            windows=[window.id], bytes=os.path.getsize(path), state="complete",
-        )
-    )  # fmt: skip
+    file = ArtifactFile(os.path.relpath(path, layout.run_dir), TraceTool.name, (window.id,), os.path.getsize(path))
+    journal.add(ArtifactRow.of(file, target.target, target.host, target.pid))
     for problem in found.problems:
-        journal.add(ProblemRow(target=key, message=f"flight recorder: {problem}"))
+        journal.add(ProblemRow(target=target.key, message=f"flight recorder: {problem}"))
     journal.close()
 
 
@@ -326,7 +308,3 @@ def _stacks(run_dir: str, name: str, by: str, trigger: Trigger) -> None:
     if trigger.stacks:
         with open(os.path.join(run_dir, PLACE, name, f"stacks-{by}.txt"), "w", encoding="utf-8") as file:
             faulthandler.dump_traceback(file, all_threads=True)
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

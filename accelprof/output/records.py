@@ -324,6 +324,26 @@ class TargetRow(Record):
     tools: list[str] = _if_set(fields.texts, list)
     missed: list[str] = _if_set(fields.texts, list)
 
+    @classmethod
+    def of(cls, key: str, target: Target, host: str, pid: int) -> TargetRow:
+        """What is known of a process before it has done anything."""
+        return cls(
+            key,
+            target.group,
+            list(target.roles),
+            target.rank,
+            target.world_size,
+            target.replica,
+            target.node,
+            host,
+            pid,
+        )
+
+    @property
+    def target(self) -> Target:
+        """The process as the plan sees it, as far as the row has it."""
+        return Target(self.group, tuple(self.roles), self.rank, self.world_size, self.replica, self.node)
+
     @property
     def label(self) -> str:
         """``ActorGroup/rank0`` for messages."""
@@ -460,6 +480,18 @@ class MemoryRow(Record):
     def figures(self) -> dict[str, int]:
         """Those that are whole numbers."""
         return {name: value for name, value in self.bytes.items() if fields.is_whole(value)}
+
+
+@dataclass(kw_only=True)
+class DumpRow(Record):
+    """Why the flight recorders of a run are written out, in a file of its own: one of ``output/dumps.py``'s reasons, the running step,
+    words, who asked, and when (Unix epoch, s)."""
+
+    reason: str = _identity()
+    step: int | None = _always(fields.maybe(fields.whole))
+    why: str = _always(fields.text, "")
+    by: str = _always(fields.text, "")
+    at: float = _always(fields.number, 0.0)
 
 
 @dataclass(eq=False, kw_only=True)

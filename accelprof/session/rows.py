@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accelprof.output import layout
@@ -34,16 +35,8 @@ def target_row(
 ) -> TargetRow:
     """The manifest's ``targets`` row of a process that has opened so many ``windows``; ``missed``: what of its windows did not come."""
     target = process.target
-    return TargetRow(
-        key=process.key,
-        group=target.group,
-        roles=list(target.roles),
-        rank=target.rank,
-        world_size=target.world_size,
-        replica=target.replica,
-        node=target.node,
-        host=process.host,
-        pid=process.pid,
+    return replace(
+        TargetRow.of(process.key, target, process.host, process.pid),
         accelerator=accelerator,
         tool=assignment.tool,
         armed=assignment.selected and (assignment.mode != "off" or bool(assignment.schedules)),

@@ -17,6 +17,7 @@ from accelprof import texts
 from accelprof.analysis.run import open_run
 from accelprof.analysis.summary import summarise
 from accelprof.errors import ReadError
+from accelprof.output import dumps
 from accelprof.output import manifest as manifests
 from accelprof.output.records import (
     JOURNALLED,
@@ -29,6 +30,7 @@ from accelprof.output.records import (
     TargetRow,
     WindowRow,
 )
+from accelprof.output.ring import Ring
 
 #: values of every kind that JSON has, and of none that a field expects
 ODD: list[Any] = [None, True, 5, -1, 10**400, 1.5, "", "x", "é\ud800", [], [None], [{}], {}, {"a": 1}, [[[]]], 2**63]
@@ -247,3 +249,33 @@ def test_a_manifest_that_is_no_file_is_refused(tmp_path, monkeypatch, put, said)
     with pytest.raises(ReadError, match=rf"manifest\.json: {said}"):
         manifests.read(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "5", "{}", '{"reason": 5}', '{"reason": "hang", "at": "x", "step": []}']
+)
+def test_an_odd_request_for_a_dump_stops_no_other(tmp_path: Path, text: str) -> None:
+    """What cannot be read asks for nothing, an odd field of it has its default, and the next dump is begun beside it."""
+    where = tmp_path / dumps.PLACE / "hang-1"
+    where.mkdir(parents=True)
+    (where / dumps.REQUEST).write_text(text, encoding="utf-8")
+    odd = dumps.request_of(str(tmp_path), "hang-1")
+    assert odd is None or (odd.reason, odd.at, odd.step) == ("hang", 0.0, None)
+    assert dumps.begin(str(tmp_path), dumps.Trigger("hang", 3, "stands"), "me", 10) == "hang-2"
+    asked = dumps.request_of(str(tmp_path), "hang-2")
+    assert asked is not None
+    assert (asked.reason, asked.step, asked.why, asked.by) == ("hang", 3, "stands", "me")
+    assert dumps.write_part(str(tmp_path), "hang-2", a_ring(tmp_path, {"group": 5, "pid": "x", "rank": [1]}), 9)
+    [journal] = Path(tmp_path, dumps.PLACE, "hang-2", ".workers").glob("*.jsonl")
+    found = Records.of_journals([[json.loads(line) for line in journal.read_text().splitlines()]])
+    [target] = found.targets.values()
+    assert (target.group, target.rank, target.tool, target.armed) == ("unknown", None, "trace", True)
+    assert any("the ring: group is 5, not text" in problem.message for problem in found.problems)
+
+
+def a_ring(directory: Path, who: dict[str, Any]) -> str:
+    """A ring with one step, of a process that says ``who`` it is."""
+    ring = Ring(str(directory / "x.ring"), who)
+    ring.add(1, 10, 20, [])
+    ring.close()
+    return ring.path
