@@ -172,7 +172,7 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES, *, by_
         busy = _by_device(columns, found.pair_range, found.work[found.pair_work], len(columns.devices))
         result.busy_of = {int(found.ranges[place]): sum(ns for _, ns in taken) for place, taken in busy.items()}
     result.steps = _steps(columns, found)
-    result.launches, result.launches_without_work = lost_launches(columns, work)
+    result.launches, result.launches_without_work = lost_launches(columns, work, found.launch, found.foreign)
     for row in columns.rows(Kind.OVERHEAD).tolist():
         result.overhead[columns.names[columns.name[row]]] += int(columns.end[row] - columns.start[row])
     return result

@@ -27,10 +27,13 @@ KERNELS = frozenset({Kind.KERNEL, Kind.COMMUNICATION})
 PART = 1 << 16
 #: what is said of a kernel whose launch number several processes of the file used
 SEVERAL = "launches of several processes with one number"
-#: calls that put a kernel or a graph of them on a device
+#: calls that put a kernel or a graph of them on a device: CUDA's, HIP's, CANN's, Unified Runtime's and Level Zero's
 _LAUNCH = re.compile(
-    r"(?i)^(cu|cuda|hip|hipExt)(Module)?Launch(Cooperative)?Kernel(ExC?)?|GraphLaunch|^aclrtLaunchKernel"
+    r"(?i)Launch(Cooperative|Multi(ple)?)?Kernel|(Graph|(?<!Append)Kernel)Launch|^hipLaunchByPtr"
+    r"|^cu(da)?Launch(Grid(Async)?)?(_v\d+)?$|EnqueueCommandBuffer|CommandBufferEnqueue"
 )
+#: calls between which a stream's launches are recorded into a graph, and the sign of the change that they make
+_CAPTURES = ((re.compile(r"BeginCapture|CaptureBegin"), 1), (re.compile(r"EndCapture|CaptureEnd"), -1))
 _NUMBERED = re.compile(r",? (?:seq|op_id|sizes|input_op_ids) = .*$")
 
 
@@ -133,15 +136,74 @@ def innermost_of(columns: Columns, rows: Array, ranges: Array) -> Array:
     return found
 
 
-def lost_launches(columns: Columns, work: Array) -> tuple[int, int]:
-    """``(launches of kernels and graphs in the file, those of them whose number no device work of the file has)``."""
+def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) -> tuple[int, int]:
+    """``(launches of kernels and graphs in the file, those of them whose work is not in the file)``.
+
+    A driver's call inside a runtime's is one launch with it. A capture of a graph launches nothing: its calls without work
+    are none. ``work``, ``launch``, ``foreign``: as :func:`launches_of` has them; work that could be of any of several
+    processes is taken for that of one whose own is missing.
+    """
     calls = columns.rows(Kind.RUNTIME)
-    named: Array = np.zeros(max(len(columns.names), 1), dtype=np.bool_)
-    for code in np.flatnonzero(np.bincount(columns.name[calls], minlength=1)).tolist():
-        named[code] = _LAUNCH.search(columns.names[code]) is not None
-    calls = calls[named[columns.name[calls]] & (columns.correlation[calls] != NONE)] if calls.size else calls
-    known = among(columns.correlation[calls], distinct(columns.correlation[work]))
-    return int(calls.size), int((~known).sum())
+    calls = calls[_named(columns, _LAUNCH)[columns.name[calls]] & (columns.correlation[calls] != NONE)]
+    if not calls.size:
+        return 0, 0
+    calls = calls[np.lexsort((-columns.end[calls], columns.start[calls], columns.thread[calls]))]
+    numbers = distinct(columns.correlation[calls])
+
+    def keys(rows: Array, process: Array | int) -> Array:
+        place = columns.scope[rows].astype(np.int64) * len(columns.processes) + process
+        return place * numbers.size + np.searchsorted(numbers, columns.correlation[rows])
+
+    served = distinct(launch[launch != NONE])
+    served = served[among(columns.correlation[served], numbers)]
+    shared = work[foreign]
+    shared = shared[among(columns.correlation[shared], numbers)]
+    outer = _outermost(columns, calls)
+    found = np.logical_or.reduceat(
+        among(keys(calls, columns.process[calls]), distinct(keys(served, columns.process[served]))), outer
+    )
+    lost = calls[outer[~found]]
+    lost = lost[~_recorded(columns, lost)]
+    missing = lost.size
+    if shared.size:
+        missing = (Counter(keys(lost, 0).tolist()) - Counter(keys(shared, 0).tolist())).total()
+    return int(found.sum()) + int(lost.size), int(missing)
+
+
+def _named(columns: Columns, pattern: re.Pattern[str]) -> Array:
+    """Which names the pattern is found in."""
+    return np.array([pattern.search(name) is not None for name in columns.names] or [False], dtype=np.bool_)
+
+
+def _outermost(columns: Columns, calls: Array) -> Array:
+    """The places of the calls that lie in no other of their thread; ``calls`` are sorted by thread, start and the longer first."""
+    begins = np.flatnonzero(np.diff(columns.thread[calls], prepend=-1))
+    outer: Array = np.ones(calls.size, dtype=np.bool_)
+    for begin, until in zip(begins.tolist(), [*begins[1:].tolist(), calls.size], strict=True):
+        start, end = columns.start[calls[begin:until]], columns.end[calls[begin:until]]
+        reach = np.maximum.accumulate(end)
+        outer[begin + 1 : until] = (start[1:] >= reach[:-1]) | (end[1:] > reach[:-1])
+    return np.flatnonzero(outer)
+
+
+def _recorded(columns: Columns, calls: Array) -> Array:
+    """Which of the calls lie between the begin and the end of a capture, on whichever thread of their process: autograd's
+    launches into the stream that another captures. A capture whose begin or end is not in the file goes on to its edge."""
+    inside: Array = np.zeros(calls.size, dtype=np.bool_)
+    rows = columns.rows(Kind.RUNTIME)
+    change: Array = np.zeros(max(len(columns.names), 1), dtype=np.int64)
+    for pattern, sign in _CAPTURES:
+        change[_named(columns, pattern)] = sign
+    if not calls.size or not change.any():
+        return inside
+    rows = rows[change[columns.name[rows]] != 0]
+    rows = rows[np.argsort(columns.start[rows], kind="stable")]
+    for thread, mine in groups_of(columns.thread[rows]):
+        depth: Array = np.concatenate(([0], np.cumsum(change[columns.name[rows[mine]]])))
+        asked = np.flatnonzero(columns.process[calls] == columns.threads[thread][0])
+        at = np.searchsorted(columns.start[rows[mine]], columns.start[calls[asked]], side="right")
+        inside[asked] |= (depth - min(int(depth.min()), 0))[at] > 0
+    return inside
 
 
 def launches_of(columns: Columns, work: Array) -> tuple[Array, Array]:

@@ -18,6 +18,7 @@ from accelprof import texts
 from accelprof.analysis.accounts import lost_launches
 from accelprof.analysis.attribution import Attribution, attribute
 from accelprof.analysis.fileparts import parts_of, steps_of
+from accelprof.analysis.holders import launches_of
 from accelprof.analysis.holders import lost_launches as lost_among
 from accelprof.analysis.many import Progress
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
@@ -145,7 +146,9 @@ def _stored(path: str) -> Side | None:
 def _file_side(path: str, devices: Sequence[str]) -> Side:
     found = Side(path, workers={""})
     trace = read_any(path)
-    launches = lost_among(columns_of(trace), columns_of(trace).work())  # of all devices, before some are left out
+    columns = columns_of(trace)
+    work = columns.work()
+    launches = lost_among(columns, work, *launches_of(columns, work))  # of all devices, before some are left out
     columns = _only(trace, devices)
     steps = steps_of(columns)
     attribution = attribute(trace, by_range=True)
