@@ -170,12 +170,10 @@ def not_in_files(
         if found.steps and len(wanted) > 1 and len(found.steps) < len(wanted):
             yield f"{where}: {len(found.steps)} of {len(wanted)} steps of its windows are in the file", True
         timeline = calls.get(file.worker.key)
-        mine = {identity for identity, *_ in timeline.windows} if timeline is not None else set()
+        called = timeline.called_in(file.windows) if timeline is not None else {}
         for row in found.phases:
-            known = timeline.phases.get(row.name) if timeline is not None else None
-            total = len(known.whole) + known.cut if known is not None else 0
-            if row.calls < total and mine <= set(file.windows):
-                yield f"{where}: {row.name}: {row.calls} of {total} calls are in the file", True
+            if row.calls < called.get(row.name, 0):
+                yield f"{where}: {row.name}: {row.calls} of {called[row.name]} calls are in the file", True
 
 
 def doubts(files: Iterable[ToolFile]) -> Iterator[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections import defaultdict
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -118,6 +119,21 @@ class WorkerTimeline:
     @property
     def window_ns(self) -> int:
         return sum(end - start for start, end in merge_intervals((row[2], row[3]) for row in self.windows))
+
+    def called_in(self, windows: Collection[str]) -> dict[str, int]:
+        """How many whole calls of each phase lie in these windows: those that a window cut a tool need not show. Of several windows
+        with more calls than are kept, and of phases whose calls are in pieces, known for all windows together alone."""
+        mine = sorted((start, name in windows) for name, _, start, _ in self.windows)
+        if all(within for _, within in mine):
+            return {name: len(times.whole) for name, times in self.phases.items()}
+        starts = [start for start, _ in mine]
+        found: Counter[str] = Counter()
+        kept: Counter[str] = Counter()
+        for call in () if self.calls_left_out else self.calls:
+            kept[call.phase] += 1
+            within = mine[max(bisect_right(starts, call.start_ns) - 1, 0)][1]
+            found[call.phase] += within and not call.cut
+        return {name: found[name] for name, times in self.phases.items() if kept[name] == len(times.whole) + times.cut}
 
     def add(self, trace: Trace) -> None:
         """Take in one file of the worker; call :meth:`finish` after the last."""

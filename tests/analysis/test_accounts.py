@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from accelprof.cli.main import cli
 from accelprof.contracts.spans import Kind, Span, Trace
 from accelprof.output.records import Moment, WindowRow
 from accelprof.reading.columns import columns_of
+from tests.analysis.conftest import EPOCH_US
 
 
 def two_ranks(run_maker: Any, pids: tuple[int, ...] = (100, 101)) -> tuple[Any, Any, Trace]:
@@ -322,3 +324,30 @@ def test_a_worker_without_device_sleeps_or_computes(run_maker: Any, event: Any) 
     assert sentences({"seconds": device})[0].startswith("60.0% of the windows is compute;")
     host = [{**device[0], "device": None}]
     assert "is compute, or inside phases (host);" in sentences({"seconds": device + host})[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lost_calls_are_counted_window_by_window(run_maker: Any, event: Any, seed: int) -> None:
+    """Torch writes a file a window: each is held against the calls of its own window, those that the window cut aside. Lost calls
+    stand in the way of a comparison, whatever number of windows a worker has."""
+    rng = random.Random(seed)
+    key = run_maker.target(0)
+    wanted = []
+    for number in range(rng.randint(1, 4)):
+        calls, begin = rng.randint(1, 6), number * 2000
+        spans = [event("a", begin + 50 * at, 10) for at in range(calls)]
+        if rng.random() < 0.5:
+            spans.append(event("a", begin + 900, 100, in_progress=True))
+        window = run_maker.timeline(key, spans, steps=[number], at_us=begin)
+        there, name = rng.randint(1, calls), f"{number}.pt.trace.json"
+        rows = [
+            {"ph": "X", "cat": "user_annotation", "name": "a", "pid": 100, "tid": 1, "ts": EPOCH_US + begin + 50 * at, "dur": 10}
+            for at in range(there)
+        ]  # fmt: skip
+        (run_maker.directory / name).write_text(json.dumps({"traceEvents": rows}))
+        run_maker.artifact(name, "torch", run_maker.manifest["targets"][0], [window])
+        if there < calls:
+            wanted.append(f"ActorGroup/rank0: {name}: a: {there} of {calls} calls are in the file")
+    found = summarise(run_maker.write())
+    assert [line for line in found.absent if "calls are in the file" in line] == wanted
+    assert [line for line in found.notices if "calls are in the file" in line] == wanted
