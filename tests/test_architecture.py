@@ -80,7 +80,8 @@ def floors(text: str) -> list[set[str]]:
 
 
 def test_the_pictures_floors_are_the_linted_ones():
-    """docs/architecture.md draws the floors, rooms and order that import-linter holds, and every room of the package is drawn."""
+    """docs/architecture.md draws the floors, rooms and order that import-linter holds, and every room of the package is drawn; of
+    all but two import-linter holds that they do not import Ray."""
     page = (ROOT / "docs" / "architecture.md").read_text()
     drawn = floors(re.search(r"```floors\n(.*?)```", page, re.S)[1])
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
@@ -90,6 +91,8 @@ def test_the_pictures_floors_are_the_linted_ones():
     rooms = {path.stem for path in CORE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     moved = {path.stem for path in CORE.glob("*.py") if "moved(" in path.read_text()} | {"runtime"}
     assert rooms - moved - {"__init__", "__main__"} - set.union(*drawn) == set()
+    (without_ray,) = [one["source_modules"] for one in settings["contracts"] if one.get("forbidden_modules") == ["ray"]]
+    assert {f"accelprof.{room}" for room in set.union(*drawn) - {"cluster", "demo"}} == {*without_ray}
 
 
 def test_only_the_sessions_room_sees_the_session():
