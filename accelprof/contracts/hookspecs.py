@@ -123,6 +123,12 @@ def accelprof_metrics(step: int | None, reduced: Mapping[str, object]) -> None:
 
 
 @hookspec
+def accelprof_run_pages(run_dir: str) -> str | None:
+    """Manifest and files of a run are in their places: make of them what people look at. What went wrong, in words, or ``None``."""
+    return None
+
+
+@hookspec
 def accelprof_run_end(manifest: Mapping[str, object]) -> None:
     """The manifest is written (driver)."""
 
@@ -137,6 +143,7 @@ EVENT_HOOKS = frozenset(
         "accelprof_window_closed",
         "accelprof_artifact",
         "accelprof_metrics",
+        "accelprof_run_pages",
         "accelprof_run_end",
     }
 )

@@ -6,7 +6,6 @@ Who ends a run (a controller, ``accelprof run``, a framework's process, a plain 
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import platform
@@ -19,7 +18,7 @@ from typing import Any
 from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
 from accelprof.contracts.tool import Tool
-from accelprof.errors import ReadError, failures, text_of
+from accelprof.errors import ReadError, text_of
 from accelprof.output import dumps
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
@@ -156,7 +155,9 @@ def _bring_dumps(run: RunFacts, nodes: Nodes) -> None:
 def finish(run: RunFacts, manifest: dict[str, Any]) -> None:
     """Timeline and page of what was delivered, and the hooks are told."""
     if run.run_dir is not None and not any(row.get("code") == verdicts.UNWRITTEN for row in manifest["lacks"]):
-        _make_page(run, manifest)
+        for text in map(str, run.catalogue.event("accelprof_run_pages", run_dir=run.run_dir)):
+            run.voice.say(text)
+            manifest["problems"].append(text)
     for row in Records.of_manifest(manifest).artifacts.values():
         run.catalogue.event("accelprof_artifact", artifact=row.as_file())
     run.catalogue.event("accelprof_run_end", manifest=manifest)
@@ -276,16 +277,6 @@ def _write(run: RunFacts, manifest: dict[str, Any]) -> None:
         manifest["problems"].append(text)
         lacks = [*Records.of_manifest(manifest).lacks, Lack(code=verdicts.UNWRITTEN, words=text)]
         verdicts.write_into(manifest, lacks)
-
-
-def _make_page(run: RunFacts, manifest: dict[str, Any]) -> None:
-    try:
-        # a room above this one, which training does not load: looked up when a run has ended
-        importlib.import_module("accelprof.analysis").finish_run(run.run_dir)
-    except failures() as error:  # timeline and report can be made again from the files; said here
-        text = f"timeline and report could not be made: {text_of(error)}"
-        run.voice.say(text)
-        manifest["problems"].append(text)
 
 
 def versions(catalogue: Catalogue) -> dict[str, str]:

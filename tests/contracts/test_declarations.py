@@ -90,6 +90,7 @@ HOOKS = {
         "accelprof_window_opened": "session/hooks.py",
         "accelprof_window_closed": "session/hooks.py",
         "accelprof_artifact": "output/delivery.py",
+        "accelprof_run_pages": "output/delivery.py",
         "accelprof_run_end": "output/delivery.py",
     }.items()
 }

@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from accelprof import hookimpl
 from accelprof.analysis.run import open_run
+from accelprof.catalogue import make_catalogue
 from accelprof.output.atomic import halves
+from accelprof.output.delivery import RunFacts, finish
 from accelprof.output.presence import PAGE, TURN, Presence, there
 from accelprof.testing import capture
 
@@ -262,3 +265,27 @@ def test_halves_of_files_are_found_and_said(tmp_path: Path) -> None:
     assert halves(str(run_dir)) == [f"Group/x.json.{gone.pid}.140.part", f"timeline.json.gz.{gone.pid}.part"]
     (said,) = [text for text in open_run(run_dir).problems if "half-written" in text]
     assert "timeline.json.gz" in said
+
+
+def test_pages_come_by_a_hook_and_what_goes_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who draws pages is told where the run lies; one that fails keeps neither the others' from being made nor the run from ending."""
+    seen: list[str] = []
+
+    class Pages:
+        @staticmethod
+        @hookimpl
+        def accelprof_run_pages(run_dir: str) -> None:
+            seen.append(run_dir)
+
+    def finish_run(run_dir: str) -> None:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr("accelprof.analysis.finish_run", finish_run)
+    catalogue = make_catalogue(entry_points=False)
+    catalogue.register(Pages, "pages", distribution="pages")
+    config = catalogue.load({"steps": [1]}).config
+    facts = RunFacts(str(tmp_path), catalogue, config, catalogue.plan(config))
+    manifest: dict[str, Any] = {"lacks": [], "problems": []}
+    finish(facts, manifest)
+    assert seen == [str(tmp_path)]
+    assert manifest["problems"] == facts.problems == ["timeline and report could not be made: RuntimeError: no ink"]
