@@ -15,7 +15,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -347,9 +347,12 @@ def ask(
     rank: str | None = None,
     seconds: float | None = None,
     timeout: float = 10.0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> list[Answer]:
     """Write a request and wait until every live worker has answered; those that have not are ``silent``. Of those, processes of this
-    host with tool ``torch_daemon`` are recorded from outside, which takes ``seconds`` more.
+    host with tool ``torch_daemon`` are recorded from outside, which takes ``seconds`` more. By ``clock`` (seconds, monotonic) and
+    ``sleep`` it waits; tests give their own.
 
     Raises:
         UserError: no run, nobody listens, or the directory is not ours to write.
@@ -365,26 +368,20 @@ def ask(
         raise UserError(f"no live worker of {run_dir} listens")
     directory = os.path.join(run_dir, DIRECTORY)
     trusted(directory, directory=True)
-    request = {
-        "id": secrets.token_hex(8),
-        "action": action,
-        "group": group,
-        "role": role,
-        "rank": rank,
-        "seconds": seconds,
-    }
+    wanted = {"group": group, "role": role, "rank": rank, "seconds": seconds}
+    request = {"id": secrets.token_hex(8), "action": action, **wanted}
     place = os.path.join(directory, REQUEST)
     _write(place, request)
     displaced = False
-    end = time.monotonic() + timeout
+    end = clock() + timeout
     while True:
         rows = {row["key"]: row for row in _workers(run_dir)}
         answered = [key for key in live if rows.get(key, {}).get("request") == request["id"]]
         with contextlib.suppress(OSError, UserError):
             displaced = _load(place)["id"] != request["id"]
-        if len(answered) == len(live) or displaced or time.monotonic() >= end:
+        if len(answered) == len(live) or displaced or clock() >= end:
             break
-        time.sleep(0.05)
+        sleep(0.05)
     silent = {} if displaced else {key: rows[key] for key in live if key not in answered}
     found = _from_outside(run_dir, silent, action, seconds, request)
     answers = []

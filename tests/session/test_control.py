@@ -545,3 +545,22 @@ def test_a_window_ends_by_a_clock_that_tests_can_turn():
         demand.look()
         assert run.session.window is None
         assert run.session.windows[0].reason == "on demand: its time is over"
+
+
+def test_who_asks_waits_by_a_clock_that_tests_can_turn():
+    """A worker that never answers is silent after an hour of that clock, and it was looked for all the while."""
+    now = [0.0]
+    with capture(on_demand=True) as run:
+        control = run.session.control
+        control.disown()
+        control._signalled.set()
+        control._thread.join()
+
+        def sleep(seconds):
+            now[0] += 600.0
+
+        began = time.monotonic()
+        [answer] = ask(run.run_dir, "open", timeout=3600, clock=lambda: now[0], sleep=sleep)
+        assert (answer.state, answer.text) == ("silent", "no answer in 3600 s")
+        assert now[0] == 3600.0
+        assert time.monotonic() - began < 60
