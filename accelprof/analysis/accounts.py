@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from accelprof.analysis.attribution import Attribution
+from accelprof.analysis.attribution import Attribution, DeviceFigures
 from accelprof.analysis.holders import launches_of
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.run import Run, RunFile, WorkerId
+from accelprof.analysis.seconds import WORKING, Second, lost_second
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Trace
 from accelprof.output.records import WindowRow
@@ -174,6 +175,67 @@ def not_in_files(
         for row in found.phases:
             if row.calls < called.get(row.name, 0):
                 yield f"{where}: {row.name}: {row.calls} of {called[row.name]} calls are in the file", True
+
+
+def measured(devices: list[DeviceFigures], seconds: list[Second]) -> None:
+    """Give each device the length of its windows, and how much of them it works."""
+    for device in devices:
+        for second in seconds:
+            if second.device == device.device:
+                parts = second.parts
+                device.window_ns += second.window_ns
+                device.busy_in_window_ns += sum(parts[part] for part in WORKING)
+
+
+def idle_windows(run: Run, files: Iterable[ToolFile]) -> Iterator[tuple[list[Second], str]]:
+    """The windows in which a device did nothing that the same tool saw at work in another of its worker's windows, by worker and
+    tool, and a line about those without any device work. Their files get the device, idle: a file of its own for each window
+    would otherwise be no window at all. Where a file lost work it is unknown whose."""
+    of_tool: dict[tuple[str, str], list[ToolFile]] = defaultdict(list)
+    for file in files:
+        if file.idle:
+            of_tool[file.worker.key, file.tool].append(file)
+    for (_, tool), mine in of_tool.items():
+        there: dict[str, set[int | str]] = defaultdict(set)
+        unsure = set()
+        for file in mine:
+            for row in file.idle:
+                there[row.window].update(device.device for device in file.attribution.devices)
+                if file.attribution.launches_without_work or not file.whole:
+                    unsure.add(row.window)
+        devices = sorted(set().union(*there.values()), key=str)
+        found, empty = [], []
+        for file in mine:
+            added = {device: DeviceFigures(device) for device in devices}
+            for row in file.idle:
+                known = there[row.window]
+                # a file around several processes names its devices otherwise
+                missing = [
+                    one for one in devices if one not in known and (not known or {type(one)} == set(map(type, known)))
+                ]
+                if missing and not known and row.window not in unsure:
+                    empty.append(row.window)
+                known.update(missing)
+                for device in missing:
+                    if row.window in unsure:
+                        found.append(lost_second(row.worker, row.window, 0, row.window_ns, device))
+                        continue
+                    found.append(dataclasses.replace(row, device=device))
+                    if added[device] not in file.attribution.devices:
+                        file.attribution.devices.append(added[device])
+                    added[device].window_ns += row.window_ns if file.marked else 0
+        line = ""
+        if empty:
+            names = [
+                f"{name} (step {_some([str(step) for step in run.records.windows[name].steps])})"
+                for name in empty
+                if name in run.records.windows
+            ]
+            line = (
+                f"{mine[0].worker.label}: {tool}: {len(empty)} of {len(there)} windows hold no device work, and the device counts as "
+                f"idle in them: {_some(names)}"
+            )
+        yield found, line
 
 
 def doubts(files: Iterable[ToolFile]) -> Iterator[str]:

@@ -135,12 +135,26 @@ def device_seconds(
             those the stretch from its first to its last span.
         categories: of phases by name, for files that have the phases but not their categories.
     """
-    work = columns.work()
-    if not work.size:
-        return []
+    return divisions(columns, worker, windows, categories)[0] if columns.work().size else []
+
+
+def divisions(
+    columns: Columns,
+    worker: str,
+    windows: Sequence[tuple[str, int, int]] = (),
+    categories: Mapping[str, str] | None = None,
+) -> tuple[list[Second], list[Second]]:
+    """What :func:`device_seconds` says, and the division of each window for a device that did nothing in it (``None`` for
+    its name)."""
     stretches = list(windows) or _own_windows(columns)
-    launch, _ = launches_of(columns, work)
     host = _Host(columns, categories or {})
+    rest = "outside" if host.there else "unknown"
+    idle = [
+        Second(worker, identity, None, end - start, divided(start, end, host.rules(NONE), rest))
+        for identity, start, end in stretches
+    ]
+    work = columns.work()
+    launch, _ = launches_of(columns, work)
     found = []
     for code in np.unique(columns.device[work]).tolist():
         mine = columns.device[work] == code
@@ -148,9 +162,9 @@ def device_seconds(
         rules = [*_device_rules(columns, rows, launched), *host.rules(_launching(columns, rows, launched))]
         rules = _where_known(rules, _perhaps_queued(launched))
         for identity, start, end in stretches:
-            parts = divided(start, end, rules, "outside" if host.there else "unknown")
+            parts = divided(start, end, rules, rest)
             found.append(Second(worker, identity, columns.devices[code], end - start, parts))
-    return found
+    return found, idle
 
 
 def host_seconds(
@@ -188,9 +202,9 @@ def host_seconds(
     return Second(worker, window, None, end - start, divided(start, end, rules, "outside"))
 
 
-def lost_second(worker: str, window: str, start: int, end: int) -> Second:
+def lost_second(worker: str, window: str, start: int, end: int, device: int | str | None = None) -> Second:
     """A window of a worker that launches to a device of which its files hold no work: nothing of it is known."""
-    return Second(worker, window, None, end - start, divided(start, end, [], "unknown"))
+    return Second(worker, window, device, end - start, divided(start, end, [], "unknown"))
 
 
 def _merged_pairs(pairs: Sequence[tuple[int, int]]) -> Intervals:
@@ -200,7 +214,7 @@ def _merged_pairs(pairs: Sequence[tuple[int, int]]) -> Intervals:
 
 def _own_windows(columns: Columns) -> list[tuple[str, int, int]]:
     rows = columns.rows(Kind.WINDOW)
-    if rows.size:
+    if rows.size or not len(columns):
         return [
             (columns.names[columns.name[row]], int(columns.start[row]), int(columns.end[row])) for row in rows.tolist()
         ]

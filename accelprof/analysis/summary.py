@@ -11,7 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from accelprof.analysis.accounts import NOTICED, by_process, cost_rows, doubts, not_in_files, shared_out, windows_in
+from accelprof.analysis.accounts import (
+    NOTICED,
+    by_process,
+    cost_rows,
+    doubts,
+    idle_windows,
+    measured,
+    not_in_files,
+    shared_out,
+    windows_in,
+)
 from accelprof.analysis.attribution import DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.collectives import FileCollectives, collectives_of
 from accelprof.analysis.differences import of_dump
@@ -21,7 +31,7 @@ from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, open_run
-from accelprof.analysis.seconds import WORKING, Second, device_seconds, host_seconds, lost_second
+from accelprof.analysis.seconds import Second, divisions, host_seconds, lost_second
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, clock_shift, transfers, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
@@ -146,12 +156,16 @@ class SummaryBuilder:
         if file.tool != TIMELINE_TOOL:
             for mine, part in shared_out(self.summary.run, file, trace, self.summary.notices):
                 row, columns = _tool_file(mine, part), columns_of(part)
-                for process in by_process(columns):
+                row.whole = trace.completeness.complete
+                parts = by_process(columns)
+                for process in parts:
                     stretches, known = self._windows(mine, process, trace)
-                    seconds = device_seconds(process, mine.worker.label, stretches, self._categories(mine.worker))
+                    seconds, idle = divisions(process, mine.worker.label, stretches, self._categories(mine.worker))
                     if known:
-                        _of_windows(row.attribution.devices, seconds)
+                        measured(row.attribution.devices, seconds)
                     self.summary.seconds.extend(seconds)
+                    if len(parts) == 1 and mine.windows and len(stretches) == len(mine.windows):
+                        row.idle, row.marked = idle, known
                 self.summary.files.append(row)
                 found = operators(columns)
                 row.operators = found[:PER_FILE]
@@ -253,6 +267,9 @@ class SummaryBuilder:
         missing = list(not_in_files(summary.run, summary.files, summary.timelines))
         summary.absent.extend(line for line, much in missing if much)
         summary.notices.extend([*(line for line, _ in missing), *doubts(summary.files)])
+        for seconds, line in idle_windows(summary.run, summary.files):
+            summary.seconds.extend(seconds)
+            summary.notices.extend([line] if line else [])
         with_device = {row.worker for row in summary.seconds}
         lost = {file.worker.label for file in summary.files if file.attribution.launches_without_work}
         summary.waits = waits_of(summary.run, summary.timelines, self._collectives)
@@ -405,16 +422,6 @@ def _not_in_a_phase(file: ToolFile) -> str:
 def reason_of(error: AccelprofError) -> str:
     """The message without the path that the caller names anyway."""
     return error.reason if isinstance(error, ReadError) else str(error)
-
-
-def _of_windows(devices: list[DeviceFigures], seconds: list[Second]) -> None:
-    """Give each device the length of its windows, and how much of them it works."""
-    for device in devices:
-        for second in seconds:
-            if second.device == device.device:
-                parts = second.parts
-                device.window_ns += second.window_ns
-                device.busy_in_window_ns += sum(parts[part] for part in WORKING)
 
 
 def _host_seconds(timeline: WorkerTimeline, transfers: list[tuple[int, int]]) -> Iterator[Second]:

@@ -9,13 +9,22 @@ from typing import Any
 from accelprof.analysis.attribution import Attribution
 from accelprof.analysis.operators import Operator
 from accelprof.analysis.run import WorkerId
+from accelprof.analysis.seconds import Second
 from accelprof.contracts.spans import Table
 
 
 @dataclass
 class ToolFile:
-    """Device figures of one vendor file. ``note`` says why there are none; ``tables`` are those that the file itself has;
-    ``operators`` those of the host with the most self time."""
+    """Device figures of one vendor file.
+
+    Attributes:
+        note: why there are none.
+        tables: those that the file itself has.
+        operators: those of the host with the most self time.
+        idle: its windows as they are for a device that did nothing in them.
+        marked: whether it says where those begin and end.
+        whole: whether all that it should hold is in it.
+    """
 
     worker: WorkerId
     tool: str
@@ -33,3 +42,6 @@ class ToolFile:
         return name if self.worker.label == name else f"{self.worker.label}: {name}"
 
     operators: list[Operator] = field(default_factory=list)
+    idle: list[Second] = field(default_factory=list)
+    marked: bool = False
+    whole: bool = True
