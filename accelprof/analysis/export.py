@@ -13,21 +13,21 @@ from accelprof.errors import UserError
 Row = dict[str, object]
 
 
-def write_tables(summary: Summary, directory: str, kind: str) -> list[str]:
+def write_tables(summary: Summary, directory: str, suffix: str) -> list[str]:
     """Write each table that has rows as ``NAME.csv`` or ``NAME.parquet``; returns the names of the files.
 
     Raises:
         UserError: ``parquet`` without polars or pyarrow.
         OSError: the directory cannot be written.
     """
-    write = _csv if kind == "csv" else _parquet_writer()
+    write = _csv if suffix == "csv" else _parquet_writer()
     os.makedirs(directory, exist_ok=True)
     written = []
     for name, rows in frames.TABLES.items():
         found = list(rows(summary))
         if not found:
             continue
-        path = os.path.join(directory, f"{name}.{kind}")
+        path = os.path.join(directory, f"{name}.{suffix}")
         temporary = f"{path}.{os.getpid()}.part"
         try:
             write(found, temporary)

@@ -242,7 +242,7 @@ class TimelineWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
                 self._finish()

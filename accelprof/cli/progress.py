@@ -43,7 +43,7 @@ class Bar:
         self._shown.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._shown is not None:
             self._shown.stop()

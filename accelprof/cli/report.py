@@ -71,9 +71,9 @@ def report(
         path = os.path.abspath("report.html")
     if path is not None:
         write_page(ctx, summary, path, say=not as_json, show=open_page)
-    for target, kind in ((csv_dir, "csv"), (parquet_dir, "parquet")):
+    for target, suffix in ((csv_dir, "csv"), (parquet_dir, "parquet")):
         if target is not None:
-            _tables(ctx, summary, target, kind, say=not as_json)
+            _tables(ctx, summary, target, suffix, say=not as_json)
     ctx.exit(exit_status(summary.lacks))
 
 
@@ -114,11 +114,11 @@ def write_page(
         click.echo(f"accelprof: no browser could be started for {path}", err=True)
 
 
-def _tables(ctx: click.Context, summary: Summary, directory: str, kind: str, *, say: bool) -> None:
+def _tables(ctx: click.Context, summary: Summary, directory: str, suffix: str, *, say: bool) -> None:
     from accelprof.analysis.export import write_tables
 
     try:
-        names = write_tables(summary, directory, kind)
+        names = write_tables(summary, directory, suffix)
     except OSError as error:
         click.echo(f"accelprof: {directory} cannot be written: {error}", err=True)
         ctx.exit(1)

@@ -21,14 +21,14 @@ from accelprof.errors import UserError
 )
 @click.option(
     "--format",
-    "kind",
+    "file_format",
     type=click.Choice(["json", "perfetto"]),
     default="json",
     show_default=True,
     help="Chrome's JSON, or Perfetto's own packets: smaller, without the events' arguments.",
 )
 @click.option("--json", "as_json", is_flag=True, help="What was merged, for machines.")
-def timeline(sources: tuple[str, ...], output: str | None, kind: str, as_json: bool) -> None:
+def timeline(sources: tuple[str, ...], output: str | None, file_format: str, as_json: bool) -> None:
     """Merge the run in DIR, or single FILEs, into one trace for ui.perfetto.dev or chrome://tracing.
 
     The clocks of a run's workers are brought together by the offsets in its manifest. Files that cannot be read are named.
@@ -38,12 +38,12 @@ def timeline(sources: tuple[str, ...], output: str | None, kind: str, as_json: b
     from accelprof.cli.progress import Bar
 
     writer = None
-    if kind == "perfetto":
+    if file_format == "perfetto":
         from accelprof.analysis.perfetto import PerfettoWriter
 
         writer = PerfettoWriter
     if len(sources) == 1 and is_run(sources[0]):
-        name = "timeline.json.gz" if kind == "json" else "timeline.pftrace"
+        name = "timeline.json.gz" if file_format == "json" else "timeline.pftrace"
         with Bar("merging") as bar:
             merged = write_timeline(sources[0], output or os.path.join(sources[0], name), writer=writer, progress=bar)
     elif len(sources) == 1 and os.path.isdir(sources[0]):

@@ -374,11 +374,11 @@ class Controller:
     def __enter__(self) -> Controller:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         try:
             self.close()
         except AccelprofError as error:
-            if kind is None:
+            if error_type is None:
                 raise
             log.warning("accelprof: %s", error)  # the body's own exception is the one to see
 

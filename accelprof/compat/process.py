@@ -51,7 +51,7 @@ class ProcessSession:
             self.active[key] = None
             if first:
                 number = self.step = step if step is not None else next(self._numbers)
-                self.voice.guarded("beginning a step", lambda: session.begin_step(number, control=True))
+                self.voice.guarded("beginning a step", lambda: session.begin_step(number, outside=True))
             return True
 
     def stop(self, key: Hashable) -> None:

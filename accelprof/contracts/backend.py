@@ -1,4 +1,4 @@
-"""The contract of a backend: one accelerator type's ranges, capture gate, step hooks and device facts.
+"""The contract of a backend: one accelerator type's ranges, capture switch, step hooks and device facts.
 
 Subclass :class:`Backend`, override what your hardware has, and check it with
 ``accelprof.testing.BackendConformance``. Nothing here is called while no profiling window is open.
@@ -274,14 +274,14 @@ class Backend(Emitter):
         return Probe(None, "probe not implemented")
 
     def capture_start(self) -> None:
-        """Open the vendor's gate (``cudaProfilerStart`` and the like) for a tool that records from outside.
+        """Make the vendor's call that starts capturing (``cudaProfilerStart`` and the like), for a tool that records from outside.
 
         Raises:
-            CaptureError: the gate did not open; the session then stays closed.
+            CaptureError: nothing is captured; the session then stays closed.
         """
 
     def capture_stop(self) -> None:
-        """Close the vendor's gate. Must be harmless when it is closed already."""
+        """Make the vendor's call that ends it. Must be harmless when nothing is captured."""
 
     def step_begin(self, step: int) -> None:
         """A training step begins (only in workers that have a session)."""

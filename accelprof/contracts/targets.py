@@ -34,7 +34,7 @@ class Target:
         rank: rank within the group, as the training framework numbers it.
         replica: index of the engine replica or data-parallel copy, where the group has such.
         node: host name or node id.
-        has_devices: whether the process will see an accelerator; decides which gate can work.
+        has_devices: whether the process will see an accelerator; decides which trigger call can work.
         interpreter: argv of the worker's own Python, default the running one.
         engine_rank: in a child process of an engine, its rank within that engine; ``rank`` is then its parent's.
     """

@@ -29,7 +29,7 @@ class EngineOptions(BaseModel):
     """One engine.
 
     Attributes:
-        profiler: the engine's own profiler: ``torch``, ``cuda`` (it opens the CUDA profiler's gate, for nsys), or null:
+        profiler: the engine's own profiler: ``torch``, ``cuda`` (it starts the CUDA profiler, for nsys), or null:
             it is left off, and only instruments reach into the engine.
         version: release to derive for; absent = the installed one.
         contents: as for tool ``torch``; empty = host and device activity, nothing that makes files large. ``npu`` is the
@@ -232,7 +232,7 @@ class _Build:
             raise ConfigError(
                 Problem(
                     f"engines.{self.engine}.profiler",
-                    f"{self.engine} {self.version} cannot open the CUDA profiler's gate",
+                    f"{self.engine} {self.version} cannot start the CUDA profiler",
                     value="cuda",
                     allowed="torch",
                 )

@@ -120,7 +120,7 @@ def launcher_of(registry: Catalogue, config: Config, plan: Plan) -> tuple[Assign
     """
     rows = [as_seen_here(registry, row, plan.uses_of(row)) for row in plan.preview() if row.selected]
     if config.controller is not None and config.controller.tool:
-        # it leaves the devices to its workers: a gate that makes a CUDA context there would take memory from one of them
+        # it leaves the devices to its workers: a trigger call that makes a CUDA context there would take memory from one of them
         own = Target(DRIVER_GROUP, rank=0, world_size=1, has_devices=False)
         base = rows[0] if rows else plan.assign(own)
         use = plan.uses["controller"]

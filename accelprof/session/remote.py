@@ -68,7 +68,7 @@ def _begin_step(number: int) -> bool:
     _announced = number
     if session is None:
         return False
-    session.begin_step(number, control=True)
+    session.begin_step(number, outside=True)
     return True
 
 

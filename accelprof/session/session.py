@@ -161,8 +161,8 @@ class Session:
         """
         return self._loop.over(items, first)
 
-    def begin_step(self, number: int, *, control: bool = False) -> None:
-        """A step begins. ``control``: announced from outside (a controller's call), maybe on another thread than the work.
+    def begin_step(self, number: int, *, outside: bool = False) -> None:
+        """A step begins. ``outside``: announced from outside (a controller's call), maybe on another thread than the work.
 
         Raises:
             TypeError: ``number`` is not a whole number.
@@ -174,7 +174,7 @@ class Session:
                 return
             if self.instruments is not None:
                 self.instruments.settle()
-            self.course.begin(number, control and _away())
+            self.course.begin(number, outside and _away())
         self.hooks.step_began(number)
         if self.voice.deferred:
             self.captures.close(reasons.TOOL_FAILED)

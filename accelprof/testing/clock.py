@@ -37,6 +37,6 @@ class FakeClock:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         wrapper_globals["_accelprof_clock"] = self._previous

@@ -204,14 +204,14 @@ class BackendConformance:
             )
 
     def test_capture_start_and_stop(self, live: Backend) -> None:
-        """The vendor's gate opens and closes; it raises CaptureError alone where it does not open."""
+        """The vendor's capture starts and stops; the call raises CaptureError alone where it does not start."""
         try:
             live.capture_start()
         except CaptureError:
-            pytest.skip("the gate does not open here (CaptureError); the checks of tools that need it are skipped too")
+            pytest.skip("no capture starts here (CaptureError); the checks of tools that need it are skipped too")
         except Exception as error:  # noqa: BLE001 - named
             pytest.fail(
-                f"capture_start() raised {type(error).__name__}: {error}; a gate that does not open raises CaptureError, "
+                f"capture_start() raised {type(error).__name__}: {error}; a capture that does not start raises CaptureError, "
                 "and a backend without one does nothing"
             )
         live.capture_stop()
@@ -384,11 +384,11 @@ class ToolConformance:
             )
         return tool
 
-    def _files(self, run: Any, report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _files(self, run: Any, ended: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Rows of the files, each with its whole path, checked against the disk and against the tool's own reading."""
-        assert not report["problems"], f"the session has problems: {report['problems']}"
-        rows = [dict(row) for row in report["journal"] if row["kind"] == "artifact"]
-        windows = {row["id"]: row for row in report["journal"] if row["kind"] == "window"}
+        assert not ended["problems"], f"the session has problems: {ended['problems']}"
+        rows = [dict(row) for row in ended["journal"] if row["kind"] == "artifact"]
+        windows = {row["id"]: row for row in ended["journal"] if row["kind"] == "window"}
         name = self.make().name
         for row in rows:
             row["path"] = path = os.path.join(run.run_dir, row["path"])
@@ -640,9 +640,9 @@ class ToolConformance:
                 for label in _LAUNCHING:
                     with profiling_range(label):
                         self.device_work()
-            report = run.session.close()
-            assert not report["problems"], f"the session has problems: {report['problems']}"
-            paths = [os.path.join(run.run_dir, row["path"]) for row in report["journal"] if row["kind"] == "artifact"]
+            ended = run.session.close()
+            assert not ended["problems"], f"the session has problems: {ended['problems']}"
+            paths = [os.path.join(run.run_dir, row["path"]) for row in ended["journal"] if row["kind"] == "artifact"]
         assert len(paths) == 1, f"a window with device work left the files {paths}; one is expected"
         return paths[0]
 

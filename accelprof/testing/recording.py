@@ -145,7 +145,7 @@ class RecordingBackend(Backend):
 
 
 class RecordingTool(Tool):
-    """A tool gated by the backend that writes its own calls down too; one small file per window."""
+    """A tool whose trigger call is the backend's, that writes its own calls down too; one small file per window."""
 
     name: ClassVar[str] = "recording"
     #: set by tests: methods that raise

@@ -161,7 +161,7 @@ def test_e7_union_says_who_asked():
 def test_e8_capture_range_is_the_gate():
     """E8: a capture range that nothing can open is refused by its key."""
     said = refused({**EARLY_B, "trainer.worker_nsight_options": {"capture-range": "none"}})
-    assert "the gate that opens a window" in said["trainer.worker_nsight_options.capture-range"]
+    assert "the trigger call that opens a window" in said["trainer.worker_nsight_options.capture-range"]
 
 
 def test_e9_continuous_steps():

@@ -236,10 +236,10 @@ def the_gate_is_fixed(row, _):
     tool = pytest.importorskip("accelprof_cuda.nsys", reason="accelprof-cuda is not installed").NsysTool(
         {"capture-range": "cudaProfilerApi"}
     )
-    for devices, gate in ((True, "cudaProfilerApi"), (False, "nvtx")):
+    for devices, trigger in ((True, "cudaProfilerApi"), (False, "nvtx")):
         target = Target("W", (), 0, has_devices=devices)
         whole = Assignment(target=target, selected=True, tool="nsys", mode="process")
-        assert tool.arguments(whole, "/run")["capture-range"] == gate
+        assert tool.arguments(whole, "/run")["capture-range"] == trigger
     assert "trainer.worker_nsight_options.capture-range: " in refusal(row, [no_gate])
 
 

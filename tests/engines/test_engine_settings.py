@@ -102,14 +102,14 @@ def test_vllm_profiler_config(version):
 
 
 def test_vllm_cuda_gate():
-    """``profiler: cuda`` opens the CUDA profiler's gate where the release can; a directory would be refused there."""
+    """``profiler: cuda`` starts the CUDA profiler where the release can; a directory would be refused there."""
     config = derive("vllm", "0.33.0", profiler="cuda").arguments["profiler_config"]
     assert config["profiler"] == "cuda"
     assert not any(key.startswith("torch_profiler_") for key in config)
     assert derive("vllm", "0.11.1", profiler="cuda").env["VLLM_TORCH_CUDA_PROFILE"] == "1"
     assert "VLLM_TORCH_CUDA_PROFILE" not in derive("vllm", "0.11.1").env
     for engine, version in (("vllm", "0.10.2"), ("vllm-ascend", "0.25.1rc1")):
-        with pytest.raises(ConfigError, match="cannot open the CUDA profiler's gate"):
+        with pytest.raises(ConfigError, match="cannot start the CUDA profiler"):
             derive(engine, version, profiler="cuda")
 
 

@@ -239,7 +239,7 @@ def real(program, plan):
 
         def begin(number, control):
             if control:
-                elsewhere(lambda: session.begin_step(number, control=True))
+                elsewhere(lambda: session.begin_step(number, outside=True))
             else:
                 session.begin_step(number)
 

@@ -13,13 +13,13 @@ TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 def own_options(
-    source: Source, path: str, options: Mapping[str, object], windows: int | None, gated: bool
+    source: Source, path: str, options: Mapping[str, object], windows: int | None, by_step: bool
 ) -> dict[str, object]:
     """``options`` without what the plan decides; contradictions are refused.
 
     Args:
         windows: how many captures each process makes, ``None`` where that is not known.
-        gated: whether windows open by step at all; otherwise the options stay as they are.
+        by_step: whether windows open by step at all; otherwise the options stay as they are.
     """
     result = {str(key): value for key, value in options.items() if value is not None}
     if STOP_ALIAS in result:
@@ -28,22 +28,22 @@ def own_options(
             source.refuse(f"{path}.{STOP_ALIAS}", f"says the same as {RANGE_END}; keep one", value=word)
         result[RANGE_END] = "stop" if word in TRUE else "none" if word in FALSE else word
         source.note(f"{path}.{STOP_ALIAS}", "changed", f"an older name of {RANGE_END}")
-    if not gated:
+    if not by_step:
         return result
-    gate = result.pop(RANGE, None)
-    if gate is not None and gate not in ("cudaProfilerApi", "nvtx"):
+    trigger = result.pop(RANGE, None)
+    if trigger is not None and trigger not in ("cudaProfilerApi", "nvtx"):
         source.refuse(
             f"{path}.{RANGE}",
-            "the capture range is the gate that opens a window at the steps listed; with this value none could be opened",
-            value=gate,
+            "the capture range is the trigger call that opens a window at the steps listed; with this value none could be opened",
+            value=trigger,
             allowed="cudaProfilerApi, nvtx",
             mend="leave it out, or list no steps",
         )
-    elif gate is not None:
+    elif trigger is not None:
         source.note(
             f"{path}.{RANGE}",
             "info",
-            "each process gets the gate that works there: the profiler API with a device, an NVTX range without",
+            "each process gets the trigger call that works there: the profiler API with a device, an NVTX range without",
         )
     end = result.pop(RANGE_END, None)
     if end is None:

@@ -142,7 +142,7 @@ def _profiling(source: Source, draft: Draft) -> None:
         return
     draft.set("tool", BACKENDS[backend][0], f"{PROFILING}.backend")
     if backend == "nsight":
-        _nsight(source, draft, len(steps) if steps else None, gated=bool(steps))
+        _nsight(source, draft, len(steps) if steps else None, by_step=bool(steps))
     else:
         _rocprof(source, draft)
 
@@ -164,8 +164,8 @@ def _output_dir(source: Source) -> str:
     return derived
 
 
-def _nsight(source: Source, draft: Draft, windows: int | None, gated: bool) -> None:
-    options = own_options(source, f"{PROFILING}.options", source.mapping_at(f"{PROFILING}.options"), windows, gated)
+def _nsight(source: Source, draft: Draft, windows: int | None, by_step: bool) -> None:
+    options = own_options(source, f"{PROFILING}.options", source.mapping_at(f"{PROFILING}.options"), windows, by_step)
     if "o" in options and "output" in options:
         source.refuse(f"{PROFILING}.options.output", "says the same as o; keep one", value=options["output"])
     flags = source.words(f"{PROFILING}.flags") or []

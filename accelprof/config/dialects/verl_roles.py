@@ -54,7 +54,7 @@ def captures(steps: Sequence[int], merge: bool) -> int:
 def nsys_tool(source: Source, draft: Draft, path: str, windows: int | None, controller: bool = True) -> None:
     """``tools.nsys`` and ``controller`` from the two option blocks under ``path``."""
     workers = source.mapping_at(f"{path}.worker_nsight_options")
-    options = own_options(source, f"{path}.worker_nsight_options", workers, windows, gated=True)
+    options = own_options(source, f"{path}.worker_nsight_options", workers, windows, by_step=True)
     if options:
         draft.set("tools.nsys", options, f"{path}.worker_nsight_options")
     driver = {

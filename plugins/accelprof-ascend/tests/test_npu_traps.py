@@ -198,7 +198,7 @@ def test_a_step_announced_elsewhere_is_recorded_on_the_thread_that_works(npu: Ca
             thread.start()
             thread.join()
 
-        on_thread(session.begin_step, 1, control=True)
+        on_thread(session.begin_step, 1, outside=True)
         actor.update()
         on_thread(session.end_step, 1)
         show(session.close())

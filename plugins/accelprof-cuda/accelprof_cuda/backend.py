@@ -1,4 +1,4 @@
-"""Accelerator type ``cuda``: NVTX ranges with cached attributes, the ``cudaProfilerApi`` gate, device events.
+"""Accelerator type ``cuda``: NVTX ranges with cached attributes, the ``cudaProfilerApi`` trigger call, device events.
 
 One push/pop pair of the domain API with cached attributes costs 65 ns on an H100 host, against 260 ns for
 ``torch.cuda.nvtx`` and 427 ns for ``nvtx.annotate`` (docs/cuda.md), so labels are resolved to attributes once.
@@ -92,7 +92,7 @@ class CudaBackend(BoundEmitter, Backend):
             if made is not None:  # nvtx's dummy domain has no attributes
                 made.payload = step
 
-    # --- the gate ---------------------------------------------------------------------------------------------------
+    # --- capturing --------------------------------------------------------------------------------------------------
 
     def capture_start(self) -> None:
         vendor.profiler_call("cudaProfilerStart")

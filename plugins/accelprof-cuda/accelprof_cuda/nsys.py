@@ -1,4 +1,4 @@
-"""Tool ``nsys``: Nsight Systems around the worker, gated from inside, one report per window.
+"""Tool ``nsys``: Nsight Systems around the worker, triggered from inside, one report per window.
 
 nsys must know beforehand how many captures will come: with too few it loses some, with too many it writes nothing
 before the process ends. So the number comes from the plan: ``repeat:N``, or ``repeat`` where the plan cannot know it;
@@ -30,13 +30,13 @@ from accelprof_cuda.nsys_turns import Turns
 
 #: the NVTX range that a window is in the report, and that opens it where ``cudaProfilerApi`` cannot fire
 WINDOW = "window"
-GATES = {"api": "cudaProfilerApi", "range": "nvtx"}
+TRIGGERS = {"api": "cudaProfilerApi", "range": "nvtx"}
 OUR_RANGE = f"{WINDOW}@{DOMAIN}"
 #: nsys looks at registered strings only unless it is told; a user's own range is mostly pushed with a plain one
 PLAIN_STRINGS = {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 SHORT = {"trace": "t", "output": "o"}
-#: tells the worker which gate its nsys waits for
-GATE_ENV = "ACCELPROF_NSYS_GATE"
+#: tells the worker which trigger call its nsys waits for
+TRIGGER_ENV = "ACCELPROF_NSYS_GATE"
 #: and its ``-o``, with nsys's placeholders: the launch may have been made for another target than the session
 OUTPUT_ENV = "ACCELPROF_NSYS_OUTPUT"
 #: and how many captures it expects; ``open`` when it was not told
@@ -66,7 +66,7 @@ class NsysTool(Tool):
         self._seen: Counter[tuple[object, ...]] = Counter()  # windows of each stretch of the run
         self._handle: Any = None
         self._mark: object = None
-        self._gate = ""
+        self._trigger = ""
         self._output = ""
         self._exact: int | None = None
         self._ranges: CudaBackend | None = None
@@ -98,7 +98,7 @@ class NsysTool(Tool):
         )
 
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
-        return nsys_checks.check(self.options, [(row, self.gate_of(row)) for row in assignments])
+        return nsys_checks.check(self.options, [(row, self.trigger_of(row)) for row in assignments])
 
     def claims(self, target: Target) -> frozenset[str]:
         return (
@@ -107,11 +107,11 @@ class NsysTool(Tool):
 
     def trigger(self, target: Target) -> str:
         given = self.options.arguments().get("capture-range")
-        if given in GATES.values():
-            return next(gate for gate, value in GATES.items() if value == given)
+        if given in TRIGGERS.values():
+            return next(trigger for trigger, value in TRIGGERS.items() if value == given)
         return "api" if target.has_devices else "range"
 
-    def gate_of(self, assignment: Assignment) -> str:
+    def trigger_of(self, assignment: Assignment) -> str:
         """What begins a capture: :meth:`trigger`; ``none`` where the whole process is one, ``own`` where a range of the user's does.
 
         A whole process under ``capture-range: cudaProfilerApi`` that has no device gets the range, since that call never comes there.
@@ -122,9 +122,9 @@ class NsysTool(Tool):
             return self.trigger(assignment.target)
         if given is None:
             return "none"
-        if given == GATES["range"] and arguments.get("nvtx-capture") not in (None, OUR_RANGE):
+        if given == TRIGGERS["range"] and arguments.get("nvtx-capture") not in (None, OUR_RANGE):
             return "own"
-        without = given == GATES["api"] and assignment.target.has_devices is False
+        without = given == TRIGGERS["api"] and assignment.target.has_devices is False
         return "range" if without else self.trigger(assignment.target)
 
     def output(self, target: Target, directory: str) -> str:
@@ -138,16 +138,16 @@ class NsysTool(Tool):
     def arguments(self, assignment: Assignment, directory: str) -> dict[str, str]:
         """Options of ``nsys profile`` for one process, under their long names, in nsys's order of help."""
         arguments = dict(self.options.arguments())
-        gate = self.gate_of(assignment)
-        if gate in GATES:
-            arguments["capture-range"] = GATES[gate]
+        trigger = self.trigger_of(assignment)
+        if trigger in TRIGGERS:
+            arguments["capture-range"] = TRIGGERS[trigger]
             exact = assignment.count.exact
             arguments.setdefault("capture-range-end", f"repeat:{exact}" if exact else "repeat")
         elif (
             "capture-range" in arguments
         ):  # of the user's own; nsys's default ends its session, and the command is left alone
             arguments.setdefault("capture-range-end", "stop")
-        if gate == "range":
+        if trigger == "range":
             arguments["nvtx-capture"] = OUR_RANGE
         arguments["kill"] = "none"
         arguments["output"] = self.output(assignment.target, directory)
@@ -162,8 +162,8 @@ class NsysTool(Tool):
             *self.options.extra_args,
         )
         notes = []
-        gate = self.gate_of(assignment)
-        if gate in GATES and not assignment.count.certain:
+        trigger = self.trigger_of(assignment)
+        if trigger in TRIGGERS and not assignment.count.certain:
             notes.append(
                 "nsys: the number of windows is not known beforehand, so reports are written when the session ends"
             )
@@ -171,10 +171,10 @@ class NsysTool(Tool):
             mode="prefix",
             argv=argv,
             env={
-                GATE_ENV: gate,
+                TRIGGER_ENV: trigger,
                 OUTPUT_ENV: arguments["output"],
-                CAPTURES_ENV: "open" if gate == "own" else str(assignment.count.exact or "open"),
-                **(PLAIN_STRINGS if gate == "own" else {}),
+                CAPTURES_ENV: "open" if trigger == "own" else str(assignment.count.exact or "open"),
+                **(PLAIN_STRINGS if trigger == "own" else {}),
             },
             make_dirs=(os.path.dirname(arguments["output"]).replace("%%", "%"),),
             preflight=self._preflight(assignment, arguments) if self.options.preflight else (),
@@ -185,7 +185,7 @@ class NsysTool(Tool):
         return render({SHORT.get(name, name): value for name, value in arguments.items()}, self.options.flags)
 
     def _preflight(self, assignment: Assignment, arguments: Mapping[str, str]) -> tuple[str, ...]:
-        """The same options around the same interpreter, with a gate that never opens: nothing is written."""
+        """The same options around the same interpreter, with a trigger call that never comes: nothing is written."""
         never = {
             **arguments,
             "capture-range": "nvtx",
@@ -201,7 +201,7 @@ class NsysTool(Tool):
     def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
         output = self.output(assignment.target, directory)
         pattern, raw = nsys_files.pattern(output), nsys_files.pattern(output, RAW)
-        if self.gate_of(assignment) not in GATES:
+        if self.trigger_of(assignment) not in TRIGGERS:
             return [Expectation(pattern, 1, "process_exit", raw)]
         exact = assignment.count.exact
         return [Expectation(pattern, exact or None, "last_window" if exact else "process_exit", raw)]
@@ -216,15 +216,15 @@ class NsysTool(Tool):
                 "this process was not started under nsys; start it through accelprof (accelprof run, or the controller's options)"
             )
         # what nsys waits for was settled at launch, when it may not have been known whether there is a device
-        self._gate = os.environ.get(GATE_ENV) or self.gate_of(context.assignment)
+        self._trigger = os.environ.get(TRIGGER_ENV) or self.trigger_of(context.assignment)
         self._output = os.environ.get(OUTPUT_ENV) or self.output(context.target, context.directory)
         told = os.environ.get(CAPTURES_ENV)
         self._exact = (int(told) if told.isdecimal() else None) if told else context.assignment.count.exact
-        self._settle_gate(context)
-        if os.environ.get(LAUNCH_ENV) == "shared" and self._gate in GATES:
+        self._settle_trigger(context)
+        if os.environ.get(LAUNCH_ENV) == "shared" and self._trigger in TRIGGERS:
             directory = os.path.dirname(nsys_files.expand(self._output, os.getpid(), os.environ))
             self._turns = Turns(directory, self._session, context.say)
-        if self._gate == "range" and (silent := self._silent()):
+        if self._trigger == "range" and (silent := self._silent()):
             raise CaptureError(f"the window is an NVTX range, and {silent}; no window would open")
         self._use_ranges(context)
 
@@ -239,12 +239,12 @@ class NsysTool(Tool):
             leave_children_alone()
             hide_cuda_injection(at_once=context.target.has_devices is False)
 
-    def _settle_gate(self, context: ToolContext) -> None:
+    def _settle_trigger(self, context: ToolContext) -> None:
         """``cudaProfilerApi`` never fires in a process without a device, so such a process cannot open a window by itself."""
-        if self._gate != "api" or context.target.has_devices is not False or vendor.visible_devices():
+        if self._trigger != "api" or context.target.has_devices is not False or vendor.visible_devices():
             return  # where nvtx is missing the session's backend is another one, which lists no device
         if os.environ.get(LAUNCH_ENV) == "shared":
-            self._gate = "none"
+            self._trigger = "none"
             context.say(
                 "nsys: no device in this process, so its windows are recorded only while one of a process with a device is open"
             )
@@ -272,7 +272,7 @@ class NsysTool(Tool):
         if self.context is None or self._ranges is None:
             raise CaptureError("tool nsys was not attached to this session")
         exact = self._exact
-        if self._gate in GATES and exact and len(self._opened) >= exact:
+        if self._trigger in TRIGGERS and exact and len(self._opened) >= exact:
             raise CaptureError(
                 f"nsys was told to expect {exact} capture(s) and has taken them; it would ignore this one"
             )
@@ -290,22 +290,22 @@ class NsysTool(Tool):
             hide_cuda_injection()
 
     def _start(self, ranges: Backend) -> None:
-        if self._gate == "api":
+        if self._trigger == "api":
             ranges.capture_start()
-        elif self._gate == "range":
+        elif self._trigger == "range":
             self._handle = _window_range()
 
     def _stop(self, ranges: Backend) -> None:
-        if self._gate == "api":
+        if self._trigger == "api":
             ranges.capture_stop()
-        elif self._gate == "range":
+        elif self._trigger == "range":
             domains.domain(DOMAIN).end_range(self._handle)
             self._handle = None
 
     def _begin_mark(self) -> None:
-        """A report begins and ends with its first and last event; the window does not. Where the range is the gate it is
+        """A report begins and ends with its first and last event; the window does not. Where the range is the trigger call it is
         there already, and a second one would be another trigger."""
-        if self._gate != "range" and "nvtx" in self.options.traces() and not self._silent():
+        if self._trigger != "range" and "nvtx" in self.options.traces() and not self._silent():
             self._mark = _window_range()
 
     def _end_mark(self) -> None:
@@ -321,7 +321,7 @@ class NsysTool(Tool):
             self._stop(self._ranges)
         else:
             self._turns.close(functools.partial(self._stop, self._ranges))
-        if self._gate in GATES and self.context is not None and len(self._opened) == self._exact:
+        if self._trigger in TRIGGERS and self.context is not None and len(self._opened) == self._exact:
             self._finished = True
             return self._collect(self.context)
         return []

@@ -9,14 +9,14 @@ from accelprof.contracts.targets import Assignment
 from accelprof.errors import Problem
 from accelprof_cuda.nsys_files import varies
 
-#: an assignment and the gate it gets (``none``, ``api``, ``range``; ``own`` where a range of the user's begins a capture)
-Gated = tuple[Assignment, str]
+#: an assignment and the trigger call it gets (``none``, ``api``, ``range``; ``own`` where a range of the user's begins a capture)
+Triggered = tuple[Assignment, str]
 #: options that start or end the collection by themselves, beside the windows of the plan
 OWN_TIMING = ("delay", "duration", "duration-frames", "start-frame-index", "start-later", "hotkey-capture")
 PATH = "tools.nsys"
 
 
-def check(options: Any, rows: Sequence[Gated]) -> list[Problem]:
+def check(options: Any, rows: Sequence[Triggered]) -> list[Problem]:
     """Every contradiction once."""
     arguments: dict[str, str] = options.arguments()
     problems: dict[str, Problem] = {}
@@ -37,16 +37,16 @@ def check(options: Any, rows: Sequence[Gated]) -> list[Problem]:
     return list(problems.values())
 
 
-def _range(arguments: dict[str, str], row: Gated) -> Problem | None:
-    assignment, gate = row
+def _range(arguments: dict[str, str], row: Triggered) -> Problem | None:
+    assignment, trigger = row
     value = arguments.get("capture-range")
-    if value is None or gate == "none" or assignment.mode == "process":
+    if value is None or trigger == "none" or assignment.mode == "process":
         return None
     path = f"{PATH}.capture-range"
     if value not in ("cudaProfilerApi", "nvtx"):
         return Problem(
             path,
-            "the capture range is the gate that opens a window; with this value no window can be opened or ended",
+            "the capture range is the trigger call that opens a window; with this value no window can be opened or ended",
             value=value,
             allowed="cudaProfilerApi, nvtx",
             mend="leave it out, or list no steps and set steps: process",
@@ -57,20 +57,20 @@ def _range(arguments: dict[str, str], row: Gated) -> Problem | None:
             f"{assignment.target.label} has no device, so cudaProfilerApi never fires there",
             value=value,
             allowed="nvtx",
-            mend="leave it out; each process then gets the gate that works there",
+            mend="leave it out; each process then gets the trigger call that works there",
         )
     return None
 
 
-def _range_end(arguments: dict[str, str], row: Gated) -> Problem | None:
-    assignment, gate = row
+def _range_end(arguments: dict[str, str], row: Triggered) -> Problem | None:
+    assignment, trigger = row
     value = arguments.get("capture-range-end")
     if value is None:
         return None
     path, exact = f"{PATH}.capture-range-end", assignment.count.exact
-    if gate == "own":
+    if trigger == "own":
         return None  # how often the user's range comes is the user's to know
-    if gate == "none":
+    if trigger == "none":
         return Problem(
             path, "the whole process is one capture, so no range ends", value=value, mend="leave it out, or list steps"
         )
@@ -107,7 +107,7 @@ def _range_end(arguments: dict[str, str], row: Gated) -> Problem | None:
     return None
 
 
-def _kill(arguments: dict[str, str], row: Gated) -> Problem | None:
+def _kill(arguments: dict[str, str], row: Triggered) -> Problem | None:
     value = arguments.get("kill")
     if value in (None, "none"):
         return None
@@ -120,10 +120,10 @@ def _kill(arguments: dict[str, str], row: Gated) -> Problem | None:
     )
 
 
-def _timing(arguments: dict[str, str], row: Gated) -> Problem | None:
-    _, gate = row
+def _timing(arguments: dict[str, str], row: Triggered) -> Problem | None:
+    _, trigger = row
     for name in OWN_TIMING:
-        if name in arguments and gate not in ("none", "own"):
+        if name in arguments and trigger not in ("none", "own"):
             return Problem(
                 f"{PATH}.{name}",
                 "nsys would start or end by its own clock, and windows of the plan would be missing",
@@ -133,10 +133,10 @@ def _timing(arguments: dict[str, str], row: Gated) -> Problem | None:
     return None
 
 
-def _domain(arguments: dict[str, str], row: Gated) -> Problem | None:
-    assignment, gate = row
+def _domain(arguments: dict[str, str], row: Triggered) -> Problem | None:
+    assignment, trigger = row
     own = arguments.get("nvtx-capture")
-    if own is not None and gate in ("api", "range") and own != "window@accelprof":
+    if own is not None and trigger in ("api", "range") and own != "window@accelprof":
         return Problem(
             f"{PATH}.nvtx-capture",
             "the NVTX range that opens a window is accelprof's own",
@@ -145,7 +145,7 @@ def _domain(arguments: dict[str, str], row: Gated) -> Problem | None:
             mend="leave it out, or list no steps and set steps: process; then a range of yours begins the capture",
         )
     words = {word.strip() for word in arguments.get("trace", "").split(",")}
-    if gate in ("range", "own") and "nvtx" not in words:
+    if trigger in ("range", "own") and "nvtx" not in words:
         return Problem(
             f"{PATH}.trace",
             f"what begins the capture of {assignment.target.label} is an NVTX range, and nvtx is not traced",
@@ -155,4 +155,4 @@ def _domain(arguments: dict[str, str], row: Gated) -> Problem | None:
     return None
 
 
-RULES: tuple[Callable[[dict[str, str], Gated], Problem | None], ...] = (_range, _range_end, _kill, _timing, _domain)
+RULES: tuple[Callable[[dict[str, str], Triggered], Problem | None], ...] = (_range, _range_end, _kill, _timing, _domain)

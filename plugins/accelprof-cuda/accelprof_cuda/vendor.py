@@ -42,7 +42,7 @@ def torch_cuda() -> Any | None:
 
 
 def loaded_cudart() -> ctypes.CDLL | None:
-    """The runtime library that this process uses already; another copy would be another gate."""
+    """The runtime library that this process uses already; another copy would start another capture."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             paths = sorted({line.split(maxsplit=5)[-1].strip() for line in file if "libcudart" in line})

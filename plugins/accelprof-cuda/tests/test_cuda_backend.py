@@ -144,7 +144,7 @@ def test_colors(color: str, argb: int | None) -> None:
 
 
 def test_capture_without_cuda_is_a_capture_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gate of a machine without CUDA does not open, and says what was looked for; closing it stays harmless."""
+    """No capture starts on a machine without CUDA, and it is said what was looked for; stopping stays harmless."""
     monkeypatch.setattr(vendor, "torch_cuda", lambda: None)
     monkeypatch.setattr(vendor, "loaded_cudart", lambda: None)
     monkeypatch.setattr(vendor, "_cudart_candidates", lambda: iter(["/nonexistent/libcudart.so"]))
@@ -156,7 +156,7 @@ def test_capture_without_cuda_is_a_capture_error(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_failed_profiler_call_is_a_capture_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error code of cudaProfilerStart is raised and leaves the gate closed."""
+    """An error code of cudaProfilerStart is raised and nothing counts as started."""
 
     class Runtime:
         calls: ClassVar[list[str]] = []
@@ -272,7 +272,7 @@ def test_a_step_while_another_thread_binds() -> None:
 
 
 def test_a_stop_that_failed_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gate counts as open until the driver has closed it, so a second stop reaches the driver."""
+    """A capture counts as running until the driver has stopped it, so a second stop reaches the driver."""
     calls: list[str] = []
 
     def call(name: str) -> None:

@@ -44,7 +44,7 @@ class TestNsysConforms(ToolConformance):
             patch.setattr(CudaBackend, "capture_stop", lambda _: self.calls.append("stop"))
             patch.setenv("ACCELPROF_NSYS_GATE", "api")
             patch.setattr(NsysTool, "_collect", lambda *_: [])
-            patch.setattr(NsysTool, "_settle_gate", lambda *_: None)
+            patch.setattr(NsysTool, "_settle_trigger", lambda *_: None)
             patch.setattr(nsys_tool, "hide_cuda_injection", lambda **_: None)
             patch.setattr(nsys_tool, "leave_children_alone", lambda: None)
             patch.setattr(NsysTool, "_silent", staticmethod(lambda: ""))
@@ -70,12 +70,12 @@ def test_windows_of_a_device_process(assignment: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "gate"), [([{"index": 0}], "api"), ([], "range"), (CaptureError("no answer"), "range")]
+    ("devices", "trigger"), [([{"index": 0}], "api"), ([], "range"), (CaptureError("no answer"), "range")]
 )
 def test_a_command_started_here_has_the_devices_of_here(
-    assignment: Make, monkeypatch: pytest.MonkeyPatch, devices: Any, gate: str
+    assignment: Make, monkeypatch: pytest.MonkeyPatch, devices: Any, trigger: str
 ) -> None:
-    """``accelprof run`` and ``config show``: the API gate where this machine and environment show a device, else the range."""
+    """``accelprof run`` and ``config show``: the API trigger call where this machine and environment show a device, else the range."""
     from accelprof_cuda.backend import CudaBackend
 
     from accelprof.catalogue import get_registry
@@ -90,7 +90,7 @@ def test_a_command_started_here_has_the_devices_of_here(
     monkeypatch.setattr(CudaBackend, "devices", listed)
     uses = (ToolUse("nsys", {}, NsysTool()),)
     row = as_seen_here(get_registry(), assignment(has_devices=None), uses)
-    assert NsysTool().gate_of(row) == gate
+    assert NsysTool().trigger_of(row) == trigger
     for said in (True, False):  # somebody knows: nobody looks
         assert as_seen_here(get_registry(), assignment(has_devices=said), uses).target.has_devices is said
 
@@ -119,7 +119,7 @@ def test_a_process_without_a_device_under_the_api_gate_says_so(
         return
     tool.attach(context)
     window = windows_of(os.getpid(), [2])[0]
-    tool.open(window)  # calls no gate, which this process does not have
+    tool.open(window)  # makes no trigger call, which this process does not have
     assert tool.close(window) == []
     assert any("no device in this process" in text for text in said)
 
@@ -199,7 +199,7 @@ def test_a_report_that_comes_while_it_is_asked_for_is_the_one_that_counts(
 
 @pytest.mark.parametrize("has_devices", [False, None])
 def test_windows_of_a_host_process(assignment: Make, has_devices: bool | None) -> None:
-    """Without a device (or not known to have one) the gate is an NVTX range, which opens in either kind of process."""
+    """Without a device (or not known to have one) the trigger call is an NVTX range, which opens in either kind of process."""
     argv = argv_of(assignment([3, 10], has_devices=has_devices))
     assert "--capture-range=nvtx" in argv
     assert "--nvtx-capture=window@accelprof" in argv
@@ -216,16 +216,18 @@ def test_the_whole_process_has_no_gate(assignment: Make) -> None:
     """``steps: process`` starts recording with the process."""
     row = assignment(mode="process")
     assert not [part for part in argv_of(row) if part.startswith("--capture-range")]
-    assert NsysTool().gate_of(row) == "none"
+    assert NsysTool().trigger_of(row) == "none"
 
 
 def test_the_api_gate_of_a_whole_process_without_a_device_is_a_range(assignment: Make) -> None:
     """``capture-range: cudaProfilerApi`` without steps never fires in a worker without a device; that one gets the range."""
-    gates = {
-        devices: NsysTool({"capture-range": "cudaProfilerApi"}).gate_of(assignment(mode="process", has_devices=devices))
+    triggers = {
+        devices: NsysTool({"capture-range": "cudaProfilerApi"}).trigger_of(
+            assignment(mode="process", has_devices=devices)
+        )
         for devices in (True, None, False)
     }
-    assert gates == {True: "api", None: "api", False: "range"}
+    assert triggers == {True: "api", None: "api", False: "range"}
     assert "--nvtx-capture=window@accelprof" in argv_of(
         assignment(mode="process", has_devices=False), **{"capture-range": "cudaProfilerApi"}
     )
@@ -248,7 +250,7 @@ def test_a_range_of_ones_own_begins_the_capture_where_no_steps_are_planned(assig
 
 
 def test_rlinf_options_and_flags(assignment: Make) -> None:
-    """Options and flags as RLinf's guide shows them: values behind their option, flags bare, the gate added."""
+    """Options and flags as RLinf's guide shows them: values behind their option, flags bare, the trigger call added."""
     argv = argv_of(
         assignment([3, 10]), t="cuda,nvtx", backtrace="fp", flags=["python-backtrace"], extra_args=["--new-thing=1"]
     )

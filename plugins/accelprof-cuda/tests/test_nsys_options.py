@@ -107,7 +107,7 @@ def test_normalise_can_be_repeated() -> None:
 
 
 def test_capture_range_none_with_windows(assignment: Make) -> None:
-    """The capture range is the gate; without it the listed steps could not open anything."""
+    """The capture range is the trigger call; without it the listed steps could not open anything."""
     (problem,) = problems([assignment()], capture_range="none")
     assert problem.startswith("tools.nsys.capture-range: ")
     assert "allowed: cudaProfilerApi, nvtx" in problem
@@ -147,7 +147,7 @@ def test_kill_is_none(assignment: Make, value: str) -> None:
 
 
 def test_the_profiler_api_never_fires_without_a_device(assignment: Make) -> None:
-    """A host process under cudaProfilerApi would leave no window: refused, with the gate that works."""
+    """A host process under cudaProfilerApi would leave no window: refused, with the trigger call that works."""
     (problem,) = problems([assignment(has_devices=False)], capture_range="cudaProfilerApi")
     assert "has no device, so cudaProfilerApi never fires" in problem
 

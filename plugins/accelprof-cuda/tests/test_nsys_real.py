@@ -253,7 +253,7 @@ session.close()
 
 
 def test_a_range_of_ones_own_begins_the_capture(nsys: str, tmp_path: Path) -> None:
-    """Without steps a range of the program is the gate: the report has that range, not the later ones, and nothing is missing."""
+    """Without steps a range of the program is the trigger call: the report has that range, not the later ones, and nothing is missing."""
     (tmp_path / "train.py").write_text(TRAIN)
     options = {
         "nsys": nsys,

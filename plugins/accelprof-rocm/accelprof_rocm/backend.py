@@ -1,4 +1,4 @@
-"""Accelerator type ``rocm``: ROCTX ranges, the pause/resume gate of the SDK's library, HIP events through torch."""
+"""Accelerator type ``rocm``: ROCTX ranges, the pause/resume trigger call of the SDK's library, HIP events through torch."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class RocmBackend(Backend):
     def mark(self, spec: RangeSpec) -> None:
         self.ranges.mark(spec)
 
-    # --- the gate ---------------------------------------------------------------------------------------------------
+    # --- capturing --------------------------------------------------------------------------------------------------
 
     def capture_start(self) -> None:
         library = self.ranges.library

@@ -216,7 +216,7 @@ class RocprofTool(Tool):
     def trigger(self, target: Target) -> str:
         return "pause" if self.pausable and self.options.windows != "whole" else "none"
 
-    def gate_of(self, assignment: Assignment) -> str:
+    def trigger_of(self, assignment: Assignment) -> str:
         """``none`` when the whole life of the process is one capture, else :meth:`gate`."""
         whole = assignment.mode == "process" and not assignment.schedules
         return "none" if whole and self.options.windows != "pause" else self.trigger(assignment.target)
@@ -229,7 +229,7 @@ class RocprofTool(Tool):
                 f"{self.name}: {self.program} is not installed here and no release is stated (tools.{self.name}.rocm); "
                 f"the rules of ROCm {releases.show(self.release)} are taken"
             )
-        if self.gate_of(assignment) == "none" and assignment.mode != "process":
+        if self.trigger_of(assignment) == "none" and assignment.mode != "process":
             notes.append(
                 f"{self.name}: recorded from start to exit and cut by its windows when read; "
                 f"ROCm {releases.show(self.release)} cannot be paused"

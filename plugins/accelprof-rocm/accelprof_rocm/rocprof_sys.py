@@ -350,7 +350,7 @@ class RocprofSysTool(RocprofTool):
             "OUTPUT_PREFIX": f"{self.file_name(assignment.target, directory)}-%pid%-",
         }
         settings = {**{row.env + name: value for name, value in ours.items()}, **self.options.env}
-        if self.gate_of(assignment) == "pause":
+        if self.trigger_of(assignment) == "pause":
             name = f"{row.env}SELECTED_REGIONS"
             settings[name] = ",".join([*regions(settings.get(name, "")), releases.REGION])
         return settings

@@ -196,7 +196,7 @@ class Rocprofv3Tool(RocprofTool):
         argv = [] if chosen else list(self.row.arguments)
         if chosen and self._needs_markers(assignment) and not any(self._on(name) for name in MARKERS):
             argv.append(f"--{MARKERS[0]}")
-        if self.gate_of(assignment) == "pause" and REGIONS not in given:
+        if self.trigger_of(assignment) == "pause" and REGIONS not in given:
             argv.append(f"--{REGIONS}")
         own = {
             key: value

@@ -181,9 +181,9 @@ def test_the_real_worker_runs_and_its_file_is_read(
         [path] = [str(item) for item in directory.iterdir() if fnmatch.fnmatch(str(item), expected.pattern)]
         assert str(seen["pid"]) in os.path.basename(path)
         trace = type(tool)().read(path)
-        gated = release >= ((7, 0) if tool.name == "rocprofv3" else (7, 13))
-        heard = ["work"] if gated else ["before", "work", "after"]
-        if tool.name == "rocprofv3" and not gated:
+        triggered = release >= ((7, 0) if tool.name == "rocprofv3" else (7, 13))
+        heard = ["work"] if triggered else ["before", "work", "after"]
+        if tool.name == "rocprofv3" and not triggered:
             heard = ["before", "work"]  # it pauses wherever it is told to
         assert [span.name for span in trace.spans if span.kind.value == "range"] == heard, (path, trace)
 

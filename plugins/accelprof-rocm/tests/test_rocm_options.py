@@ -326,19 +326,19 @@ def test_omnitrace_up_to_6_2(assignment: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "rocm", "gate"),
+    ("tool", "rocm", "trigger"),
     [
         (RocprofSysTool, "6.4", "none"), (RocprofSysTool, "7.12", "none"), (RocprofSysTool, "7.13", "pause"),
         (RocprofSysTool, "10.0", "pause"), (Rocprofv3Tool, "6.4", "none"), (Rocprofv3Tool, "7.0", "pause"),
     ],
 )  # fmt: skip
-def test_windows_by_release(assignment: Make, tool: Any, rocm: str, gate: str) -> None:
+def test_windows_by_release(assignment: Make, tool: Any, rocm: str, trigger: str) -> None:
     """Where the release can be paused, windows do so; before that the whole process is recorded, and that is said."""
     made = tool({"rocm": rocm})
     row = assignment(made.name)
-    assert made.trigger(row.target) == gate
+    assert made.trigger(row.target) == trigger
     said = [note for note in made.launch(row, "/run").notes if "recorded from start to exit" in note]
-    assert len(said) == (gate == "none")
+    assert len(said) == (trigger == "none")
     assert {expectation.when for expectation in made.expects(row, "/run")} == {"process_exit"}
 
 

@@ -107,7 +107,7 @@ def test_a_library_with_push_only_is_refused(compiled: Callable[..., Path]) -> N
 
 
 def test_a_library_without_pause_says_that_the_gate_cannot_open(compiled: Callable[..., Path], use: Any) -> None:
-    """roctracer's library cannot pause; the gate raises in place of a silent success."""
+    """roctracer's library cannot pause; the trigger call raises in place of a silent success."""
     use(compiled("libroctx64.so.4"))
     backend = RocmBackend()
     with pytest.raises(Exception, match="cannot pause and resume"):

@@ -56,7 +56,7 @@ def tpus() -> int:
 
 
 class XlaBackend(BoundEmitter, Backend):
-    """See the module. JAX has neither a gate for tools outside nor events, so there are no device times outside windows."""
+    """See the module. JAX has neither a trigger call for tools outside nor events, so there are no device times outside windows."""
 
     name: ClassVar[str] = "xla"
     aliases: ClassVar[tuple[str, ...]] = ("tpu", "jax")

@@ -1,4 +1,4 @@
-"""Accelerator type ``xpu``: ITT tasks as ranges, ITT's resume and pause as the gate, ``torch.xpu`` for device facts.
+"""Accelerator type ``xpu``: ITT tasks as ranges, ITT's resume and pause as the trigger call, ``torch.xpu`` for device facts.
 
 ITT tasks reach whatever collector ``INTEL_LIBITTNOTIFY64`` names (VTune and unitrace set it for their process). Without one a
 task is a call into a static library that does nothing.
@@ -125,7 +125,7 @@ class XpuBackend(api.BoundEmitter, api.Backend):
         bound.push()
         bound.pop()
 
-    # --- the gate ---------------------------------------------------------------------------------------------------
+    # --- capturing --------------------------------------------------------------------------------------------------
 
     def capture_start(self) -> None:
         self.itt.resume()
