@@ -5,10 +5,12 @@ Layout, little endian, all sizes fixed when the file is made::
     0     head     4 KiB: magic, sizes, the ring's two ends, the anchor between clocks, who it is (JSON)
     4096  names    each phase once, JSON lines, in the order of their numbers
           now      two slots for the running step, written by turns; the one with the higher turn and a right checksum counts
-          ring     records of finished steps: u32 length, u32 CRC-32, MessagePack; the oldest give way
+          ring     records of finished steps: u32 length, u32 Adler-32 from the record's place on, MessagePack; the oldest give way
 
-A record counts when its checksum is right, and an end of the ring moves only after the bytes it encloses are written, so that a
-process may be killed at any instruction. The reader takes nothing on trust: sizes are compared with the file's own.
+A record counts when its checksum is right. That begins with the record's place, counted in bytes that were ever written before it, so
+what stood there one round earlier has another. Steps are therefore found behind the last end that the head names, too, which moves
+only now and then, and after the bytes it encloses are written; the first end moves before anything is overwritten: a process may be
+killed at any instruction. The reader takes nothing on trust: sizes are compared with the file's own.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from accelprof.contracts.spans import Kind
 from accelprof.errors import ReadError
 
 MAGIC = b"ACCPRING"
-VERSION = 2
+VERSION = 3
 HEAD = 4096
 NAMES = 256 * 1024
 NOW = 128 * 1024
@@ -43,6 +45,10 @@ RING = 4 * 1024 * 1024
 #: in which the oldest records give way, so that making room costs the same however many there are
 PIECES = 64
 SUFFIX = ".ring"
+#: bytes of records that are made writable beforehand: of a second of steps of 10 ms, twice
+AHEAD = 128 * 1024
+#: Linux' MADV_POPULATE_WRITE, which the module mmap does not name
+_POPULATE_WRITE = 23
 #: time that passes at most between two looks whether the file is still there, where steps are written
 LOOK_NS = 10_000_000
 #: magic, version, names, now, ring, first, end, names used, epoch ns, monotonic ns, length of the JSON
@@ -53,11 +59,17 @@ _ENDS_END = _ENDS_AT + _ENDS.size
 #: checksum in the slot of a step that does not run; what is being written has another while its length is still 0
 _IDLE = 0x49444C45
 _FRAME = struct.Struct("<II")
+#: of a record's place, what its checksum begins with
+_SEED = 0xFFFFFFFF
+#: records that are no steps, one after the other, behind the end that the head names: there is nothing more
+_STRAY = 8
 _SLOT = struct.Struct("<QII")
 #: fields of a plain call's row in the file
 QUICK = 4
 _PHASE = Kind.PHASE.value
-_encode = msgspec.msgpack.Encoder().encode
+#: checksum of a record; without tables, which are in no cache when a step ends
+_checksum = zlib.adler32
+_encode, _frame = msgspec.msgpack.Encoder().encode, _FRAME.pack
 
 
 @dataclass
@@ -136,9 +148,12 @@ class Ring:
         #: where the ring's first end may move to: the begins of records a piece of the ring apart, oldest first
         self._marks: deque[int] = deque()
         self._next_mark, self._piece = size // PIECES, size // PIECES
+        #: how far the end may move before there is something to do
+        self._room = self._next_mark
         _HEAD.pack_into(self._map, 0, MAGIC, VERSION, NAMES, NOW, size, 0, 0, 0, epoch, monotonic, len(text))
         self._map[_HEAD.size : _HEAD.size + len(text)] = text
         self._base = HEAD + NAMES + NOW
+        self._populate(0, total)
         self.lost, self._looked = False, 0
 
     def name(self, tag: str, domain: str, color: str, category: str) -> bool:
@@ -163,25 +178,29 @@ class Ring:
         while len(payload) > self._size // 4:
             rows = rows[: len(rows) // 2]
             payload = _encode((step, begin_ns, end_ns, whole - len(rows), rows))
-        frame = _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
-        length, end = len(frame), self._end
-        if end + length - self._first > self._size:
-            while end + length - self._first > self._size:
-                self._first = self._marks.popleft()
-            self._publish()  # what is about to be overwritten is given up first
-        if end >= self._next_mark:
+        end = self._end
+        frame = _frame(len(payload), _checksum(payload, end & _SEED)) + payload
+        after = end + len(frame)
+        if after > self._room:
+            self._make_room(end, after)
+        at = self._base + end % self._size
+        to, far = at + len(frame), self._base + self._size
+        if to <= far:
+            self._map[at:to] = frame
+        else:
+            self._map[at:far] = frame[: far - at]
+            self._map[self._base : self._base + to - far] = frame[far - at :]
+        self._end = after
+
+    def _make_room(self, end: int, after: int) -> None:
+        """For a record from ``end`` to ``after``: what is about to be overwritten is given up first."""
+        if after > self._next_mark:
             self._marks.append(end)
             self._next_mark = end + self._piece
-        place = end % self._size
-        if place + length <= self._size:
-            at = self._base + place
-            self._map[at : at + length] = frame
-        else:
-            front = self._size - place
-            self._map[self._base + place : self._base + self._size] = frame[:front]
-            self._map[self._base : self._base + length - front] = frame[front:]
-        self._end = end = end + length
-        self._map[_ENDS_AT:_ENDS_END] = _ENDS.pack(self._first, end, self._named)  # _publish, without the call
+        while after - self._first > self._size:
+            self._first = self._marks.popleft()
+        self._room = min(self._first + self._size, self._next_mark)
+        self._publish()
 
     def now(self, step: int | None, begin_ns: int, rows: Sequence[Sequence[object]]) -> None:
         """The running step so far, phases in progress included; in place of what was written of it before."""
@@ -198,6 +217,7 @@ class Ring:
         at = HEAD + NAMES + (self._turn % 2) * (NOW // 2)
         self._map[at + _SLOT.size : at + _SLOT.size + len(payload)] = payload
         self._map[at : at + _SLOT.size] = _SLOT.pack(self._turn, len(payload), zlib.crc32(payload))
+        self._publish()
 
     def idle(self) -> None:
         """No step is running."""
@@ -206,6 +226,18 @@ class Ring:
         self._turn += 1
         at = HEAD + NAMES + (self._turn % 2) * (NOW // 2)
         self._map[at : at + _SLOT.size] = _SLOT.pack(self._turn, 0, _IDLE)
+        self._publish()
+
+    def look_ahead(self) -> None:
+        """Make room for the next steps writable now: a page that the system has written to the disk costs who writes to it next some
+        microseconds."""
+        if self._is_there():
+            at = self._base + self._end % self._size
+            self._populate(at - at % mmap.PAGESIZE, AHEAD)
+
+    def _populate(self, at: int, count: int) -> None:
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # Linux before 5.14, another system
+            self._map.madvise(_POPULATE_WRITE, at, count)
 
     def close(self) -> None:
         """Let go of the mapping; the file stays."""
@@ -319,16 +351,23 @@ def _records(data: bytes, base: int, size: int, first: int, end: int, found: Con
     if not 0 <= end - first <= size:
         found.problems.append("the ends of the ring contradict each other; no finished step can be read")
         return
-    at = first
-    while at + _FRAME.size <= end:
+    at, damaged = first, 0
+    while at + _FRAME.size <= first + size and damaged <= _STRAY:
+        known = at < end
         length, checksum = _FRAME.unpack(_around(data, base, size, at, _FRAME.size))
-        if at + _FRAME.size + length > end:
+        if known and at + _FRAME.size + length > end:
             found.problems.append("the last record of the ring is cut")
             return
-        record = _record(_around(data, base, size, at + _FRAME.size, length), checksum)
+        if not known and (not length or at + _FRAME.size + length > first + size):
+            return
+        payload = _around(data, base, size, at + _FRAME.size, length)
+        record = _record(payload) if _checksum(payload, at & _SEED) == checksum else None
         if record is None:
-            found.problems.append("a step's record is damaged, it is left out")
-        else:
+            damaged += 1
+        if record is not None or known:  # behind the end, what is no step was there before if no step follows
+            found.problems += ["a step's record is damaged, it is left out"] * damaged
+            damaged = 0
+        if record is not None:
             found.steps.append(record)
         at += _FRAME.size + length
 
@@ -340,15 +379,14 @@ def _running(data: bytes, base: int, now: int, found: Contents) -> None:
         if length == 0 and checksum == _IDLE and turn > best[0]:
             best = (turn, None)
         elif length <= now // 2 - _SLOT.size and turn > best[0]:
-            record = _record(data[at + _SLOT.size : at + _SLOT.size + length], checksum)
+            payload = data[at + _SLOT.size : at + _SLOT.size + length]
+            record = _record(payload) if zlib.crc32(payload) == checksum else None
             if record is not None:
                 best = (turn, record)  # type: ignore[assignment]
     found.running = best[1]
 
 
-def _record(payload: bytes, checksum: int) -> StepRecord | None:
-    if zlib.crc32(payload) != checksum:
-        return None
+def _record(payload: bytes) -> StepRecord | None:
     try:
         step, begin, end, cut, rows = msgspec.msgpack.decode(payload)
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError):

@@ -96,7 +96,10 @@ class Course:
         broken, self.broken = self.broken, False
         at = times.ends(number)
         if self.recorder is not None:
-            guarded("recording a step", self.recorder.step_ends, number, at)
+            try:
+                self.recorder.step_ends(number, at)
+            except failures() as error:  # said once
+                self._captures.voice.trouble("recording a step", error)
         began, wall = times.last()
         if self.writer is not None:
             guarded(

@@ -14,7 +14,8 @@ from accelprof.errors import failures
 from accelprof.session.window import Window
 from accelprof.timing.entry import Entry, PlainCalls, task_label
 from accelprof.timing.gate import now_ns
-from accelprof.timing.phase import IN_PIECES, PhaseSpec
+from accelprof.timing.loops import running_loop
+from accelprof.timing.phase import IN_PIECES, SUSPENDS, PhaseSpec
 
 if TYPE_CHECKING:
     from accelprof.session.captures import Captures
@@ -83,7 +84,11 @@ class Entering:
                     trigger.phase_begins(entry)
                 if captures.window is None and self._pending.ask is not None:
                     self._pending.phase_begins(entry)
-            window = self.window
+            background = self.background
+            plain = None if background is None else background.plain
+            if plain is not None and plain.alone and _suspends(entry):
+                plain.suspended()
+            window = captures.window or background
             if window is not None:
                 entry.task = task_label(entry.spec, entry.suspends, self._labels.__next__)
                 entry.emit(window)
@@ -153,3 +158,8 @@ class Entering:
     def trouble(self, doing: str, error: BaseException) -> None:
         """A failure of ours or of a backend: said once, and deferred."""
         self._voice.trouble(doing, error)
+
+
+def _suspends(entry: Entry) -> bool:
+    """Whether others of its thread may run in the middle of it: a coroutine, an asynchronous generator, a greenlet."""
+    return entry.suspends == SUSPENDS or (entry.suspends == IN_PIECES and running_loop() is not None)

@@ -7,7 +7,6 @@ joins dumps that other processes of the run have begun. What a dump is stands in
 
 from __future__ import annotations
 
-import asyncio  # noqa: F401 - once it is there, plain calls ask for a running loop by one quick call
 import os
 import threading
 from collections import deque
@@ -24,6 +23,7 @@ from accelprof.session.window import Window
 from accelprof.threads import started
 from accelprof.timing.entry import PlainCalls
 from accelprof.timing.gate import now_ns
+from accelprof.timing.loops import greenlets
 from accelprof.timing.phase import PhaseSpec
 from accelprof.timing.running import running_phases
 from accelprof.tools.trace import TraceOptions, TraceTool
@@ -70,7 +70,7 @@ class Recorder:
         #: of plain calls, which are most
         self._quick: list[tuple[int, int, int, int]] = []
         self.background.plain.quick = self._quick
-        self.background.plain.room = ROWS_AT_MOST
+        self.background.plain.most, self.background.plain.alone = ROWS_AT_MOST, not greenlets()
         self._named = 0
         #: of windows that were open in the running step: rows, the phases they number, and how many are of earlier steps
         self._of_windows: list[tuple[list[Any], list[PhaseSpec], int]] = []
@@ -114,10 +114,10 @@ class Recorder:
             ring = self._ring
             if ring is None:
                 return
-            quick = self._quick
+            quick, others = self._quick, self._rows
             rows: list[Any] = quick[:]
             del quick[: len(rows)]  # what other threads have added meanwhile is of the next step
-            if self._rows.rows or self._of_windows or self._named < len(self._rows.specs):
+            if others.rows or self._named < len(others.specs) or self._of_windows:
                 rows = self._with_others(rows)
             ring.add(number, began, ended, rows)
         self._step, self._last_event = None, ended
@@ -224,6 +224,7 @@ class Recorder:
                 ring.idle()
             else:
                 ring.now(number, self._began, rows)
+            ring.look_ahead()
         finally:
             self._lock.release()
 

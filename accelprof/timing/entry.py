@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from accelprof.contracts.backend import BoundRange
 from accelprof.contracts.spans import Kind
 from accelprof.errors import failures
-from accelprof.timing.loops import loaded, overlaps, running_loop, running_task
+from accelprof.timing.loops import greenlets, loaded, overlaps, running_loop, running_task
 from accelprof.timing.phase import IN_PIECES, ON_STACK, SUSPENDS, PhaseSpec, key_of
 from accelprof.timing.range_cost import RangeCost
 
@@ -78,15 +78,30 @@ class PlainCalls:
     Attributes:
         phases: a phase's key -> ``(push, pop, its number in the timeline)``.
         ranges: the same for ad-hoc ranges, by label or ``(label, color, domain, category)``, with the range's own phase.
-        rows: where the timeline's rows go; takes ``room`` of them. Without a timeline it keeps nothing.
+        rows: where the timeline's rows go. Without a timeline it keeps nothing.
+        most, room: rows that are taken at most, and the same while the gate's ``direct`` is this one; else 0.
         quick: where the calls of a window without tools go, as ``(number of the phase, start, end, thread)``: the flight recorder's;
             ``None`` for any other window.
         numbers: of it, a phase's key -> its number.
         cost: times the first calls in the window; ``None`` where nobody asks.
+        alone: nobody has to ask ``overlaps``: no phase was ever suspended here, so those of a thread nest.
         overlaps: answers something else than ``None`` where this thread's calls are not plain (an event loop, greenlets).
     """
 
-    __slots__ = ("_trouble", "_window", "cost", "numbers", "overlaps", "phases", "quick", "ranges", "room", "rows")
+    __slots__ = (
+        "_trouble",
+        "_window",
+        "alone",
+        "cost",
+        "most",
+        "numbers",
+        "overlaps",
+        "phases",
+        "quick",
+        "ranges",
+        "room",
+        "rows",
+    )
 
     def __init__(
         self, window: OpenWindow, trouble: Callable[[str, BaseException], None], cost: RangeCost | None = None
@@ -98,12 +113,17 @@ class PlainCalls:
         self.numbers: dict[str, int] = {}
         trace = window.trace
         self.rows: Any = deque(maxlen=0) if trace is None else trace.rows
-        self.room = 1 if trace is None else trace.options.max_spans
+        self.most, self.room = (1 if trace is None else trace.options.max_spans), 0
+        self.alone = False
+        self.suspended()
+
+    def suspended(self) -> None:
+        """Some phase may be suspended here: from now on plain calls ask."""
+        self.alone = False
         asyncio = loaded("asyncio")
-        greenlets = loaded("gevent") is not None or loaded("eventlet") is not None
         #: where no loop can run yet, a module that appears meanwhile takes calls to the way that asks for its loop
         self.overlaps: Callable[[], object] = functools.partial(sys.modules.get, "asyncio")
-        if greenlets:
+        if greenlets():
             self.overlaps = overlaps
         elif asyncio is not None:
             self.overlaps = asyncio._get_running_loop

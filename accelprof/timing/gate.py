@@ -84,15 +84,27 @@ class Gate:
     def release(self, session: object = None) -> None:
         """This process has no session any more; with ``session`` only if it is that one."""
         if session is None or self.session is session:
-            self.direct = self.entrance = self.always = self.session = None
+            self._turn(None)
+            self.entrance = self.always = self.session = None
 
     def refresh(self, session: Owner) -> None:
         """Ask ``session`` again whether anything is to be done. Called when its lock is left."""
         busy, direct = session.attention()
         if busy:
-            self.entrance, self.direct = session.entrance, direct
+            self.entrance = session.entrance
+            if direct is not self.direct:
+                self._turn(direct)
         elif self.entrance is session.entrance:
-            self.direct = self.entrance = None
+            self._turn(None)
+            self.entrance = None
+
+    def _turn(self, direct: Any) -> None:
+        """Plain calls write into ``direct`` from now on, and no more into what was there."""
+        if self.direct is not None:
+            self.direct.room = 0
+        if direct is not None:
+            direct.room = direct.most
+        self.direct = direct
 
     # no __getattr__: a class that has one is read the slow way, also where the attribute is there
     @property

@@ -39,6 +39,11 @@ def running_task() -> Any | None:
     return None
 
 
+def greenlets() -> bool:
+    """Whether several greenlets may run on one thread."""
+    return loaded("gevent") is not None or loaded("eventlet") is not None
+
+
 def greenlet() -> Any | None:
     """The greenlet that runs here, where gevent or eventlet switches between several on one thread; ``None`` elsewhere."""
     if "gevent" not in sys.modules and "eventlet" not in sys.modules:

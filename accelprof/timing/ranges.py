@@ -85,7 +85,7 @@ class DirectRange(_accelprof_ProfilingRange):
             or self._entries
             or _accelprof_gate.direct is not $plain
             or _accelprof_frame(1).f_code.co_flags & $suspending
-            or $plain.overlaps() is not None
+            or not ($plain.alone or $plain.overlaps() is None)
         ):
             self._enter(_accelprof_can_be_suspended(_accelprof_frame(1)))
             return
@@ -108,7 +108,7 @@ class DirectRange(_accelprof_ProfilingRange):
             self.pop()
         except _accelprof_failures() as $error:
             $plain.failed($error)
-        if _accelprof_gate.direct is $plain and _accelprof_len($plain.rows) < $plain.room:
+        if _accelprof_len($plain.rows) < $plain.room:
             $thread = _accelprof_ident()
             $push, $pop, $number, $spec = self.bound
             $plain.rows.append($row)

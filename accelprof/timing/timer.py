@@ -121,7 +121,7 @@ _SYNC = """
                     _accelprof_late($state, $spec, $start, $end)
     else:
         $plain = _accelprof_gate.direct
-        if $plain is not None and $plain.overlaps() is None:
+        if $plain is not None and ($plain.alone or $plain.overlaps() is None):
             try:
                 $buffer = $state.pop()
             except _accelprof_IndexError:
@@ -142,7 +142,7 @@ _SYNC = """
                         $state.since = 0
                         $buffer.append($end - $start)
                         $state.append($buffer)
-                        if _accelprof_gate.direct is $plain and _accelprof_len($quick) < $plain.room:
+                        if _accelprof_len($quick) < $plain.room:
                             $quick.append(($number, $start, $end, $thread))
                         else:
                             _accelprof_late($state, $spec, $start, $end)
@@ -163,7 +163,7 @@ _SYNC = """
                         $pop()
                     except _accelprof_failures() as $error:
                         $plain.failed($error)
-                    if _accelprof_gate.direct is $plain and _accelprof_len($plain.rows) < $plain.room:
+                    if _accelprof_len($plain.rows) < $plain.room:
                         $plain.rows.append($row)
                     else:
                         _accelprof_late($state, $spec, $start, $end)

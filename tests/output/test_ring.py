@@ -61,6 +61,24 @@ def test_the_oldest_steps_give_way_and_the_file_does_not_grow(tmp_path):
     ring.close()
 
 
+def test_steps_behind_the_last_named_end_are_found_and_those_of_a_round_before_are_not(tmp_path):
+    """The head's end moves now and then: what was written since is read all the same, a damaged one is said, and nothing old counts."""
+    ring = Ring(str(tmp_path / "a.ring"), WHO, size=10_000)
+    for step in range(400):  # all of one length, so that each stands where one stood a round before
+        ring.add(1000 + step, 10**9 + step, 10**9 + step + 1, rows(1, 3))
+        head = ring._map[module._ENDS_AT : module._ENDS_END]
+        found = read_ring(ring.path)
+        assert [s.step for s in found.steps] == list(range(1000 + step - len(found.steps) + 1, 1001 + step))
+        assert found.problems == []
+        if module._ENDS.unpack(head)[1] < ring._end - 200:
+            place = ring._base + (ring._end - 150) % 10_000
+            kept = ring._map[place]
+            ring._map[place] = kept ^ 1
+            assert read_ring(ring.path).problems == ["a step's record is damaged, it is left out"]
+            ring._map[place] = kept
+    ring.close()
+
+
 def test_room_is_made_in_small_pieces(tmp_path):
     """However long it runs, all but a few hundredths of the ring hold steps: the oldest give way a piece at a time."""
     ring = Ring(str(tmp_path / "a.ring"), WHO, size=100_000)

@@ -90,6 +90,34 @@ def test_steps_with_windows_are_kept_too(tmp_path, config):
     accelprof.reset()
 
 
+def test_phases_of_tasks_are_told_apart_once_one_was_suspended(session):
+    """Plain calls ask for a running loop only after a coroutine was timed; from there on those inside a task carry its name."""
+    import asyncio
+
+    @accelprof.timer("coroutine")
+    async def coroutine():
+        inner(0)
+        await asyncio.sleep(0.001)
+        inner(0)
+
+    async def both():
+        await asyncio.gather(*(asyncio.create_task(coroutine(), name=f"task {n}") for n in (1, 2)))
+
+    assert session.course.recorder.background.plain.alone
+    with session.step(1):
+        inner(0)
+        asyncio.run(both())
+        inner(0)
+    assert not session.course.recorder.background.plain.alone
+    (path,) = rings_of(session.layout.run_dir)
+    found = read_ring(path)
+    names = [phase[0] for phase in found.phases]
+    (step,) = found.steps
+    tasks = sorted((names[row[0]], row[5] if len(row) > 5 else "") for row in step.rows)
+    each = [(name, f"task {n}") for name in ("coroutine", "inner", "inner") for n in (1, 2)]
+    assert tasks == sorted([*each, ("inner", ""), ("inner", "")])
+
+
 def test_a_slow_step_is_written_out_and_named(session):
     """A step far over the median leaves a dump that a report reads: which step, which phase, how much longer."""
     for step in range(1, 9):
