@@ -32,6 +32,7 @@ MERGED = "timeline"
 #: made by ourselves of the others
 OWN = frozenset({"timeline.json.gz", "report.html", "manifest.json"})
 MAX_LISTED = 20_000
+_BARREN = "is no run (no manifest, no .workers) and has no file that a reader knows"
 RUNS_DIRECTORY = os.path.join("outputs", "profile")
 
 
@@ -46,7 +47,11 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
     Raises:
         ReadError: none could be read.
     """
-    found = list(dict.fromkeys(file for path in paths for file in _files(path)))
+    of_path = {path: list(_files(path)) for path in dict.fromkeys(paths)}
+    found = list(dict.fromkeys(itertools.chain.from_iterable(of_path.values())))
+    barren = [path for path, files in of_path.items() if not files]
+    if not found:
+        raise UserError(f"report: {barren[0]} {_BARREN}")
     names = _distinct(found)
     directory = os.path.abspath(paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0]) or ".")
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -56,6 +61,8 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
     sizes = [weight(path, os.path.getsize(path)) if os.path.isfile(path) else 0 for path in found]
     answers = list(each(_read_part, run, jobs, sizes, processes=processes, progress=progress))
     builder = SummaryBuilder(run)
+    for path in barren:
+        builder.not_read(_unread(path, WorkerId(path, path, "files"), True), f"it {_BARREN}")
     reasons: list[str] = []
     for _, group in itertools.groupby(range(len(jobs)), lambda at: _key(answers[at], at)):
         places = list(group)
@@ -244,10 +251,7 @@ def _files(path: str) -> Iterator[str]:
     if not os.path.isdir(path) or reader_of(path, None, []) is not None:
         yield path
         return
-    found = list(_walk(path))
-    if not found:
-        raise UserError(f"report: {path} is no run (no manifest, no .workers) and has no file that a reader knows")
-    yield from found
+    yield from _walk(path)
 
 
 def _walk(path: str) -> Iterator[str]:

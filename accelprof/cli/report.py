@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accelprof import texts
+from accelprof.cli.lines import Source
 from accelprof.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sources", nargs=-1, type=click.Path(exists=True), metavar="[DIR | FILE...]")
+@click.argument("sources", nargs=-1, type=Source(), metavar="[DIR | FILE...]")
 @click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
 @click.option(
     "--html", "html", type=click.Path(dir_okay=False), help="Where the page goes.  [default: DIR/report.html]"

@@ -7,12 +7,12 @@ import os
 import click
 
 from accelprof import texts
-from accelprof.cli.lines import say
+from accelprof.cli.lines import Source, say
 from accelprof.errors import UserError
 
 
 @click.command()
-@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True), metavar="DIR | FILE...")
+@click.argument("sources", nargs=-1, required=True, type=Source(), metavar="DIR | FILE...")
 @click.option(
     "-o",
     "--output",

@@ -596,18 +596,25 @@ def _count(value: object) -> int:
 def _origin(top: dict[str, Any]) -> Origin:
     ours = _facts(top)
     if ours is not None:
-        roles, window = ours.get("roles") or [], ours.get("window")
+        roles, steps, window = ours.get("roles"), ours.get("steps"), _said(ours.get("window"))
         return Origin(
-            group=ours.get("group"),
-            role="+".join(map(str, roles)) or None,
-            rank=ours.get("rank"),
-            replica=ours.get("replica"),
-            host=ours.get("host"),
-            pid=ours.get("pid"),
-            windows=(window,) if isinstance(window, str) else (),
-            steps=tuple(step for step in ours.get("steps") or () if isinstance(step, int)),
+            group=_said(ours.get("group")),
+            role="+".join(map(str, roles if isinstance(roles, list) else ())) or None,
+            rank=_number(ours.get("rank")),
+            replica=_number(ours.get("replica")),
+            host=_said(ours.get("host")),
+            pid=_number(ours.get("pid")),
+            windows=(window,) if window is not None else (),
+            steps=tuple(step for step in map(_number, steps if isinstance(steps, list) else ()) if step is not None),
         )
     distributed = top.get("distributedInfo")
     rank = distributed.get("rank") if isinstance(distributed, dict) else None
-    host = top.get("host_name")
-    return Origin(rank=rank if isinstance(rank, int) else None, host=host if isinstance(host, str) else None)
+    return Origin(rank=_number(rank), host=_said(top.get("host_name")))
+
+
+def _said(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -123,3 +123,53 @@ def test_a_file_that_nobody_here_reads_is_there_all_the_same(call, tmp_path):
     told = json.loads(out)
     assert (status, told["delivered"], told["undelivered"]) == (0, True, [])
     assert any("no registered tool reads this file" in line for line in told["problems"])
+
+
+def odd_place(tmp_path, kind):
+    """Something that is named to a command and cannot be read."""
+    place = tmp_path / f"{kind}.json"
+    if kind == "directory":
+        place.mkdir()
+    elif kind == "loop":
+        place.symlink_to(place)
+    else:
+        place.symlink_to(tmp_path / "nowhere")
+    return place
+
+
+@pytest.mark.parametrize("kind", ["directory", "loop", "broken link"])
+def test_what_cannot_be_read_is_named_beside_the_others(call, tmp_path, kind):
+    """An empty directory and links that lead nowhere are named, with status 1, and the file beside them counts."""
+    odd, good = odd_place(tmp_path, kind), tmp_path / "good.json"
+    event = {"ph": "X", "cat": "user_annotation", "name": "update", "pid": 1, "tid": 1, "ts": 0, "dur": 50}
+    good.write_text(json.dumps({"traceEvents": [event]}))
+    status, out, _ = call("report", odd, good, "--json")
+    found = json.loads(out)
+    assert (status, [row["phase"] for row in found["phases"]]) == (1, ["update"])
+    assert any(odd.name in line and "was not read" in line for line in found["undelivered"])
+    assert call("report", odd)[0] == 2, "and nothing is beside it"
+    status, out, err = call("timeline", odd, good, "-o", tmp_path / "all.json")
+    assert odd.name in err
+    assert "1 events of 2 files" in out
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, 1, 1.5, True, "g", None])
+@pytest.mark.parametrize("key", ["group", "host", "rank", "replica", "pid", "roles", "steps", "window"])
+def test_an_odd_value_of_one_timeline_ends_nothing(call, tmp_path, key, value):
+    """Whatever a file says of the worker that left it; the file beside it counts."""
+    facts = {
+        "format": 1,
+        "group": "G",
+        "roles": ["a"],
+        "window": "w",
+        "steps": [2],
+        "dropped": 0,
+        "rank": 0,
+        key: value,
+    }
+    event = {"ph": "X", "cat": "phase", "name": "update", "pid": 1, "tid": 1, "ts": 0, "dur": 50}
+    odd, good = tmp_path / "odd.json", tmp_path / "good.json"
+    odd.write_text(json.dumps({"traceEvents": [event], "otherData": {"accelprof": facts}}))
+    good.write_text(json.dumps({"traceEvents": [{**event, "name": "other", "cat": "user_annotation"}]}))
+    status, out, _ = call("report", odd, good, "--json")
+    assert (status, {row["phase"] for row in json.loads(out)["phases"]}) == (0, {"update", "other"})
