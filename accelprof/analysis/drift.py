@@ -49,7 +49,7 @@ def outliers(
     slow = slow[np.argsort(-more[slow], kind="stable")][:MAX_OUTLIERS]
     if not slow.size:
         return []
-    phases, means = _phases(rows, "max"), _phases(rows, "mean")
+    phases, means = _phases(rows), _phases(rows, _Over(rows))
     known = set(waiting)
     usually = {phase: _typical(values) for phase, values in phases.items()}
     usual_means = {phase: _typical(values) for phase, values in means.items()}
@@ -71,7 +71,8 @@ def outliers(
 
 
 def _typical(values: Array) -> float:
-    return float(np.median(values[~np.isnan(values)])) if not np.isnan(values).all() else 0.0
+    """What a phase takes in the usual step: nothing, where most steps are without it."""
+    return float(np.median(np.nan_to_num(values)))
 
 
 def _grown(
@@ -102,17 +103,43 @@ def _cause(
     few = [phase for phase in grown if share[phase] <= min(share.values()) + 0.15]
     first = min(few, key=lambda phase: begins.get(phase, 0))
     mine = [phase for phase in few if figures[phase].get("slowest") == figures[first].get("slowest")]
-    return min(mine, key=lambda phase: usually[phase])
+    return min(mine, key=lambda phase: (usually[phase], grown[phase]))
 
 
-def _phases(rows: Sequence[Mapping[str, Any]], figure: str = "max") -> dict[str, Array]:
-    """By phase its ns on the slowest rank in each step, or over the ranks (``figure``), NaN where it was not called."""
+class _Over:
+    """The mean of a phase over all ranks of its group in s, those that did not call it included."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._ranks: dict[str, int] = {}
+        for row in rows:
+            for figures in row["seconds"].values():
+                group = _group(figures)
+                self._ranks[group] = max(self._ranks.get(group, 1), figures.get("ranks") or 1)
+
+    def __call__(self, figures: Mapping[str, Any]) -> float:
+        mean: float = figures.get("mean", figures["max"])
+        ranks = self._ranks[_group(figures)]
+        return mean * (figures.get("ranks") or ranks) / ranks
+
+
+def _group(figures: Mapping[str, Any]) -> str:
+    return str(figures.get("slowest")).rpartition("/")[0]
+
+
+def _slowest(figures: Mapping[str, Any]) -> float:
+    return figures["max"]  # type: ignore[no-any-return]
+
+
+def _phases(
+    rows: Sequence[Mapping[str, Any]], figure: Callable[[Mapping[str, Any]], float] = _slowest
+) -> dict[str, Array]:
+    """By phase its ns in each step, NaN where it was not called; ``figure`` says which of it."""
     found: dict[str, Array] = {}
     for at, row in enumerate(rows):
         for phase, figures in row["seconds"].items():
             if phase not in found:
                 found[phase] = np.full(len(rows), np.nan)
-            found[phase][at] = figures.get(figure, figures["max"]) * 1e9
+            found[phase][at] = figure(figures) * 1e9
     return found
 
 

@@ -47,11 +47,7 @@ def _longer(report: Mapping[str, Any]) -> str:
     grown: list[tuple[float, str]] = []
     for row in report.get("outliers") or ():
         more = row["wall_ns"] - row["usual_ns"]
-        where = (
-            f": {row['phase']} on {row['worker'] or 'its slowest rank'}"
-            if row["phase"]
-            else ", in no phase that is timed in every step"
-        )
+        where = f": {row['phase']} on {row['worker'] or 'its slowest rank'}" if row["phase"] else ", in no timed phase"
         slow.append(
             (more, f"step {row['step']} took {duration(row['wall_ns'])}, {duration(more)} more than usual{where}")
         )
@@ -173,20 +169,50 @@ def _timed(report: Mapping[str, Any]) -> str:
 
 def _cost(report: Mapping[str, Any]) -> str:
     steps = [row for row in report.get("steps") or () if row.get("wall_ns")]
-    inside = [row["wall_ns"] for row in steps if row.get("window")]
-    outside = [row["wall_ns"] for row in steps if not row.get("window")]
+    inside, outside = _by_the_usual(steps, _called(report))
     ran = ", ".join(_ran(report))
-    if inside and len(outside) > 1 and _apart(inside, outside):
-        return f"Steps with a window took {median(inside) / median(outside):.1f} times the others{'; ' + ran if ran else ''}."
+    if inside and _apart(inside, outside):
+        times = median(inside)
+        as_long = sum(one >= times * (1 - SEEN) for one in outside)
+        also = f" ({as_long} without one took as long)" if as_long else ""
+        return f"Steps with a window took {times:.1f} times the others{also}{'; ' + ran if ran else ''}."
     return f"{ran[0].upper()}{ran[1:]}." if ran else ""
 
 
+def _by_the_usual(
+    steps: Sequence[Mapping[str, Any]], called: Mapping[object, frozenset[str]]
+) -> tuple[list[float], list[float]]:
+    """How many times the median of the steps without a window, of those in which the same timed phases ran, each step with a window
+    took, and each of those others: a step that saves a checkpoint is longer with a window or without."""
+    kinds: dict[frozenset[str] | None, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    for row in steps:
+        kinds[called.get(row["step"])][0 if row.get("window") else 1].append(row["wall_ns"])
+    inside: list[float] = []
+    outside: list[float] = []
+    for mine, others in kinds.values():
+        if mine and len(others) > 1:
+            usual = median(others)
+            inside += [wall / usual for wall in mine]
+            outside += [wall / usual for wall in others]
+    return inside, outside
+
+
+def _called(report: Mapping[str, Any]) -> dict[object, frozenset[str]]:
+    """The timed phases of each step."""
+    rows = (report.get("metrics") or {}).get("steps")
+    return {
+        row.get("step"): frozenset(row["seconds"])
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, dict) and isinstance(row.get("seconds"), dict)
+    }
+
+
 def _apart(inside: Sequence[float], outside: Sequence[float]) -> bool:
-    """Whether steps with a window took longer than the others, by more than both scatter and by enough to be seen in the figure."""
-    usual = median(outside)
-    scatter = SCATTER * median(abs(wall - usual) for wall in outside)
+    """Whether steps with a window took longer than the others, of which the usual takes 1, by more than both scatter and by enough to
+    be seen in the figure."""
+    scatter = SCATTER * median(abs(one - 1) for one in outside)
     noise = SURE * scatter * (1 / len(inside) + 1 / len(outside)) ** 0.5
-    return bool(median(inside) - usual > max(noise, SEEN * usual))
+    return bool(median(inside) - 1 > max(noise, SEEN))
 
 
 def _ran(report: Mapping[str, Any]) -> Iterator[str]:

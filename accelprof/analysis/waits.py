@@ -172,8 +172,8 @@ def _in_no_phase(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if steps:
         more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
         yield (
-            f"step {', '.join(steps[:5])}{more} took longer than the others in no phase that is timed in every step: profiling_range "
-            "records in windows alone; a timer around a phase (@accelprof.timer) says it of every step"
+            f"step {', '.join(steps[:5])}{more} took longer than the others in no timed phase: profiling_range records in windows alone; "
+            "a timer around a phase (@accelprof.timer) says it of every step"
         )
 
 

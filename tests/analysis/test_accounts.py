@@ -297,6 +297,11 @@ def test_idle_ends_of_a_window_count_against_its_device(run_maker: Any) -> None:
         ([120, 121, 119], [100, 101, 99, 100], "Steps with a window took 1.2 times the others."),
         ([80], [100, 101, 99, 100], ""),
         ([160], [100], ""),
+        (
+            [160],
+            [100, 101, 99, 100, 160, 165],
+            "Steps with a window took 1.6 times the others (2 without one took as long).",
+        ),
     ],
 )
 def test_what_windows_cost_is_said_beyond_the_noise(inside: list[int], others: list[int], said: str) -> None:
@@ -305,6 +310,29 @@ def test_what_windows_cost_is_said_beyond_the_noise(inside: list[int], others: l
         {"step": at, "wall_ns": wall * 1000, "window": at < len(inside)} for at, wall in enumerate([*inside, *others])
     ]
     assert sentences({"steps": steps})[1:] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("windows", "cost", "said"),
+    [
+        ({3, 6}, 0, None),
+        ({3}, 0, None),
+        ({3, 6}, 130, "1.4"),  # 430 beside the 300 of other steps that save
+        ({2, 3, 6}, 30, "1.1"),  # 130 beside 100, and 330 beside 300 twice
+        ({2, 4, 3}, 30, "1.3"),
+        ({3, 6, 9, 12}, 100, None),  # no step without a window saves
+    ],
+)
+def test_a_step_with_a_window_is_compared_with_its_like(windows: set[int], cost: int, said: str | None) -> None:
+    """Every third step saves a checkpoint and takes 300, with a window or without; the others take 100."""
+    steps, timed = [], []
+    for step in range(1, 13):
+        save = step % 3 == 0
+        wall = (300 if save else 100) + (cost if step in windows else 0)
+        steps.append({"step": step, "wall_ns": wall, "window": step in windows})
+        timed.append({"step": step, "seconds": {"train": {"max": 1.0}, **({"save": {"max": 2.0}} if save else {})}})
+    found = [line for line in sentences({"steps": steps, "metrics": {"steps": timed}}) if "with a window" in line]
+    assert found == ([f"Steps with a window took {said} times the others."] if said else [])
 
 
 def test_a_worker_without_device_sleeps_or_computes(run_maker: Any, event: Any) -> None:

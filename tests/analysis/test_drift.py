@@ -166,6 +166,34 @@ def test_a_report_has_them(run_maker: Any) -> None:
     assert "(the whole step)" in text
 
 
+@pytest.mark.parametrize("every", [3, 5, 10])
+@pytest.mark.parametrize("saves", [0, 3])
+def test_a_phase_of_few_steps_is_what_made_them_slow(every: int, saves: int) -> None:
+    """Every few steps one of four ranks saves for 300 ms while the others are in ``checkpoint`` until it is done: ``save`` on that
+    rank is named, of which the usual step has nothing."""
+    rows = steps(40, 8)
+    for row in rows[::every]:
+        row["wall_ns"] += 304 * MS
+        around = {"max": 0.306, "mean": 0.303, "min": 0.3, "ranks": 4, "slowest": "G/rank2"}
+        one = {"max": 0.3, "mean": 0.3, "min": 0.3, "ranks": 1, "slowest": f"G/rank{saves}"}
+        row["seconds"].update(checkpoint=around, save=one)
+        row["seconds"]["update"]["ranks"] = 4
+    found = outliers(rows, (), {"checkpoint": 90 * MS, "save": 91 * MS})
+    assert {row["step"] for row in found} == set(range(0, 40, every))
+    assert {(row["phase"], row["worker"], row["phase_ns"], row["phase_usual_ns"]) for row in found} == {
+        ("save", f"G/rank{saves}", 300 * MS, 0)
+    }
+
+
+def test_of_phases_of_few_steps_around_each_other_the_innermost_is_named() -> None:
+    """Both are new in the step, so what the usual step has of them tells neither from the other."""
+    rows = steps(40, 8)
+    for name, taken in (("evaluate", 0.302), ("predict", 0.3)):
+        rows[9]["seconds"][name] = {"max": taken, "slowest": "G/rank0"}
+    rows[9]["wall_ns"] += 302 * MS
+    assert [(row["step"], row["phase"]) for row in outliers(rows)] == [(9, "predict")]
+
+
 @pytest.mark.parametrize("odd", [{}, {"seconds": {"a": {"max": 1.0}}}, {"wall_ns": None, "seconds": {}}])
 def test_rows_that_lack_something(odd: dict[str, Any]) -> None:
     """Steps without a wall time, or a phase that a single step has, disturb nobody."""
