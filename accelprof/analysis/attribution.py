@@ -113,7 +113,7 @@ class Attribution:
         launches: of kernels and graphs; ``launches_without_work``: those of them whose work is not in the file.
         steps: kernels that were launched between begin and end of each of the file's steps, by their names.
         overhead: ns that the tool itself took on the host, as its file says, by what it did.
-        busy_of: row of a range -> ns of the work launched in it, added over devices, where that is asked for.
+        busy_of: row of a range -> device -> ns of the work launched in it, where that is asked for.
     """
 
     devices: list[DeviceFigures] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Attribution:
     launches: int = 0
     launches_without_work: int = 0
     overhead: Counter[str] = field(default_factory=Counter)
-    busy_of: dict[int, int] = field(default_factory=dict)
+    busy_of: dict[int, dict[Device, int]] = field(default_factory=dict)
 
     @property
     def kernels(self) -> int:
@@ -170,7 +170,8 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES, *, by_
     _phases(columns, found, work, top, result)
     if by_range:
         busy = _by_device(columns, found.pair_range, found.work[found.pair_work], len(columns.devices))
-        result.busy_of = {int(found.ranges[place]): sum(ns for _, ns in taken) for place, taken in busy.items()}
+        for place, taken in busy.items():
+            result.busy_of[int(found.ranges[place])] = {columns.devices[code]: ns for code, ns in taken}
     result.steps = _steps(columns, found)
     result.launches, result.launches_without_work = lost_launches(columns, work, found.launch, found.foreign)
     for row in columns.rows(Kind.OVERHEAD).tolist():

@@ -45,6 +45,8 @@ MEASURES = {
 }
 #: measures whose single figures come and go without that being slower or faster
 UNJUDGED = frozenset({"kernel", "time of a window", "own time", "critical path", "memory", "operator"})
+#: measures whose calls are kernels: other code has others, so their number does not say how much work there was
+OF_DEVICES = frozenset({"device", "device kernels"})
 #: measures that are of all workers together
 WHOLE = frozenset({"waiting", "critical path", "operator"})
 #: what figures of a measure are of; of all others they are ns
@@ -70,6 +72,7 @@ class Change:
         before_median_ns, after_median_ns: of the repetitions, ``repeats`` how many of them there are on each side.
         per: ``step``, ``call``, ``window`` or ``file``: what a figure is of; ``counts``: of how many it is the mean on each side.
         calls: how many of them the figure holds, 0 where none are counted.
+        alike: ``False`` where nothing that both sides mark says whether a ``per`` is as much work on both: nobody is slower by that.
     """
 
     measure: str
@@ -84,6 +87,7 @@ class Change:
     per: str = "window"
     counts: tuple[int, int] = (0, 0)
     calls: tuple[int, int] = (0, 0)
+    alike: bool = True
 
     @property
     def unit(self) -> str:
@@ -149,6 +153,7 @@ class Change:
             f"after_median_{unit}": self.after_median_ns,
             "repeats": list(self.repeats),
             "clear": self.clear,
+            "alike": self.alike,
         }
 
 
@@ -182,7 +187,7 @@ class Comparison:
         """
         found = []
         for row in self.changes:
-            if row.measure in UNJUDGED or not row.after_ns:
+            if row.measure in UNJUDGED or not row.alike or not row.after_ns:
                 continue
             if row.before_ns is None:
                 if row.measure != "step":  # there were steps before too, which nothing marked
@@ -263,26 +268,28 @@ def compare(
 
 
 def _counts(measure: str, rows: Sequence[Change]) -> Iterator[str]:
-    """A line where figures are of all that a file holds, and the files do not hold as much."""
-    whole = [
-        row
-        for row in rows
-        if row.per == "file" and row.delta_ns is not None and measure in ("device", "phase on device")
-    ]
-    for row in whole:
-        if row.calls[0] != row.calls[1]:
+    """A line where figures are of all that a file or a window holds, and those do not hold as much on both sides."""
+    for row in rows if measure in ("device", "phase on device") else ():
+        if row.delta_ns is None or row.calls[0] * row.counts[1] == row.calls[1] * row.counts[0]:
+            continue
+        if row.per == "file" or not row.alike:
+            before, after = (
+                f"{calls / max(count, 1):,.10g}" for calls, count in zip(row.calls, row.counts, strict=True)
+            )
             yield (
-                f"{measure} {row.name}: all of each file, {row.calls[0]:,} kernels before and {row.calls[1]:,} after; no steps are "
-                "marked on both sides that it could be divided by"
+                f"{measure} {row.name}: all of each {row.per}, {before} kernels before and {after} after; no steps are "
+                f"marked on both sides that it could be divided by{'' if row.alike else ', so it is not judged'}"
             )
 
 
 def _changes(measure: str, left: dict[str, Figure], right: dict[str, Figure]) -> Iterator[Change]:
     for name in dict.fromkeys([*left, *right]):
-        one, other = left.get(name), right.get(name)
+        one, other, apart = left.get(name), right.get(name), False
         if one is not None and other is not None and one.per != other.per:
-            one, other = _of_one_kind(one, other)
+            one, other = _of_one_kind(measure, one, other)
+            apart = one.calls * other.count != other.calls * one.count
         facts: dict[str, Any] = {
+            "alike": not apart or measure not in OF_DEVICES,
             "per": (one or other or Figure(0)).per,
             "counts": (one.count if one else 0, other.count if other else 0),
             "calls": (one.calls if one else 0, other.calls if other else 0),
@@ -296,11 +303,17 @@ def _changes(measure: str, left: dict[str, Figure], right: dict[str, Figure]) ->
         yield Change(measure, name, one.ns, other.ns, low, high, *medians, repeats, **facts)
 
 
-def _of_one_kind(one: Figure, other: Figure) -> tuple[Figure, Figure]:
-    """Figures of a step and of something else: of one call where both count calls, otherwise of all that each side has."""
-    if one.call_ns is not None and other.call_ns is not None:
-        return tuple(Figure(of.call_ns or 0.0, (), "call", of.calls, of.calls) for of in (one, other))  # type: ignore[return-value]
-    return tuple(Figure(of.ns * of.count, (), "file", 1, of.calls) for of in (one, other))  # type: ignore[return-value]
+def _of_one_kind(measure: str, one: Figure, other: Figure) -> tuple[Figure, Figure]:
+    """Figures of a step and of something else: of one call where both count calls, of one window where both have windows, otherwise
+    of all that each side has."""
+    sides = (one, other)
+    if measure not in OF_DEVICES and all(of.calls for of in sides):
+        found = [Figure(of.all_ns / of.calls, (), "call", of.calls, of.calls) for of in sides]
+    elif all(of.windows for of in sides):
+        found = [Figure(of.all_ns / of.windows, (), "window", of.windows, of.calls) for of in sides]
+    else:
+        found = [Figure(of.all_ns, (), "file", 1, of.calls) for of in sides]
+    return found[0], found[1]
 
 
 def interval(before: Figure, after: Figure) -> tuple[float, float]:
@@ -329,33 +342,34 @@ def _drawn(figure: Figure) -> Any:
 
 def _pair_single_devices(one: Side, other: Side, notes: list[str]) -> None:
     """Two files with one device each are about that device, whatever its number is."""
-    left, right = (of.devices.get("", set()) for of in (one, other))
+    left, right = one.devices(""), other.devices("")
     if len(left) != 1 or len(right) != 1 or left == right:
         return
     mine, theirs = next(iter(left)), next(iter(right))
     notes.append(f"device {mine} of before is compared with device {theirs} of after: the only one of each")
-    other.devices[""] = set(left)
     for part in other.parts:
-        if part.measure in ("device", "device kernels"):
-            part.name = f"device {mine}"
+        if part.device == theirs and not part.worker:
+            part.device = mine
+            if part.measure in OF_DEVICES:
+                part.name = f"device {mine}"
 
 
 def _reasons(one: Side, other: Side, common: Collection[str], devices: Sequence[str]) -> Iterator[str]:
     for name, of in (("before", one), ("after", other)):
-        if not any(of.kernels.values()) and not of.figures("phase", of.workers):
+        if not of.kernels(of.workers) and not of.figures("phase", of.workers):
             yield f"{name} is empty: no phase and no device work"
     if not common:
         for name, of in (("before", one), ("after", other)):
             yield f"no worker is in both: {name} has {', '.join(sorted(of.workers)[:8]) or 'none'}"
     for device in devices:
-        if not any(device in found for of in (one, other) for found in of.devices.values()):
+        if not any(device in of.devices(worker) for of in (one, other) for worker in of.workers):
             yield f"device {device} is in neither"
-    mine, theirs = (sum(of.kernels[worker] for worker in common) for of in (one, other))
+    mine, theirs = one.kernels(common), other.kernels(common)
     if bool(mine) != bool(theirs):
         empty, full = ("before", "after") if not mine else ("after", "before")
         yield f"{empty} has no kernels, {full} has {mine or theirs:,}"
     for worker in sorted(common):
-        yield from _device_reasons(worker, one.devices.get(worker, set()), other.devices.get(worker, set()))
+        yield from _device_reasons(worker, one.devices(worker), other.devices(worker))
 
 
 def _device_reasons(worker: str, left: set[str], right: set[str]) -> Iterator[str]:

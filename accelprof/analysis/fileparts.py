@@ -17,7 +17,7 @@ from accelprof.analysis.parts import Part
 from accelprof.analysis.phases import MAX_STRETCHES
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.spans import DEVICE_WORK, Kind, merge_intervals
-from accelprof.reading.columns import Array, Columns
+from accelprof.reading.columns import NONE, Array, Columns
 
 
 def parts_of(columns: Columns, attribution: Attribution, steps: Steps) -> Iterator[Part]:
@@ -41,7 +41,7 @@ def _of_devices(columns: Columns, attribution: Attribution, steps: Steps) -> Ite
             rows = np.flatnonzero(columns.mask(*kinds) & mine)
             work = merge_intervals(zip(columns.start[rows].tolist(), columns.end[rows].tolist(), strict=True))
             part = steps.part(measure, f"device {device.device}", total, steps.divided(work))
-            part.calls, part.calls_ns = device.kernels, total
+            part.calls, part.all_ns, part.device = device.kernels, total, str(device.device)
             yield part
 
 
@@ -88,12 +88,14 @@ def _of_phases(calls: Mapping[str, Sequence[Piece]], attribution: Attribution, s
         total = sum(piece.end - piece.start for piece in outer)
         in_steps = steps.divided([(piece.start, piece.end) for piece in outer])
         yield steps.part("phase", row.name, total, in_steps, _by_call(pieces, [p.end - p.start for p in pieces]))
-        if row.busy_ns:
-            busy = [attribution.busy_of.get(piece.row, 0) for piece in pieces]
+        for device, busy_ns in row.busy_ns.items():
+            busy = [attribution.busy_of.get(piece.row, {}).get(device, 0) for piece in pieces]
             in_steps = steps.summed(
                 (piece.start, ns) for piece, ns in zip(pieces, busy, strict=True) if not piece.nested
             )
-            yield steps.part("phase on device", row.name, sum(row.busy_ns.values()), in_steps, _by_call(pieces, busy))
+            part = steps.part("phase on device", row.name, busy_ns, in_steps, _by_call(pieces, busy))
+            part.device = str(device)
+            yield part
 
 
 def _by_call(pieces: Sequence[Piece], taken: Sequence[int]) -> list[float]:
@@ -107,14 +109,17 @@ def _by_call(pieces: Sequence[Piece], taken: Sequence[int]) -> list[float]:
 
 def _of_kernels(columns: Columns, steps: Steps) -> Iterator[Part]:
     rows = columns.rows(*KERNELS)
-    kernels: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for name, start, end in zip(
-        columns.name[rows].tolist(), columns.start[rows].tolist(), columns.end[rows].tolist(), strict=True
-    ):
-        kernels[name].append((start, end - start))
-    for name, runs in kernels.items():
+    kernels: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for name, device, start, end in zip(
+        columns.name[rows].tolist(), columns.device[rows].tolist(), columns.start[rows].tolist(), columns.end[rows].tolist(),
+        strict=True,
+    ):  # fmt: skip
+        kernels[name, device].append((start, end - start))
+    for (name, device), runs in kernels.items():
         total = sum(ns for _, ns in runs)
-        yield steps.counted("kernel", columns.names[name], total, steps.summed(runs), len(runs))
+        part = steps.counted("kernel", columns.names[name], total, steps.summed(runs), len(runs))
+        part.device = "" if device == NONE else str(columns.devices[device])
+        yield part
 
 
 def _own_of_file(columns: Columns, of_phase: Mapping[str, Sequence[Piece]], steps: Steps) -> Iterator[Part]:
@@ -194,7 +199,7 @@ class Steps:
         if any(in_steps.values()):
             return Part(measure, name, "", sum(in_steps.values()), len(in_steps), in_steps, "step", number, taken)
         if not calls:
-            return Part(measure, name, "", total, 1, {}, "file")
+            return Part(measure, name, "", total, 1, {}, "file", 0, total)
         samples = {str(at): ns for at, ns in enumerate(calls)} if number > 1 else {}
         return Part(measure, name, "", taken, number, samples, "call", number, taken)
 
@@ -203,7 +208,7 @@ class Steps:
         part = self.part(measure, name, total, in_steps)
         if part.per == "file":
             part.count, part.per = calls, "call"
-        part.calls, part.calls_ns = calls, total
+        part.calls, part.all_ns = calls, total
         return part
 
 

@@ -24,10 +24,12 @@ MAX_STRETCHES = 200_000
 
 
 class Call(NamedTuple):
-    """One call of a phase on one worker; ``cut``: it began before the window or went on after it."""
+    """One call of a phase on one worker; ``cut``: it began before the window or went on after it; ``nested``: it is inside another
+    of its phase, which has its time."""
 
     phase: str
     cut: bool
+    nested: bool
     start_ns: int
     end_ns: int
     taken_ns: int
@@ -92,6 +94,11 @@ class PhaseTimes:
     def total_ns(self) -> int:
         return sum(self.whole) + self.cut_ns - self.nested_ns
 
+    @property
+    def of_calls(self) -> tuple[int, int]:
+        """``(ns, calls)`` of whole calls, those inside another too; of cut ones where there is no other."""
+        return (sum(self.whole), len(self.whole)) if self.whole else (self.cut_ns, self.cut)
+
 
 @dataclass
 class WorkerTimeline:
@@ -120,20 +127,24 @@ class WorkerTimeline:
     def window_ns(self) -> int:
         return sum(end - start for start, end in merge_intervals((row[2], row[3]) for row in self.windows))
 
+    def in_one_piece(self, phase: str) -> bool:
+        """Whether :attr:`calls` has each call of a phase, and as one."""
+        times = self.phases.get(phase)
+        if times is None or self.calls_left_out:
+            return False
+        return sum(call.phase == phase for call in self.calls) == len(times.whole) + times.cut
+
     def called_in(self, windows: Collection[str]) -> dict[str, int]:
-        """How many whole calls of each phase lie in these windows: those that a window cut a tool need not show. Of several windows
-        with more calls than are kept, and of phases whose calls are in pieces, known for all windows together alone."""
+        """How many whole calls of each phase lie in these windows: those that a window cut a tool need not show. Of some of the windows
+        only for phases that are :meth:`in_one_piece`."""
         mine = sorted((start, name in windows) for name, _, start, _ in self.windows)
         if all(within for _, within in mine):
             return {name: len(times.whole) for name, times in self.phases.items()}
         starts = [start for start, _ in mine]
         found: Counter[str] = Counter()
-        kept: Counter[str] = Counter()
-        for call in () if self.calls_left_out else self.calls:
-            kept[call.phase] += 1
-            within = mine[max(bisect_right(starts, call.start_ns) - 1, 0)][1]
-            found[call.phase] += within and not call.cut
-        return {name: found[name] for name, times in self.phases.items() if kept[name] == len(times.whole) + times.cut}
+        for call in self.calls:
+            found[call.phase] += not call.cut and mine[max(bisect_right(starts, call.start_ns) - 1, 0)][1]
+        return {phase: found[phase] for phase in self.phases if self.in_one_piece(phase)}
 
     def add(self, trace: Trace) -> None:
         """Take in one file of the worker; call :meth:`finish` after the last."""
@@ -228,7 +239,7 @@ class WorkerTimeline:
             times.cut_ns += taken
         else:
             times.whole.append(taken)
-        return Call(span.name, cut, span.start_ns, span.end_ns, taken)
+        return Call(span.name, cut, nested, span.start_ns, span.end_ns, taken)
 
 
 def _in_own_call(spans: Sequence[Timed]) -> list[bool]:

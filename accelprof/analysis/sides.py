@@ -5,38 +5,39 @@ A side is a run directory, one file, or a baseline that was stored of either.
 
 from __future__ import annotations
 
-import json
 import os
+import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from accelprof import texts
 from accelprof.analysis.accounts import lost_launches
 from accelprof.analysis.attribution import Attribution, attribute
 from accelprof.analysis.fileparts import parts_of, steps_of
-from accelprof.analysis.holders import launches_of
-from accelprof.analysis.holders import lost_launches as lost_among
 from accelprof.analysis.many import Progress
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
-from accelprof.analysis.parts import Figure, Part, joined
-from accelprof.analysis.phases import WorkerTimeline
+from accelprof.analysis.parts import SHARED_CALLS, Figure, Part, joined
+from accelprof.analysis.phases import MAX_CALLS, Call, WorkerTimeline
 from accelprof.analysis.reading import read_any
 from accelprof.analysis.run import is_run
 from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.summary import Summary, summarise
-from accelprof.contracts.spans import Trace
 from accelprof.errors import ReadError
 from accelprof.output.records import WindowRow
-from accelprof.reading.columns import Columns, columns_of
+from accelprof.reading.columns import columns_of
 
-BASELINE = 2
+BASELINE = 3
 #: kinds of windows that hold whole steps, or all that was selected of one; the others hold some calls of one
 _OF_STEPS = frozenset({"step", "phase", "process", None})
 _MARK = b'{"accelprof_baseline":'
+#: ns (or bytes) beyond everything that a run has
+_LONGEST = 1e30
 
 
 @dataclass
@@ -44,22 +45,26 @@ class Side:
     """See the module.
 
     Attributes:
-        devices: worker -> its devices, as text; ``""`` is the worker of a single file.
+        workers: ``""`` is the worker of a single file.
         lacks: what should be in the figures and is not, one line each; empty for a complete side.
         notes: what lacks too little to stand in the way.
-        added: parts that files still add to, while a run is read.
         summary: what a run's figures were made of.
     """
 
     path: str
     parts: list[Part] = field(default_factory=list)
-    devices: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     workers: set[str] = field(default_factory=set)
-    kernels: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     lacks: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    added: dict[tuple[str, str, str], Part] = field(default_factory=dict, repr=False)
     summary: Summary | None = field(default=None, repr=False)
+
+    def devices(self, worker: str) -> set[str]:
+        """Of one worker, as text."""
+        return {part.device for part in self.parts if part.measure == "device" and part.worker == worker}
+
+    def kernels(self, workers: Collection[str]) -> int:
+        """How many there are of these workers."""
+        return sum(part.calls for part in self.parts if part.measure == "device" and part.worker in workers)
 
     def figures(self, measure: str, workers: Collection[str]) -> dict[str, Figure]:
         """By name: the mean over the windows of these workers, and the mean over workers of each repetition."""
@@ -77,8 +82,6 @@ class Side:
             "accelprof_baseline": BASELINE,
             "path": self.path,
             "workers": sorted(self.workers),
-            "devices": {worker: sorted(found) for worker, found in self.devices.items()},
-            "kernels": dict(self.kernels),
             "lacks": self.lacks,
             "notes": self.notes,
             "parts": [asdict(part) for part in self.parts],
@@ -86,7 +89,7 @@ class Side:
 
 
 def _single(parts: Sequence[Part]) -> bool:
-    return len(parts) == 1 and not parts[0].worker
+    return len({part.worker for part in parts}) == 1 and not parts[0].worker
 
 
 def side(path: str, devices: Sequence[str] = (), *, processes: int = 1, progress: Progress | None = None) -> Side:
@@ -96,9 +99,12 @@ def side(path: str, devices: Sequence[str] = (), *, processes: int = 1, progress
         ReadError: it cannot be read.
     """
     if os.path.isdir(path) and is_run(path):
-        return _run_side(summarise(path, processes=processes, progress=progress), path, devices)
-    stored = _stored(path)
-    return stored if stored is not None else _file_side(path, devices)
+        found = _run_side(summarise(path, processes=processes, progress=progress), path)
+    else:
+        found = _stored(path) or _file_side(path)
+    if devices:
+        found.parts = [part for part in found.parts if not part.device or part.device in devices]
+    return found
 
 
 def store(found: Side, path: str) -> None:
@@ -115,51 +121,57 @@ def store(found: Side, path: str) -> None:
         Path(temporary).unlink(missing_ok=True)
 
 
+class _Stored(msgspec.Struct):
+    """A baseline as :meth:`Side.to_json` has it."""
+
+    accelprof_baseline: Literal[3]
+    workers: set[str]
+    lacks: list[str]
+    notes: list[str]
+    parts: list[Part]
+
+
 def _stored(path: str) -> Side | None:
     try:
         with open(path, "rb") as file:
             if file.read(len(_MARK)) != _MARK:
                 return None
-            file.seek(0)
-            value = json.load(file)
-        if value["accelprof_baseline"] != BASELINE:
-            version = value["accelprof_baseline"]
-            raise ReadError(
-                path, f"a baseline of format {version}; this version knows {BASELINE}: store it anew with --save"
-            )
-        found = Side(
-            path, [Part(**part) for part in value["parts"]], workers=set(value["workers"]), lacks=value["lacks"],
-            notes=value["notes"],
-        )  # fmt: skip
-        found.devices.update({worker: set(mine) for worker, mine in value["devices"].items()})
-        found.kernels.update(value["kernels"])
-        return found
+            data = _MARK + file.read()
     except OSError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    version = re.match(rb"\s*(\d+)", data[len(_MARK) :])
+    if version is not None and int(version[1]) != BASELINE:
+        line = f"a baseline of format {int(version[1])}; this version knows {BASELINE}: store it anew with --save"
+        raise ReadError(path, line)
+    try:
+        value = msgspec.json.decode(data, type=_Stored)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ReadError(path, f"a stored baseline that is damaged: {error}") from None
+    for number, part in enumerate(value.parts):
+        if not all(abs(ns) < _LONGEST for ns in (part.total_ns, part.all_ns, *part.samples.values())):
+            raise ReadError(
+                path, f"a stored baseline that is damaged: a figure of parts[{number}] is no time that there can be"
+            )
+        if part.count < 1 or part.calls < 0 or part.windows < 0:
+            raise ReadError(
+                path, f"a stored baseline that is damaged: a count of parts[{number}] is below what there can be"
+            )
+    return Side(path, value.parts, value.workers, value.lacks, value.notes)
 
 
 # --- one file ------------------------------------------------------------------------------------------------------------
 
 
-def _file_side(path: str, devices: Sequence[str]) -> Side:
+def _file_side(path: str) -> Side:
     found = Side(path, workers={""})
     trace = read_any(path)
     columns = columns_of(trace)
-    work = columns.work()
-    launches = lost_among(columns, work, *launches_of(columns, work))  # of all devices, before some are left out
-    columns = _only(trace, devices)
     steps = steps_of(columns)
     attribution = attribute(trace, by_range=True)
-    attribution.launches, attribution.launches_without_work = launches
     found.lacks = [f"{path}: {line}" for line in trace.completeness.lacks()]
     line, much = lost_launches(attribution)
     if line:
         (found.lacks if much else found.notes).append(f"{path}: {line}")
-    for device in attribution.devices:
-        found.devices[""].add(str(device.device))
-        found.kernels[""] += device.kernels
     found.parts.extend(parts_of(columns, attribution, steps))
     table = OperatorTable()
     table.add(trace.tool, "", operators(columns))
@@ -169,19 +181,10 @@ def _file_side(path: str, devices: Sequence[str]) -> Side:
     return found
 
 
-def _only(trace: Trace, devices: Sequence[str]) -> Columns:
-    columns = columns_of(trace)
-    if devices:
-        wanted = [code for code, device in enumerate(columns.devices) if str(device) in devices]
-        keep = [row for row, device in enumerate(columns.device.tolist()) if device < 0 or device in wanted]
-        trace.columns = columns = columns.take(keep)
-    return columns
-
-
 # --- a run ---------------------------------------------------------------------------------------------------------------
 
 
-def _run_side(summary: Summary, path: str, devices: Sequence[str]) -> Side:
+def _run_side(summary: Summary, path: str) -> Side:
     found = Side(path, workers={timeline.worker.label for timeline in summary.timelines}, summary=summary)
     found.lacks = list(dict.fromkeys([*summary.undelivered, *summary.absent]))
     known = summary.run.records.windows
@@ -195,14 +198,18 @@ def _run_side(summary: Summary, path: str, devices: Sequence[str]) -> Side:
     for file in summary.files:
         if file.attribution.devices:
             of_tool[file.worker.label][file.tool].extend(file.windows or ("",))
+    added: dict[tuple[str, str, str, str], Part] = {}
     for file in summary.files:
         attribution, worker = file.attribution, file.worker.label
-        attribution.devices = [row for row in attribution.devices if not devices or str(row.device) in devices]
         found.workers.add(worker)
         counts = [_counted(windows, known) for windows in of_tool[worker].values()]
         per = "step" if counts and all(mine[1] == "step" for mine in counts) else "window"
+        total = sum(count for count, _ in counts) or 1
+        windows = sum(len(mine) for mine in of_tool[worker].values())
         part = max(_counted(file.windows, known)[0], 1)
-        _add_attribution(found, worker, attribution, (sum(count for count, _ in counts) or 1, per), file.path, part)
+        for of_file in _of_attribution(worker, attribution):
+            _add(added, of_file, (total, per, windows), file.path, part)
+    found.parts.extend(added.values())
     found.parts.extend(_step_parts(summary))
     found.parts.extend(_whole_parts(summary, known))
     found.parts.extend(_operator_parts(summary.operators, summary))
@@ -226,14 +233,15 @@ def _whole_parts(summary: Summary, known: Mapping[str, WindowRow]) -> Iterator[P
         yield Part("step", "wall time of a step", "", sum(walls.values()), len(walls), walls, "step")
     seconds: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for row in report.get("seconds") or ():
-        device = "" if row.get("device") is None else f" device {row['device']}"
+        device = "" if row.get("device") is None else str(row["device"])
         for part, ns in row["parts"].items():
-            seconds[row["worker"], f"{row['worker']}{device}", part][str(row["window"])] = float(ns)
-    for (worker, where, part), samples in seconds.items():
-        if any(samples.values()):
+            seconds[row["worker"], device, part][str(row["window"])] = float(ns)
+    for (worker, device, part), samples in seconds.items():
+        if total := sum(samples.values()):
             count, per = _counted(list(samples), known)
-            name = f"{where}: {part.replace('_', ' ')}"
-            yield Part("time of a window", name, worker, sum(samples.values()), count, samples, per)
+            name = f"{worker}{f' device {device}' if device else ''}: {part.replace('_', ' ')}"
+            windows = len(samples)
+            yield Part("time of a window", name, worker, total, count, samples, per, 0, total, windows, device)
     paths = [row for row in report.get("critical_path") or () if row.get("segments") and row.get("ended") is not False]
     over = {str(row["step"]) for row in report.get("critical_path") or () if row.get("ended") is False}
     steps = {str(step.name): len(step.steps) for step in summary.waits.of if step.steps and str(step.name) not in over}
@@ -288,36 +296,72 @@ def _operator_name(phase: str | None, operator: str) -> str:
     return operator if phase is None else f"{phase}: {operator}"
 
 
+def _windows_of(timeline: WorkerTimeline, per: str) -> list[tuple[int, str, int]]:
+    """``(start, what tells its repetition apart, how many steps)`` by start: where figures are of a step its steps, otherwise each
+    window by itself."""
+    seen: Counter[str] = Counter()
+    found = []
+    for start, steps in sorted((start, steps) for _, steps, start, _ in timeline.windows):
+        name = str(list(steps))
+        seen[name] += 1
+        again = seen[name] > 1 and per != "step"
+        found.append((start, f"{name} {seen[name]}" if again else name, max(len(steps), 1)))
+    return found
+
+
 def _phase_part(timeline: WorkerTimeline, group: str, phase: str, known: Mapping[str, WindowRow]) -> Part:
     """Of one step; of one call where windows hold some calls of a step and no more."""
     times = timeline.phases.get(phase)
-    total, calls = (times.total_ns, len(times.whole) + times.cut) if times else (0, 0)
+    total = times.total_ns if times else 0
+    all_ns, calls = times.of_calls if times else (0, 0)
     count, per = _counted([row[0] for row in timeline.windows], known)
     if per == "window" and calls:
-        count, per = calls, "call"
-    part = Part("phase", f"{group}: {phase}", timeline.worker.label, total, count, {}, per, calls)
-    if not timeline.calls_left_out and len(timeline.windows) > 1:
-        windows = sorted((start, str(steps), end, len(steps)) for _, steps, start, end in timeline.windows)
-        starts = [row[0] for row in windows]
-        taken = dict.fromkeys((row[1] for row in windows), 0.0)
-        times_called: Counter[str] = Counter()
-        for call in timeline.calls:
-            if call.phase == phase and (index := max(bisect_right(starts, call.start_ns) - 1, 0)) < len(windows):
-                taken[windows[index][1]] += call.taken_ns
-                times_called[windows[index][1]] += 1
-        divisor = times_called if per == "call" else Counter({row[1]: max(row[3], 1) for row in windows})
-        part.samples = {name: ns / max(divisor[name], 1) for name, ns in taken.items() if divisor[name]}
+        total, count, per = all_ns, calls, "call"
+    windows = _windows_of(timeline, per)
+    name, worker = f"{group}: {phase}", timeline.worker.label
+    part = Part("phase", name, worker, total, count, {}, per, calls, all_ns, len(windows))
+    if len(windows) > 1 and (per != "call" or timeline.in_one_piece(phase)):
+        part.samples = _by_window(timeline, phase, windows, per)
+    elif per == "call" and times is not None and 1 < len(times.whole) <= MAX_CALLS:
+        part.samples = {str(number): float(ns) for number, ns in enumerate(times.whole)}
     return part
 
 
+def _by_window(
+    timeline: WorkerTimeline, phase: str, windows: Sequence[tuple[int, str, int]], per: str
+) -> dict[str, float]:
+    """Time of a phase in each window, of one step or one call, by where its calls begin; empty where not all calls were kept."""
+    if timeline.calls_left_out:
+        return {}
+    sizes = {key: size for _, key, size in windows}
+    found: dict[str, list[float]] = {key: [] for key in sizes}
+    whole = bool(timeline.phases[phase].whole) if phase in timeline.phases else False
+    for key, call in _called(timeline, phase, windows):
+        if not (whole and call.cut) if per == "call" else not call.nested:
+            found[key].append(call.taken_ns)
+    if per != "call":
+        return {key: sum(mine) / sizes[key] for key, mine in found.items()}
+    return {key: sum(mine) / len(mine) for key, mine in found.items() if mine}
+
+
+def _called(
+    timeline: WorkerTimeline, phase: str, windows: Sequence[tuple[int, str, int]]
+) -> Iterator[tuple[str, Call]]:
+    starts = [start for start, _, _ in windows]
+    for call in timeline.calls:
+        if call.phase == phase:
+            yield windows[max(bisect_right(starts, call.start_ns) - 1, 0)][1], call
+
+
 def _own_parts(timeline: WorkerTimeline, known: Mapping[str, WindowRow]) -> Iterator[Part]:
-    """Self time of each phase that waits for nobody, a step: what a worker does, whoever else it holds up by that."""
+    """Self time of each phase that waits for nobody: what a worker does, whoever else it holds up by that. Of one step, or of one
+    call, as the phase's."""
     if timeline.stretches_left_out:
         return
     count, per = _counted([row[0] for row in timeline.windows], known)
-    windows = sorted((start, str(steps), len(steps)) for _, steps, start, _ in timeline.windows)
-    starts = [row[0] for row in windows]
-    found: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys((row[1] for row in windows), 0.0))
+    windows = _windows_of(timeline, per)
+    starts = [start for start, _, _ in windows]
+    found: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys((key for _, key, _ in windows), 0.0))
     totals: Counter[str] = Counter()
     for row in timeline.stretches:
         if row.collective or waits_for_others(row.phase, row.category):
@@ -325,12 +369,19 @@ def _own_parts(timeline: WorkerTimeline, known: Mapping[str, WindowRow]) -> Iter
         ns = row.end_ns - row.start_ns
         totals[row.phase] += ns
         if windows:
-            _, steps, size = windows[max(bisect_right(starts, row.start_ns) - 1, 0)]
-            found[row.phase][steps] += ns / max(size, 1)
+            found[row.phase][windows[max(bisect_right(starts, row.start_ns) - 1, 0)][1]] += ns
     worker = timeline.worker.label
     for phase, total in totals.items():
-        samples = found[phase] if len(windows) > 1 else {}
-        yield Part("own time", f"{phase} on {worker}" if worker else phase, worker, total, count, samples, per)
+        times = timeline.phases[phase]
+        name, calls = f"{phase} on {worker}" if worker else phase, len(times.whole) + times.cut
+        part = Part("own time", name, worker, total, count, {}, per, calls, total, len(windows))
+        divisor = {key: size for _, key, size in windows}
+        if per == "window":
+            part.count, part.per = calls, "call"
+            divisor = dict(Counter(key for key, _ in _called(timeline, phase, windows)))
+        if len(windows) > 1 and (per != "window" or timeline.in_one_piece(phase)):
+            part.samples = {key: ns / divisor[key] for key, ns in found[phase].items() if divisor.get(key)}
+        yield part
 
 
 def _step_parts(summary: Summary) -> Iterator[Part]:
@@ -343,29 +394,32 @@ def _step_parts(summary: Summary) -> Iterator[Part]:
         yield Part("phase in steps", tag, "", sum(samples.values()), len(samples), samples, "step")
 
 
-def _add_attribution(
-    found: Side, worker: str, attribution: Attribution, counted: tuple[int, str], key: str, part: int
-) -> None:
-    """Files of one worker are added up and divided by its steps or windows, so that runs with more of them are not slower;
-    ``part``: how many of those the file ``key`` holds."""
+def _of_attribution(worker: str, attribution: Attribution) -> Iterator[Part]:
     for device in attribution.devices:
-        found.devices[worker].add(str(device.device))
-        found.kernels[worker] += device.kernels
         for measure, ns in (("device", device.busy_ns), ("device kernels", device.kernel_ns)):
-            _add(found, measure, f"{worker} device {device.device}", worker, ns, counted, key, part)
+            name = f"{worker} device {device.device}"
+            yield Part(measure, name, worker, ns, calls=device.kernels, all_ns=ns, device=str(device.device))
     for phase in attribution.phases:
-        if phase.busy_ns:
-            ns = sum(phase.busy_ns.values())
-            _add(found, "phase on device", f"{worker} {phase.name}", worker, ns, counted, key, part)
+        for at, ns in phase.busy_ns.items():
+            name = f"{worker} {phase.name}"
+            yield Part("phase on device", name, worker, ns, calls=phase.calls, all_ns=ns, device=str(at))
 
 
 def _add(
-    found: Side, measure: str, name: str, worker: str, ns: float, counted: tuple[int, str], key: str, windows: int
+    added: dict[tuple[str, str, str, str], Part], row: Part, counted: tuple[int, str, int], key: str, windows: int
 ) -> None:
-    count, per = counted
-    part = found.added.get((measure, name, worker))
+    """Files of one worker are added up and divided by its steps or windows, so that runs with more of them are not slower; a phase
+    in windows that hold some calls and no more is of one call. ``windows``: how many of those the file ``key`` holds."""
+    count, per, of_worker = counted
+    by_call = row.measure in SHARED_CALLS and per == "window"
+    part = added.get((row.measure, row.name, row.worker, row.device))
     if part is None:
-        part = found.added[measure, name, worker] = Part(measure, name, worker, 0, count, {}, per)
-        found.parts.append(part)
-    part.total_ns += ns
-    part.samples[key] = part.samples.get(key, 0.0) + ns / windows
+        part = Part(row.measure, row.name, row.worker, 0, 0 if by_call else count, {}, per, 0, 0, of_worker, row.device)
+        if by_call:
+            part.per = "call"
+        added[row.measure, row.name, row.worker, row.device] = part
+    part.total_ns += row.total_ns
+    part.all_ns += row.all_ns
+    part.calls += row.calls
+    part.count += row.calls if by_call else 0
+    part.samples[key] = part.samples.get(key, 0.0) + row.total_ns / (row.calls if by_call else windows)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accelprof import texts
+from accelprof.cli.numbers import Number
 
 if TYPE_CHECKING:
     from accelprof.analysis.compare import Comparison
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--top", type=click.IntRange(min=1), default=12, show_default=True, help="Rows of each table.")
 @click.option(
     "--fail-above",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     metavar="PERCENT",
     help="End with status 1 when a device or phase grew by more than this from BEFORE, beyond its noise, or is new.",
 )

@@ -12,6 +12,7 @@ import click
 
 from accelprof import texts
 from accelprof.cli.lines import say
+from accelprof.cli.numbers import Number
 from accelprof.errors import IncompleteError
 from accelprof.session.control import DEFAULT_SECONDS, Answer
 
@@ -26,7 +27,7 @@ def _choosers(command: Any) -> Any:
         click.option("--rank", help="Only these ranks: 0, 0-3, or all."),
         click.option(
             "--timeout",
-            type=click.FloatRange(min=0),
+            type=Number(min=0),
             default=10.0,
             show_default=True,
             help="Seconds to wait for answers.",
@@ -50,7 +51,7 @@ def window() -> None:
 @_choosers
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=DEFAULT_SECONDS,
     show_default=True,
     help="Close after this time if nobody closed it before.",
@@ -124,9 +125,7 @@ def _complete(answers: Sequence[Answer], wanted: set[str]) -> None:
 @click.option(
     "--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Last steps of workers that are gone."
 )
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), default=5.0, show_default=True, help="Seconds to wait for live workers."
-)
+@click.option("--timeout", type=Number(min=0), default=5.0, show_default=True, help="Seconds to wait for live workers.")
 def dump(run_dir: str, steps: int, timeout: float) -> None:
     """Write out the flight recorder of every worker, also of those that are gone.
 

@@ -14,9 +14,10 @@ from click.testing import CliRunner
 
 from accelprof.analysis.changes import headline
 from accelprof.analysis.compare import Comparison, compare
-from accelprof.analysis.sides import side
+from accelprof.analysis.sides import side, store
 from accelprof.cli.compare import compare as command
-from accelprof.errors import NotComparableError
+from accelprof.errors import NotComparableError, ReadError
+from tests.analysis.conftest import EPOCH_US
 
 Event = Callable[..., dict[str, Any]]
 #: rank -> step -> phase -> µs
@@ -335,3 +336,212 @@ def test_time_in_steps_beside_a_slow_count(tmp_path: Path, seed: int) -> None:
     path = _own_timeline(tmp_path / "steps.json", rows)
     [part] = [part for part in side(path).parts if part.measure == "phase" and part.name == "f"]
     assert (list(part.samples.values()), part.total_ns, part.per) == (wanted, sum(wanted), "step")
+
+
+# --- windows of other kinds, and devices that are left out ------------------------------------------------------------------
+
+
+def _windows(maker: Any, event: Event, calls: list[list[float]], kind: str, steps: Callable[[int], list[int]]) -> str:
+    """A window each, in which ``a`` is called for these lengths in µs."""
+    key = maker.target(0)
+    for number, lengths in enumerate(calls):
+        at, begin, spans = number * 10_000.0, number * 10_000, []
+        for length in lengths:
+            spans.append(event("a", at, length))
+            at += length + 1
+        maker.timeline(key, spans, steps=steps(number), end_us=9000, at_us=begin)
+        maker.manifest["windows"][-1]["kind"] = kind
+    return str(maker.write())
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [
+        ("step", lambda number: [number]),
+        ("on_demand", lambda _: []),
+        ("schedule", lambda _: []),
+        ("schedule", lambda number: [number]),
+        ("on_demand", lambda _: [3]),
+    ],
+)
+def test_windows_repeat_whatever_their_kind(
+    run_maker: Any, event: Event, tmp_path: Path, kind: str, steps: Callable[[int], list[int]]
+) -> None:
+    """Five windows a side of one call each, whose scatter is larger than the change: the same noise with steps, without, and with one
+    step for all; the gate passes."""
+    before, after = (
+        [[float(length)] for length in lengths] for lengths in ([100, 200, 300, 150, 250], [260, 110, 320, 160, 240])
+    )
+    one = _windows(type(run_maker)(tmp_path / "one"), event, before, kind, steps)
+    found = compare(one, _windows(run_maker, event, after, kind, steps))
+    for measure in ("phase", "own time"):
+        [row] = found.of(measure)
+        assert (row.before_ns, row.after_ns, row.repeats) == (200_000, 218_000, (5, 5)), measure
+        assert (round(row.low_ns or 0), round(row.high_ns or 0)) == (-70_000, 106_000), measure
+    assert found.slower(5) == []
+
+
+def test_calls_of_one_window_repeat(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """A window of many calls has their noise, as a single file has it; windows of more calls are not slower, in no measure."""
+    lengths = [100.0, 140.0, 90.0, 110.0]
+    one = _windows(type(run_maker)(tmp_path / "one"), event, [lengths], "on_demand", lambda _: [])
+    found = compare(one, _windows(run_maker, event, [lengths * 2], "on_demand", lambda _: []))
+    for measure in ("phase", "own time"):
+        [row] = found.of(measure)
+        assert (row.delta_ns, row.per, row.counts) == (0, "call", (4, 8)), measure
+    assert found.of("phase")[0].repeats == (4, 8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_run_and_its_file_are_one(run_maker: Any, event: Event, seed: int) -> None:
+    """Random calls, nested in their own phase, on threads, suspended with a number and without, cut: a call of the run's only window
+    takes what a call of its file takes."""
+    rng = random.Random(seed)
+    spans, number = [], 0
+    for tid in range(rng.randint(1, 3)):
+        at = 0.0
+        while at < 5000:
+            length, name = float(rng.randint(10, 400)), rng.choice("ab")
+            how = rng.random()
+            if how < 0.2:
+                number += 1
+                for piece in range(rng.randint(1, 3)):
+                    spans.append(event(name, at + piece * 30, 20, tid=tid, own_ns=rng.randint(0, 20_000), call=number))
+                length = 100
+            elif how < 0.4:
+                spans.append(event(name, at, length, tid=tid, own_ns=rng.randint(0, int(length) * 1000)))
+            else:
+                spans.append(event(name, at, length, tid=tid, **({"in_progress": True} if how < 0.5 else {})))
+                if how > 0.7:
+                    spans.append(event(name, at + 2, length / 2, tid=tid))
+            at += length + rng.randint(0, 50)
+    window = run_maker.timeline(run_maker.target(0), spans, steps=[], end_us=6000)
+    run_maker.manifest["windows"][-1]["kind"] = "on_demand"
+    run, file = side(run_maker.write()), side(str(run_maker.directory / f"{window}.trace.json.gz"))
+    for measure, name in (("phase", "ActorGroup: {}"), ("own time", "{} on ActorGroup/rank0")):
+        mine, theirs = run.figures(measure, run.workers), file.figures(measure, file.workers)
+        for phase, figure in theirs.items():
+            assert mine[name.format(phase)].ns == pytest.approx(figure.ns), (measure, phase)
+            assert (mine[name.format(phase)].per, mine[name.format(phase)].count) == ("call", figure.count)
+
+
+def _device_run(maker: Any, event: Event, windows: list[dict[int, list[float]]], kind: str) -> str:
+    """A window each with a torch file: phase ``a`` launches kernels of these µs on each device."""
+    key, number = maker.target(0), 0
+    maker.directory.mkdir(parents=True, exist_ok=True)
+    for at, work in enumerate(windows):
+        begin = EPOCH_US + at * 2000
+        window = maker.timeline(key, [event("a", at * 2000, 900)], steps=[at], end_us=1000, at_us=at * 2000)
+        maker.manifest["windows"][-1]["kind"] = kind
+        facts = {"ph": "X", "pid": 100, "tid": 1}
+        rows: list[dict[str, Any]] = [
+            {
+                "ph": "X",
+                "cat": "Trace",
+                "name": "PyTorch Profiler (0)",
+                "pid": "Spans",
+                "tid": 0,
+                "ts": begin,
+                "dur": 1000,
+            },
+            {**facts, "cat": "user_annotation", "name": "a", "ts": begin, "dur": 900},
+        ]
+        for device, lengths in work.items():
+            for place, length in enumerate(lengths):
+                number += 1
+                start = begin + 20 * place
+                rows += [
+                    {**facts, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": start + 1, "dur": 1,
+                     "args": {"correlation": number}},
+                    {"ph": "X", "pid": device, "tid": 7, "cat": "kernel", "name": "gemm", "ts": start + 3, "dur": length,
+                     "args": {"correlation": number, "device": device, "stream": 7}},
+                ]  # fmt: skip
+        name = f"{at}.pt.trace.json"
+        (maker.directory / name).write_text(json.dumps({"traceEvents": rows}))
+        maker.artifact(name, "torch", maker.manifest["targets"][0], [window])
+    return str(maker.write())
+
+
+def test_windows_of_another_kind_are_compared_by_window(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Five windows of steps beside two of a schedule with the same work in each: no change in either order. Where a window does not
+    hold as many kernels on both sides nobody can tell, which is said and not judged."""
+    work = {0: [10.0] * 5}
+    five = _device_run(type(run_maker)(tmp_path / "five"), event, [work] * 5, "step")
+    two = _device_run(type(run_maker)(tmp_path / "two"), event, [work] * 2, "schedule")
+    for pair in ((five, two), (two, five)):
+        found = compare(*pair)
+        for measure in ("device", "device kernels", "phase", "own time", "phase on device", "time of a window"):
+            assert {row.delta_ns for row in found.of(measure)} == {0}, measure
+        assert found.slower(0) == []
+    more = _device_run(run_maker, event, [{0: [10.0] * 10}] * 2, "schedule")
+    found = compare(five, more)
+    [row] = found.of("device")
+    assert (row.change, row.per, row.alike) == (1.0, "window", False)
+    assert [row.measure for row, _ in found.slower(5)] == ["phase on device"]
+    assert any("5 kernels before and 10 after" in note and "not judged" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["step", "schedule"])
+def test_a_device_that_is_left_out_is_in_no_figure(
+    run_maker: Any, event: Event, tmp_path: Path, seed: int, kind: str
+) -> None:
+    """With ``--device 0`` a run, a file of it and baselines stored of both have the figures that they have where device 1 never
+    worked."""
+    rng = random.Random(seed)
+    windows = [{at: [rng.randint(1, 30) / 2 for _ in range(rng.randint(1, 6))] for at in (0, 1)} for _ in range(3)]
+    both = _device_run(type(run_maker)(tmp_path / "both"), event, windows, kind)
+    alone = _device_run(run_maker, event, [{0: work[0]} for work in windows], kind)
+    for path, model in ((both, alone), (f"{both}/1.pt.trace.json", f"{alone}/1.pt.trace.json")):
+        kept = tmp_path / "kept.json"
+        store(side(path), str(kept))
+        for found in (
+            compare(path, model, devices=[0]),
+            compare(kept, model, devices=[0]),
+            compare(kept, path, devices=[0]),
+        ):
+            device = [row for row in found.changes if row.measure not in ("phase", "own time", "operator", "step")]
+            rows = [row for row in device if "idle" not in row.name and "outside" not in row.name]
+            assert len(rows) >= 4
+            assert {row.delta_ns for row in rows} == {0}, rows
+            assert not [row for row in found.changes if "device 1" in row.name]
+    # all devices together: of a phase their sums
+    [row] = compare(both, both).of("phase on device")
+    merged = sum(sum(lengths) for work in windows for lengths in work.values())
+    assert row.before_ns == pytest.approx(1000 * merged / len(windows))
+
+
+def test_odd_values_in_a_baseline_are_said(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Whatever stands in the place of a value of a stored baseline: it is compared, or refused as damaged."""
+    run = _device_run(run_maker, event, [{0: [10.0]}] * 2, "step")
+    kept = tmp_path / "kept.json"
+    store(side(run), str(kept))
+    good = json.loads(kept.read_text())
+    odd = [None, "x", -1, 1e308, [], {}, [1], 2**70, 0, True, {"a": "b"}]
+    places: list[tuple[str | int, ...]] = [(key,) for key in good if key != "accelprof_baseline"]
+    places += [("parts", 0, key) for key in good["parts"][0]] + [("parts", 0, "samples", "x")]
+    refused = 0
+    for place in places:
+        for value in odd:
+            changed = json.loads(kept.read_text())
+            at = changed
+            for key in place[:-1]:
+                at = at[key]
+            at[place[-1]] = value
+            other = tmp_path / "odd.json"
+            other.write_text(json.dumps(changed, separators=(",", ":")))
+            try:
+                json.dumps(compare(other, run).to_json(), allow_nan=False)
+            except ReadError as error:
+                refused += 1
+                assert "a stored baseline that is damaged" in str(error)
+            except NotComparableError:
+                pass
+    assert refused > 50
+
+
+def test_a_limit_is_a_number(tmp_path: Path) -> None:
+    """No number is a mistake in the command: nothing is larger than it."""
+    one, two = _file(tmp_path / "one.json", [1000] * 4), _file(tmp_path / "two.json", [2000] * 4)
+    ended = CliRunner().invoke(command, [one, two, "--fail-above", "nan"])
+    assert (ended.exit_code, "nan" in ended.output) == (2, True)

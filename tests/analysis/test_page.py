@@ -56,7 +56,7 @@ def made(ranks: int, steps: int, *, calls: bool = True, odd: str = ODD) -> Made:
             for name, seconds in PHASES.items() if calls else list(PHASES.items())[:1]:
                 slow = 1.25 if rank == 1 and name == "actor/update" else 1.0
                 taken = int(seconds * 1e9 * (1 + 0.03 * rng.random()) * slow)
-                timeline.calls.append(Call(name, False, at, at + taken, taken))
+                timeline.calls.append(Call(name, False, False, at, at + taken, taken))
                 times = timeline.phases.setdefault(name, PhaseTimes(Kind.PHASE))
                 times.whole.append(taken)
                 times.self_ns += taken
@@ -64,7 +64,7 @@ def made(ranks: int, steps: int, *, calls: bool = True, odd: str = ODD) -> Made:
                 times.parents.add(None)
                 at += taken
             if calls:
-                timeline.calls.append(Call("all_reduce", False, at - 300_000_000, at, 300_000_000))
+                timeline.calls.append(Call("all_reduce", False, False, at - 300_000_000, at, 300_000_000))
             timeline.windows.append((f"w{rank}-{step}", (step,), begin, at))
         timelines.append(timeline)
     manifest = {"run": f"grpo {odd}".strip(), "created": "2026-11-28T07:56:32+00:00", "accelprof": "0.1.0"}
