@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sqlite3
-import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -15,8 +13,8 @@ import pytest
 from accelprof.analysis.reading import load_any
 from accelprof.contracts.spans import Trace
 from accelprof.errors import ReadError
+from tests.fuzz import files as fuzzed
 
-FUZZ = Path(__file__).parents[1] / "fuzz" / "files.py"
 #: names that readers know their files by
 NAMES = (
     "trace_view.json", "msprof_2026.json", "msprof_2026.db", "t.pt.trace.json", "w.timeline.json", "w.trace.json", "n.sqlite",
@@ -29,14 +27,7 @@ NAMES = (
 @pytest.fixture(scope="module")
 def seeds() -> dict[str, tuple[str, str, bytes]]:
     """Format -> ``(name, tool, content)``."""
-    spec = importlib.util.spec_from_file_location("fuzz_files_of_names", FUZZ)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    found: dict[str, tuple[str, str, bytes]] = module.seeds()
-    return found
+    return fuzzed.seeds()
 
 
 def written(path: Path, content: bytes) -> str:

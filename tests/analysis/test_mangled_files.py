@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import os
 import pickle
 import random
@@ -27,24 +26,11 @@ from accelprof.errors import ReadError
 from accelprof.reading.columns import columns_of, whole_number
 from accelprof.reading.lenient import fraction
 from accelprof.reading.snapshot import read_snapshot
+from tests.fuzz import files as fuzzed
+from tests.fuzz.files import a_trace, an_export, mangled
 
-FUZZ = Path(__file__).parents[1] / "fuzz" / "files.py"
-
-
-def fuzz() -> Any:
-    """The program behind ``make fuzz``, of which a short part runs here."""
-    spec = importlib.util.spec_from_file_location("fuzz_files", FUZZ)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fuzzed = fuzz()
-mangled = fuzzed.mangled
-a_trace, an_export = fuzzed.a_trace, fuzzed.an_export
+#: format -> ``(name, tool, content)``, of the program behind ``make fuzz``, of which a short part runs here
+FORMATS = fuzzed.seeds()
 
 
 def read_and_report(path: Path) -> None:
@@ -154,12 +140,7 @@ def test_reading_a_snapshot_loads_nothing_of_ours(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)
 
 
-@pytest.fixture(scope="module")
-def formats() -> dict[str, tuple[str, str, bytes]]:
-    return fuzzed.seeds()
-
-
-def test_files_of_every_format_mangled(formats: dict[str, tuple[str, str, bytes]], tmp_path: Path) -> None:
+def test_files_of_every_format_mangled(tmp_path: Path) -> None:
     """Each is read, with sums that hold, or refused with its name, in time; ``make fuzz`` tries thousands."""
     whole = {
         "torch",
@@ -172,14 +153,14 @@ def test_files_of_every_format_mangled(formats: dict[str, tuple[str, str, bytes]
         "ascend db",
         "ascend view",
     }
-    if not whole <= set(formats):
-        pytest.skip(f"not installed: readers of {', '.join(sorted(whole - set(formats)))}")
-    outcomes = {fuzzed.trial(tmp_path, seed, number) for seed in formats.values() for number in range(1, 21)}
+    if not whole <= set(FORMATS):
+        pytest.skip(f"not installed: readers of {', '.join(sorted(whole - set(FORMATS)))}")
+    outcomes = {fuzzed.trial(tmp_path, seed, number) for seed in FORMATS.values() for number in range(1, 21)}
     assert outcomes <= {"read", "refused"}, outcomes
     assert "read" in outcomes
 
 
-#: what :data:`FUZZ` found: format and number of a file whose reader ended with an error of Python
+#: what ``make fuzz`` found: format and number of a file whose reader ended with an error of Python
 FOUND = [
     ("rocprofv3 json", 1), ("rocprofv3 json", 23), ("rocprofv3 json", 5106), ("rocprofv3 db", 5160), ("perfetto", 2), ("perfetto", 42),
     ("ascend db", 8), ("ascend db", 59), ("ascend db", 66), ("ascend db", 96), ("ascend db", 102), ("ascend operators", 8),
@@ -188,13 +169,11 @@ FOUND = [
 
 
 @pytest.mark.parametrize(("kind", "number"), FOUND)
-def test_what_was_found_stays_mended(
-    formats: dict[str, tuple[str, str, bytes]], tmp_path: Path, kind: str, number: int
-) -> None:
+def test_what_was_found_stays_mended(tmp_path: Path, kind: str, number: int) -> None:
     """One odd value is named and the rest of the file counts."""
-    if kind not in formats:
+    if kind not in FORMATS:
         pytest.skip(f"not installed: the reader of {kind}")
-    assert fuzzed.trial(tmp_path, formats[kind], number) in ("read", "refused")
+    assert fuzzed.trial(tmp_path, FORMATS[kind], number) in ("read", "refused")
 
 
 @pytest.mark.parametrize("number", [15, 88, 107, 139, 286, 355, 998, *range(1, 9)])
@@ -219,7 +198,7 @@ def test_a_merged_file_is_packed_when_its_own_name_says_so(tmp_path: Path) -> No
         assert Path(merged.path).read_bytes().startswith(b"\x1f\x8b") is packed
 
 
-@pytest.mark.parametrize("kind", [kind for kind, seed in fuzzed.seeds().items() if not seed[2].startswith(b"SQLite")])
+@pytest.mark.parametrize("kind", [kind for kind, seed in FORMATS.items() if not seed[2].startswith(b"SQLite")])
 @pytest.mark.parametrize(
     "number",
     [b"1e99999999999999999999", b"-1e-99999999999999999999", b"9" * 5000],
@@ -227,7 +206,7 @@ def test_a_merged_file_is_packed_when_its_own_name_says_so(tmp_path: Path) -> No
 )
 def test_a_number_beyond_all_exponents(tmp_path: Path, kind: str, number: bytes) -> None:
     """Put in the place of any number of a file, whole or damaged behind it, it ends no reader by an error of Python."""
-    name, tool, data = fuzzed.seeds()[kind]
+    name, tool, data = FORMATS[kind]
     places = [found.span() for found in re.finditer(rb"(?<![\w.])-?\d[\d.]*", data)]
     path = tmp_path / name
     for begin, end in places[:: max(1, len(places) // 12)]:
@@ -236,11 +215,11 @@ def test_a_number_beyond_all_exponents(tmp_path: Path, kind: str, number: bytes)
             assert fuzzed._read(path, tool, whole=False) in ("read", "refused")
 
 
-@pytest.mark.parametrize("kind", [kind for kind, seed in fuzzed.seeds().items() if seed[2].startswith((b"{", b"["))])
+@pytest.mark.parametrize("kind", [kind for kind, seed in FORMATS.items() if seed[2].startswith((b"{", b"["))])
 @pytest.mark.parametrize("other", [b"{}", b"[[0]]", b"null", b"true", b"-1", b"1.5", b'""', b'"x"'])
 def test_a_value_of_another_kind(tmp_path: Path, kind: str, other: bytes) -> None:
     """A list, a mapping or nothing where a number or a text stands, in any place of a file, ends no reader by an error of Python."""
-    name, tool, data = fuzzed.seeds()[kind]
+    name, tool, data = FORMATS[kind]
     path = tmp_path / name
     places = [found.span(1) for found in re.finditer(rb'": ("[^"]*"|-?[\d.]+)', data)]
     assert places
@@ -259,10 +238,9 @@ def test_an_exponent_that_decimal_does_not_have() -> None:
 @pytest.mark.parametrize("name", ["nsys", "rocprofv3 db", "ascend db"])
 def test_a_databases_names_may_be_no_text(name: str, tmp_path: Path) -> None:
     """Each word in what a database says of its tables, with a byte that no text has: the file is read or refused by name."""
-    seeds = fuzzed.seeds()
-    if name not in seeds:
+    if name not in FORMATS:
         pytest.skip(f"the plug-in that reads {name} is not installed")
-    file, _, data = seeds[name]
+    file, _, data = FORMATS[name]
     (tmp_path / file).write_bytes(data)
     database = sqlite3.connect(tmp_path / file)
     said = [sql.encode() for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]

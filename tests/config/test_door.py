@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import datetime
 import enum
-import importlib.util
 import itertools
 import os
 import pickle
 import re
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,12 +27,8 @@ from accelprof.errors import MAX_MESSAGE, UNKNOWN_KEY, AccelprofError, ConfigErr
 from accelprof.launch.run import run as run_command
 from accelprof.output.layout import impossible
 from accelprof.testing import RecordingBackend
+from tests.fuzz import configurations as fuzz
 
-ROOT = Path(__file__).resolve().parents[2]
-spec = importlib.util.spec_from_file_location("fuzz_configurations", ROOT / "tests" / "fuzz" / "configurations.py")
-fuzz = importlib.util.module_from_spec(spec)
-sys.modules["fuzz_configurations"] = fuzz
-spec.loader.exec_module(fuzz)
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
