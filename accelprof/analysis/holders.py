@@ -141,7 +141,7 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
 
     A driver's call inside a runtime's is one launch with it. A capture of a graph launches nothing: its calls without work
     are none. ``work``, ``launch``, ``foreign``: as :func:`launches_of` has them; work that could be of any of several
-    processes is taken for that of one whose own is missing.
+    processes, and kernels without a number, are taken for those that are missing.
     """
     calls = columns.rows(Kind.RUNTIME)
     calls = calls[_named(columns, _LAUNCH)[columns.name[calls]] & (columns.correlation[calls] != NONE)]
@@ -167,7 +167,8 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
     missing = lost.size
     if shared.size:
         missing = (Counter(keys(lost, 0).tolist()) - Counter(keys(shared, 0).tolist())).total()
-    return int(found.sum()) + int(lost.size), int(missing)
+    unnumbered = int((columns.mask(*KERNELS)[work] & (columns.correlation[work] == NONE)).sum())
+    return int(found.sum()) + int(lost.size), max(int(missing) - unnumbered, 0)
 
 
 def _named(columns: Columns, pattern: re.Pattern[str]) -> Array:

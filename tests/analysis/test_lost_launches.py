@@ -107,6 +107,13 @@ def test_lost_work_of_one_process_hides_behind_no_other(tmp_path: Path) -> None:
         compare(str(tmp_path / "before.json"), str(tmp_path / "after.json"))
 
 
+def test_a_kernel_without_a_number_may_be_any_launchs() -> None:
+    """It is in the file: what is counted as missing is missing whichever launch it belongs to."""
+    unnumbered = Span("gemm", Kind.KERNEL, 20, 25, 1, device=0, stream=7)
+    assert lost([launch(1, 0), launch(2, 10), unnumbered]) == (2, 1)
+    assert lost([launch(1, 0), launch(2, 10), unnumbered, unnumbered, unnumbered]) == (2, 0)
+
+
 def slow(spans: list[Span]) -> tuple[int, int]:
     """The rule over objects: calls of one level, each with the numbers that lie in it."""
     calls = [span for span in spans if span.kind is Kind.RUNTIME and "Capture" not in span.name]

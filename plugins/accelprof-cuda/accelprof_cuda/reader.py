@@ -13,6 +13,7 @@ import os
 import re
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,8 @@ class Reading:
         }
         self.base = 0
         self.bad: dict[str, int] = {}
+        #: rows by their table, what they are, and a column that is there but empty in them
+        self.empty: Counter[tuple[str, str, str]] = Counter()
         self.devices: dict[tuple[int, int], int | str] = {}
         #: of the processes that called CUDA, as a globalPid has them
         self.processes: set[int] = set()
@@ -133,6 +136,8 @@ class Reading:
         if missing:
             names, them = ", ".join(missing), "them" if len(missing) > 1 else "it"
             self.trace.problems.append(f"not in the file, because nsys did not trace {them} or saw nothing: {names}")
+        for (table, what, column), count in self.empty.items():
+            self._unread(f"{count:,} {what} of {table} have no {column}: {what} {LACKING[column]}")
         for what, count in self.bad.items():
             self.trace.problems.append(f"{count} {what} left out")
             self.trace.completeness.leave_out(what, count)
@@ -200,6 +205,7 @@ class Reading:
             mark = part["eventType"] == MARK
             for at in np.flatnonzero(mark).tolist():
                 self._mark({name: int(values[at]) for name, values in part.items()}, texts[at], domains, categories)
+            self._hollow("NVTX_EVENTS", "ranges", part, ("globalTid",))
             keep = ~mark & self._sound(part, ~mark, "NVTX ranges that never ended or ended before they began")
             rows = np.flatnonzero(keep)
             part = {name: values[rows] for name, values in part.items()}
@@ -257,6 +263,7 @@ class Reading:
         for part, _ in self.tables.parts(table, ("start", "end", "correlationId", "globalTid", "nameId")):
             where = part["globalTid"]
             self.processes.update(np.unique(where[where != MISSING] & ~0xFFFFFF).tolist())
+            self._hollow(table, "calls", part, ("correlationId", "globalTid"))
             part = self._rows(part, "CUDA calls that never ended or ended before they began")
             for number in np.unique(part["nameId"]).tolist():
                 if number not in known:
@@ -348,6 +355,7 @@ class Reading:
         for part, _ in self.tables.parts(table, columns):
             if alone is not None:
                 part["globalPid"] = self.np.where(part["globalPid"] == MISSING, alone, part["globalPid"])
+            self._hollow(table, what, part, [name for name in needed if name not in ("start", "end")])
             yield self._rows(part, f"{what} that never ended or ended before they began")
 
     def _lacking(self, table: str, what: str, columns: Sequence[str]) -> None:
@@ -355,9 +363,18 @@ class Reading:
         there = self.tables.columns(table) if table in self.tables else columns
         for name in columns:
             if name not in there:
-                line = f"{table} has no column {name}; its {what} {LACKING[name]}"
-                self.trace.problems.append(line)
-                self.trace.completeness.unread.append(line)
+                self._unread(f"{table} has no column {name}; its {what} {LACKING[name]}")
+
+    def _unread(self, line: str) -> None:
+        self.trace.problems.append(line)
+        self.trace.completeness.unread.append(line)
+
+    def _hollow(self, table: str, what: str, part: dict[str, Array], columns: Sequence[str]) -> None:
+        """Count the rows that have nothing in a column that the table has."""
+        there = set(self.tables.columns(table))
+        for name in columns:
+            if name in there and (lacking := int((part[name] == MISSING).sum())):
+                self.empty[table, what, name] += lacking
 
     def _same(self, kind: Kind, name: str, part: dict[str, Any], extra: dict[str, Any]) -> None:
         count = part["start"].size

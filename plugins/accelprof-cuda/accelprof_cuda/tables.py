@@ -85,6 +85,7 @@ class Tables:
             except (TypeError, ValueError, OverflowError):  # something else than numbers in a column of numbers
                 table_of = np.array([_number(value) for row in rows for value in row[:width]], dtype=np.int64)
             del rows
+            np.maximum(table_of, MISSING, out=table_of)  # the least number of all has no absolute value
             table_of = table_of.reshape(-1, width)
             yield {name: np.ascontiguousarray(table_of[:, at]) for at, name in enumerate(numbers)}, texts
 

@@ -380,3 +380,38 @@ def test_device_work_passes_the_kit(tmp_path: Path) -> None:
             return small_export(Path(directory) / "r.sqlite")
 
     Kit().test_device_work_belongs_to_the_phase_that_launched_it(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "what"),
+    [
+        ("NVTX_EVENTS", "globalTid", "ranges"),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid", "calls"),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "correlationId", "calls"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "correlationId", "kernels"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", "kernels"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "deviceId", "kernels"),
+    ],
+)
+def test_rows_without_a_value_are_counted(samples: Path, tmp_path: Path, table: str, column: str, what: str) -> None:
+    """Some rows of a column that is there have nothing in it: how many, and what that means for them; the file is not whole."""
+    path = edited(
+        samples / "mfu_2gpu_before.sqlite", tmp_path / "r.sqlite", f"CREATE TABLE copied AS SELECT * FROM {table}",
+        f"DROP TABLE {table}", f"ALTER TABLE copied RENAME TO {table}", f"UPDATE {table} SET {column} = NULL WHERE rowid <= 1007",
+    )  # fmt: skip
+    trace = reader.read(path)
+    lines = [line for line in trace.problems if f" of {table} have no {column}: {what} " in line]
+    assert len(lines) == 1
+    assert lines[0].startswith(
+        "1,007 " if table != "NVTX_EVENTS" else f"{int(lines[0].split()[0].replace(',', '')):,} "
+    )
+    assert lines == trace.completeness.unread
+
+
+@pytest.mark.parametrize("time", [-(1 << 63), -(1 << 63) + 1, -(1 << 62), 1 << 62, (1 << 63) - 1])
+def test_a_time_that_no_sum_holds_is_left_out(samples: Path, tmp_path: Path, time: int) -> None:
+    """The least number of all, too, which has no absolute value in 64 bits."""
+    statements = [f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = {time} WHERE rowid = 1"]
+    trace = reader.read(edited(samples / "healthy_1pct.sqlite", tmp_path / "r.sqlite", *statements))
+    assert trace.completeness.left_out == {"CUDA calls that never ended or ended before they began": 1}
+    assert min(span.start_ns for span in trace.spans) >= 0
