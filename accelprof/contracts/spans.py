@@ -101,6 +101,8 @@ class TimelineRow(NamedTuple):
     call: int = 0
 
 
+#: fields of a plain call's row as the flight recorder keeps it: those without a default, but the kind, which is a phase's
+QUICK_ROW = tuple(name for name in TimelineRow._fields if name not in TimelineRow._field_defaults and name != "kind")
 #: fields of a row that are columns of a table, by column; :data:`CALL` is asked for where a row has time of its own
 ROW_COLUMNS = {"task": "task", "own": "own_ns", "cut": "in_progress"}
 CALL = "call"

@@ -32,7 +32,7 @@ from typing import Any
 import msgspec
 
 from accelprof import texts
-from accelprof.contracts.spans import Kind
+from accelprof.contracts.spans import QUICK_ROW, Kind, TimelineRow
 from accelprof.errors import ReadError
 
 MAGIC = b"ACCPRING"
@@ -64,9 +64,8 @@ _SEED = 0xFFFFFFFF
 #: records that are no steps, one after the other, behind the end that the head names: there is nothing more
 _STRAY = 8
 _SLOT = struct.Struct("<QII")
-#: fields of a plain call's row in the file
-QUICK = 4
-_PHASE = Kind.PHASE.value
+#: where a plain call's row in the file lacks its kind
+_PHASE, _KIND_AT = Kind.PHASE.value, TimelineRow._fields.index("kind")
 #: checksum of a record; without tables, which are in no cache when a step ends
 _checksum = zlib.adler32
 _encode, _frame = msgspec.msgpack.Encoder().encode, _FRAME.pack
@@ -394,8 +393,12 @@ def _record(payload: bytes) -> StepRecord | None:
     whole = isinstance(begin, int) and (end is None or isinstance(end, int)) and isinstance(rows, list)
     if not whole or not isinstance(cut, int):
         return None
-    rows = [[row[0], _PHASE, *row[1:]] if isinstance(row, list) and len(row) == QUICK else row for row in rows]
-    return StepRecord(step if isinstance(step, int) else None, begin, end, rows, cut)
+    return StepRecord(step if isinstance(step, int) else None, begin, end, [_with_kind(row) for row in rows], cut)
+
+
+def _with_kind(row: Any) -> Any:
+    short = isinstance(row, list) and len(row) == len(QUICK_ROW)
+    return [*row[:_KIND_AT], _PHASE, *row[_KIND_AT:]] if short else row
 
 
 def _around(data: Any, base: int, size: int, at: int, count: int) -> bytes:

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accelprof.contracts.spans import Kind, TimelineRow
+from accelprof.contracts.spans import QUICK_ROW, Kind, TimelineRow
 from accelprof.contracts.targets import WindowInfo
 from accelprof.errors import failures, text_of
 from accelprof.output import dumps
 from accelprof.output.records import WindowRow
-from accelprof.output.ring import QUICK, SUFFIX, Ring
+from accelprof.output.ring import SUFFIX, Ring
 from accelprof.session.window import Window
 from accelprof.threads import started
 from accelprof.timing.entry import PlainCalls
@@ -41,7 +41,7 @@ ROWS_AT_MOST = 50_000
 #: steps that must have ended before one can be called slow
 STEPS_TO_COMPARE = 5
 #: where a row of four numbers, and one of all fields, has its end
-QUICK_END, END = 2, TimelineRow._fields.index("end_ns")
+QUICK_END, END = QUICK_ROW.index("end_ns"), TimelineRow._fields.index("end_ns")
 NO_WINDOW = WindowInfo("recorder", 0, (), None, "recorder", "")
 
 
@@ -289,5 +289,5 @@ class Recorder:
 
 
 def _end(row: Sequence[Any]) -> int:
-    end: int = row[QUICK_END if len(row) == QUICK else END]
+    end: int = row[QUICK_END if len(row) == len(QUICK_ROW) else END]
     return end

@@ -143,7 +143,7 @@ _SYNC = """
                         $buffer.append($end - $start)
                         $state.append($buffer)
                         if _accelprof_len($quick) < $plain.room:
-                            $quick.append(($number, $start, $end, $thread))
+                            $quick.append($short)
                         else:
                             _accelprof_late($state, $spec, $start, $end)
                 $push, $pop, $number = $plain.phases.get($key) or $plain.bind($spec)
@@ -264,7 +264,7 @@ def _generate(function: object, spec: PhaseSpec, kind: str) -> Any:
     is_method = first is not None and "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
     words = {**LOCALS, **{name: RESERVED + name for name in OWN}}
     words.update(call=call, fold_at=str(metrics.FOLD_AT), first=str(first), slot=metrics.slot_of(spec.tag))
-    words.update(row=row_text(words, "phase"))
+    words.update(row=row_text(words, "phase"), short=row_text(words, "phase", short=True))
     words.update({"else": fill(_METHOD_ELSE if is_method else _FUNCTION_ELSE, words)})
     words.update(slow=fill("_accelprof_slow($else, $spec, $fn, $call)", words))
     body = (_METHOD_STATE if is_method else _FUNCTION_STATE) + ("" if kind == "sync" else _ANY_STATE) + _BODIES[kind]
@@ -281,9 +281,12 @@ def _generate(function: object, spec: PhaseSpec, kind: str) -> Any:
     return namespace[f"{RESERVED}factory"](function, spec, key_of(spec), spec.tag, *defaults.values())
 
 
-def row_text(words: Mapping[str, str], kind: str) -> str:
-    """A row of the timeline for plain code on a thread, as the expression of a tuple; ``kind`` is the value of a ``Kind``."""
-    from accelprof.contracts.spans import Kind, TimelineRow
+def row_text(words: Mapping[str, str], kind: str, short: bool = False) -> str:
+    """A row of the timeline for plain code on a thread, as the expression of a tuple; ``kind`` is the value of a ``Kind``.
+
+    ``short``: as the flight recorder keeps it.
+    """
+    from accelprof.contracts.spans import QUICK_ROW, Kind, TimelineRow
 
     values = {
         "number": words["number"],
@@ -293,7 +296,8 @@ def row_text(words: Mapping[str, str], kind: str) -> str:
         "thread": words["thread"],
     }
     plain = TimelineRow._field_defaults
-    return "(" + ", ".join(values[name] if name in values else repr(plain[name]) for name in TimelineRow._fields) + ")"
+    fields = QUICK_ROW if short else TimelineRow._fields
+    return "(" + ", ".join(values[name] if name in values else repr(plain[name]) for name in fields) + ")"
 
 
 def fill(text: str, words: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import gzip
 import json
@@ -12,12 +13,15 @@ import pytest
 
 import accelprof
 from accelprof import Worker, mark, profiling_range
-from accelprof.contracts.spans import CALL, ROW_COLUMNS, Kind, TimelineRow
+from accelprof.contracts.spans import CALL, QUICK_ROW, ROW_COLUMNS, Kind, TimelineRow
 from accelprof.contracts.targets import Target, WindowInfo
+from accelprof.output import ring
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.columns import NONE, Columns
+from accelprof.session import recorder
 from accelprof.testing import FakeClock, ToolConformance, capture
 from accelprof.timing.phase import PhaseSpec
+from accelprof.timing.timer import row_text
 from accelprof.tools import trace as trace_module
 from accelprof.tools.trace import SUFFIX, TimelineFile
 
@@ -271,3 +275,14 @@ def test_a_full_or_read_only_place_is_said_once(tmp_path):
                 pass
         assert len(run.session.problems) == 1
         assert "output" in run.session.problems[0]
+
+
+def test_a_short_row_has_what_makes_a_whole_one():
+    """The text of a plain call's row, what the recorder sorts by, and what the ring reads back, follow the definition of a row."""
+    words = {"number": "1", "start": "2", "end": "3", "thread": "4"}
+    whole, short = (ast.literal_eval(row_text(words, "phase", short=short)) for short in (False, True))
+    assert short == tuple(value for name, value in zip(TimelineRow._fields, whole) if name in QUICK_ROW)
+    assert recorder._end(short) == recorder._end(whole) == 3
+    read = TimelineRow(*ring._with_kind([*short]))
+    assert read == TimelineRow(*whole)
+    assert ring._with_kind([*whole]) == [*whole]
