@@ -127,16 +127,17 @@ class WorkerTimeline:
     def window_ns(self) -> int:
         return sum(end - start for start, end in merge_intervals((row[2], row[3]) for row in self.windows))
 
-    def in_one_piece(self, phase: str) -> bool:
-        """Whether :attr:`calls` has each call of a phase, and as one."""
-        times = self.phases.get(phase)
-        if times is None or self.calls_left_out:
-            return False
-        return sum(call.phase == phase for call in self.calls) == len(times.whole) + times.cut
+    def in_one_piece(self) -> frozenset[str]:
+        """Phases of which :attr:`calls` has each call, and as one."""
+        kinds, _ = self.calls.columns()
+        kept: Counter[str] = Counter()
+        for code, count in Counter(kinds).items():
+            kept[self.calls.kinds[code][0]] += 0 if self.calls_left_out else count
+        return frozenset(name for name, times in self.phases.items() if kept[name] == len(times.whole) + times.cut)
 
     def called_in(self, windows: Collection[str]) -> dict[str, int]:
         """How many whole calls of each phase lie in these windows: those that a window cut a tool need not show. Of some of the windows
-        only for phases that are :meth:`in_one_piece`."""
+        only for phases :meth:`in_one_piece`."""
         mine = sorted((start, name in windows) for name, _, start, _ in self.windows)
         if all(within for _, within in mine):
             return {name: len(times.whole) for name, times in self.phases.items()}
@@ -144,7 +145,7 @@ class WorkerTimeline:
         found: Counter[str] = Counter()
         for call in self.calls:
             found[call.phase] += not call.cut and mine[max(bisect_right(starts, call.start_ns) - 1, 0)][1]
-        return {phase: found[phase] for phase in self.phases if self.in_one_piece(phase)}
+        return {phase: found[phase] for phase in self.in_one_piece()}
 
     def add(self, trace: Trace) -> None:
         """Take in one file of the worker; call :meth:`finish` after the last."""

@@ -320,7 +320,7 @@ def _phase_part(timeline: WorkerTimeline, group: str, phase: str, known: Mapping
     windows = _windows_of(timeline, per)
     name, worker = f"{group}: {phase}", timeline.worker.label
     part = Part("phase", name, worker, total, count, {}, per, calls, all_ns, len(windows))
-    if len(windows) > 1 and (per != "call" or timeline.in_one_piece(phase)):
+    if len(windows) > 1 and (per != "call" or phase in timeline.in_one_piece()):
         part.samples = _by_window(timeline, phase, windows, per)
     elif per == "call" and times is not None and 1 < len(times.whole) <= MAX_CALLS:
         part.samples = {str(number): float(ns) for number, ns in enumerate(times.whole)}
@@ -363,6 +363,7 @@ def _own_parts(timeline: WorkerTimeline, known: Mapping[str, WindowRow]) -> Iter
     starts = [start for start, _, _ in windows]
     found: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys((key for _, key, _ in windows), 0.0))
     totals: Counter[str] = Counter()
+    in_one_piece = timeline.in_one_piece()
     for row in timeline.stretches:
         if row.collective or waits_for_others(row.phase, row.category):
             continue
@@ -379,7 +380,7 @@ def _own_parts(timeline: WorkerTimeline, known: Mapping[str, WindowRow]) -> Iter
         if per == "window":
             part.count, part.per = calls, "call"
             divisor = dict(Counter(key for key, _ in _called(timeline, phase, windows)))
-        if len(windows) > 1 and (per != "window" or timeline.in_one_piece(phase)):
+        if len(windows) > 1 and (per != "window" or phase in in_one_piece):
             part.samples = {key: ns / divisor[key] for key, ns in found[phase].items() if divisor.get(key)}
         yield part
 
