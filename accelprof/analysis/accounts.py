@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
-from accelprof.analysis.attribution import Attribution, DeviceFigures
+from accelprof.analysis.attribution import Attribution, DeviceFigures, label
 from accelprof.analysis.holders import launches_of
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.run import Run, RunFile, WorkerId
@@ -175,6 +175,24 @@ def not_in_files(
         for row in found.phases:
             if row.calls < called.get(row.name, 0):
                 yield f"{where}: {row.name}: {row.calls} of {called[row.name]} calls are in the file", True
+        if timeline is not None:
+            for name, seen in _never_seen(timeline, called, {row.name for row in found.phases}):
+                yield f"{where}: {name}: 0 of {called[name]} calls are in the file", seen
+
+
+def _never_seen(timeline: WorkerTimeline, called: Mapping[str, int], there: Set[str]) -> Iterator[tuple[str, bool]]:
+    """The phases of which a file that has others has no call, and whether it has others of all their threads and tasks: a tool
+    may record neither those of other threads nor of suspended code."""
+    if there.isdisjoint(called):
+        return
+    missing = [name for name, count in called.items() if count and label(name) not in there]
+    rows: dict[str, set[int]] = defaultdict(set)
+    for stretch in timeline.stretches if missing else ():
+        for name in (stretch.phase, *stretch.around):
+            rows[name].add(stretch.row)
+    known = set().union(*(rows[name] for name in there))
+    for name in missing:
+        yield name, bool(rows[name]) and rows[name] <= known
 
 
 def measured(devices: list[DeviceFigures], seconds: list[Second]) -> None:
@@ -266,15 +284,25 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
+def undrained(run: Run) -> Iterator[str]:
+    """A line for each worker that did not wait for its device before some of its windows ended."""
+    for row in cost_rows(run):
+        if row["undrained"]:
+            yield (
+                f"{row['worker']}: {row['undrained']} of {row['windows']} windows ended without waiting for the device (drain: false, or "
+                "the wait failed): work that still ran may be missing from their files"
+            )
+
+
 _NO_COST = {
-    "windows": 0, "open_ns": 0, "drain_ns": 0, "close_ns": 0, "spans": 0, "ranges": None, "ranges_ns": None,
+    "windows": 0, "undrained": 0, "open_ns": 0, "drain_ns": 0, "close_ns": 0, "spans": 0, "ranges": None, "ranges_ns": None,
     "ranges_unmeasured": 0, "range_ns": None, "range_calls": None,
 }  # fmt: skip
 
 
 def cost_rows(run: Run) -> list[dict[str, Any]]:
     """What recording itself took of each worker's time, in ns: opening, waiting for the device, closing of its windows, and
-    the ranges in them.
+    the ranges in them. ``undrained`` windows did not wait, though their tools see the device.
 
     ``ranges`` is how many of them there were, ``None`` where no timeline counted; ``ranges_ns`` what those of the
     windows took in which a range's cost was measured, ``None`` without any, and ``ranges_unmeasured`` how many there
@@ -289,6 +317,7 @@ def cost_rows(run: Run) -> list[dict[str, Any]]:
         row["windows"] += 1
         row["open_ns"] += window.open_ns or 0
         row["drain_ns"] += window.drain_ns or 0
+        row["undrained"] += window.drained is False
         row["close_ns"] += window.close_ns or 0
         row["spans"] += window.spans or 0
         if window.spans is None:

@@ -20,6 +20,7 @@ from accelprof.analysis.accounts import (
     measured,
     not_in_files,
     shared_out,
+    undrained,
     windows_in,
 )
 from accelprof.analysis.attribution import DeviceFigures, PhaseFigures, attribute
@@ -267,6 +268,7 @@ class SummaryBuilder:
         missing = list(not_in_files(summary.run, summary.files, summary.timelines))
         summary.absent.extend(line for line, much in missing if much)
         summary.notices.extend([*(line for line, _ in missing), *doubts(summary.files)])
+        summary.notices.extend(undrained(summary.run))
         for seconds, line in idle_windows(summary.run, summary.files):
             summary.seconds.extend(seconds)
             summary.notices.extend([line] if line else [])

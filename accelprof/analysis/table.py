@@ -443,6 +443,11 @@ def ranges_cost(row: Mapping[str, Any]) -> str:
     return f"{duration(row['ranges_ns'])}{rest}"
 
 
+def waited(row: Mapping[str, Any]) -> str:
+    """How long a worker's windows waited for the device."""
+    return "not waited" if row["undrained"] and row["undrained"] == row["windows"] else duration(row["drain_ns"])
+
+
 def cost_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
     """What recording itself took by worker, the most first."""
     columns = [
@@ -453,7 +458,7 @@ def cost_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
     rows = sorted(rows, key=lambda row: -(row["open_ns"] + row["drain_ns"] + row["close_ns"] + (row["ranges_ns"] or 0)))
     for row in rows if limit is None else rows[:limit]:
         grid.add(
-            row["worker"], f"{row['windows']:,}", duration(row["open_ns"]), duration(row["drain_ns"]),
+            row["worker"], f"{row['windows']:,}", duration(row["open_ns"]), waited(row),
             duration(row["close_ns"]), NONE if row["ranges"] is None else f"{row['ranges']:,}",
             NONE if row["range_ns"] is None else duration(row["range_ns"]), ranges_cost(row),
         )  # fmt: skip

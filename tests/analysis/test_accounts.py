@@ -17,7 +17,7 @@ from accelprof.analysis.first import sentences
 from accelprof.analysis.html import render_html
 from accelprof.analysis.run import open_run
 from accelprof.analysis.summary import summarise
-from accelprof.analysis.table import ranges_cost, render
+from accelprof.analysis.table import ranges_cost, render, waited
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.cli.main import cli
 from accelprof.contracts.spans import Kind, Span, Trace
@@ -379,3 +379,46 @@ def test_lost_calls_are_counted_window_by_window(run_maker: Any, event: Any, see
     found = summarise(run_maker.write())
     assert [line for line in found.absent if "calls are in the file" in line] == wanted
     assert [line for line in found.notices if "calls are in the file" in line] == wanted
+
+
+def test_a_phase_of_which_a_file_has_no_call_is_said(run_maker: Any, event: Any) -> None:
+    """Where it has others of the phase's thread it is not whole; of another thread the tool may record nothing. A file without
+    any phase marks none."""
+    key = run_maker.target(0)
+    spans = [
+        event("a", 0, 10),
+        event("a", 50, 10),
+        event("b", 20, 10),
+        event("b", 70, 10),
+        event("load", 0, 100, tid=2),
+    ]
+    window = run_maker.timeline(key, spans)
+    rows = [
+        {"ph": "X", "cat": "user_annotation", "name": "a", "pid": 100, "tid": 1, "ts": EPOCH_US + at, "dur": 10}
+        for at in (0, 50)
+    ]
+    bare = [{**rows[0], "cat": "cpu_op", "name": "aten::add"}]
+    for name, events in (("marked.pt.trace.json", rows), ("bare.pt.trace.json", bare)):
+        (run_maker.directory / name).write_text(json.dumps({"traceEvents": events}))
+        run_maker.artifact(name, "torch", run_maker.manifest["targets"][0], [window])
+    found = summarise(run_maker.write())
+    where = "ActorGroup/rank0: marked.pt.trace.json"
+    lines = [f"{where}: b: 0 of 2 calls are in the file", f"{where}: load: 0 of 1 calls are in the file"]
+    assert sorted(line for line in found.notices if "calls are in the file" in line) == lines
+    assert [line for line in found.absent if "calls are in the file" in line] == lines[:1]
+
+
+def test_windows_that_did_not_wait_for_the_device_are_said(run_maker: Any, event: Any) -> None:
+    """With ``drain: false`` no 0 ns stands for a wait that there was not: on the terminal, in ``--json`` and in a notice."""
+    key = run_maker.target(0)
+    for number, drained in enumerate((False, True, None)):
+        run_maker.timeline(key, [event("a", number * 2000, 10)], steps=[number], at_us=number * 2000)
+        if drained is not None:
+            run_maker.manifest["windows"][-1].update(drained=drained, drain_ns=7 if drained else 0)
+    found = summarise(run_maker.write())
+    [line] = [line for line in found.notices if "without waiting for the device" in line]
+    assert line.startswith("ActorGroup/rank0: 1 of 3 windows ended without waiting for the device (drain: false")
+    [row] = found.to_json()["cost"]
+    assert (row["windows"], row["undrained"], row["drain_ns"]) == (3, 1, 7)
+    assert waited(row) == "7 ns"
+    assert waited({**row, "undrained": 3, "drain_ns": 0}) == "not waited"

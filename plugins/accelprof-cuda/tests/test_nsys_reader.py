@@ -402,9 +402,7 @@ def test_rows_without_a_value_are_counted(samples: Path, tmp_path: Path, table: 
     trace = reader.read(path)
     lines = [line for line in trace.problems if f" of {table} have no {column}: {what} " in line]
     assert len(lines) == 1
-    assert lines[0].startswith(
-        "1,007 " if table != "NVTX_EVENTS" else f"{int(lines[0].split()[0].replace(',', '')):,} "
-    )
+    assert lines[0].startswith("1,007 ") or table == "NVTX_EVENTS", "which has rows that are no ranges"
     assert lines == trace.completeness.unread
 
 
