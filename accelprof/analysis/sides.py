@@ -18,7 +18,7 @@ import msgspec
 
 from accelprof import texts
 from accelprof.analysis.accounts import lost_launches
-from accelprof.analysis.attribution import Attribution, attribute
+from accelprof.analysis.attribution import RANGES, Attribution, attribute
 from accelprof.analysis.fileparts import parts_of, steps_of
 from accelprof.analysis.many import Progress
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
@@ -30,7 +30,7 @@ from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.summary import Summary, summarise
 from accelprof.errors import ReadError
 from accelprof.output.records import WindowRow
-from accelprof.reading.columns import columns_of
+from accelprof.reading.columns import Columns, columns_of
 
 BASELINE = 3
 #: kinds of windows that hold whole steps, or all that was selected of one; the others hold some calls of one
@@ -173,12 +173,23 @@ def _file_side(path: str) -> Side:
     if line:
         (found.lacks if much else found.notes).append(f"{path}: {line}")
     found.parts.extend(parts_of(columns, attribution, steps))
-    table = OperatorTable()
-    table.add(trace.tool, "", operators(columns))
-    for part in _operator_parts(table):
+    late = columns.start >= steps.bounds[0][0] if steps.several else None
+    whole = _operators_of(trace.tool, columns)
+    in_steps = whole
+    if late is not None and not late.all():
+        in_steps = _operators_of(trace.tool, columns.take(columns.mask(*RANGES) | late))
+    totals = {part.name: part.total_ns for part in in_steps}
+    for part in whole:
+        part.total_ns, part.all_ns = totals.get(part.name, 0.0), part.total_ns
         part.count, part.per = max(len(steps.bounds), 1) if steps.several else 1, steps.per
-        found.parts.append(part)
+    found.parts.extend(whole)
     return found
+
+
+def _operators_of(tool: str, columns: Columns) -> list[Part]:
+    table = OperatorTable()
+    table.add(tool, "", operators(columns))
+    return list(_operator_parts(table))
 
 
 # --- a run ---------------------------------------------------------------------------------------------------------------

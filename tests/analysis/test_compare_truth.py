@@ -255,10 +255,12 @@ def test_marking_steps_changes_nothing(tmp_path: Path, seed: int) -> None:
     Path(marked).write_text(json.dumps({"traceEvents": [row for row in rows if row["name"] not in unmarked]}))
     for pair in ((plain, marked), (marked, plain)):
         found = compare(*pair)
-        for measure in ("phase", "own time", "phase on device", "device", "device kernels", "kernel"):
+        for measure in ("phase", "own time", "phase on device", "device", "device kernels", "kernel", "operator"):
             [row] = found.of(measure)
             assert (row.delta_ns, row.counts[0]) == (0, row.counts[1]), measure
         assert found.slower(0) == []
+    [operator] = side(marked).figures("operator", [""]).values()
+    assert (operator.ns, operator.per) == (10 * 500, "step")
 
 
 def _own_timeline(path: Path, rows: list[dict[str, Any]]) -> str:
