@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
+from accelprof.errors import failures, text_of
 
 #: metric -> (help, labels); seconds, as Prometheus wants base units in names
 GAUGES = {
@@ -120,6 +121,8 @@ class OpenTelemetry(Exporter):
     _provider: Any = None
     #: batches that the collector has not taken since it took one, and spans that it has not taken at all
     _failing = _lost = 0
+    #: what its sender raised last
+    _reason = ""
 
     def start(self, run: RunFacts) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -131,8 +134,12 @@ class OpenTelemetry(Exporter):
         send = exporter.export
 
         def counted(spans: Sequence[Any]) -> Any:
-            result = send(spans)
-            taken = result is SpanExportResult.SUCCESS
+            taken = False
+            try:
+                result = send(spans)
+                taken = result is SpanExportResult.SUCCESS
+            except failures() as error:  # OpenTelemetry would write it to the log, each time; said once, with all that was lost
+                result, self._reason = SpanExportResult.FAILURE, text_of(error)[:200]
             self._failing = 0 if taken else self._failing + 1
             self._lost += 0 if taken else len(spans)
             return result
@@ -197,7 +204,8 @@ class OpenTelemetry(Exporter):
 
     @property
     def _why(self) -> str:
-        return f"the collector has not taken {self._lost} spans (at {self.options.endpoint or 'OTEL_EXPORTER_OTLP_ENDPOINT'})"
+        why = f"; {self._reason}" if self._reason else ""
+        return f"the collector has not taken {self._lost} spans (at {self.options.endpoint or 'OTEL_EXPORTER_OTLP_ENDPOINT'}{why})"
 
     def close(self) -> None:
         provider, self._provider = self._provider, None

@@ -29,4 +29,4 @@ def test_written_figures_are_read_back_by_the_packages_own_readers():
         check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    assert "11 passed" in done.stdout
+    assert "13 passed" in done.stdout

@@ -254,6 +254,29 @@ def test_a_collector_that_is_gone_is_said(run, monkeypatch):
     assert endpoint in line
 
 
+@pytest.mark.parametrize("how", ["answers failure", "raises"])
+def test_spans_that_were_not_sent_are_counted(run, monkeypatch, how):
+    """Whether the package's sender answers that it failed or raises: said once, with the number of spans and the reason."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace.export import SpanExportResult
+
+    def export(self, spans):
+        if how == "raises":
+            raise ValueError("no such encoding")
+        return SpanExportResult.FAILURE
+
+    monkeypatch.setattr(OTLPSpanExporter, "export", export)
+    directory, manifest = run
+    said = []
+    exporters = Exporters([monitoring.OpenTelemetry(monitoring.OpenTelemetryOptions())], RunFacts("r", directory), said.append)
+    for step in SECONDS:
+        exporters.step(figures_of(step, rows(step), step * 10**9, step == 2))
+    exporters.finish(manifest, directory, timeout=60)
+    (line,) = said
+    assert "the collector has not taken 4 spans" in line
+    assert ("ValueError: no such encoding" in line) == (how == "raises")
+
+
 ODD = [
     "",
     ".",
