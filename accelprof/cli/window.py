@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Sequence
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -73,7 +77,8 @@ def open_window(
     """
     from accelprof.session.control import ask
 
-    answers = ask(run_dir, "open", group=group, role=role, rank=rank, seconds=seconds, timeout=timeout)
+    with _ended_in_order():
+        answers = ask(run_dir, "open", group=group, role=role, rank=rank, seconds=seconds, timeout=timeout)
     _show(answers, as_json)
     _complete(answers, {"open", "armed", "recorded"})
 
@@ -101,6 +106,19 @@ def show_status(run_dir: str, as_json: bool) -> None:
     from accelprof.session.control import status
 
     _show(status(run_dir), as_json)
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM ends what is inside as Ctrl-C does: what lies in the run's directory for others is taken back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _show(answers: Sequence[Answer], as_json: bool) -> None:

@@ -127,6 +127,10 @@ class Control:
             self._say("refused", request, wrong)
         elif not self._meant(request):
             self._say("listening", request, "not asked for")
+        elif request["action"] == "open" and _is_gone(request.get("by")):
+            text = f"who asked for a window (process {request['by']['pid']}) has ended meanwhile"
+            self._voice.say(f"no window on demand: {text}")
+            self._say("refused", request, text)
         elif request["action"] == "open":
             seconds = request.get("seconds")
             state, text = self._demand.open(DEFAULT_SECONDS if seconds is None else float(seconds))
@@ -369,21 +373,28 @@ def ask(
     directory = os.path.join(run_dir, DIRECTORY)
     trusted(directory, directory=True)
     wanted = {"group": group, "role": role, "rank": rank, "seconds": seconds}
-    request = {"id": secrets.token_hex(8), "action": action, **wanted}
+    by = {"host": os.uname().nodename, "pid": os.getpid(), "started": _started(os.getpid())}
+    request = {"id": secrets.token_hex(8), "action": action, **wanted, "by": by}
     place = os.path.join(directory, REQUEST)
     _write(place, request)
     displaced = False
     end = clock() + timeout
-    while True:
-        rows = {row["key"]: row for row in _workers(run_dir)}
-        answered = [key for key in live if rows.get(key, {}).get("request") == request["id"]]
+    try:
+        while True:
+            rows = {row["key"]: row for row in _workers(run_dir)}
+            answered = [key for key in live if rows.get(key, {}).get("request") == request["id"]]
+            with contextlib.suppress(OSError, UserError):
+                displaced = _load(place)["id"] != request["id"]
+            if len(answered) == len(live) or displaced or clock() >= end:
+                break
+            sleep(0.05)
+        silent = {} if displaced else {key: rows[key] for key in live if key not in answered}
+        found = _from_outside(run_dir, silent, action, seconds, request)
+    except BaseException:  # interrupted: nobody waits for what a worker would do with it
         with contextlib.suppress(OSError, UserError):
-            displaced = _load(place)["id"] != request["id"]
-        if len(answered) == len(live) or displaced or clock() >= end:
-            break
-        sleep(0.05)
-    silent = {} if displaced else {key: rows[key] for key in live if key not in answered}
-    found = _from_outside(run_dir, silent, action, seconds, request)
+            if _load(place)["id"] == request["id"]:
+                os.unlink(place)
+        raise
     answers = []
     for key in live:
         row = rows[key]
@@ -408,7 +419,7 @@ def _from_outside(
     request: Mapping[str, Any],
 ) -> dict[str, tuple[str, str]]:
     """State and text of workers whose interpreter is held, but whose Kineto asks by itself; all at once."""
-    from accelprof.tools.torch_daemon import TorchDaemonTool, record
+    from accelprof.tools.torch_daemon import TorchDaemonTool, record, withdraw
 
     found: dict[str, tuple[str, str]] = {}
     wanted = {name: request[name] for name in ("group", "role", "rank") if request.get(name) is not None}
@@ -430,7 +441,11 @@ def _from_outside(
         except (CaptureError, OSError) as error:
             found[key] = "silent", str(error)
 
-    each(one, here, len(here), "accelprof window")
+    try:
+        each(one, here, len(here), "accelprof window")
+    except BaseException:  # interrupted
+        withdraw(run_dir, [silent[key]["pid"] for key in here])
+        raise
     return found
 
 
@@ -477,6 +492,15 @@ def _alive(row: Mapping[str, Any]) -> bool:
         return True
     began, now = row.get("started"), _started(row["pid"])
     return now != "ended" and (not began or not now or began == now)
+
+
+def _is_gone(by: object) -> bool:
+    """Whether the process of this host that made a request has ended; what cannot be told is there."""
+    if not isinstance(by, dict) or not isinstance(by.get("pid"), int) or by["pid"] <= 0 or "host" not in by:
+        return False
+    with contextlib.suppress(OverflowError):
+        return not _alive(by)
+    return False
 
 
 def _started(pid: int) -> str:

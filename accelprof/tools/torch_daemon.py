@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import glob
 import json
@@ -235,9 +236,20 @@ def record(run_dir: str, pid: int, stem: str, seconds: float, say: Callable[[str
         raise CaptureError(f"process {pid} was started without {DAEMON_ENV}=1, so its Kineto asks nobody")
     directory = directory_of(os.fsdecode(given.get(os.fsencode(SOCKETS_ENV), b"")))
     asked = Asked(run_dir, pid, stem, seconds, (), say)
-    _serve(asked, directory)
+    try:
+        _serve(asked, directory)
+    except BaseException:  # interrupted: nobody waits for the trace
+        withdraw(run_dir, [pid])
+        raise
     asked.take_back()
     return asked.written()
+
+
+def withdraw(run_dir: str, pids: Sequence[int]) -> None:
+    """What was asked of these processes of this host is not wanted any more, as far as their Kineto has not taken it over."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.unlink(_path(os.path.join(run_dir, PLACE), pid))
 
 
 def directory_of(directory: str) -> str:
@@ -301,9 +313,7 @@ def _bind(endpoint: socket.socket, address: str, asked: Asked) -> bool:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        if _deserted(address):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(address)
+        if _cleared(address):
             return False
         asked.over.wait(TRY_S)
         asked.why = f"{asked.why.partition(';')[0]}; another process of this host answers as {ENDPOINT}: where that is its daemon, ask it (dyno gputrace)"
@@ -311,10 +321,25 @@ def _bind(endpoint: socket.socket, address: str, asked: Asked) -> bool:
     return True
 
 
-def _deserted(address: str) -> bool:
-    """Whether the socket's file was left by a process that is gone."""
+def _cleared(address: str) -> bool:
+    """Whether a socket's file was removed that a process that is gone had left. One process looks and removes at a time: the file
+    that another one finds there may be that of somebody who has begun to answer meanwhile."""
     if address.startswith("\0"):
         return False
+    handle = os.open(f"{address}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if not _deserted(address):
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(address)
+        return True
+    finally:
+        os.close(handle)
+
+
+def _deserted(address: str) -> bool:
+    """Whether the socket's file was left by a process that is gone."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(address)

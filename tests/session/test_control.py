@@ -564,3 +564,25 @@ def test_who_asks_waits_by_a_clock_that_tests_can_turn():
         assert (answer.state, answer.text) == ("silent", "no answer in 3600 s")
         assert now[0] == 3600.0
         assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_request_whose_asker_was_ended_opens_no_window(number):
+    """Ctrl-C and SIGTERM take the request back; after SIGKILL it lies there, and the worker refuses it and says why."""
+    with capture(on_demand=True) as run:
+        session = run.session
+        session.control._interval = 1000.0
+        place = Path(run.run_dir, DIRECTORY, REQUEST)
+        code = "import sys; from accelprof.cli.main import main; main()"
+        command = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", code, "window", "open", "--run", run.run_dir, "--timeout", "60"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        until(place.exists, 60)
+        command.send_signal(number)
+        command.wait(30)
+        assert place.exists() == (number == signal.SIGKILL)
+        session.control.poll()
+        assert session.window is None
+        said = [text for text in session.problems if "has ended meanwhile" in text]
+        assert len(said) == (number == signal.SIGKILL)

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from accelprof.cli.window import window as window_command
 from accelprof.errors import CaptureError
 from accelprof.output.manifest import read_journals
+from accelprof.tools import torch_daemon
 from accelprof.tools.torch_daemon import DAEMON_ENV, SOCKETS_ENV, Asked, TorchDaemonTool, _serve, directory_of
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -255,6 +256,35 @@ def test_the_socket_of_a_killed_worker_is_taken_over(place, tmp_path):
         assert b"ACTIVITIES_LOG_FILE" in end.recv(4096)
     thread.join(20)
     assert asked.told
+
+
+def test_of_two_that_find_a_deserted_socket_one_answers(place, tmp_path, monkeypatch):
+    """One looks, and is slow to remove what it found: the other's socket is not taken from it, and the loser says who answers."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left:
+        left.bind(f"{place}/dynolog")
+    looked, deserted = threading.Event(), torch_daemon._deserted
+
+    def slowly(address):
+        found = deserted(address)
+        if threading.current_thread().name == "slow":
+            looked.set()
+            time.sleep(0.5)
+        return found
+
+    monkeypatch.setattr(torch_daemon, "_deserted", slowly)
+    both = [Asked(str(tmp_path / name), 77, str(tmp_path / name), 60.0, (), print) for name in ("slow", "quick")]
+    threads = [threading.Thread(target=_serve, args=(asked, place), name=name) for asked, name in zip(both, ("slow", "quick"))]
+    threads[0].start()
+    assert looked.wait(10)
+    threads[1].start()
+    time.sleep(2.0)
+    try:
+        assert sorted("another process of this host answers" in asked.why for asked in both) == [False, True]
+    finally:
+        for asked in both:
+            asked.over.set()
+        for thread in threads:
+            thread.join(10)
 
 
 def test_the_launch_sets_what_it_needs(tmp_path):
