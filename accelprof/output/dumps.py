@@ -28,7 +28,7 @@ from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
 from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import ArtifactRow, DumpRow, Moment, ProblemRow, TargetRow, WindowRow
-from accelprof.output.ring import Contents, StepRecord, read_ring, rings_of
+from accelprof.output.ring import Contents, StepRecord, put_aside, read_ring, rings_of
 from accelprof.timing.phase import PhaseSpec
 from accelprof.tools.trace import SUFFIX as TIMELINE
 from accelprof.tools.trace import TimelineFile, TraceTool
@@ -241,6 +241,11 @@ def ask(run_dir: str, timeout: float, steps: int, say: Callable[[str], object]) 
     while not wanted <= parts(run_dir, str(name)) and time.monotonic() < until:
         time.sleep(0.1)
     write_lost(run_dir, str(name), steps, say)
+    for path in put_aside(run_dir):
+        say(
+            f"{path} holds the last steps of a killed process whose name another has taken, and is in no dump. To read it, move it "
+            f"to OTHER/{RINGS}/{path.stem} and run accelprof window dump --run OTHER"
+        )
     return str(name)
 
 

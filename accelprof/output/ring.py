@@ -333,6 +333,11 @@ def rings_of(run_dir: str | os.PathLike[str]) -> list[Path]:
     )
 
 
+def put_aside(run_dir: str | os.PathLike[str]) -> list[Path]:
+    """Rings of killed processes of a run whose name, and number, another process has had since."""
+    return sorted(path for path in Path(run_dir, ".recorder").glob(f"*{SUFFIX}.*") if path.is_file() and not path.is_symlink())
+
+
 def _phases(data: bytes, problems: list[str]) -> list[tuple[str, str, str, str]]:
     phases: list[tuple[str, str, str, str]] = []
     for line in data.split(b"\n")[:-1]:

@@ -256,6 +256,32 @@ def test_damaged_rings_are_named_and_the_others_count(tmp_path):
     assert {row.rank: row.steps_seen for row in summary.run.records.targets.values()} == {1: [2], 2: [1, 2]}
 
 
+def test_a_ring_that_was_put_aside_is_said_and_can_be_read_as_it_says(tmp_path):
+    """A worker that was started again under the same number: the dump names the old one's ring, and the way to read it works."""
+    run, other = str(tmp_path / "r"), tmp_path / "other"
+    for step in (1, 2):
+        made = accelprof.configure(recorder={"slow": None, "hang": None}, run_dir=run, group="G", rank=0)
+        with made.step(step):
+            outer(0)
+        (ring,) = rings_of(run)
+        kept = tmp_path / f"kept {step}"
+        shutil.copy(ring, kept)
+        accelprof.reset()
+    shutil.copy(tmp_path / "kept 2", ring)
+    aside = f"{ring}.17"
+    shutil.copy(tmp_path / "kept 1", aside)
+    done = CliRunner().invoke(window, ["dump", "--run", run, "--timeout", "0"])
+    assert done.exit_code == 0, done.output
+    assert f"{aside} holds the last steps of a killed process" in done.stderr
+    assert f"move it to OTHER/.recorder/{ring.name} and" in done.stderr
+    (other / ".recorder").mkdir(parents=True)
+    shutil.move(aside, other / ".recorder" / ring.name)
+    done = CliRunner().invoke(window, ["dump", "--run", str(other), "--timeout", "0"])
+    assert done.exit_code == 0, done.output
+    summary = summarise(other / "recorder/request-1")
+    assert {row.rank: row.steps_seen for row in summary.run.records.targets.values()} == {0: [1]}
+
+
 def test_ranks_without_a_part_are_said(tmp_path):
     """A dump says which ranks of its groups have no part in it, as where another host has a disk of its own; a whole one does not."""
     for size, there in ((4, (0, 2)), (2, (0, 1))):
