@@ -1,7 +1,7 @@
 """Windows on demand: a small directory in the run's, that only its owner can write, asks live workers to open and close one.
 
 ``accelprof window`` (or a signal, where the configuration asks for it) writes a request; each selected worker looks for it
-about once a second and answers with a file of its own. Nothing listens on a network. Both sides are one module, since they are the
+about once a second and answers with a file of its own. Nothing listens on a network. Both sides are one module, because they are the
 two ends of the same files.
 """
 
