@@ -166,7 +166,7 @@ def test_a_planned_window_takes_the_place_of_an_armed_one():
     with capture(tool="starter", tools=(Starter,), on_demand=True, steps=[1]) as run:
         session = quick(run)
         assert ask(run.run_dir, "open")[0].state == "armed"
-        thread = threading.Thread(target=session.begin_step, args=(1,), kwargs={"control": True})
+        thread = threading.Thread(target=session.begin_step, args=(1,), kwargs={"outside": True})
         thread.start()
         thread.join()
         until(lambda: status(run.run_dir)[0].text == "a planned window opens where this one would have")

@@ -399,7 +399,7 @@ def test_windows_stay_on_the_thread_that_works():
 
     with capture(tool="starter", tools=(Starter,), steps=[1]) as run:
         actor = Actor()
-        announcer = threading.Thread(target=run.session.begin_step, args=(1,), kwargs={"control": True})
+        announcer = threading.Thread(target=run.session.begin_step, args=(1,), kwargs={"outside": True})
         announcer.start()
         announcer.join()
         assert run.tool.calls == []
@@ -417,7 +417,7 @@ def test_windows_stay_on_the_thread_that_works():
 def test_any_thread_tool_opens_at_once():
     """A tool that may start on any thread opens when the step is announced, from wherever."""
     with capture(steps=[1]) as run:
-        announcer = threading.Thread(target=run.session.begin_step, args=(1,), kwargs={"control": True})
+        announcer = threading.Thread(target=run.session.begin_step, args=(1,), kwargs={"outside": True})
         announcer.start()
         announcer.join()
         assert opened(run) == [[1]]

@@ -107,7 +107,7 @@ def test_operators_of_other_threads_are_seen():
     with capture(tool="torch", steps=[1], tools=()) as run:
         actor = Actor()
         work = threading.Thread(target=lambda: [actor.update(torch.sin) for _ in range(500)])
-        opener = threading.Thread(target=run.session.begin_step, args=(1,), kwargs={"control": True})
+        opener = threading.Thread(target=run.session.begin_step, args=(1,), kwargs={"outside": True})
         closer = threading.Thread(target=run.session.end_step, args=(1,))
         for thread in (opener, work, closer):
             thread.start()
@@ -119,7 +119,7 @@ def test_without_the_all_threads_switch_windows_open_where_the_work_is():
     """With ``all_threads: false`` the window opens at the phase, on its thread, so its operators are in it."""
     with capture(tool="torch", steps=[1], groups={"Group": {"options": {"all_threads": False}}}) as run:
         actor = Actor()
-        opener = threading.Thread(target=run.session.begin_step, args=(1,), kwargs={"control": True})
+        opener = threading.Thread(target=run.session.begin_step, args=(1,), kwargs={"outside": True})
         work = threading.Thread(target=lambda: actor.update(torch.sin))
         closer = threading.Thread(target=run.session.end_step, args=(1,))
         for thread in (opener, work, closer):
