@@ -118,7 +118,7 @@ class FileCollectives:
     host: list[Runs] = field(default_factory=list)
     device: list[Runs] = field(default_factory=list)
 
-    # --- made when ranks are matched: one look at each of a hundred ranks' thousands must be a look into a list
+    # made when ranks are matched: one look at each of a hundred ranks' thousands must be a look into a list
 
     @functools.cached_property
     def starts(self) -> list[int]:
@@ -404,14 +404,14 @@ def _row(
         waiting.append(call.file.worker.label)
     if not waiting:
         return None
-    seq = int(last.file.number[last.at])
     row = {
         "step": _shown(last.file.steps[int(last.file.step[last.at])]), "phase": key.name,
-        "number": number if seq == NONE else seq, "group": group, "worker": last.file.worker.label,
+        "number": number if (seq := int(last.file.number[last.at])) == NONE else seq, "group": group, "worker": last.file.worker.label,
         "waited_ns": waited, "low_ns": low, "high_ns": high,
         "waited_by": sorted(waiting), "late_in": None,
-        "missing": _missing(key, calls, labels), "transfer_ns": last.ns, "on": "device",
-        "process_group": key.shown or key.group,
+        "missing": (missing := _missing(key, calls, labels)),
+        "without_ns": sum(min(call.ns, last.ns) for call in calls) if missing else 0,
+        "transfer_ns": None if missing else last.ns, "on": "device", "process_group": key.shown or key.group,
     }  # fmt: skip
     return row, calls, last
 
@@ -488,12 +488,13 @@ def _excess(spent: Mapping[Call, Mapping[str, int]], last: Call) -> str | None:
 def _summed(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found: dict[tuple[Any, str], dict[str, Any]] = {}
     for row in rows:
-        mine = found.setdefault(
-            (row["step"], row["worker"]),
+        mine = found.setdefault((row["step"], row["worker"]),
             {**row, "phase": OTHERS, "number": None, "waited_ns": 0, "low_ns": 0, "high_ns": 0, "waited_by": [], "missing": [],
-             "transfer_ns": 0, "process_group": None},
+             "without_ns": 0, "transfer_ns": 0, "process_group": None},
         )  # fmt: skip
-        for name in ("waited_ns", "low_ns", "high_ns", "transfer_ns"):
+        for name in ("waited_ns", "low_ns", "high_ns", "without_ns"):
             mine[name] += row[name]
+        both = mine["transfer_ns"], row["transfer_ns"]
+        mine["transfer_ns"] = None if None in both else sum(both)
         mine["waited_by"] = sorted({*mine["waited_by"], *row["waited_by"]})
     return list(found.values())

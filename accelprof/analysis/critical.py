@@ -159,6 +159,8 @@ class Step:
     loose_ns: int = 0
     #: collectives on the device that are too many to be followed: what was waited in each, the longest first
     left_out: list[int] = field(default_factory=list)
+    #: the ranks of each group
+    ranks: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def name(self) -> int | str:
@@ -217,6 +219,31 @@ class Step:
                 seen[group, one.phase] = one.number + 1
         return found
 
+    @functools.cached_property
+    def absent(self) -> Mapping[Collective, list[str]]:
+        """The ranks that are missing in each collective: those with fewer calls of its name than others of their group, and, where all
+        others of the group are in it, those of which the step has nothing."""
+        members: dict[str, set[str]] = defaultdict(set)
+        for leaf in self.leaves:
+            members[leaf.group].add(leaf.worker)
+        unseen = {group: [rank for rank in mine if rank not in members[group]] for group, mine in self.ranks.items()}
+        called: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for one in self.collectives:
+            for call in one.calls:
+                called[call.group, one.phase][call.worker] += 1
+        found = {}
+        for one in self.collectives:
+            missing: set[str] = set()
+            lost: list[str] = []
+            for group in one.groups:
+                calls = called[group, one.phase]
+                missing |= {rank for rank in members[group] - one.workers if calls[rank] < max(calls.values())}
+            for group in one.groups:
+                if members[group] <= one.workers | missing:
+                    lost += unseen.get(group, ())
+            found[one] = [*sorted(missing), *lost]
+        return found
+
     @property
     def alone(self) -> list[HostCall]:
         """Calls of collectives that no other rank of the run took part in as recorded, where they are more than overhead."""
@@ -263,24 +290,15 @@ class Step:
         return alone or max(ends) - min(ends) <= max(self.overhead_ns, self.doubt_ns)
 
 
-def stragglers(step: Step, ranks: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
+def stragglers(step: Step) -> list[dict[str, Any]]:
     """A row for each collective of the step in which others waited: for whom, how long in all, and in which of its phases
-    the last one was late. Times in ns; ``low_ns`` and ``high_ns`` take the clocks' error in.
-
-    Args:
-        ranks: the ranks of each group. Those of which the step has nothing are missing in what all others of their group are in.
+    the last one was late. Times in ns; ``low_ns`` and ``high_ns`` take the clocks' error in. When ranks that are missing came nobody
+    knows: any part of ``without_ns``, which the others were in it for in all after the last of them, may be waiting for those, and
+    the transfer is not known.
     """
     rows = []
     before: dict[str, int] = {}
     earlier = _Before(step.leaves if step.collectives else ())
-    members: dict[str, set[str]] = defaultdict(set)
-    for leaf in step.leaves:
-        members[leaf.group].add(leaf.worker)
-    unseen = {group: [rank for rank in mine if rank not in members[group]] for group, mine in (ranks or {}).items()}
-    called: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for one in step.collectives:
-        for call in one.calls:
-            called[call.group, one.phase][call.worker] += 1
     for one in sorted(step.collectives, key=lambda one: one.calls[-1].start_ns):
         last = one.calls[-1]
         waits = {call.worker: min(last.start_ns, call.end_ns) - call.start_ns for call in one.calls[:-1]}
@@ -288,26 +306,16 @@ def stragglers(step: Step, ranks: Mapping[str, Sequence[str]] | None = None) -> 
         if waits:
             begin = {call.worker: before.get(call.worker, step.start_ns) for call in one.calls}
             errors = {worker: step.error_between(worker, last.worker) for worker in waits}
-            missing = {
-                worker
-                for group in one.groups
-                for worker in members[group] - one.workers
-                if called[group, one.phase][worker] < max(called[group, one.phase].values())
-            }
-            lost = [
-                rank
-                for group in one.groups
-                if members[group] <= one.workers | missing
-                for rank in unseen.get(group, ())
-            ]
+            absent = step.absent[one]
+            after = sum(max(call.end_ns - last.start_ns, 0) for call in one.calls)
             rows.append(
                 {
                     "step": step.name, "phase": one.phase, "number": one.number, "group": last.group, "worker": last.worker,
                     "waited_ns": sum(waits.values()), "low_ns": sum(max(ns - errors[w], 0) for w, ns in waits.items()),
                     "high_ns": sum(ns + errors[worker] for worker, ns in waits.items()),
                     "waited_by": sorted(waits), "late_in": earlier.late_in(one.calls, last, begin),
-                    "missing": [*sorted(missing), *lost],
-                    "transfer_ns": last.ns, "on": "host", "process_group": None,
+                    "missing": absent, "without_ns": after if absent else 0,
+                    "transfer_ns": None if absent else last.ns, "on": "host", "process_group": None,
                 }
             )  # fmt: skip
         for call in one.calls:

@@ -32,7 +32,12 @@ IDLE = {
 
 def sentences(report: Mapping[str, object]) -> list[str]:
     """At most three sentences on a summary as ``Summary.to_json`` has it, the most telling first."""
-    found = [_step(report) or _phase(report) or _timed(report), _longer(report), _second(report), _cost(report)]
+    found = [
+        _died(report) or _step(report) or _phase(report) or _timed(report),
+        _longer(report),
+        _second(report),
+        _cost(report),
+    ]
     # what took most time is worth more than where the rest of it went
     return [sentence for sentence in found if sentence and not (sentence is found[2] and found[1] and found[3])]
 
@@ -63,6 +68,23 @@ def _longer(report: Mapping[str, Any]) -> str:
     largest = [max(mine, default=(0.0, "")) for mine in (slow, grown)]
     said = "; ".join(text for ns, text in sorted(largest, reverse=True) if ns > named)
     return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def _died(report: Mapping[str, Any]) -> str:
+    """The step that did not end because a rank that was recorded before never came to a collective."""
+    over = {str(row["step"]) for row in report.get("critical_path") or () if row.get("ended") is False}
+    recorded = {str(row["worker"]) for row in report.get("workers") or () if row.get("windows")}
+    found: list[tuple[int, str]] = []
+    for row in report.get("stragglers") or ():
+        names = [rank for rank in row.get("missing") or () if rank in recorded]
+        if names and str(row["step"]) in over and row.get("without_ns"):
+            who = f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
+            text = (
+                f"Step {row['step']} did not end: {who} is missing in {row['phase']}, in which the other ranks were for "
+                f"{duration(row['without_ns'])} in all after the last of them came."
+            )
+            found.append((row["without_ns"], text))
+    return max(found, default=(0, ""))[1]
 
 
 def _step(report: Mapping[str, Any]) -> str:

@@ -60,10 +60,9 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_apart(found.of))
     rows = run.steps()
     cut = {row["step"] for row in rows if row.get("ended") is False}
-    ranks = _ranks(run)
     for step in found.of:
         graph = Graph(step)
-        found.stragglers.extend(stragglers(step, ranks))
+        found.stragglers.extend(stragglers(step))
         path = {"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()}
         found.critical_path.append(path if cut.isdisjoint(step.steps) else {**path, "ended": False})
         found.slack.extend(graph.slack_rows())
@@ -109,7 +108,8 @@ def _ranks(run: Run) -> dict[str, list[str]]:
 
 
 def transfers(found: Sequence[Step], shifts: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
-    """By worker the stretches, on its own clock, in which its calls of collectives no longer waited: all ranks had come.
+    """By worker the stretches, on its own clock, in which its calls of collectives no longer waited: all ranks had come. Of those with
+    too few ranks that is not known.
 
     Args:
         shifts: each worker's clock minus the driver's.
@@ -117,7 +117,7 @@ def transfers(found: Sequence[Step], shifts: Mapping[str, int]) -> dict[str, lis
     over: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for step in found:
         for one in step.collectives:
-            if len(one.calls) < 2:  # whom it waited for, and for how long, is not known
+            if len(one.calls) < 2 or step.absent[one]:
                 continue
             came = one.calls[-1].start_ns
             for call in one.calls:
@@ -255,8 +255,10 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
         windows += [(steps, start - shift, end - shift) for _, steps, start, end in timeline.windows if steps]
     few = _count(timelines) <= MAX_LEAVES
     found = steps_of(_leaves(timelines, shifts) if few else (), windows, errors)
-    if not compared:
-        for step in found:
+    ranks = _ranks(run)
+    for step in found:
+        step.ranks = ranks
+        if not compared:
             # nothing is known but that it was the same step
             step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}
     return found

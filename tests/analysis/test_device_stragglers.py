@@ -90,16 +90,21 @@ def test_a_real_run_of_two_gpus_names_who_was_late() -> None:
 
 
 def test_counted_on_paper() -> None:
-    """Rank 0 runs 40–80, rank 1 70–80: 30 µs of waiting for rank 1, whose host was in ``data`` until 69, 10 of transfer."""
-    args = called("allreduce", 3)
+    """Rank 0 runs 40–80, rank 1 70–80: 30 µs of waiting for rank 1, whose host was in ``data`` until 69, 10 of transfer. With a third
+    rank in the group, of which there is no file, both may have waited for that in these 10."""
+    args = called("allreduce", 2)
     one = Rank(0).phase("data", 0, 39).kernel("nccl", 40, 80, args=args)
     other = Rank(1).phase("data", 0, 69).kernel("nccl", 70, 80, args=args)
     [row] = device_stragglers([one.file(), other.file()])
     assert row == {
         "step": 1, "phase": "allreduce", "number": 0, "group": "G", "worker": "G/rank1", "waited_ns": 30 * US,
-        "low_ns": 30 * US, "high_ns": 30 * US, "waited_by": ["G/rank0"], "late_in": "data", "missing": ["rank 2"],
-        "transfer_ns": 10 * US, "on": "device", "process_group": "0",
+        "low_ns": 30 * US, "high_ns": 30 * US, "waited_by": ["G/rank0"], "late_in": "data", "missing": [],
+        "without_ns": 0, "transfer_ns": 10 * US, "on": "device", "process_group": "0",
     }  # fmt: skip
+    for span in (one.spans[-1], other.spans[-1]):
+        span.args.update(called("allreduce", 3))
+    [part] = device_stragglers([one.file(), other.file()])
+    assert part == {**row, "missing": ["rank 2"], "without_ns": 20 * US, "transfer_ns": None}
 
 
 def test_late_on_the_device() -> None:
@@ -132,7 +137,8 @@ def test_whatever_was_simulated_comes_out(seed: int, ranks: int, numbered: bool,
         waits = {rank: arrives[last] - arrives[rank] for rank in there}
         if len(there) > 1 and sum(waits.values()):
             lost = ranks - len(there)
-            expected[group, number[group]] = (arrives[last], sum(waits.values()) * US, end - arrives[last], lost)
+            transfer = None if lost else (end - arrives[last]) * US
+            expected[group, number[group]] = (arrives[last], sum(waits.values()) * US, transfer, lost)
         for rank in there:
             args = called("allreduce", ranks, group, number[group] if numbered else None)
             # behind: launched while the one before still ran
@@ -155,7 +161,7 @@ def test_whatever_was_simulated_comes_out(seed: int, ranks: int, numbered: bool,
             if span.kind is Kind.COMMUNICATION and span.args["Process Group Name"] == row["process_group"]
         ].index(row["number"])  # fmt: skip
         found[row["process_group"], row["number"]] = (
-            starts[place], row["waited_ns"], row["transfer_ns"] // US, len(row["missing"]),
+            starts[place], row["waited_ns"], row["transfer_ns"], len(row["missing"]),
         )  # fmt: skip
     assert found == expected
 

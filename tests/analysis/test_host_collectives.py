@@ -174,6 +174,26 @@ def test_a_rank_that_left_nothing_is_missing(run_maker: Any, event: Any) -> None
     assert "missing in some of them: G/rank2, rank 3." in " ".join(text.split())
 
 
+@pytest.mark.parametrize("died", [True, False])
+def test_what_ranks_were_in_without_another_is_no_transfer(run_maker: Any, event: Any, died: bool) -> None:
+    """Ranks 0 and 1 come at 10 and 20 ms and leave at 2,000; rank 2 has an earlier window and nothing of this step. Rank 0 waited 10 ms
+    for rank 1; what both are in after that may be waiting for rank 2: 3,960 ms in all. Where the step did not end that comes first."""
+    run_maker.manifest["metrics"] = {
+        "steps": [{"step": 2, "seconds": {}, "window": True, **({"ended": False} if died else {"wall_ns": 2000 * MS})}]
+    }
+    key = run_maker.target(2, "G", host="node0")
+    run_maker.timeline(key, [event("f", -500_000, 1000)], steps=(1,), end_us=1000, at_us=-500_000)
+    made = Made(run_maker, event, [[("f", 0, 10), ("ar*", 10, 2000)], [("f", 0, 20), ("ar*", 20, 2000)]])
+    [row] = made.found["stragglers"]
+    assert made.waits == [(0, "ar", "G/rank1", 10, "f", ["G/rank2"])]
+    assert (row["without_ns"], row["transfer_ns"]) == (3960 * MS, None)
+    parts = {row["worker"]: {part: ns / MS for part, ns in row["parts"].items() if ns} for row in made.found["seconds"]}
+    assert parts["G/rank0"] == {"compute": 10, "idle_collective": 1990}
+    assert parts["G/rank1"] == {"compute": 20, "idle_collective": 1980}
+    said = "did not end: G/rank2 is missing in ar, in which the other ranks were for 3.96 s in all after the last of them came."
+    assert sentences(made.found)[0].endswith(said) is died
+
+
 def test_a_rank_without_a_record_is_not_missing_in_a_part_of_its_group(run_maker: Any, event: Any) -> None:
     """Ranks 0 and 1 reduce without 2 and 3, who reduce later: rank 4, of which nothing is there, may be of either part or of none."""
     run_maker.target(4, "G", host="node0")

@@ -227,8 +227,10 @@ def _waited(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         )
         mine["times"] += 1
         mine["steps"][row["step"]] = None
-        for name in ("waited_ns", "low_ns", "high_ns", "transfer_ns"):
+        for name in ("waited_ns", "low_ns", "high_ns"):
             mine[name] += row[name]
+        known = mine["transfer_ns"] is not None and row["transfer_ns"] is not None
+        mine["transfer_ns"] = mine["transfer_ns"] + row["transfer_ns"] if known else None
         mine["missing"] = list(dict.fromkeys([*mine["missing"], *row["missing"]]))
         if row["waited_ns"] > mine["longest"]["waited_ns"]:
             mine["longest"] = row
