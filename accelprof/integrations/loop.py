@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ from accelprof.timing.timer import timer
 from accelprof.voice import Voice
 
 IDENTITY = ("role", "rank", "world_size", "replica")
+#: loops whose training has begun and has not been said to be over
+_begun: list[Loop] = []
 
 
 class Loop:
@@ -40,20 +43,32 @@ class Loop:
         self._session: Session | None = None
         self._owned = False
         self._step: int | None = None
-        self._wrapped: list[tuple[object, str]] = []
+        self._runs: Callable[[], bool] = _always
+        # weakly: a training that ran out of memory must not be kept by its profiler
+        self._wrapped: list[tuple[weakref.ref[object], str, weakref.ref[Any], bool]] = []
         self._open: dict[str, Run] = {}
         self.voice = Voice()
         if config is not None or values:
             registry = get_registry()
             registry.plan(registry.load(config, **values).config)
 
-    def begin(self, **identity: Any) -> None:
-        """Training begins: this process gets its session, or keeps the one it has. ``identity`` as for ``configure``."""
+    def begin(self, runs: Callable[[], bool] | None = None, **identity: Any) -> None:
+        """Training begins: this process gets its session, or keeps the one it has. ``identity`` as for ``configure``.
+
+        What trainings that ended with an exception left behind ends first, their sessions too.
+
+        Args:
+            runs: whether this training still runs, for frameworks that do not say when one ends with an exception.
+        """
+        for loop in list(_begun):
+            if loop is self or not loop._runs():
+                loop.end()
+        self._runs = runs or _always
+        self._owned = False
+        _begun.append(self)
         current = current_session()
         if current is not None:
-            # a training that ended with an exception left ours open; it goes on
-            self._owned = self._owned and current is self._session
-            if not self._owned and (self._config is not None or self._values):
+            if self._config is not None or self._values:
                 self.voice.say(
                     "this process has a session already, which stays as it is; what was given here is not used: "
                     + ", ".join([*(["config"] if self._config is not None else []), *sorted(self._values)])
@@ -82,6 +97,8 @@ class Loop:
 
     def end(self) -> None:
         """Training is over: phases end, wrapped methods are the object's own again, and a session of ours is closed."""
+        if self in _begun:
+            _begun.remove(self)
         for tag in list(self._open):
             self.leave(tag)
         self.unwrap()
@@ -112,33 +129,51 @@ class Loop:
         """
         for name, tag in methods.items():
             method = getattr(owner, name, None)
-            if callable(method) and name not in vars(owner):
+            if callable(method) and not any(loop._has(owner, name) for loop in _begun):
                 timed = timer(tag)(method)
-                setattr(owner, name, timed if when is None else _chosen(when, timed, method))
-                self._wrapped.append((owner, name))
+                self._replace(owner, name, method, _chosen(when or _always, timed, method))
 
     def before(self, owner: object, name: str, call: Callable[[], None]) -> None:
         """``call`` happens before each call of the object's method."""
         method = getattr(owner, name, None)
-        if not callable(method):
+        if not callable(method) or any(loop is not self and loop._has(owner, name) for loop in _begun):
             return
 
+        @functools.wraps(method)
         def called(*args: object, **kwargs: object) -> object:
             call()
             return method(*args, **kwargs)
 
-        if name not in vars(owner):
-            self._wrapped.append((owner, name))
-        setattr(owner, name, called)
+        self._replace(owner, name, method, called)
+
+    def _has(self, owner: object, name: str) -> bool:
+        return any(name == its and owner is place() for place, its, _, _ in self._wrapped)
+
+    def _replace(self, owner: object, name: str, method: object, made: Any) -> None:
+        made.__wrapped__ = method
+        own = name in vars(owner)
+        setattr(owner, name, made)
+        self._wrapped.append((weakref.ref(owner), name, weakref.ref(made), own))
 
     def unwrap(self) -> None:
-        """Give the objects their own methods back."""
+        """Give the objects their own methods back; what somebody put in the place of ours meanwhile stays."""
         while self._wrapped:
-            owner, name = self._wrapped.pop()
-            vars(owner).pop(name, None)
+            place, name, made, own = self._wrapped.pop()
+            owner = place()
+            ours = made()
+            if owner is None or ours is None or vars(owner).get(name) is not ours:
+                continue
+            if own:
+                setattr(owner, name, vars(ours)["__wrapped__"])
+            else:
+                del vars(owner)[name]
 
 
-def _chosen(when: Callable[[], bool], timed: Any, plain: Any) -> object:
+def _always() -> bool:
+    return True
+
+
+def _chosen(when: Callable[[], bool], timed: Any, plain: Any) -> Any:
     @functools.wraps(plain)
     def called(*args: object, **kwargs: object) -> object:
         return (timed if when() else plain)(*args, **kwargs)

@@ -51,8 +51,8 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         self._training = False
 
     def on_train_begin(self, args: Any, state: Any, control: object, **_: object) -> None:
-        self._loop.begin(rank=args.process_index, world_size=args.world_size)
-        trainer = _trainer(state)
+        self._loop.begin(lambda: _runs(state), rank=args.process_index, world_size=args.world_size)
+        trainer = _trainer(state, sys._getframe())
         if trainer is None:
             self._loop.voice.say("the trainer was not found from its callback; only steps and the optimizer are seen")
             return
@@ -75,12 +75,16 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         self._loop.end()
 
 
-def _trainer(state: object) -> object:
+def _trainer(state: object, frame: FrameType | None) -> object:
     """The trainer whose callbacks are being called: no argument names it, but it stands on the stack."""
-    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         found = frame.f_locals.get("self")
         if isinstance(found, Trainer) and found.state is state:
             return found
         frame = frame.f_back
     return None
+
+
+def _runs(state: object) -> bool:
+    """Whether the training with this state still runs: each has a state of its own, and no event says that one raised."""
+    return any(_trainer(state, frame) is not None for frame in sys._current_frames().values())

@@ -37,7 +37,7 @@ def run(name, *modules):
 @pytest.mark.timeout(400)
 def test_trainers():
     """Transformers, TRL's GRPO and Lightning, each trained for a few steps on the CPU."""
-    assert "11 passed" in run("with_trainers.py", "transformers", "trl", "lightning")
+    assert "13 passed" in run("with_trainers.py", "transformers", "trl", "lightning")
 
 
 @pytest.mark.ray
@@ -67,3 +67,77 @@ def test_what_a_session_that_is_there_leaves_unused_is_said(caplog, tmp_path):
         assert current_session() is None
     finally:
         accelprof.reset()
+
+
+def test_an_objects_own_method_is_a_phase_and_given_back():
+    """A method that the user put on the object is a phase like the class's, and stands there again however often a training ran."""
+
+    class Owner:
+        def work(self):
+            return 1
+
+    owner = Owner()
+
+    def mine():
+        return 2
+
+    owner.work = mine
+    called = []
+    for number in (1, 2, 3):
+        loop = Loop(None, "Trainer", {"rank": 0})
+        loop.begin()
+        loop.wrap(owner, {"work": "train/step"})
+        loop.before(owner, "work", lambda: called.append(1))
+        assert owner.work is not mine
+        assert (owner.work(), len(called)) == (2, number)
+        loop.end()
+        assert vars(owner)["work"] is mine
+    accelprof.reset()
+
+
+def test_two_loops_on_one_object():
+    """A second loop on an object that has one already adds nothing; afterwards the object is as before, whichever ends first."""
+
+    class Owner:
+        def work(self):
+            return 1
+
+    for order in (1, -1):
+        owner, called = Owner(), []
+        loops = [Loop(None, "Trainer", {}), Loop(None, "Trainer", {})]
+        for loop in loops:
+            loop.begin()
+            loop.wrap(owner, {"work": "train/step"})
+            loop.before(owner, "work", lambda: called.append(1))
+        owner.work()
+        assert len(called) == 1
+        for loop in loops[::order]:
+            loop.end()
+        assert vars(owner) == {}
+    accelprof.reset()
+
+
+def test_a_training_that_raised_ends_when_the_next_begins():
+    """Its session is closed and its object given back; one that runs still keeps both."""
+
+    class Owner:
+        def work(self):
+            return 1
+
+    owner = Owner()
+    runs = True
+    first, second = Loop(None, "Trainer", {}), Loop(None, "Trainer", {})
+    first.begin(lambda: runs)
+    first.wrap(owner, {"work": "train/step"})
+    session = current_session()
+    second.begin()
+    assert (current_session(), session.closed) == (session, False)
+    second.end()
+    runs = False
+    second.begin()
+    assert session.closed
+    assert vars(owner) == {}
+    assert current_session() not in (None, session)
+    second.end()
+    assert current_session() is None
+    accelprof.reset()

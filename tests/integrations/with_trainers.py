@@ -9,6 +9,7 @@ import json
 import pytest
 import torch
 from tiny import model, tokenizer
+from transformers import TrainerCallback
 
 import accelprof
 from accelprof.errors import ConfigError
@@ -125,6 +126,47 @@ def test_a_second_training_and_an_exception(tmp_path):
         made.train()
     del made.compute_loss
     made.train()
+    assert accelprof.current_session() is None
+
+
+class Fails(TrainerCallback):
+    def on_pre_optimizer_step(self, *_, **__):
+        raise ZeroDivisionError("mine")
+
+
+def test_a_training_after_one_that_raised(tmp_path):
+    """The training tried again has its windows, each with all that its step holds; those of the failed one stay apart."""
+    plain = {"eval_strategy": "no", "save_strategy": "no", "max_steps": 3}
+    made = trainer(
+        tmp_path, AccelprofCallback(steps=[1, 2, 3], output_dir=str(tmp_path / "p"), run="one"), Fails(), **plain
+    )
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        made.train()
+    made.remove_callback(Fails)
+    made.train()
+    assert accelprof.current_session() is None
+    assert not {"training_step", "get_batch_samples", "evaluate"} & set(vars(made))
+    found = {}
+    for path in glob.glob(f"{tmp_path}/p/*/manifest.json"):
+        with open(path) as file:
+            found[len(json.load(file)["windows"])] = path.removesuffix("/manifest.json")
+    assert sorted(found) == [1, 3]
+    for step in (1, 2, 3):
+        labels = phases(found[3], step)
+        assert (labels.count("train/micro_batch"), labels.count("train/optimizer")) == (2, 1)
+        assert "data" in labels
+
+
+def test_another_trainer_after_one_that_raised(tmp_path):
+    """A training that raised does not keep the next trainer's callback from having its own plan, whichever callback it is."""
+    plain = {"eval_strategy": "no", "save_strategy": "no", "max_steps": 2}
+    failed = trainer(tmp_path, AccelprofCallback(steps=[1], output_dir=str(tmp_path / "p")), Fails(), **plain)
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        failed.train()
+    trainer(tmp_path, AccelprofCallback(steps=[2], output_dir=str(tmp_path / "q")), **plain).train()
+    assert [window["steps"] for window in run_of(tmp_path / "p")[1]["windows"]] == [[1]]
+    assert [window["steps"] for window in run_of(tmp_path / "q")[1]["windows"]] == [[2]]
+    assert "training_step" not in vars(failed)
     assert accelprof.current_session() is None
 
 
