@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from accelprof import texts
 from accelprof.contracts.backend import Backend, BoundRange, Emitter, Probe, RangeSpec
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
@@ -183,8 +184,22 @@ class TorchTool(Tool):
         profiler = torch.profiler.profile(**arguments)
         if window.active:
             profiler.step_num = window.first - (0 if self._recording else window.warmup)  # ProfilerStep#N is call N
+        if (place := self._distributed()) is not None:
+            profiler.preset_metadata_json("distributedInfo", place)
         profiler.start()
         return profiler
+
+    def _distributed(self) -> str | None:
+        """Rank and number of ranks as torch writes them where its own distributed package runs, which stands; readers of several files
+        (HolisticTraceAnalysis) take every other file for rank 0."""
+        import torch
+
+        target = None if self.context is None else self.context.target
+        own = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if target is None or target.rank is None or own:
+            return None
+        facts = {"rank": target.rank, "world_size": target.world_size}
+        return texts.dumps({name: value for name, value in facts.items() if value is not None})
 
     def stop(self, window: WindowInfo) -> Callable[[], list[ArtifactFile]] | None:
         profiler, self._profiler = self._profiler, None

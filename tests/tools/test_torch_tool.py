@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+import accelprof
 from accelprof import Worker, profiling_range
 from accelprof.testing import ToolConformance, capture
 
@@ -236,3 +237,17 @@ def test_steps_of_a_scheduled_window_are_the_calls(warmup):
     assert [event["name"] for event in events if event["name"].startswith("ProfilerStep#")] == [
         f"ProfilerStep#{number}" for number in (4, 5, 6)
     ]
+
+
+def test_a_file_names_its_rank_also_without_torch_distributed(tmp_path):
+    """Readers of several files tell ranks apart by what torch writes only where its distributed package runs."""
+    session = accelprof.configure(
+        tool="torch", steps=[1], ranks="all", output_dir=str(tmp_path), run="r", group="G", rank=3, world_size=8
+    )
+    with session.step(1):
+        torch.ones(2).sum()
+    session.close()
+    accelprof.reset()
+    (path,) = tmp_path.rglob("*.pt.trace.json.gz")
+    with gzip.open(path, "rt") as file:
+        assert json.load(file)["distributedInfo"] == {"rank": 3, "world_size": 8}
