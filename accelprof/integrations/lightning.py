@@ -36,6 +36,10 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
         self._updates = None
         self._loop.begin(rank=trainer.global_rank, world_size=trainer.world_size)
         self._loop.wrap(trainer, {"save_checkpoint": "save"})
+        # fetching begins where the loop over batches goes on: whatever other callbacks do between batches is none of it
+        batches = trainer.fit_loop.epoch_loop
+        self._loop.wrap(batches, {"on_run_start": "data"})
+        self._loop.before(batches, "advance", lambda: self._loop.enter("data"))
         self._loop.wrap(pl_module, {"training_step": "train/forward", "optimizer_step": "train/optimizer_step"})
 
     def _step(self, trainer: Any) -> None:
@@ -48,7 +52,6 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
 
     def on_train_epoch_start(self, trainer: object, pl_module: object) -> None:
         self._step(trainer)
-        self._loop.enter("data")
 
     def on_train_batch_start(self, trainer: object, pl_module: object, batch: object, batch_idx: int) -> None:
         self._loop.leave("data")
@@ -65,13 +68,11 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
         self, trainer: object, pl_module: object, outputs: object, batch: object, batch_idx: int
     ) -> None:
         self._loop.leave("train/micro_batch")
-        self._loop.enter("data")
 
     def on_train_epoch_end(self, trainer: object, pl_module: object) -> None:
         self._loop.leave("data")
 
     def on_validation_start(self, trainer: object, pl_module: object) -> None:
-        self._loop.leave("data")
         self._loop.enter("evaluate")
 
     def on_validation_end(self, trainer: object, pl_module: object) -> None:

@@ -37,7 +37,7 @@ def run(name, *modules):
 @pytest.mark.timeout(400)
 def test_trainers():
     """Transformers, TRL's GRPO and Lightning, each trained for a few steps on the CPU."""
-    assert "13 passed" in run("with_trainers.py", "transformers", "trl", "lightning")
+    assert "14 passed" in run("with_trainers.py", "transformers", "trl", "lightning")
 
 
 @pytest.mark.ray

@@ -287,6 +287,64 @@ def test_lightning(tmp_path):
     assert "training_step" not in vars(module)
 
 
+def test_lightning_data_is_fetching_alone(tmp_path):
+    """Other callbacks' work between batches, saving among it, is not the data's; fetching after a validation amid the epoch is."""
+    import time
+
+    from lightning.pytorch import Callback as Base
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from accelprof.integrations.lightning import AccelprofCallback as Callback
+
+    class Module(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, index):
+            return self.layer(batch).pow(2).mean()
+
+        def validation_step(self, batch, index):
+            return self.layer(batch).mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    class Slow(Base):
+        def on_train_batch_end(self, *_):
+            time.sleep(0.5)
+
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, index):
+            time.sleep(0.1)
+            return torch.ones(4)
+
+    made = Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        num_sanity_val_steps=0, val_check_interval=2, default_root_dir=str(tmp_path),
+        callbacks=[
+            Callback(steps=[1, 2, 3], output_dir=str(tmp_path / "p")),
+            Slow(),
+            ModelCheckpoint(dirpath=str(tmp_path / "saved"), every_n_train_steps=3, save_top_k=-1),
+        ],
+    )  # fmt: skip
+    made.fit(Module(), torch.utils.data.DataLoader(Rows()), torch.utils.data.DataLoader(torch.ones(1, 4)))
+    run_dir, _ = run_of(tmp_path / "p")
+    for step in (1, 2, 3):
+        (path,) = glob.glob(f"{run_dir}/*/*-s{step}-*.trace.json.gz")
+        with gzip.open(path) as file:
+            events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+        data = [event for event in events if event["name"] == "data"]
+        assert 0.09e6 < sum(event["dur"] for event in data) < 0.5e6
+        for save in (event for event in events if event["name"] == "save"):
+            assert all(one["ts"] >= save["ts"] + save["dur"] or one["ts"] + one["dur"] <= save["ts"] for one in data)
+    assert "advance" not in vars(made.fit_loop.epoch_loop)
+
+
 @pytest.mark.parametrize("per_batch", [1, 2, 3])
 def test_lightning_with_several_optimizers(tmp_path, per_batch):
     """Optimizers that step in one batch make one step, and steps follow one another: Lightning's counter goes up by each of them."""
