@@ -159,6 +159,8 @@ class Step:
     loose_ns: int = 0
     #: collectives on the device that are too many to be followed: what was waited in each, the longest first
     left_out: list[int] = field(default_factory=list)
+    #: how long after the step's first moment the window of each worker opened, in ns
+    late: Mapping[str, int] = field(default_factory=dict)
     #: the ranks of each group
     ranks: Mapping[str, Sequence[str]] = field(default_factory=dict)
 

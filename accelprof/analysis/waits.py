@@ -149,6 +149,8 @@ def _not_in_windows(found: Sequence[Step], stated: Mapping[object, object]) -> I
             + (
                 " (the rest is before they open, after they close, or on workers without one)"
                 if wall > step.wall_ns
+                else f" (they opened up to {duration(max(step.late.values(), default=0))} apart, while some were in the step before)"
+                if max(step.late.values(), default=0) > step.overhead_ns
                 else ""
             )
         )
@@ -247,14 +249,20 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     """The steps that a run has windows of, with the leaves of all workers on the driver's clock."""
     shifts = [clock_shift(run, timeline) for timeline in timelines]
     windows: list[tuple[tuple[int, ...], int, int]] = []
+    begins: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
     errors: dict[str, int] = {}
     compared = not _hosts_apart(run, timelines)
     for timeline, shift in zip(timelines, shifts, strict=True):
         label, (_, error) = timeline.worker.label, run.offset_ns(timeline.worker)
         errors[label] = max(errors.get(label, 0), error or 0)
-        windows += [(steps, start - shift, end - shift) for _, steps, start, end in timeline.windows if steps]
+        for _, steps, start, end in timeline.windows:
+            if steps:
+                windows.append((steps, start - shift, end - shift))
+                begins[steps][label] = min(begins[steps].get(label, sys.maxsize), start - shift)
     few = _count(timelines) <= MAX_LEAVES
     found = steps_of(_leaves(timelines, shifts) if few else (), windows, errors)
+    for step in found:
+        step.late = {worker: at - step.start_ns for worker, at in begins[step.steps].items()}
     ranks = _ranks(run)
     for step in found:
         step.ranks = ranks

@@ -71,6 +71,18 @@ def what_if(
         high = max(high, step.wall_ns + doubt)
     if alone and (remove_wait or any(scale(leaf) != 1.0 for leaf in step.leaves)):
         low = min(low, predicted - max(alone.values()) - doubt)
+    late = _began_late(graph)
+    changes = [(leaf.worker, round(leaf.ns * (scale(leaf) - 1))) for leaf in step.leaves if leaf.worker in late]
+    changed_too = {worker: ns for worker, ns in late.items() if any(ns and who == worker for who, ns in changes)}
+    if changed_too:
+        worker = max(changed_too, key=lambda worker: changed_too[worker])
+        before = changed_too[worker]
+        notes.append(
+            f"the window of {worker} opened {milliseconds(before)} after the first one: what it did until then is of the step before and "
+            "keeps its length here; the interval holds the answer where the same change in every step takes all of that away"
+        )
+        low = min(low, predicted - before - doubt) if any(ns < 0 for _, ns in changes) else low
+        high = max(high, predicted + sum(max(ns, 0) for _, ns in changes) + doubt)
     if step.left_out:
         notes.append(
             f"{len(step.left_out):,} collectives on the device, in none of which a rank waited more than "
@@ -94,6 +106,15 @@ def what_if(
         "step": step.name, "wall_ns": step.wall_ns, "predicted_ns": predicted,
         "low_ns": max(low, 0), "high_ns": high, "notes": notes,
     }  # fmt: skip
+
+
+def _began_late(graph: Graph) -> dict[str, int]:
+    """The workers on the critical path whose windows opened later than the first, and how much, in ns: they were in another step."""
+    step = graph.step
+    late = {worker: ns for worker, ns in step.late.items() if ns > step.overhead_ns}
+    return (
+        {str(part["worker"]): late[part["worker"]] for part in graph.path() if part["worker"] in late} if late else {}
+    )
 
 
 def _largest_guess(graph: Graph) -> str:

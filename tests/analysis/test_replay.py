@@ -467,3 +467,32 @@ def test_of_many_collectives_the_longest_waits_are_followed(monkeypatch: pytest.
     assert step.left_out == [50 * US]
     [note] = [note for note in what_if(step, {"work": 0.5})["notes"] if "too many" in note]
     assert note.startswith("1 collectives on the device, in none of which a rank waited more than 0.05 ms")
+
+
+def test_a_step_that_workers_begin_at_different_times_says_what_is_of_the_step_before(
+    run_maker: Any, event: Any
+) -> None:
+    """Rank 1's ``opt`` of the step before goes on for 60 ms when rank 0 has begun: nothing in the step says so, and making it
+    shorter in every step takes that time away too."""
+    first, second = (run_maker.target(rank, host="node") for rank in (0, 1))
+    sync = {"category": "collective"}
+    run_maker.timeline(
+        first, [event("fwd", 100_000, 50_000), event("sync", 150_000, 61_000, **sync), event("opt", 211_000, 20_000)],
+        steps=(3,), at_us=100_000, end_us=130_000,
+    )  # fmt: skip
+    run_maker.timeline(
+        second, [event("fwd", 160_000, 50_000), event("sync", 210_000, 1_000, **sync), event("opt", 211_000, 80_000)],
+        steps=(3,), at_us=160_000, end_us=131_000,
+    )  # fmt: skip
+    (step,) = summarise(run_maker.write()).waits.of
+    late = next(worker for worker in step.late if worker.endswith("rank1"))
+    assert step.late[late] == 60_000_000
+    unchanged = what_if(step, {"nothing": 0.5})
+    assert not any("opened" in note for note in unchanged["notes"])
+    faster = what_if(step, {"opt": 0.25})
+    assert any(f"the window of {late} opened 60 ms after" in note for note in faster["notes"])
+    # of 191 ms 60 were made in the step before, and 60 are taken from this step's own opt
+    assert faster["low_ns"] <= 71_000_000 < 131_000_000 <= faster["high_ns"] < 140_000_000
+    assert what_if(step, {"opt": 2})["high_ns"] >= 191_000_000 + 2 * 80_000_000
+    assert any(f"the window of {late} opened" in note for note in what_if(step, {"opt": 0.25}, rank=1)["notes"])
+    assert not any("opened" in note for note in what_if(step, {"opt": 0.25}, rank=0)["notes"])
