@@ -67,6 +67,8 @@ class Source:
         offset_ns: the worker's clock minus the driver's; taken off every time. ``error_ns`` ``None`` = not measured.
         opened_ns: when its first window opened, on the driver's clock; places files that have a clock of their own.
         shift_ns: what was added to the file's times in the end (filled in by the merge).
+        begin_ns, end_ns: its first and last moment in the merged file, on the driver's clock; ``None`` without events (filled in
+            by the merge). A tool may count launches anew in each file of a process, so numbers mean one launch between these.
         pids: numbers of its processes in the merged file; no other source has them (filled in by the merge).
         completeness: what of the file is not in the merged one (filled in by the merge).
     """
@@ -81,6 +83,8 @@ class Source:
     error_ns: int | None = None
     opened_ns: int | None = None
     shift_ns: int = 0
+    begin_ns: int | None = None
+    end_ns: int | None = None
     events: int = 0
     clock: str = ""
     pids: list[int] = field(default_factory=list)
@@ -379,6 +383,8 @@ class TimelineWriter:
             what = "has times more than a day from its window" if far else "has a clock of its own"
             self.problem(source, f"{what}; its first event was put at {where}")
         source.shift_ns = move - own_base
+        ends = np.where(drawing.end[used] == NEVER, drawing.at[used], drawing.end[used])
+        source.begin_ns, source.end_ns = first + move, int(ends.max()) + move
         self._earliest = min(self._earliest, first + move - self.base)
         return move - self.base
 

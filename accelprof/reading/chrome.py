@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import compress
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from accelprof.contracts.spans import (
     Mark,
     Origin,
     Trace,
+    merge_intervals,
 )
 from accelprof.errors import ReadError
 from accelprof.reading import frameworks
@@ -417,6 +418,7 @@ class _Reading:
         scopes, workers = _scopes(ours, list(processes))
         if scopes.any():
             joined["scope"] = scopes[joined["process"]]
+            _number_by_file(ours, list(processes), joined)
         devices, labels = self._devices(workers)
         if len(devices):
             joined["device"] = np.where(joined["device"] == NONE, NONE, devices[joined["device"]])
@@ -503,6 +505,42 @@ def _scopes(ours: Mapping[str, object] | None, processes: Sequence[object]) -> t
                 scopes[processes.index(pid)] = number
                 workers[pid] = str(source.get("worker") or source.get("path") or number)
     return scopes, workers
+
+
+def _number_by_file(ours: Mapping[str, object] | None, processes: Sequence[object], joined: dict[str, Array]) -> None:
+    """Give launches of a merged timeline numbers of their own in each of the files that one tool left of one process, as a tool
+    may count anew in each. Files are told apart by their times; those that overlap keep the numbers they have."""
+    sources = ours.get("sources") if ours is not None else None
+    places = {process: code for code, process in enumerate(processes)}
+    spans: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    codes: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for source in sources if isinstance(sources, list) else []:
+        if not isinstance(source, dict):
+            continue
+        owner, begin, end = (
+            (str(source.get("key")), str(source.get("tool"))),
+            source.get("begin_ns"),
+            source.get("end_ns"),
+        )
+        if isinstance(begin, int) and isinstance(end, int) and abs(begin) < FURTHEST_NS and abs(end) < FURTHEST_NS:
+            spans[owner].append((begin, end))
+        pids = source.get("pids")
+        codes[owner].update(
+            places[pid] for pid in (pids if isinstance(pids, list) else ()) if isinstance(pid, int) and pid in places
+        )
+    numbers = joined["correlation"]
+    following = max(int(numbers.max(initial=0)), 0) + 1
+    for owner, found in spans.items():
+        files = merge_intervals(found)
+        if len(files) < 2 or not codes[owner]:
+            continue
+        rows = np.flatnonzero(np.isin(joined["process"], list(codes[owner])) & (numbers != NONE))
+        file = np.searchsorted([begin for begin, _ in files], joined["start"][rows], side="right") - 1
+        for number in range(1, len(files)):
+            mine = rows[file == number]
+            different, at = np.unique(numbers[mine], return_inverse=True)
+            numbers[mine] = following + at
+            following += different.size
 
 
 def _decoded(raws: Sequence[msgspec.Raw]) -> list[_Known]:

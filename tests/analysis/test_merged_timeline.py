@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.perfetto import PerfettoWriter
 from accelprof.analysis.reading import Loaded, read_any
+from accelprof.analysis.summary import summarise
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files, write_timeline
 from accelprof.cli.timeline import timeline
 from accelprof.contracts.spans import Flow, Kind, Mark, Span, Trace
@@ -345,3 +347,49 @@ def test_what_a_merged_timeline_says_of_its_files_may_be_anything(tmp_path: Path
     found = read_any(tmp_path / "m.json")
     assert found.completeness.complete
     assert found.problems == ["one"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_file_of_a_process_may_count_its_launches_anew(
+    run_maker: Any, event: Event, tmp_path: Path, seed: int
+) -> None:
+    """Two windows of each rank, a file each in which launches are numbered from 1: the merged timeline's report gives each phase
+    the kernels that it launched, as the run's does."""
+    random = Random(seed)
+    for rank in range(2):
+        key = run_maker.target(rank, host="node")
+        for number in range(2):
+            at, events = 2000 * number, []
+            phases = [(random.choice("ab"), at + 100 * place, random.randint(40, 90)) for place in range(5)]
+            for name, start, length in phases:
+                events.append({**event(name, start, length, cat="user_annotation"), "pid": 100 + rank})
+                for _ in range(random.randint(0, 3)):
+                    moment, linked = (
+                        start + random.randint(0, length - 2),
+                        1 + sum("correlation" in e["args"] for e in events) // 2,
+                    )
+                    launch = event("cudaLaunchKernel", moment, 1, cat="cuda_runtime", correlation=linked)
+                    events.append({**launch, "pid": 100 + rank})
+                    args = {"device": rank, "stream": 7, "correlation": linked}
+                    kernel = event("gemm", moment + random.randint(1, 9), random.randint(1, 30), cat="kernel", **args)
+                    events.append({**kernel, "pid": rank, "tid": 7})
+            window = run_maker.timeline(
+                key, [event(*one) for one in phases], steps=(number + 2,), end_us=1000, at_us=at
+            )
+            path = run_maker.directory / f"{rank}-{number}.pt.trace.json"
+            path.write_text(json.dumps({"traceEvents": events}))
+            run_maker.artifact(path.name, "torch", run_maker.manifest["targets"][-1], [window])
+    run_dir = run_maker.write()
+    merged = tmp_path / "merged.json"
+    write_timeline(run_dir, str(merged))
+
+    def kernels(files: Any) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for file in files:
+            for phase in file.attribution.phases:
+                found[file.worker.label, phase.name] += phase.kernels
+        return found
+
+    true = kernels(summarise(run_dir).files)
+    assert true.total() > 5
+    assert kernels(summarise_files([str(merged)]).files) == true
