@@ -9,6 +9,8 @@ collectives.
 
 Ranks are put on the driver's clock. Where the clocks of two hosts were never compared, the lengths are what is left: the last
 to arrive has the shortest kernel, the others waited for what theirs are longer.
+
+One module, because which kernels are one collective and who waited in it are asked of the same arrays.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ import numpy as np
 
 from accelprof.analysis.critical import OUTSIDE
 from accelprof.analysis.held import waited
-from accelprof.analysis.holders import groups_of, holders, label
+from accelprof.analysis.holders import holders, label
 from accelprof.analysis.nesting import segments
 from accelprof.analysis.run import WorkerId
 from accelprof.contracts.spans import Kind
-from accelprof.reading.columns import NONE, Array, Columns, whole_number
+from accelprof.reading.columns import NONE, Array, Columns, groups_of, whole_number
 
 #: rows that are kept; shorter waits are summed by the rank that was waited for
 MAX_ROWS = 1000
@@ -118,7 +120,7 @@ class FileCollectives:
     host: list[Runs] = field(default_factory=list)
     device: list[Runs] = field(default_factory=list)
 
-    # made when ranks are matched: one look at each of a hundred ranks' thousands must be a look into a list
+    # --- made when ranks are matched: one look at each of a hundred ranks' thousands must be a look into a list
 
     @functools.cached_property
     def starts(self) -> list[int]:
@@ -404,13 +406,13 @@ def _row(
         waiting.append(call.file.worker.label)
     if not waiting:
         return None
+    seq, missing = int(last.file.number[last.at]), _missing(key, calls, labels)
     row = {
         "step": _shown(last.file.steps[int(last.file.step[last.at])]), "phase": key.name,
-        "number": number if (seq := int(last.file.number[last.at])) == NONE else seq, "group": group, "worker": last.file.worker.label,
+        "number": number if seq == NONE else seq, "group": group, "worker": last.file.worker.label,
         "waited_ns": waited, "low_ns": low, "high_ns": high,
         "waited_by": sorted(waiting), "late_in": None,
-        "missing": (missing := _missing(key, calls, labels)),
-        "without_ns": sum(min(call.ns, last.ns) for call in calls) if missing else 0,
+        "missing": missing, "without_ns": sum(min(call.ns, last.ns) for call in calls) if missing else 0,
         "transfer_ns": None if missing else last.ns, "on": "device", "process_group": key.shown or key.group,
     }  # fmt: skip
     return row, calls, last
@@ -485,16 +487,22 @@ def _excess(spent: Mapping[Call, Mapping[str, int]], last: Call) -> str | None:
     return worst if worst is not None and more[worst] > 0 else None
 
 
+def add_waits(mine: dict[str, Any], row: Mapping[str, Any]) -> None:
+    """Add the times of a row of stragglers to those of several; the transfer of all is known where that of each is."""
+    for name in ("waited_ns", "low_ns", "high_ns", "without_ns"):
+        mine[name] += row[name]
+    known = mine["transfer_ns"] is not None and row["transfer_ns"] is not None
+    mine["transfer_ns"] = mine["transfer_ns"] + row["transfer_ns"] if known else None
+
+
 def _summed(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found: dict[tuple[Any, str], dict[str, Any]] = {}
     for row in rows:
-        mine = found.setdefault((row["step"], row["worker"]),
+        mine = found.setdefault(
+            (row["step"], row["worker"]),
             {**row, "phase": OTHERS, "number": None, "waited_ns": 0, "low_ns": 0, "high_ns": 0, "waited_by": [], "missing": [],
              "without_ns": 0, "transfer_ns": 0, "process_group": None},
         )  # fmt: skip
-        for name in ("waited_ns", "low_ns", "high_ns", "without_ns"):
-            mine[name] += row[name]
-        both = mine["transfer_ns"], row["transfer_ns"]
-        mine["transfer_ns"] = None if None in both else sum(both)
+        add_waits(mine, row)
         mine["waited_by"] = sorted({*mine["waited_by"], *row["waited_by"]})
     return list(found.values())

@@ -6,6 +6,7 @@ costs. Times are compared with a line through the others, so that a slow drift m
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
@@ -25,7 +26,10 @@ MAX_OUTLIERS, MAX_DRIFTS = 100, 20
 
 
 def outliers(
-    steps: Sequence[Mapping[str, object]], waiting: Iterable[str] = (), begins: Mapping[str, int] | None = None
+    steps: Sequence[Mapping[str, object]],
+    waiting: Iterable[str] = (),
+    begins: Mapping[str, int] | None = None,
+    groups: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """A row for each step without a window that took longer than usual, the longest excess first.
 
@@ -33,6 +37,7 @@ def outliers(
         steps: ``{step, wall_ns, window, seconds: {phase: {max, slowest}}}``, as the manifest has them.
         waiting: phases in which ranks wait for each other: more time there is somebody else's fault.
         begins: when phases begin in a step: of two that grew alike on different ranks the earlier made the later one wait.
+        groups: the group of each rank, by its label; without it all are of one.
 
     Returns:
         ``{step, wall_ns, usual_ns, phase, phase_ns, phase_usual_ns, worker}``; phase and worker are of the phase whose
@@ -49,7 +54,7 @@ def outliers(
     slow = slow[np.argsort(-more[slow], kind="stable")][:MAX_OUTLIERS]
     if not slow.size:
         return []
-    phases, means = _phases(rows), _phases(rows, _Over(rows))
+    phases, means = _phases(rows), _phases(rows, _Over(rows, groups or {}))
     known = set(waiting)
     usually = {phase: _typical(values) for phase, values in phases.items()}
     usual_means = {phase: _typical(values) for phase, values in means.items()}
@@ -109,25 +114,25 @@ def _cause(
 class _Over:
     """The mean of a phase over all ranks of its group in s, those that did not call it included."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._ranks: dict[str, int] = {}
+    def __init__(self, rows: Sequence[Mapping[str, Any]], groups: Mapping[str, str]) -> None:
+        self._groups = groups
+        self._ranks: dict[str, int] = defaultdict(lambda: 1)
         for row in rows:
             for figures in row["seconds"].values():
-                group = _group(figures)
-                self._ranks[group] = max(self._ranks.get(group, 1), figures.get("ranks") or 1)
+                group = self._group(figures)
+                self._ranks[group] = max(self._ranks[group], figures.get("ranks") or 1)
 
     def __call__(self, figures: Mapping[str, Any]) -> float:
         mean: float = figures.get("mean", figures["max"])
-        ranks = self._ranks[_group(figures)]
+        ranks = self._ranks[self._group(figures)]
         return mean * (figures.get("ranks") or ranks) / ranks
 
-
-def _group(figures: Mapping[str, Any]) -> str:
-    return str(figures.get("slowest")).rpartition("/")[0]
+    def _group(self, figures: Mapping[str, Any]) -> str:
+        return self._groups.get(str(figures.get("slowest")), "")
 
 
 def _slowest(figures: Mapping[str, Any]) -> float:
-    return figures["max"]  # type: ignore[no-any-return]
+    return float(figures["max"])
 
 
 def _phases(

@@ -16,7 +16,7 @@ from accelprof.analysis.nesting import parents, segments
 from accelprof.analysis.parts import Part
 from accelprof.analysis.phases import MAX_STRETCHES
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
-from accelprof.contracts.spans import DEVICE_WORK, Kind, merge_intervals
+from accelprof.contracts.spans import CALL, DEVICE_WORK, Kind, merge_intervals
 from accelprof.reading.columns import NONE, Array, Columns
 
 
@@ -63,7 +63,7 @@ def calls_of(columns: Columns) -> dict[str, list[Piece]]:
     names = [label(text) for text in columns.names]
     order = rows[np.lexsort((-columns.end[rows], columns.start[rows]))]
     suspended = order[columns.own[order] >= 0]
-    number_of = dict(zip(suspended.tolist(), (args.get("call") for args in columns.args_of(suspended)), strict=True))
+    number_of = dict(zip(suspended.tolist(), (args.get(CALL) for args in columns.args_of(suspended)), strict=True))
     reach: dict[tuple[str, int, int], int] = {}
     found: dict[str, list[Piece]] = defaultdict(list)
     for row, code, process, thread, task, start, end, own, cut in zip(

@@ -23,6 +23,7 @@ from accelprof.contracts.targets import Target
 from accelprof.errors import AccelprofError, ReadError, UserError, failures
 from accelprof.output.layout import MARKER
 from accelprof.output.records import ArtifactRow, Records
+from accelprof.reading.chrome import sources_of
 from accelprof.reading.columns import NONE, Array, columns_of
 
 #: ends of names that are worth opening in a directory; a tool that knows a file by its name is asked in any case
@@ -175,11 +176,7 @@ def _sources(trace: Trace) -> list[_Source]:
     processes = columns_of(trace).processes
     codes = {process: code for code, process in enumerate(processes)}
     found: dict[tuple[str, str], _Source] = {}
-    sources = trace.metadata["accelprof"].get("sources")
-    for number, source in enumerate(sources if isinstance(sources, list) else [], 1):
-        pids = source.get("pids") if isinstance(source, dict) else None
-        if not isinstance(pids, list):
-            continue
+    for number, source, pids in sources_of(trace.metadata["accelprof"]):
         key, tool = str(source.get("key")), str(source.get("tool"))
         label_of, group = str(source.get("worker") or number), str(source.get("group") or "files")
         one = found.setdefault((key, tool), _Source(label_of, group, key, tool == TIMELINE_TOOL, set()))

@@ -18,7 +18,7 @@ import numpy as np
 from accelprof.analysis.intervals import among, distinct
 from accelprof.contracts.spans import Kind
 from accelprof.reading import frameworks
-from accelprof.reading.columns import NONE, Array, Columns
+from accelprof.reading.columns import NONE, Array, Columns, groups_of
 
 RANGES = frozenset({Kind.PHASE, Kind.RANGE})
 LAUNCHES = frozenset({Kind.RUNTIME, Kind.SYNC})
@@ -250,13 +250,6 @@ def launches_of(columns: Columns, work: Array) -> tuple[Array, Array]:
         else:
             foreign[place] = True
     return launch, foreign
-
-
-def groups_of(values: Array) -> Iterator[tuple[int, Array]]:
-    """``(value, its places)`` for each value, places in order."""
-    order = np.argsort(values, kind="stable")
-    found, first = np.unique(values[order], return_index=True)
-    yield from zip(found.tolist(), np.split(order, first[1:]) if found.size else [], strict=True)
 
 
 class _Ranges:

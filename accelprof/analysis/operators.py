@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from accelprof.analysis.holders import RANGES, groups_of, innermost_of, label
+from accelprof.analysis.holders import RANGES, innermost_of, label
 from accelprof.analysis.intervals import distinct
 from accelprof.analysis.nesting import segments
 from accelprof.contracts.spans import Kind
-from accelprof.reading.columns import CODES, NONE, Array, Columns, Names
+from accelprof.reading.columns import CODES, NONE, Array, Columns, Names, groups_of
 
 #: rows of this category are no operators
 PYTHON = "python_function"

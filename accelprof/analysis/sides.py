@@ -6,13 +6,12 @@ A side is a run directory, one file, or a baseline that was stored of either.
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -121,10 +120,13 @@ def store(found: Side, path: str) -> None:
         Path(temporary).unlink(missing_ok=True)
 
 
-class _Stored(msgspec.Struct):
+class _Format(msgspec.Struct):
+    accelprof_baseline: int
+
+
+class _Stored(_Format):
     """A baseline as :meth:`Side.to_json` has it."""
 
-    accelprof_baseline: Literal[3]
     workers: set[str]
     lacks: list[str]
     notes: list[str]
@@ -139,11 +141,11 @@ def _stored(path: str) -> Side | None:
             data = _MARK + file.read()
     except OSError:
         return None
-    version = re.match(rb"\s*(\d+)", data[len(_MARK) :])
-    if version is not None and int(version[1]) != BASELINE:
-        line = f"a baseline of format {int(version[1])}; this version knows {BASELINE}: store it anew with --save"
-        raise ReadError(path, line)
     try:
+        version = msgspec.json.decode(data, type=_Format).accelprof_baseline
+        if version != BASELINE:
+            line = f"a baseline of format {version}; this version knows {BASELINE}: store it anew with --save"
+            raise ReadError(path, line)
         value = msgspec.json.decode(data, type=_Stored)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ReadError(path, f"a stored baseline that is damaged: {error}") from None

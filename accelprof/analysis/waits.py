@@ -90,7 +90,8 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_not_in_windows(found.of, stated))
     timed = [{**row, "window": row.get("step") in inside} for row in rows if row["step"] not in cut]
     waiting = {kind[0] for timeline in timelines for kind in timeline.stretches.kinds if kind[1] == COLLECTIVE}
-    found.outliers, found.drift = outliers(timed, waiting, _begins(found.of)), drifts(timed)
+    groups = {worker.label: worker.group for worker in run.workers.values()}
+    found.outliers, found.drift = outliers(timed, waiting, _begins(found.of), groups), drifts(timed)
     found.notices.extend(_in_no_phase(found.outliers))
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from accelprof.analysis.critical import HostCall, Leaf, Step
@@ -72,29 +72,23 @@ def what_if(
     if alone and (remove_wait or any(scale(leaf) != 1.0 for leaf in step.leaves)):
         low = min(low, predicted - max(alone.values()) - doubt)
     late = _began_late(graph)
-    changes = [(leaf.worker, round(leaf.ns * (scale(leaf) - 1))) for leaf in step.leaves if leaf.worker in late]
-    changed_too = {worker: ns for worker, ns in late.items() if any(ns and who == worker for who, ns in changes)}
-    if changed_too:
-        worker = max(changed_too, key=lambda worker: changed_too[worker])
-        before = changed_too[worker]
+    less, more = _changes(step, scale)
+    changed_late = [worker for worker in late if less[worker] or more[worker]]
+    if changed_late:
+        worker = max(changed_late, key=lambda worker: late[worker])
         notes.append(
-            f"the window of {worker} opened {milliseconds(before)} after the first one: what it did until then is of the step before and "
-            "keeps its length here; the interval holds the answer where the same change in every step takes all of that away"
+            f"the window of {worker} opened {milliseconds(late[worker])} after the first one: what it did until then is of the step before "
+            "and keeps its length here; the interval holds the answer where the same change in every step takes all of that away"
         )
-        low = min(low, predicted - before - doubt) if any(ns < 0 for _, ns in changes) else low
-        high = max(high, predicted + sum(max(ns, 0) for _, ns in changes) + doubt)
+        if any(less[worker] for worker in changed_late):
+            low = min(low, predicted - late[worker] - doubt)
+        high = max(high, predicted + sum(more[worker] for worker in changed_late) + doubt)
     if step.left_out:
         notes.append(
             f"{len(step.left_out):,} collectives on the device, in none of which a rank waited more than "
             f"{milliseconds(step.left_out[0])}, are too many to be followed and keep their length"
         )
     if step.loose_ns:
-        less: dict[str, int] = defaultdict(int)
-        more: dict[str, int] = defaultdict(int)
-        for leaf in step.leaves:
-            change = round(leaf.ns * (scale(leaf) - 1))
-            less[leaf.worker] += max(-change, 0)
-            more[leaf.worker] += max(change, 0)
         low = min(low, step.wall_ns - max(less.values(), default=0) - (step.loose_ns if remove_wait else 0))
         if any(more.values()):
             high = max(high, step.wall_ns + max(more.values()) + doubt)
@@ -108,13 +102,23 @@ def what_if(
     }  # fmt: skip
 
 
+def _changes(step: Step, scale: Callable[[Leaf], float]) -> tuple[dict[str, int], dict[str, int]]:
+    """By how much each worker's leaves get shorter in all, and by how much longer, in ns."""
+    less: dict[str, int] = defaultdict(int)
+    more: dict[str, int] = defaultdict(int)
+    for leaf in step.leaves:
+        change = round(leaf.ns * (scale(leaf) - 1))
+        less[leaf.worker] += max(-change, 0)
+        more[leaf.worker] += max(change, 0)
+    return less, more
+
+
 def _began_late(graph: Graph) -> dict[str, int]:
     """The workers on the critical path whose windows opened later than the first, and how much, in ns: they were in another step."""
     step = graph.step
     late = {worker: ns for worker, ns in step.late.items() if ns > step.overhead_ns}
-    return (
-        {str(part["worker"]): late[part["worker"]] for part in graph.path() if part["worker"] in late} if late else {}
-    )
+    on_path = {part["worker"] for part in graph.path()} if late else set()
+    return {worker: ns for worker, ns in late.items() if worker in on_path}
 
 
 def _largest_guess(graph: Graph) -> str:

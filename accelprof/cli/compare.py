@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accelprof import texts
-from accelprof.cli.numbers import Number
+from accelprof.cli.values import Number
 
 if TYPE_CHECKING:
     from accelprof.analysis.compare import Comparison

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
-
 import click
 
 from accelprof.analysis.escape import terminal
@@ -18,13 +15,3 @@ def plain(text: str) -> str:
 def say(text: str, err: bool = False) -> None:
     """One or more lines to the terminal."""
     click.echo(plain(text), err=err)
-
-
-class Source(click.Path):
-    """A file or directory to read. A link that leads nowhere is one of the files too, which reading names beside the others."""
-
-    def __init__(self) -> None:
-        super().__init__(exists=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if os.path.islink(value) else super().convert(value, param, ctx)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accelprof import texts
-from accelprof.cli.lines import Source
+from accelprof.cli.values import Source
 from accelprof.errors import UserError
 
 if TYPE_CHECKING:

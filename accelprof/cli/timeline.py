@@ -7,7 +7,8 @@ import os
 import click
 
 from accelprof import texts
-from accelprof.cli.lines import Source, say
+from accelprof.cli.lines import say
+from accelprof.cli.values import Source
 from accelprof.errors import UserError
 
 

@@ -16,7 +16,7 @@ import click
 
 from accelprof import texts
 from accelprof.cli.lines import say
-from accelprof.cli.numbers import Number
+from accelprof.cli.values import Number
 from accelprof.errors import IncompleteError
 from accelprof.session.control import DEFAULT_SECONDS, Answer
 

@@ -131,7 +131,7 @@ class Loop:
             method = getattr(owner, name, None)
             if callable(method) and not any(loop._has(owner, name) for loop in _begun):
                 timed = timer(tag)(method)
-                self._replace(owner, name, method, _chosen(when or _always, timed, method))
+                self._replace(owner, name, _chosen(when or _always, timed, method))
 
     def before(self, owner: object, name: str, call: Callable[[], None]) -> None:
         """``call`` happens before each call of the object's method."""
@@ -144,13 +144,13 @@ class Loop:
             call()
             return method(*args, **kwargs)
 
-        self._replace(owner, name, method, called)
+        self._replace(owner, name, called)
 
     def _has(self, owner: object, name: str) -> bool:
         return any(name == its and owner is place() for place, its, _, _ in self._wrapped)
 
-    def _replace(self, owner: object, name: str, method: object, made: Any) -> None:
-        made.__wrapped__ = method
+    def _replace(self, owner: object, name: str, made: Any) -> None:
+        """``made`` says as ``__wrapped__`` what it stands for."""
         own = name in vars(owner)
         setattr(owner, name, made)
         self._wrapped.append((weakref.ref(owner), name, weakref.ref(made), own))

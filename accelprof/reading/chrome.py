@@ -40,6 +40,7 @@ from accelprof.reading.columns import (
     Columns,
     Correlations,
     Names,
+    groups_of,
     place,
     whole,
 )  # fmt: skip
@@ -493,14 +494,24 @@ def _lanes(ours: Mapping[str, object] | None) -> dict[str, int | str]:
     return {str(lane): _place(thread) for lane, thread in lanes.items()} if isinstance(lanes, dict) else {}
 
 
+def sources_of(ours: Mapping[str, object] | None) -> list[tuple[int, Mapping[str, Any], list[object]]]:
+    """The files that a merged timeline was made of, by their numbers from 1, each with the numbers of its processes; none of any
+    other file."""
+    said = ours.get("sources") if ours is not None else None
+    found: list[tuple[int, Mapping[str, Any], list[object]]] = []
+    for number, source in enumerate(said if isinstance(said, list) else [], 1):
+        if isinstance(source, dict):
+            pids = source.get("pids")
+            found.append((number, source, pids if isinstance(pids, list) else []))
+    return found
+
+
 def _scopes(ours: Mapping[str, object] | None, processes: Sequence[object]) -> tuple[Array, dict[object, str]]:
     """For each process of a merged timeline the source it came from, and what the source is called; 0 for all others."""
     scopes: Array = np.zeros(max(len(processes), 1), dtype=np.int32)
     workers: dict[object, str] = {}
-    sources = ours.get("sources") if ours is not None else None
-    for number, source in enumerate(sources if isinstance(sources, list) else [], 1):
-        pids = source.get("pids") if isinstance(source, dict) else None
-        for pid in pids if isinstance(pids, list) else ():
+    for number, source, pids in sources_of(ours):
+        for pid in pids:
             if pid in processes:
                 scopes[processes.index(pid)] = number
                 workers[pid] = str(source.get("worker") or source.get("path") or number)
@@ -510,37 +521,34 @@ def _scopes(ours: Mapping[str, object] | None, processes: Sequence[object]) -> t
 def _number_by_file(ours: Mapping[str, object] | None, processes: Sequence[object], joined: dict[str, Array]) -> None:
     """Give launches of a merged timeline numbers of their own in each of the files that one tool left of one process, as a tool
     may count anew in each. Files are told apart by their times; those that overlap keep the numbers they have."""
-    sources = ours.get("sources") if ours is not None else None
-    places = {process: code for code, process in enumerate(processes)}
     spans: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-    codes: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for source in sources if isinstance(sources, list) else []:
-        if not isinstance(source, dict):
-            continue
-        owner, begin, end = (
-            (str(source.get("key")), str(source.get("tool"))),
-            source.get("begin_ns"),
-            source.get("end_ns"),
-        )
-        if isinstance(begin, int) and isinstance(end, int) and abs(begin) < FURTHEST_NS and abs(end) < FURTHEST_NS:
-            spans[owner].append((begin, end))
-        pids = source.get("pids")
-        codes[owner].update(
-            places[pid] for pid in (pids if isinstance(pids, list) else ()) if isinstance(pid, int) and pid in places
-        )
+    owners: dict[tuple[str, str], int] = {}
+    owner_of: Array = np.full(max(len(processes), 1), NONE, dtype=np.int64)
+    places = {process: code for code, process in enumerate(processes)}
+    for _, source, pids in sources_of(ours):
+        key = str(source.get("key")), str(source.get("tool"))
+        begin, end = source.get("begin_ns"), source.get("end_ns")
+        if isinstance(begin, int) and isinstance(end, int) and max(abs(begin), abs(end)) < FURTHEST_NS:
+            spans[key].append((begin, end))
+        for pid in pids:
+            if isinstance(pid, int) and pid in places:
+                owner_of[places[pid]] = owners.setdefault(key, len(owners))
+    begins = {
+        owners[key]: [begin for begin, _ in merge_intervals(found)] for key, found in spans.items() if key in owners
+    }
     numbers = joined["correlation"]
+    several = [owner for owner, found in begins.items() if len(found) > 1]
+    if not several:
+        return
+    rows = np.flatnonzero((numbers != NONE) & np.isin(owner_of[joined["process"]], several))
     following = max(int(numbers.max(initial=0)), 0) + 1
-    for owner, found in spans.items():
-        files = merge_intervals(found)
-        if len(files) < 2 or not codes[owner]:
-            continue
-        rows = np.flatnonzero(np.isin(joined["process"], list(codes[owner])) & (numbers != NONE))
-        file = np.searchsorted([begin for begin, _ in files], joined["start"][rows], side="right") - 1
-        for number in range(1, len(files)):
-            mine = rows[file == number]
-            different, at = np.unique(numbers[mine], return_inverse=True)
-            numbers[mine] = following + at
-            following += different.size
+    for owner, mine in groups_of(owner_of[joined["process"][rows]]):
+        file = np.searchsorted(begins[owner], joined["start"][rows[mine]], side="right") - 1
+        for number, part in groups_of(file):
+            if number > 0:
+                different, at = np.unique(numbers[rows[mine[part]]], return_inverse=True)
+                numbers[rows[mine[part]]] = following + at
+                following += different.size
 
 
 def _decoded(raws: Sequence[msgspec.Raw]) -> list[_Known]:
@@ -611,9 +619,8 @@ def said_before(top: Mapping[str, object], completeness: Completeness, problems:
     completeness.dropped += _count(ours.get("dropped"))
     said = ours.get("problems")
     problems.extend(line for line in (said if isinstance(said, list) else ()) if isinstance(line, str))
-    sources = ours.get("sources")
-    for source in sources if isinstance(sources, list) else ():
-        lacks = source.get("completeness") if isinstance(source, dict) else None
+    for _, source, _ in sources_of(ours):
+        lacks = source.get("completeness")
         if not isinstance(lacks, dict):
             continue
         name = f"{source.get('worker')}: {os.path.basename(str(source.get('path')))}"

@@ -11,7 +11,7 @@ are loaded when files are read, never by training code.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -421,3 +421,10 @@ def _fault(span: Span) -> str:
     if not -FURTHEST_NS < start < FURTHEST_NS or not -FURTHEST_NS < end < FURTHEST_NS:
         return "times beyond 64 bits"
     return "negative duration" if end < start else ""
+
+
+def groups_of(values: Array) -> Iterator[tuple[int, Array]]:
+    """``(value, its places)`` for each value, places in order."""
+    order = np.argsort(values, kind="stable")
+    found, first = np.unique(values[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, first[1:]) if found.size else [], strict=True)

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from accelprof import texts
 from accelprof.contracts.backend import Backend, Emitter
-from accelprof.contracts.spans import FORMAT_VERSION, Kind, TimelineRow, Trace
+from accelprof.contracts.spans import CALL, FORMAT_VERSION, ROW_COLUMNS, Kind, TimelineRow, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolOptions
 from accelprof.timing.gate import now_ns
@@ -29,7 +29,7 @@ from accelprof.timing.running import Running
 SUFFIX = ".trace.json.gz"
 LINES_AT_ONCE = 2000
 #: fields of a row whose numbers differ from row to row, and what stands behind the arguments in an event's head
-ROW_NUMBERS = ("own_ns", "call")
+ROW_NUMBERS = (ROW_COLUMNS["own"], CALL)
 ARGS_END = '},"ts":'
 
 

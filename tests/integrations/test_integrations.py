@@ -33,6 +33,13 @@ def run(name, *modules):
     return done.stdout
 
 
+class Owner:
+    """What a loop wraps."""
+
+    def work(self):
+        return 1
+
+
 @pytest.mark.torch
 @pytest.mark.timeout(400)
 def test_trainers():
@@ -72,10 +79,6 @@ def test_what_a_session_that_is_there_leaves_unused_is_said(caplog, tmp_path):
 def test_an_objects_own_method_is_a_phase_and_given_back():
     """A method that the user put on the object is a phase like the class's, and stands there again however often a training ran."""
 
-    class Owner:
-        def work(self):
-            return 1
-
     owner = Owner()
 
     def mine():
@@ -98,10 +101,6 @@ def test_an_objects_own_method_is_a_phase_and_given_back():
 def test_two_loops_on_one_object():
     """A second loop on an object that has one already adds nothing; afterwards the object is as before, whichever ends first."""
 
-    class Owner:
-        def work(self):
-            return 1
-
     for order in (1, -1):
         owner, called = Owner(), []
         loops = [Loop(None, "Trainer", {}), Loop(None, "Trainer", {})]
@@ -119,10 +118,6 @@ def test_two_loops_on_one_object():
 
 def test_a_training_that_raised_ends_when_the_next_begins():
     """Its session is closed and its object given back; one that runs still keeps both."""
-
-    class Owner:
-        def work(self):
-            return 1
 
     owner = Owner()
     runs = True

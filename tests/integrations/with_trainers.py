@@ -250,11 +250,9 @@ def test_grpo(tmp_path):
     } <= found
 
 
-def test_lightning(tmp_path):
-    """Lightning's trainer: two accumulated micro-batches a step, their backward, data, validation and saving."""
-    from lightning.pytorch import LightningModule, Trainer
-
-    from accelprof.integrations.lightning import AccelprofCallback as Callback
+def lightning_module():
+    """A module of one layer, with validation."""
+    from lightning.pytorch import LightningModule
 
     class Module(LightningModule):
         def __init__(self):
@@ -270,13 +268,22 @@ def test_lightning(tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), 0.1)
 
+    return Module()
+
+
+def test_lightning(tmp_path):
+    """Lightning's trainer: two accumulated micro-batches a step, their backward, data, validation and saving."""
+    from lightning.pytorch import Trainer
+
+    from accelprof.integrations.lightning import AccelprofCallback as Callback
+
     loader = torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=1)
     made = Trainer(
         max_epochs=1, accumulate_grad_batches=2, accelerator="cpu", logger=False, enable_progress_bar=False,
         enable_model_summary=False, default_root_dir=str(tmp_path), enable_checkpointing=False, val_check_interval=4,
         callbacks=[Callback(steps=[2, 3], output_dir=str(tmp_path / "p"))],
     )  # fmt: skip
-    module = Module()
+    module = lightning_module()
     made.fit(module, loader, loader)
     run_dir, manifest = run_of(tmp_path / "p")
     assert [window["steps"] for window in manifest["windows"]] == [[2], [3]]
@@ -292,24 +299,10 @@ def test_lightning_data_is_fetching_alone(tmp_path):
     import time
 
     from lightning.pytorch import Callback as Base
-    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch import Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
 
     from accelprof.integrations.lightning import AccelprofCallback as Callback
-
-    class Module(LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(4, 1)
-
-        def training_step(self, batch, index):
-            return self.layer(batch).pow(2).mean()
-
-        def validation_step(self, batch, index):
-            return self.layer(batch).mean()
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), 0.1)
 
     class Slow(Base):
         def on_train_batch_end(self, *_):
@@ -332,7 +325,7 @@ def test_lightning_data_is_fetching_alone(tmp_path):
             ModelCheckpoint(dirpath=str(tmp_path / "saved"), every_n_train_steps=3, save_top_k=-1),
         ],
     )  # fmt: skip
-    made.fit(Module(), torch.utils.data.DataLoader(Rows()), torch.utils.data.DataLoader(torch.ones(1, 4)))
+    made.fit(lightning_module(), torch.utils.data.DataLoader(Rows()), torch.utils.data.DataLoader(torch.ones(1, 4)))
     run_dir, _ = run_of(tmp_path / "p")
     for step in (1, 2, 3):
         (path,) = glob.glob(f"{run_dir}/*/*-s{step}-*.trace.json.gz")

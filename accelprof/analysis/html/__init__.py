@@ -20,6 +20,7 @@ from markupsafe import Markup
 from accelprof import texts
 from accelprof.analysis import escape, frames
 from accelprof.analysis.changes import CHANGE_COLUMNS, change_cells, headline
+from accelprof.analysis.collectives import add_waits
 from accelprof.analysis.compare import MEASURES, READ
 from accelprof.analysis.figures import shown
 from accelprof.analysis.first import sentences
@@ -219,6 +220,7 @@ def _waited(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "waited_ns": 0,
                 "low_ns": 0,
                 "high_ns": 0,
+                "without_ns": 0,
                 "transfer_ns": 0,
                 "missing": [],
                 "steps": {},
@@ -227,10 +229,7 @@ def _waited(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         )
         mine["times"] += 1
         mine["steps"][row["step"]] = None
-        for name in ("waited_ns", "low_ns", "high_ns"):
-            mine[name] += row[name]
-        known = mine["transfer_ns"] is not None and row["transfer_ns"] is not None
-        mine["transfer_ns"] = mine["transfer_ns"] + row["transfer_ns"] if known else None
+        add_waits(mine, row)
         mine["missing"] = list(dict.fromkeys([*mine["missing"], *row["missing"]]))
         if row["waited_ns"] > mine["longest"]["waited_ns"]:
             mine["longest"] = row
