@@ -90,6 +90,7 @@ def made(ranks: int, steps: int, *, calls: bool = True, odd: str = ODD) -> Made:
         "missing": [],
         "low_ns": 400_000_000,
         "high_ns": 500_000_000,
+        "without_ns": 0,
         "transfer_ns": 9_000_000,
         "on": "host",
         "process_group": None,
