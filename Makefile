@@ -68,6 +68,7 @@ FILES ?= 12000
 fuzz: $(VENV)/.stamp-test
 	$(VENV)/bin/python tests/fuzz/configurations.py --count $(COUNT) --seed $(SEED)
 	$(VENV)/bin/python tests/fuzz/files.py --count $(FILES) --seed $(SEED)
+	ACCELPROF_SIGNAL_LINES=600 $(VENV)/bin/python -m pytest -q tests/session/test_signal_at_every_line.py
 
 venv: $(VENV)/.stamp-test
 

@@ -6,11 +6,37 @@ runs that nobody closes are closed just there.
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 Job = TypeVar("Job")
+
+
+class Wake:
+    """Wakes the one thread that waits, also from a signal's handler: an event's lock would there wait for the very frame that
+    the signal interrupted in the middle of another call, for ever."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[None] = (
+            queue.SimpleQueue()
+        )  # whose put may come between any two lines of another
+
+    def set(self) -> None:
+        """Who waits goes on; where nobody does, the next to wait does not."""
+        self._calls.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long; whether somebody called. All calls until then are one."""
+        called = False
+        try:
+            self._calls.get(timeout=seconds)
+            called = True
+            while True:
+                self._calls.get_nowait()
+        except queue.Empty:
+            return called
 
 
 def started(work: Callable[[], None], name: str) -> threading.Thread | None:

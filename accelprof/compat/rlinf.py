@@ -190,7 +190,7 @@ def worker_timer(self: object, tag: str | None = None, trace: bool = True) -> An
 
 #: spans that were begun and not ended, by name: what began each, and its range
 _spans: dict[str, list[tuple[int, Mark]]] = {}
-_spans_lock = threading.Lock()
+_spans_lock = threading.RLock()  # re-entrant, for the handlers of signals
 
 
 class Tracer:

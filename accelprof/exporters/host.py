@@ -32,7 +32,7 @@ class Exporters:
     """
 
     def __init__(self, exporters: Sequence[Exporter], run: RunFacts, say: Callable[[str], object]) -> None:
-        self._say, self._saying = say, threading.Lock()
+        self._say, self._saying = say, threading.RLock()
         self._pid = os.getpid()
         self._finished = False
         self._lanes = [_Lane(exporter, run, self._said) for exporter in exporters]

@@ -12,7 +12,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from accelprof.output.descriptor import Descriptor
 from accelprof.output.layout import MARKER
@@ -55,17 +55,17 @@ class Presence:
             return {key for key in keys if key != self._key and self._taken(_place(key))}
 
     @contextlib.contextmanager
-    def turn(self, which: int, seconds: float) -> Iterator[bool]:
-        """Alone among the processes of the run; ``False`` where it was not one's turn within ``seconds``."""
+    def turn(self, which: int, seconds: float, hurry: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+        """Alone among the processes of the run; ``False`` where it was not one's turn within ``seconds``, or once ``hurry``."""
         with self._mutex:
-            mine = self._wait(which, seconds)
+            mine = self._wait(which, seconds, hurry)
             try:
                 yield mine
             finally:
                 if mine:
                     self._unlock(which)
 
-    def _wait(self, which: int, seconds: float) -> bool:
+    def _wait(self, which: int, seconds: float, hurry: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + seconds
         while self._held() is not None:
             try:
@@ -77,7 +77,7 @@ class Presence:
                 return True
             else:
                 return True
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or hurry():
                 return False
             time.sleep(POLL_S)
         return True

@@ -323,6 +323,9 @@ def read_ring(path: str | os.PathLike[str]) -> Contents:
     found.phases = _phases(data[HEAD : HEAD + min(named, names)], found.problems)
     _records(data, HEAD + names + now, size, first, end, found)
     _running(data, HEAD + names, now, found)
+    last, running = found.steps[-1] if found.steps else None, found.running
+    if last is not None and running is not None and (last.step, last.begin_ns) == (running.step, running.begin_ns):
+        found.running = None  # it had just ended
     return found
 
 

@@ -29,7 +29,7 @@ from accelprof.numberset import NumberSet
 from accelprof.output import atomic
 from accelprof.planning.sampling import facts_fit
 from accelprof.session.triggers.demand import KIND, cannot
-from accelprof.threads import each
+from accelprof.threads import Wake, each
 
 if TYPE_CHECKING:
     from accelprof.config.model import OnDemand
@@ -71,7 +71,7 @@ class Control:
         self._answer_path = os.path.join(self.directory, f"worker-{self._process.key}.json")
         self._handled: str | None = None
         self._last: Mapping[str, Any] | None = None
-        self._signalled = threading.Event()
+        self._signalled = Wake()
         self._previous: Any = None
         self._ended = False
         self._thread = threading.Thread(target=self._listen, name="accelprof control", daemon=True)
@@ -145,7 +145,6 @@ class Control:
     def _listen(self) -> None:
         while not self._ended:
             if self._signalled.wait(self._interval) and not self._ended:
-                self._signalled.clear()
                 self._toggle()
             if not self._ended:
                 with self._guard():

@@ -69,6 +69,10 @@ class SessionLock:
                 self._held[number] = handler
                 _signal.signal(number, self._note)
 
+    def signalled(self) -> bool:
+        """Whether a signal waits."""
+        return bool(self._came)
+
     def _note(self, number: int, frame: object) -> None:
         self._came[number] = None
 

@@ -73,7 +73,9 @@ class OwnRun:
         self._config, self._catalogue, self._plan = config, catalogue, plan
         self.run_dir, self._problem = run_dir, problem
         self._presence = None if run_dir is None else Presence(run_dir, self._process.key)
+        self._facts: RunFacts | None = None
         self._manifest: dict[str, object] | None = None
+        self._finished = False
         self._lock = threading.RLock()
         self._exporters: Exporters | None = None
         if self._process.target.rank in (0, None) and config.export:
@@ -101,27 +103,36 @@ class OwnRun:
         if self._presence is not None:
             self._presence.close()
 
-    def end(self, reason: str) -> dict[str, Any]:
-        """The manifest of the run as it is now, written; with timeline and page where this is rank 0 or the last process."""
+    def write(self, reason: str) -> None:
+        """The manifest of the run as it is now; this process has nothing more to add."""
         with self._lock:
-            if self._manifest is not None:
-                return self._manifest
-            target = self._process.target
+            if self._manifest is None:
+                if self._presence is not None:
+                    self._presence.leave()
+                patience = HURRIED_S if reason in reasons.HURRIED else TURN_S
+                self._facts, self._manifest = self._write(patience, set())
+
+    def end(self, reason: str) -> dict[str, Any]:
+        """The manifest, written; with timeline and page where this is rank 0 or the last process."""
+        with self._lock:
+            self.write(reason)
+            manifest, facts = self._manifest, self._facts
+            assert manifest is not None
+            assert facts is not None
+            if self._finished:
+                return manifest
+            self._finished = True
+            target, hurried = self._process.target, reason in reasons.HURRIED
             if self._presence is not None:
-                self._presence.leave()
-            hurried = reason in reasons.HURRIED
-            facts, self._manifest = self._write(HURRIED_S if hurried else TURN_S, set())
-            alone = not self._manifest.get("running")
-            if self._presence is not None:
-                if not hurried and (alone or target.rank in (0, None)):
+                if not hurried and (not manifest.get("running") or target.rank in (0, None)):
                     with self._presence.turn(PAGE, PAGE_S):
-                        finish(facts, self._manifest)
+                        finish(facts, manifest)
                 self._presence.close()
             if self._exporters is not None:
-                self._exporters.finish(self._manifest, self.run_dir or "", HURRIED_S if hurried else EXPORT_S)
+                self._exporters.finish(manifest, self.run_dir or "", HURRIED_S if hurried else EXPORT_S)
             lies = "nothing was written" if self.run_dir is None else f"it lies in {texts.from_here(self.run_dir)}"
-            log.info("accelprof %s: the run is %s; %s", target.label, self._manifest["status"], lies)
-            return self._manifest
+            log.info("accelprof %s: the run is %s; %s", target.label, manifest["status"], lies)
+            return manifest
 
     def _write(self, patience: float, running: set[str]) -> tuple[RunFacts, dict[str, object]]:
         catalogue, config = self._catalogue, self._config
@@ -131,7 +142,7 @@ class OwnRun:
             facts.lacks.append(Lack(code=verdicts.NO_DIRECTORY, words=self._problem))
         if self._presence is None:
             return facts, deliver(facts, ThisHost(), last=False)
-        with self._presence.turn(TURN, patience) as mine:
+        with self._presence.turn(TURN, patience, self._captures.lock.signalled) as mine:
             if not mine:
                 facts.voice.say(f"another process of the run was writing its manifest for {patience:g} s")
             there = self._presence.there

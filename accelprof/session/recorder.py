@@ -20,7 +20,7 @@ from accelprof.output import dumps
 from accelprof.output.records import WindowRow
 from accelprof.output.ring import SUFFIX, Ring
 from accelprof.session.window import Window
-from accelprof.threads import started
+from accelprof.threads import Wake, started
 from accelprof.timing.entry import PlainCalls
 from accelprof.timing.gate import now_ns
 from accelprof.timing.loops import greenlets
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 #: seconds between two looks of the thread
 LOOK_S = 1.0
-#: seconds to wait for the ring; longer only has it who was interrupted by a signal in the middle of a write
+#: seconds to wait for the ring while another thread has it
 PATIENCE_S = 1.0
 #: rows of one step that are kept; more are counted
 ROWS_AT_MOST = 50_000
@@ -71,10 +71,11 @@ class Recorder:
         self._quick: list[tuple[int, int, int, int]] = []
         self.background.plain.quick = self._quick
         self.background.plain.most, self.background.plain.alone = ROWS_AT_MOST, not greenlets()
-        self._named = 0
+        self._named, self._naming = 0, False
         #: of windows that were open in the running step: rows, the phases they number, and how many are of earlier steps
         self._of_windows: list[tuple[list[Any], list[PhaseSpec], int]] = []
-        self._lock = threading.Lock()
+        #: of the ring; whoever gets it while something is written was interrupted there by a signal, whose handler this is
+        self._lock, self._writing = threading.RLock(), False
         self._step: int | None = None
         self._began = self._last_event = 0
         self._walls: deque[int] = deque(maxlen=max(config.steps, STEPS_TO_COMPARE))
@@ -83,7 +84,7 @@ class Recorder:
         self._wanted: deque[dumps.Trigger] = deque(maxlen=4)
         self._hung_in: int | None = None
         self._seen: set[str] = set(dumps.names(self._run_dir))
-        self._wake = threading.Event()
+        self._wake = Wake()
         self._ended = False
         self._thread = started(self._watch, "accelprof recorder")
         captures.listeners.append(self._window)
@@ -112,14 +113,21 @@ class Recorder:
         began = self._began
         with self._lock:
             ring = self._ring
-            if ring is None:
+            if ring is None or self._writing:
                 return
-            quick, others = self._quick, self._rows
-            rows: list[Any] = quick[:]
-            del quick[: len(rows)]  # what other threads have added meanwhile is of the next step
-            if others.rows or self._named < len(others.specs) or self._of_windows:
-                rows = self._with_others(rows)
-            ring.add(number, began, ended, rows)
+            self._writing = True
+            try:
+                quick, others = self._quick, self._rows
+                rows: list[Any] = quick[:]
+                own = others.rows[:]
+                plain, more = len(rows), len(own)
+                if own or self._named < len(others.specs) or self._of_windows:
+                    rows = self._with_others(rows, own)
+                ring.add(number, began, ended, rows)
+                # only now, for who is told to end before; what other threads have added meanwhile is of the next step
+                del quick[:plain], others.rows[:more]
+            finally:
+                self._writing = False
         self._step, self._last_event = None, ended
         if self._of_windows:
             self._of_windows.clear()
@@ -147,7 +155,7 @@ class Recorder:
 
     def now(self, reason: str, why: str) -> None:
         """A dump before this returns: the process is about to end. Called in a signal's handler too, maybe of the very thread that
-        is just writing to the ring: then what is being written is left out."""
+        is just writing to the ring: then the step that is being written is the running one."""
         self._dump(dumps.Trigger(reason, self._step, why))
 
     def end(self) -> None:
@@ -157,8 +165,10 @@ class Recorder:
         if self._thread not in (None, threading.current_thread()):
             self._thread.join(10)
         if not self._lock.acquire(timeout=PATIENCE_S):
-            return  # the frame that a signal interrupted is writing to it
-        ring, self._ring = self._ring, None
+            return
+        ring: Ring | None = None
+        if not self._writing:  # else the frame that a signal interrupted goes on with it
+            ring, self._ring = self._ring, None
         self._lock.release()
         if ring is not None:
             ring.remove()
@@ -166,17 +176,15 @@ class Recorder:
 
     def disown(self) -> None:
         """In a forked child: ring and thread are the parent's."""
-        self._ring, self._ended, self._lock = None, True, threading.Lock()
+        self._ring, self._ended, self._lock, self._writing = None, True, threading.RLock(), False
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def _with_others(self, rows: list[Any]) -> list[object]:
-        """Rows of the step with those that are no plain calls, in order of their ends; the phases they number are in the ring then."""
-        own = self._rows.rows
+    def _with_others(self, rows: list[Any], own: list[Any]) -> list[object]:
+        """Rows of the step with its ``own`` that are no plain calls, in order of their ends; the phases they number are in the ring
+        then."""
         if own or self._of_windows:
-            others = own[:]
-            del own[: len(others)]
-            rows = sorted([*rows, *others, *self._rows_of_windows()], key=_end)
+            rows = sorted([*rows, *own, *self._rows_of_windows()], key=_end)
         self._name()
         return rows
 
@@ -187,11 +195,17 @@ class Recorder:
 
     def _name(self) -> None:
         specs = self._rows.specs
-        while self._named < len(specs) and self._ring is not None:
-            spec = specs[self._named]
-            if not self._ring.name(spec.tag, spec.domain, spec.color, spec.category):
-                return  # without a name left, a phase is shown by its number
-            self._named += 1
+        if self._named == len(specs) or self._naming:
+            return
+        self._naming = True
+        try:
+            while self._named < len(specs) and self._ring is not None:
+                spec = specs[self._named]
+                if not self._ring.name(spec.tag, spec.domain, spec.color, spec.category):
+                    return  # without a name left, a phase is shown by its number
+                self._named += 1
+        finally:
+            self._naming = False
 
     def _running_step(self) -> None:
         """The running step so far, with the phases in progress, into the ring's own place for it."""
@@ -233,7 +247,6 @@ class Recorder:
     def _watch(self) -> None:
         while not self._ended:
             self._wake.wait(LOOK_S)
-            self._wake.clear()
             try:
                 self._look()
             except failures() as error:  # said once; the recorder goes on

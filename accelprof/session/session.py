@@ -241,8 +241,11 @@ class Session:
         ended: dict[str, Any] = {}
         try:
             with self.lock:
+                self.lock.hold_signals()  # until the manifest is written
                 if not self.closed:
                     self._close(reason)
+                if self.own_run is not None and reason != reasons.JOINED:
+                    self.own_run.write(reason)
         finally:  # an interrupt that came meanwhile is raised when all is written
             if self.own_run is not None and reason == reasons.JOINED:
                 self.own_run.leave()

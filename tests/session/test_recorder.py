@@ -320,6 +320,37 @@ def test_sigterm_is_written_out_before_the_end(tmp_path):
     assert dumps.parts(str(tmp_path / "r"), "sigterm-1")
 
 
+def test_a_signal_in_the_middle_of_a_write_ends_at_once(tmp_path):
+    """The step that is just being written is in the dump, as the running one or as one that ended, once; nobody waits for the lock."""
+    code = """
+        import os, signal, sys, time, accelprof
+        from accelprof.output.ring import Ring
+        add, after = Ring.add, sys.argv[2] == "after"
+        def told(ring, number, *rest):
+            if number == 3 and after:
+                add(ring, number, *rest)
+            if number == 3:
+                signal.raise_signal(signal.SIGTERM)
+            add(ring, number, *rest)
+        Ring.add = told
+        s = accelprof.configure(recorder={"hang": None, "slow": None}, run_dir=sys.argv[1], group="G", rank=0)
+        for number in range(1, 9):
+            with s.step(number):
+                with accelprof.profiling_range("block"):
+                    pass
+    """
+    for when in ("before", "after"):
+        run = str(tmp_path / when)
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code), run, when], timeout=60, capture_output=True, check=False
+        )
+        assert done.returncode == -signal.SIGTERM, done.stderr
+        assert time.monotonic() - began < 30
+        (row,) = summarise(f"{run}/recorder/sigterm-1").run.records.targets.values()
+        assert row.steps_seen == [1, 2, 3], when
+
+
 def test_a_forked_child_writes_nothing_into_its_parents_ring(session):
     """After fork the ring is the parent's alone."""
     with session.step(1):
