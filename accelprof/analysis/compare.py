@@ -237,6 +237,7 @@ def compare(
     one, other = (side(os.fspath(path), wanted, processes=processes, progress=progress) for path in (before, after))
     result = Comparison(one.path, other.path, summary=other.summary)
     _pair_single_devices(one, other, result.notes)
+    _steps_of_one_kind(one, other, result.notes)
     common = one.workers & other.workers
     lacks = [f"{name} is not complete: {line}" for name, of in (("before", one), ("after", other)) for line in of.lacks]
     reasons = [*([] if allow_partial else lacks), *_reasons(one, other, common, wanted)]
@@ -265,6 +266,25 @@ def compare(
         lonely = Counter("before" if row.after_ns is None else "after" for row in rows if row.delta_ns is None)
         result.notes.extend(f"{count} {measure} figures are only in {where}" for where, count in sorted(lonely.items()))
     return result
+
+
+def _steps_of_one_kind(one: Side, other: Side, notes: list[str]) -> None:
+    """Steps with a window take longer, by what recording costs, and another share of all on each side: those without one are
+    compared where both sides have some, otherwise those with one."""
+    for measure in ("step", "phase in steps"):
+        kinds = [{part.with_window for part in of.parts if part.measure == measure} for of in (one, other)]
+        both = kinds[0] & kinds[1]
+        if all(kinds) and not both:
+            which = [
+                f"{name} has only steps {'with' if True in kind else 'without'} a window"
+                for name, kind in zip(("before", "after"), kinds, strict=True)
+            ]
+            notes.append(f"{measure}: {' and '.join(which)}; not compared")
+        if all(kinds):
+            for of in (one, other):
+                of.parts = [
+                    part for part in of.parts if part.measure != measure or (both and part.with_window == min(both))
+                ]
 
 
 def _counts(measure: str, rows: Sequence[Change]) -> Iterator[str]:

@@ -20,6 +20,7 @@ class Part:
             another of its phase its own time too.
         windows: how many windows that is, 0 where it is not known.
         device: whose figure it is, as text; empty where it is none of a device.
+        with_window: of steps that had a window open, while those without one are a part of their own.
     """
 
     measure: str
@@ -33,6 +34,7 @@ class Part:
     all_ns: float = 0.0
     windows: int = 0
     device: str = ""
+    with_window: bool = False
 
 
 @dataclass
@@ -50,18 +52,36 @@ class Figure:
 
 
 def joined(parts: Sequence[Part]) -> Figure:
-    """The mean over workers; of one worker the devices add up."""
+    """The mean over workers, each of which counts once however much of it was recorded; of one worker the devices add up."""
     parts = _over_devices(parts)
-    count = sum(part.count for part in parts)
-    keys = dict.fromkeys(key for part in parts for key in part.samples)
-    found = ([part.samples[key] for part in parts if key in part.samples] for key in keys)
-    total = sum(part.total_ns for part in parts)
+    if any(part.per == "call" for part in parts):
+        parts = [part for part in parts if part.calls] or parts  # who never calls it has no mean call
     pers = {part.per for part in parts}
+    means = [part.total_ns if part.count == 1 else part.total_ns / max(part.count, 1) for part in parts]
     return Figure(
-        total if count == 1 else total / max(count, 1), tuple(sum(mine) / len(mine) for mine in found),
+        sum(means) / len(means) if len(means) > 1 else means[0], _over_workers(parts),
         pers.pop() if len(pers) == 1 else "window", max(part.count for part in parts), sum(part.calls for part in parts),
         sum(part.all_ns or part.total_ns for part in parts), sum(part.windows for part in parts),
     )  # fmt: skip
+
+
+def _over_workers(parts: Sequence[Part]) -> tuple[float, ...]:
+    """The mean over workers of each repetition. Of one that not all of them have, how far those who have it are from their own
+    means: otherwise it would stand for who was recorded in it."""
+    sampled = [part.samples for part in parts if part.samples]
+    found: dict[str, list[float]] = {}
+    for samples in sampled:
+        for key, ns in samples.items():
+            found.setdefault(key, []).append(ns)
+    if all(len(mine) == len(sampled) for mine in found.values()):
+        return tuple(sum(mine) / len(mine) for mine in found.values())
+    means = [sum(samples.values()) / len(samples) for samples in sampled]
+    middle = sum(means) / len(means)
+    apart: dict[str, list[float]] = {}
+    for samples, mean in zip(sampled, means, strict=True):
+        for key, ns in samples.items():
+            apart.setdefault(key, []).append(ns - mean)
+    return tuple(middle + sum(mine) / len(mine) for mine in apart.values())
 
 
 def _over_devices(parts: Sequence[Part]) -> list[Part]:

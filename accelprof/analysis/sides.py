@@ -32,6 +32,8 @@ from accelprof.output.records import WindowRow
 from accelprof.reading.columns import Columns, columns_of
 
 BASELINE = 3
+#: the name of the figure of whole steps
+STEP = "wall time of a step"
 #: kinds of windows that hold whole steps, or all that was selected of one; the others hold some calls of one
 _OF_STEPS = frozenset({"step", "phase", "process", None})
 _MARK = b'{"accelprof_baseline":'
@@ -241,9 +243,14 @@ def _counted(windows: Sequence[str], known: Mapping[str, WindowRow]) -> tuple[in
 def _whole_parts(summary: Summary, known: Mapping[str, WindowRow]) -> Iterator[Part]:
     """Steps, the parts of the windows, and what each collective's last rank was waited for: each repeats over steps or windows."""
     report = summary.to_json()
-    walls = {str(row["step"]): float(row["wall_ns"]) for row in report.get("steps") or () if row.get("wall_ns")}
-    if walls:
-        yield Part("step", "wall time of a step", "", sum(walls.values()), len(walls), walls, "step")
+    walls: dict[bool, dict[str, float]] = {False: {}, True: {}}
+    for row in report.get("steps") or ():
+        if row.get("wall_ns"):
+            walls[bool(row.get("window"))][str(row["step"])] = float(row["wall_ns"])
+    for with_window, mine in walls.items():
+        if mine:
+            total = sum(mine.values())
+            yield Part("step", STEP, "", total, len(mine), mine, "step", with_window=with_window)
     seconds: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for row in report.get("seconds") or ():
         device = "" if row.get("device") is None else str(row["device"])
@@ -281,28 +288,37 @@ def _whole_parts(summary: Summary, known: Mapping[str, WindowRow]) -> Iterator[P
 
 
 def _operator_parts(table: OperatorTable, summary: Summary | None = None) -> Iterator[Part]:
-    """Own time of operators, a window of one worker; it repeats over the steps of a run's windows, of whose workers the mean is
-    taken."""
+    """Own time of operators, of a worker: in one step where all windows hold whole ones, otherwise in a file. It repeats over the
+    windows of a run, of whose workers the mean is taken."""
     sums: Counter[str] = Counter()
     for row in table.to_json():
         sums[_operator_name(row["phase"], row["operator"])] += row["self_ns"]
-    steps: dict[str, list[Counter[str]]] = defaultdict(list)
-    whole = True
-    for file in summary.files if summary is not None else ():
-        known = summary.run.records.windows if summary is not None else {}
+    known = summary.run.records.windows if summary is not None else {}
+    with_any = [file for file in summary.files if file.operators] if summary is not None else []
+    counted = {file.path: _counted(file.windows, known) for file in with_any}
+    of_steps = bool(counted) and all(per == "step" for _, per in counted.values())
+    steps: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for file in with_any:
         mine: Counter[str] = Counter()
         for operator in file.operators:
             mine[_operator_name(operator.phase, operator.name)] += operator.self_ns
-        whole = whole and len(file.operators) < PER_FILE
-        if mine:
-            steps[str([list(known[name].steps) for name in file.windows if name in known] or file.path)].append(mine)
+        size = counted[file.path][0] if of_steps else 1
+        steps[str([list(known[name].steps) for name in file.windows if name in known] or file.path)].append(
+            {name: ns / size for name, ns in mine.items()}
+        )
+    whole = all(len(file.operators) < PER_FILE for file in with_any)
+    count = sum(size for size, _ in counted.values()) if of_steps else max(table.files, 1)
     for name, ns in sums.items():
         # of a file with more than are kept an operator that is not there may be one of the others
         told = whole or all(name in mine for files in steps.values() for mine in files)
         samples = (
-            {step: sum(mine[name] for mine in files) / len(files) for step, files in steps.items()} if told else {}
+            {step: sum(mine.get(name, 0) for mine in files) / len(files) for step, files in steps.items()}
+            if told
+            else {}
         )
-        yield Part("operator", name, "", ns, max(table.files, 1), samples if any(samples.values()) else {})
+        yield Part(
+            "operator", name, "", ns, count, samples if any(samples.values()) else {}, "step" if of_steps else "window"
+        )
 
 
 def _operator_name(phase: str | None, operator: str) -> str:
@@ -400,12 +416,13 @@ def _own_parts(timeline: WorkerTimeline, known: Mapping[str, WindowRow]) -> Iter
 
 def _step_parts(summary: Summary) -> Iterator[Part]:
     """Phase times of every announced step, profiled or not, as the controller collected them: the slowest rank's."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    found: dict[tuple[str, bool], dict[str, float]] = defaultdict(dict)
     for number, row in enumerate(summary.run.steps()):
         for tag, figures in row["seconds"].items():
-            found[str(tag)][str(number)] = figures["max"] * 1e9
-    for tag, samples in found.items():
-        yield Part("phase in steps", tag, "", sum(samples.values()), len(samples), samples, "step")
+            found[str(tag), bool(row.get("window"))][str(number)] = figures["max"] * 1e9
+    for (tag, with_window), samples in found.items():
+        total = sum(samples.values())
+        yield Part("phase in steps", tag, "", total, len(samples), samples, "step", with_window=with_window)
 
 
 def _of_attribution(worker: str, attribution: Attribution) -> Iterator[Part]:

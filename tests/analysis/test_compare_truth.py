@@ -547,3 +547,122 @@ def test_a_limit_is_a_number(tmp_path: Path) -> None:
     one, two = _file(tmp_path / "one.json", [1000] * 4), _file(tmp_path / "two.json", [2000] * 4)
     ended = CliRunner().invoke(command, [one, two, "--fail-above", "nan"])
     assert (ended.exit_code, "nan" in ended.output) == (2, True)
+
+
+def _recorded_in(maker: Any, event: Event, lengths: dict[int, dict[int, float]]) -> str:
+    """Ranks that each were recorded in steps of their own: rank -> step -> µs of ``fwd``."""
+    for rank, steps in lengths.items():
+        key = maker.target(rank)
+        for step, length in steps.items():
+            at = step * 40_000
+            maker.timeline(key, [event("fwd", at + 10, length)], steps=[step], end_us=30_000, at_us=at)
+            maker.manifest["windows"][-1]["kind"] = "step"
+    return str(maker.write())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_was_recorded_more_often_weighs_no_more(
+    run_maker: Any, event: Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Ranks of lengths of their own, of which any part was recorded on each side: where no rank changed nothing did, and the noise
+    says so; where each took half as much more, that is the change."""
+    rng = random.Random(seed)
+    usual = {rank: 1000.0 * rng.randint(1, 20) for rank in range(rng.randint(2, 4))}
+
+    def run(name: str, factor: float) -> str:
+        picked = {
+            rank: {
+                step: length * factor * rng.uniform(0.99, 1.01)
+                for step in sorted(rng.sample(range(12), rng.randint(2, 9)))
+            }
+            for rank, length in usual.items()
+        }
+        return _recorded_in(type(run_maker)(tmp_path / name), event, picked)
+
+    one, same, slower = run("one", 1), run("same", 1), run("slower", 1.5)
+    [row] = compare(one, same).of("phase")
+    assert row.before_ns == pytest.approx(mean(usual.values()) * 1000, rel=0.011)
+    assert row.change == pytest.approx(0, abs=0.021)
+    assert row.noise is not None
+    assert -0.03 < row.noise[0] < row.noise[1] < 0.03
+    assert compare(one, same).slower(3) == []
+    [row] = compare(one, slower).of("phase")
+    assert row.change == pytest.approx(0.5, abs=0.035)
+    assert row.clear
+
+
+def _steps_with_and_without(maker: Any, event: Event, walls: list[tuple[float, bool]]) -> str:
+    """Steps of these ms, with a window or without."""
+    key, rows = maker.target(0), []
+    if not any(window for _, window in walls):  # one between two steps
+        maker.timeline(key, [event("fwd", 10_100, 900)], steps=[], end_us=2000, at_us=10_000)
+    for step, (ms, window) in enumerate(walls):
+        if window:
+            at = step * 40_000
+            maker.timeline(key, [event("fwd", at + 100, 900)], steps=[step], end_us=ms * 1000, at_us=at)
+            maker.manifest["windows"][-1]["kind"] = "step"
+        figure = {"max": ms / 1000, "mean": ms / 1000, "min": ms / 1000, "ranks": 1, "slowest": "ActorGroup/rank0"}
+        began = (EPOCH_US + step * 40_000) * 1000
+        rows.append(
+            {"step": step, "began_ns": began, "wall_ns": round(ms * 1e6), "window": window, "seconds": {"fwd": figure}}
+        )
+    maker.manifest["metrics"] = {"steps": rows}
+    return str(maker.write())
+
+
+def test_steps_with_a_window_are_compared_with_their_like(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Recording makes a step longer; a run with fewer other steps is not slower by that. Where one side has steps of one kind alone,
+    those are compared, and where the kinds differ nothing is, which is said."""
+
+    def run(name: str, plain: int, windows: int, ms: float = 10) -> str:
+        walls = [(ms + 6 + step % 2 / 10, True) for step in range(windows)]
+        walls += [(ms + step % 2 / 10, False) for step in range(plain)]
+        return _steps_with_and_without(type(run_maker)(tmp_path / name), event, walls)
+
+    long, short, slower = run("long", 200, 4), run("short", 10, 4), run("slower", 10, 4, 12)
+    recorded, without = run("recorded", 0, 4), run("without", 6, 0)
+    for measure in ("step", "phase in steps"):
+        [row] = compare(long, short).of(measure)
+        assert (row.before_ns, row.after_ns, row.counts) == (10_050_000, 10_050_000, (200, 10))
+        [row] = compare(long, slower).of(measure)
+        assert (row.before_ns, row.after_ns) == (10_050_000, 12_050_000)
+        [row] = compare(long, recorded).of(measure)
+        assert (row.before_ns, row.after_ns, row.counts) == (16_050_000, 16_050_000, (4, 4))
+    found = compare(recorded, long)
+    assert found.slower(1) == []
+    found = compare(recorded, without)
+    assert not found.of("step") + found.of("phase in steps")
+    assert (
+        "step: before has only steps with a window and after has only steps without a window; not compared"
+        in found.notes
+    )
+
+
+@pytest.mark.parametrize("groups", [[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0], [1, 2, 3]]])
+def test_operators_are_of_one_step_however_many_a_window_holds(
+    run_maker: Any, event: Event, tmp_path: Path, groups: list[list[int]]
+) -> None:
+    """The same four steps, in windows of one each and in longer ones."""
+
+    def run(name: str, windows: list[list[int]]) -> str:
+        maker = type(run_maker)(tmp_path / name)
+        key = maker.target(0)
+        maker.directory.mkdir(parents=True)
+        for number, steps in enumerate(windows):
+            at, rows = steps[0] * 2000, []
+            for step in steps:
+                begin = EPOCH_US + step * 2000
+                facts = {"ph": "X", "pid": 100, "tid": 1}
+                rows += [
+                    {**facts, "cat": "user_annotation", "name": "fwd", "ts": begin + 10, "dur": 900},
+                    {**facts, "cat": "cpu_op", "name": "aten::mm", "ts": begin + 20, "dur": 300 + step % 2 * 20},
+                ]
+            spans = [event("fwd", step * 2000 + 10, 900) for step in steps]
+            window = maker.timeline(key, spans, steps=steps, end_us=2000 * len(steps) - 10, at_us=at)
+            maker.manifest["windows"][-1]["kind"] = "step"
+            (maker.directory / f"{number}.pt.trace.json").write_text(json.dumps({"traceEvents": rows}))
+            maker.artifact(f"{number}.pt.trace.json", "torch", maker.manifest["targets"][0], [window])
+        return str(maker.write())
+
+    [row] = compare(run("one", [[0], [1], [2], [3]]), run("other", groups)).of("operator")
+    assert (row.before_ns, row.after_ns, row.per, row.counts) == (310_000, 310_000, "step", (4, 4))
