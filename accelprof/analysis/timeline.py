@@ -69,7 +69,7 @@ class Source:
         shift_ns: what was added to the file's times in the end (filled in by the merge).
         begin_ns, end_ns: its first and last moment in the merged file, on the driver's clock; ``None`` without events (filled in
             by the merge). A tool may count launches anew in each file of a process, so numbers mean one launch between these.
-        pids: numbers of its processes in the merged file; no other source has them (filled in by the merge).
+        pids: numbers of its processes in the merged file; files of other workers and tools have none of them (filled in by the merge).
         completeness: what of the file is not in the merged one (filled in by the merge).
     """
 
@@ -467,6 +467,7 @@ class TimelineWriter:
         number = self.places.pid(f"{source.key}|{source.tool}", pid)
         if number not in self._seen:
             self._seen[number] = self._name(source, str(pid))
+        if number not in source.pids:
             source.pids.append(number)
         row = 0 if tid is None else self.places.tid(number, tid)
         if lane:

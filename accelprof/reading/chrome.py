@@ -419,7 +419,7 @@ class _Reading:
         scopes, workers = _scopes(ours, list(processes))
         if scopes.any():
             joined["scope"] = scopes[joined["process"]]
-            _number_by_file(ours, list(processes), joined)
+            _number_by_file(ours, scopes, list(processes), joined)
         devices, labels = self._devices(workers)
         if len(devices):
             joined["device"] = np.where(joined["device"] == NONE, NONE, devices[joined["device"]])
@@ -507,43 +507,42 @@ def sources_of(ours: Mapping[str, object] | None) -> list[tuple[int, Mapping[str
 
 
 def _scopes(ours: Mapping[str, object] | None, processes: Sequence[object]) -> tuple[Array, dict[object, str]]:
-    """For each process of a merged timeline the source it came from, and what the source is called; 0 for all others."""
+    """For each process of a merged timeline a number that all files have in common which share processes, and what the first of them is
+    called; 0 for all others. A launch and its work may stand on processes that no one file was the first to have both of."""
     scopes: Array = np.zeros(max(len(processes), 1), dtype=np.int32)
     workers: dict[object, str] = {}
+    places = {process: code for code, process in enumerate(processes)}
     for number, source, pids in sources_of(ours):
-        for pid in pids:
-            if pid in processes:
-                scopes[processes.index(pid)] = number
-                workers[pid] = str(source.get("worker") or source.get("path") or number)
+        mine = [places[pid] for pid in pids if isinstance(pid, int) and pid in places]
+        shared = np.unique(scopes[mine])
+        scopes[np.isin(scopes, shared[shared > 0])] = number
+        scopes[mine] = number
+        for code in mine:
+            workers.setdefault(processes[code], str(source.get("worker") or source.get("path") or number))
     return scopes, workers
 
 
-def _number_by_file(ours: Mapping[str, object] | None, processes: Sequence[object], joined: dict[str, Array]) -> None:
-    """Give launches of a merged timeline numbers of their own in each of the files that one tool left of one process, as a tool
+def _number_by_file(
+    ours: Mapping[str, object] | None, scopes: Array, processes: Sequence[object], joined: dict[str, Array]
+) -> None:
+    """Give launches of a merged timeline numbers of their own in each of the files that have processes in common, as a tool
     may count anew in each. Files are told apart by their times; those that overlap keep the numbers they have."""
-    spans: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-    owners: dict[tuple[str, str], int] = {}
-    owner_of: Array = np.full(max(len(processes), 1), NONE, dtype=np.int64)
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     places = {process: code for code, process in enumerate(processes)}
     for _, source, pids in sources_of(ours):
-        key = str(source.get("key")), str(source.get("tool"))
         begin, end = source.get("begin_ns"), source.get("end_ns")
         if isinstance(begin, int) and isinstance(end, int) and max(abs(begin), abs(end)) < FURTHEST_NS:
-            spans[key].append((begin, end))
-        for pid in pids:
-            if isinstance(pid, int) and pid in places:
-                owner_of[places[pid]] = owners.setdefault(key, len(owners))
-    begins = {
-        owners[key]: [begin for begin, _ in merge_intervals(found)] for key, found in spans.items() if key in owners
-    }
+            for scope in {int(scopes[places[pid]]) for pid in pids if isinstance(pid, int) and pid in places}:
+                spans[scope].append((begin, end))
+    begins = {scope: [begin for begin, _ in merge_intervals(found)] for scope, found in spans.items()}
     numbers = joined["correlation"]
-    several = [owner for owner, found in begins.items() if len(found) > 1]
+    several = [scope for scope, found in begins.items() if len(found) > 1]
     if not several:
         return
-    rows = np.flatnonzero((numbers != NONE) & np.isin(owner_of[joined["process"]], several))
+    rows = np.flatnonzero((numbers != NONE) & np.isin(joined["scope"], several))
     following = max(int(numbers.max(initial=0)), 0) + 1
-    for owner, mine in groups_of(owner_of[joined["process"][rows]]):
-        file = np.searchsorted(begins[owner], joined["start"][rows[mine]], side="right") - 1
+    for scope, mine in groups_of(joined["scope"][rows]):
+        file = np.searchsorted(begins[scope], joined["start"][rows[mine]], side="right") - 1
         for number, part in groups_of(file):
             if number > 0:
                 different, at = np.unique(numbers[rows[mine[part]]], return_inverse=True)

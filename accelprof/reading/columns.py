@@ -85,7 +85,7 @@ class Columns:
         correlation: number that a launch shares with its work, :data:`NONE` without one; values that are no numbers get
             negative ones. Unique within a ``scope``.
         scope: codes of stretches of the file in which a correlation means one launch (nsys: a process; a merged
-            timeline: a source).
+            timeline: the sources that have processes in common).
         domain, category, color: codes into ``words``, of which 0 is the empty text.
         own: time in ns inside a call that was suspended, :data:`NONE` where it is the whole span.
         cut: whether a window's edge cut the span.

@@ -353,8 +353,8 @@ def test_what_a_merged_timeline_says_of_its_files_may_be_anything(tmp_path: Path
 def test_each_file_of_a_process_may_count_its_launches_anew(
     run_maker: Any, event: Event, tmp_path: Path, seed: int
 ) -> None:
-    """Two windows of each rank, a file each in which launches are numbered from 1: the merged timeline's report gives each phase
-    the kernels that it launched, as the run's does."""
+    """Two windows of each rank, a file each in which launches are numbered from 1, and which may be the first with a process or device
+    of the rank: the merged timeline's report gives each phase the kernels that it launched, and loses no launch, as the run's does."""
     random = Random(seed)
     for rank in range(2):
         key = run_maker.target(rank, host="node")
@@ -362,17 +362,19 @@ def test_each_file_of_a_process_may_count_its_launches_anew(
             at, events = 2000 * number, []
             phases = [(random.choice("ab"), at + 100 * place, random.randint(40, 90)) for place in range(5)]
             for name, start, length in phases:
-                events.append({**event(name, start, length, cat="user_annotation"), "pid": 100 + rank})
-                for _ in range(random.randint(0, 3)):
+                pid = random.choice([100, 200][: 1 + number * (seed % 3)]) + rank
+                events.append({**event(name, start, length, cat="user_annotation"), "pid": pid})
+                for _ in range(random.randint(0, 3) if number or seed % 2 else 0):
                     moment, linked = (
                         start + random.randint(0, length - 2),
                         1 + sum("correlation" in e["args"] for e in events) // 2,
                     )
                     launch = event("cudaLaunchKernel", moment, 1, cat="cuda_runtime", correlation=linked)
-                    events.append({**launch, "pid": 100 + rank})
-                    args = {"device": rank, "stream": 7, "correlation": linked}
+                    events.append({**launch, "pid": pid})
+                    device = random.choice([rank, rank + 2][: number + 1])
+                    args = {"device": device, "stream": 7, "correlation": linked}
                     kernel = event("gemm", moment + random.randint(1, 9), random.randint(1, 30), cat="kernel", **args)
-                    events.append({**kernel, "pid": rank, "tid": 7})
+                    events.append({**kernel, "pid": device, "tid": 7})
             window = run_maker.timeline(
                 key, [event(*one) for one in phases], steps=(number + 2,), end_us=1000, at_us=at
             )
@@ -388,6 +390,8 @@ def test_each_file_of_a_process_may_count_its_launches_anew(
         for file in files:
             for phase in file.attribution.phases:
                 found[file.worker.label, phase.name] += phase.kernels
+            found[file.worker.label, "without work"] += file.attribution.launches_without_work
+            found[file.worker.label, "unlaunched"] += file.attribution.unlaunched
         return found
 
     true = kernels(summarise(run_dir).files)
