@@ -8,10 +8,17 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from accelprof.analysis.seconds import PARTS
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.toolfile import ToolFile
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
 
 Row = dict[str, Any]
 
@@ -226,7 +233,7 @@ def operators(summary: Summary) -> Iterator[Row]:
 
 
 #: name of a table -> its rows
-TABLES: dict[str, Callable[[Summary], Iterator[Row]]] = {
+_ROWS: dict[str, Callable[[Summary], Iterator[Row]]] = {
     "phases": phases,
     "ranks": ranks,
     "windows": windows,
@@ -248,3 +255,136 @@ TABLES: dict[str, Callable[[Summary], Iterator[Row]]] = {
     "slack": _listed("slack"),
     "files": files,
 }
+#: name of a table -> its columns, and what is in them where there is anything (a step may be text: ``4-9``)
+TABLES: dict[str, dict[str, type]] = {
+    "phases": {
+        "group": str, "phase": str, "parent": str, "depth": int, "calls": int, "cut": int, "total_ns": int, "mean_ns": float,
+        "p50_ns": float, "p95_ns": float, "self_ns": int, "share": float, "slowest": str, "fastest": str, "spread": float,
+        "missing": int,
+    },
+    "ranks": {"group": str, "phase": str, "worker": str, "calls": int, "total_ns": int, "per_window_ns": float},
+    "windows": {"worker": str, "window": str, "steps": str, "start_ns": int, "end_ns": int, "window_ns": int},
+    "steps": {"step": int, "wall_ns": int, "window": bool},
+    "step_phases": {"step": int, "phase": str, "min_ns": float, "mean_ns": float, "max_ns": float},
+    "outliers": {
+        "step": int, "wall_ns": int, "usual_ns": int, "phase": str, "phase_ns": int, "phase_usual_ns": int, "worker": str,
+    },
+    "drift": {
+        "phase": str, "steps": int, "first_ns": int, "last_ns": int, "change": float, "low": float, "high": float,
+    },
+    "devices": {
+        "worker": str, "tool": str, "device": str, "files": int, "kernels": int, "copies": int, "busy_ns": int,
+        "kernel_ns": int, "communication_ns": int, "idle_ns": int, "span_ns": int, "window_ns": int,
+        "busy_in_window_ns": int, "busy_share": float, "share_of": str, "work_share": float,
+    },
+    "device_phases": {
+        "tool": str, "phase": str, "files": int, "calls": int, "wall_ns": int, "busy_ns": int, "own_busy_ns": int,
+        "idle_ns": int, "communication_ns": int, "kernels": int, "longest_kernel": str,
+    },
+    "left_over": {"tool": str, "reason": str, "held": bool, "kernels": int},
+    "file_phases": {
+        "worker": str, "tool": str, "file": str, "phase": str, "calls": int, "wall_ns": int, "busy_ns": int,
+        "own_busy_ns": int, "idle_ns": int, "communication_ns": int, "kernels": int, "longest_kernel": str,
+    },
+    "kernels": {"tool": str, "phase": str, "kernel": str, "count": int, "total_ns": int},
+    "operators": {
+        "operator": str, "kind": str, "phase": str, "tool": str, "workers": int, "calls": int, "total_ns": int,
+        "self_ns": int,
+    },
+    "memory": {"step": int, "worker": str, "allocated": int, "reserved": int, "peak": int, "resident": int},
+    "cost": {
+        "worker": str, "windows": int, "undrained": int, "open_ns": int, "drain_ns": int, "close_ns": int, "spans": int,
+        "ranges": int, "ranges_ns": int, "ranges_unmeasured": int, "range_ns": int, "range_calls": int,
+    },
+    "seconds": {
+        "worker": str, "window": str, "device": int, "window_ns": int, **{f"parts_{name}": int for name in PARTS},
+    },
+    "stragglers": {
+        "step": int, "phase": str, "number": int, "group": str, "worker": str, "waited_ns": int, "low_ns": int,
+        "high_ns": int, "waited_by": str, "late_in": str, "missing": str, "without_ns": int, "transfer_ns": int, "on": str,
+        "process_group": str,
+    },
+    "critical_path": {"step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int},
+    "slack": {
+        "step": int, "worker": str, "phase": str, "spans": int, "ns": int, "slack_ns": int, "low_ns": int, "high_ns": int,
+    },
+    "files": {"worker": str, "tool": str, "file": str, "windows": str, "kernels": int, "note": str},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a summary.
+
+    Attributes:
+        columns: names and types, also of a table without rows: those of :data:`TABLES`, then those that some rows have
+            besides (other figures of memory). A column with values may hold other types too.
+        rows: the values, all of the columns in each.
+    """
+
+    columns: dict[str, type]
+    rows: list[Row]
+
+    @property
+    def unvalued(self) -> dict[str, type]:
+        """The columns of which no value shows the type."""
+        return {name: kind for name, kind in self.columns.items() if all(row[name] is None for row in self.rows)}
+
+
+def table(summary: Summary, name: str) -> Table:
+    """A table by its name in :data:`TABLES`."""
+    found = list(_ROWS[name](summary))
+    columns = dict(TABLES[name])
+    for row in found:
+        for key, value in row.items():
+            if value is not None:
+                columns.setdefault(key, type(value))
+    empty = dict.fromkeys(columns)
+    return Table(columns, [{**empty, **row} for row in found])
+
+
+def polars_frame(table: Table) -> polars.DataFrame:
+    """A table in polars.
+
+    Raises:
+        ImportError: polars is not installed.
+    """
+    import polars
+
+    if not table.rows:
+        return polars.DataFrame(schema=table.columns)
+    return polars.DataFrame(table.rows, schema_overrides=table.unvalued, infer_schema_length=None)
+
+
+def arrow_table(table: Table) -> pyarrow.Table:
+    """A table in Arrow.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    import pyarrow
+
+    kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+    unvalued = table.unvalued
+    columns = {}
+    for name in table.columns:
+        values = [row[name] for row in table.rows]
+        if name not in unvalued and any(
+            isinstance(value, str) for value in values
+        ):  # steps 3 and 4-9: as polars has them
+            values = [None if value is None else str(value) for value in values]
+        columns[name] = pyarrow.array(values, kinds[unvalued[name]] if name in unvalued else None)
+    return pyarrow.table(columns)
+
+
+def pandas_frame(table: Table) -> pandas.DataFrame:
+    """A table in pandas; a column without any value has pandas' type for absent ones.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
+    import pandas
+
+    kinds = {str: "object", int: "Int64", float: "float64", bool: "boolean"}
+    frame = pandas.DataFrame.from_records(table.rows, columns=list(table.columns))
+    return frame.astype({name: kinds[kind] for name, kind in table.unvalued.items()})

@@ -32,7 +32,7 @@ class OpenedRun:
 
     def __init__(self, summary: Summary) -> None:
         self.summary = summary
-        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._tables: dict[str, frames.Table] = {}
         self._frames: dict[str, Any] = {}
 
     @property
@@ -55,20 +55,23 @@ class OpenedRun:
         Raises:
             UserError: there is no such table; the message names those there are.
         """
-        if table not in frames.TABLES:
-            raise UserError(f"no table {table!r}; there are {', '.join(frames.TABLES)}")
-        if table not in self._rows:
-            self._rows[table] = list(frames.TABLES[table](self.summary))
-        return self._rows[table]
+        return self._table(table).rows
+
+    def _table(self, name: str) -> frames.Table:
+        if name not in frames.TABLES:
+            raise UserError(f"no table {name!r}; there are {', '.join(frames.TABLES)}")
+        if name not in self._tables:
+            self._tables[name] = frames.table(self.summary, name)
+        return self._tables[name]
 
     def frame(self, table: str) -> Any:
-        """A table as a data frame.
+        """A table as a data frame; one without rows has its columns.
 
         Raises:
             UserError: no such table, or neither polars nor pyarrow is installed.
         """
         if table not in self._frames:
-            self._frames[table] = _frame(self.rows(table))
+            self._frames[table] = _frame(self._table(table))
         return self._frames[table]
 
     def pandas(self, table: str) -> Any:
@@ -77,12 +80,11 @@ class OpenedRun:
         Raises:
             UserError: no such table, or pandas is not installed.
         """
-        rows = self.rows(table)
+        found = self._table(table)
         try:
-            import pandas
+            return frames.pandas_frame(found)
         except ImportError:
             raise UserError("pandas is not installed") from None
-        return pandas.DataFrame.from_records(rows)
 
     def __getattr__(self, name: str) -> Any:
         if name in frames.TABLES:
@@ -126,19 +128,13 @@ def _text(name: str, value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _frame(rows: list[dict[str, Any]]) -> Any:
-    try:
-        import polars
-
-        return polars.DataFrame(rows, infer_schema_length=None)
-    except ImportError:
-        pass
-    try:
-        import pyarrow
-
-        return pyarrow.Table.from_pylist(rows)
-    except ImportError:
-        raise UserError("data frames need polars or pyarrow: pip install 'accelprof[frames]'") from None
+def _frame(table: frames.Table) -> Any:
+    for made in (frames.polars_frame, frames.arrow_table):
+        try:
+            return made(table)
+        except ImportError:
+            pass
+    raise UserError("data frames need polars or pyarrow: pip install 'accelprof[frames]'")
 
 
 def open_run(source: str | os.PathLike[str], *more: str | os.PathLike[str]) -> OpenedRun:

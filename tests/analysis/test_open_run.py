@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import accelprof
+from accelprof.analysis import frames
 from accelprof.cli.report import report
 from accelprof.errors import UserError
 
@@ -108,3 +109,91 @@ def test_every_table_is_documented_and_reads() -> None:
             assert all(value is None or isinstance(value, (str, int, float)) for value in row.values()), (name, row)
     assert {row["waited_by"] for row in run.rows("stragglers")} == {"ActorGroup/rank0", "ActorGroup/rank1"}
     assert len(run.rows("stragglers")) == len(run.summary.to_json()["stragglers"])
+
+
+def eventful(run_maker: Any, event: Any, tmp_path: Path) -> list[str]:
+    """Sources whose tables all have rows between them."""
+    key = run_maker.target(0)
+    for step in (2, 4):
+        run_maker.timeline(key, [event("update", 10_000 * step, 600)], steps=[step], at_us=10_000 * step)
+    rows = []
+    for step in range(1, 41):
+        took = 0.1 + 0.002 * step + (0.3 if step == 20 else 0)
+        figures = {"min": took, "mean": took, "max": took, "slowest": "ActorGroup/rank0"}
+        rows.append({"step": step, "wall_ns": int(took * 1.1e9), "seconds": {"update": figures}})
+    run_maker.manifest["metrics"] = {"steps": rows}
+    run_maker.manifest["memory"] = [
+        {"step": 2, "worker": "ActorGroup/rank0", "allocated": 1, "reserved": 2, "peak": 3, "workers": 9, "swapped": 4},
+        {"step": 4, "worker": "ActorGroup/rank0", "resident": 5},
+    ]
+    loose = [
+        event("p", 0, 5, "user_annotation"),
+        event("launch", 50, 5, "cuda_runtime", correlation=1),
+        {**event("k", 60, 5, "kernel", 8, correlation=1, stream=7, device=0), "pid": 0},
+    ]
+    (tmp_path / "loose.json").write_text(json.dumps({"traceEvents": loose}))
+    return [str(Path(__file__).parent / "two_gpus"), run_maker.write(), str(tmp_path / "loose.json")]
+
+
+def test_the_columns_that_are_declared_are_those_there_are(run_maker: Any, event: Any, tmp_path: Path) -> None:
+    """Of every table: each declared column comes in some row and nothing else does but figures of memory, with values of the type."""
+    seen: dict[str, dict[str, set[type]]] = {}
+    for source in eventful(run_maker, event, tmp_path):
+        summary = accelprof.open_run(source).summary
+        for name, rows in frames._ROWS.items():
+            mine = seen.setdefault(name, {})
+            for row in rows(summary):
+                for key, value in row.items():
+                    mine.setdefault(key, set()).update({type(value)} - {type(None)})
+    assert seen.pop("memory").keys() - frames.TABLES["memory"] == {"workers", "swapped"}
+    for name, columns in seen.items():
+        assert set(columns) == set(frames.TABLES[name]), name
+        for key, kinds in columns.items():
+            wanted = frames.TABLES[name][key]
+            assert kinds <= ({int, float} if wanted is float else {wanted}), (name, key)
+    assert set(frames.TABLES) == set(frames._ROWS)
+
+
+def test_tables_without_rows_have_their_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that is right of one run is right of every run: no table loses its columns or their types when it is empty."""
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    (tmp_path / "a.json").write_text('[{"ph":"X","cat":"user_annotation","name":"p","pid":1,"tid":1,"ts":0,"dur":5}]')
+    run = accelprof.open_run(tmp_path / "a.json")
+    empty = [name for name in run.tables() if not run.rows(name)]
+    assert {"stragglers", "outliers", "drift", "devices", "memory", "slack"} <= set(empty)
+    for name in run.tables():
+        assert set(run.frame(name).columns) == set(run.pandas(name).columns) == set(frames.TABLES[name])
+        assert polars.Null not in run.frame(name).dtypes
+    assert run.stragglers.sort("waited_ns").filter(polars.col("waited_ns") > 1).select("worker", "late_in").rows() == []
+    waits = run.pandas("stragglers").sort_values("waited_ns")
+    assert waits["waited_ns"].sum() == 0
+    assert pandas.concat([waits, pandas.DataFrame({"waited_ns": [2]})])["waited_ns"].tolist() == [2]
+    monkeypatch.setitem(sys.modules, "polars", None)
+    table = accelprof.open_run(tmp_path / "a.json").stragglers
+    assert table.num_rows == 0
+    assert str(table.schema.field("waited_ns").type) == "int64"
+    assert str(table.schema.field("late_in").type) == "string"
+
+
+def test_steps_as_number_and_text_in_one_table() -> None:
+    """Windows of several steps have text as their step (``4-9``): beside numbers all of them are text, in Arrow as in polars."""
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    table = frames.Table({"step": int, "worker": str}, [{"step": 3, "worker": None}, {"step": "4-9", "worker": None}])
+    assert frames.arrow_table(table).column("step").to_pylist() == ["3", "4-9"]
+    assert frames.polars_frame(table)["step"].to_list() == ["3", "4-9"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_directory_used_twice_has_one_run(suffix: str, tmp_path: Path) -> None:
+    """Tables without rows are written too, with their columns: nothing of another run stays under their names."""
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    (tmp_path / "a.json").write_text('[{"ph":"X","cat":"user_annotation","name":"p","pid":1,"tid":1,"ts":0,"dur":5}]')
+    read = polars.read_csv if suffix == "csv" else polars.read_parquet
+    for source, waits in ((Path(__file__).parent / "two_gpus", True), (tmp_path / "a.json", False)):
+        done = CliRunner().invoke(report, [str(source), "--no-html", f"--{suffix}", str(tmp_path / "out")])
+        assert done.exit_code == 0, done.output
+        tables = {path.stem: read(path) for path in (tmp_path / "out").iterdir()}
+        assert set(tables) == set(frames.TABLES)
+        assert (tables["stragglers"].height > 0) is waits
+        assert all(set(frames.TABLES[name]) <= set(frame.columns) for name, frame in tables.items())
