@@ -163,6 +163,8 @@ class Step:
     late: Mapping[str, int] = field(default_factory=dict)
     #: the ranks of each group
     ranks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: whether it came to its end: of one in which the process failed, or was told to end, it is not known what it would have taken
+    ended: bool = True
 
     @property
     def name(self) -> int | str:

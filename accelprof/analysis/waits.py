@@ -59,12 +59,12 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_left_out(timelines))
     found.notices.extend(_apart(found.of))
     rows = run.steps()
-    cut = {row["step"] for row in rows if row.get("ended") is False}
+    cut = _cut(rows)
     for step in found.of:
         graph = Graph(step)
         found.stragglers.extend(stragglers(step))
         path = {"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()}
-        found.critical_path.append(path if cut.isdisjoint(step.steps) else {**path, "ended": False})
+        found.critical_path.append(path if step.ended else {**path, "ended": False})
         found.slack.extend(graph.slack_rows())
         arrows = list(handed(graph))
         found.handed_in_all += len(arrows)
@@ -94,6 +94,11 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.outliers, found.drift = outliers(timed, waiting, _begins(found.of), groups), drifts(timed)
     found.notices.extend(_in_no_phase(found.outliers))
     return found
+
+
+def _cut(rows: Sequence[Mapping[str, Any]]) -> set[object]:
+    """The steps that did not end."""
+    return {row["step"] for row in rows if row.get("ended") is False}
 
 
 def _ranks(run: Run) -> dict[str, list[str]]:
@@ -264,9 +269,9 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     found = steps_of(_leaves(timelines, shifts) if few else (), windows, errors)
     for step in found:
         step.late = {worker: at - step.start_ns for worker, at in begins[step.steps].items()}
-    ranks = _ranks(run)
+    ranks, cut = _ranks(run), _cut(run.steps())
     for step in found:
-        step.ranks = ranks
+        step.ranks, step.ended = ranks, cut.isdisjoint(step.steps)
         if not compared:
             # nothing is known but that it was the same step
             step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}

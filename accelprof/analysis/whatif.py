@@ -13,6 +13,7 @@ from accelprof.analysis.replay import Graph, milliseconds
 
 #: an interval that reaches further than this share of the answer says why
 NOTABLE = 0.05
+_HELD_BOTH = ", and the interval holds the answer with and without that time"
 
 
 def what_if(
@@ -27,7 +28,8 @@ def what_if(
     The interval holds the error of the clocks, ``scatter_ns`` (how far steps of the run lie apart with nothing changed: see
     :func:`accelprof.analysis.critical.scatter`), 2 % of the change for what is scaled, and what the answer is
     whatever let go on what it is only a guess of. Where collectives on the device held ranks together that cannot be replayed it reaches as far as the
-    change of the worker with the largest one.
+    change of the worker with the largest one. Of a step that did not end ``low_ns`` and ``high_ns`` are ``None``: what was recorded of it
+    is replayed, what it would have taken nobody knows.
     """
 
     def scale(leaf: Leaf) -> float:
@@ -55,22 +57,12 @@ def what_if(
                    (changed, "2 % of the change"))  # fmt: skip
         said = ", ".join(f"{milliseconds(ns)} for {why}" for ns, why in reasons if ns)
         notes.append(f"the interval reaches {milliseconds(doubt)} to both sides: {said}")
-    alone: dict[str, int] = defaultdict(int)
-    calls: dict[str, list[HostCall]] = defaultdict(list)
-    for call in step.alone:
-        alone[call.worker] += call.ns
-        calls[call.phase].append(call)
-    for phase, mine in calls.items():
-        longest = max(mine, key=lambda call: call.ns)
-        others = f" ({len(mine) - 1} more such calls)" if len(mine) > 1 else ""
-        notes.append(
-            f"{longest.worker} is {milliseconds(longest.ns)} in {phase}, a collective in which no other rank was recorded{others}: whom it "
-            "waited for there, and how long, is not known, and the interval holds the answer with and without that time"
-        )
-    if alone and predicted != step.wall_ns:
+    unknown, lines = _unknown_waits(step)
+    notes += lines
+    if unknown and predicted != step.wall_ns:
         high = max(high, step.wall_ns + doubt)
-    if alone and (remove_wait or any(scale(leaf) != 1.0 for leaf in step.leaves)):
-        low = min(low, predicted - max(alone.values()) - doubt)
+    if unknown and (remove_wait or any(scale(leaf) != 1.0 for leaf in step.leaves)):
+        low = min(low, predicted - max(unknown.values()) - doubt)
     late = _began_late(graph)
     less, more = _changes(step, scale)
     changed_late = [worker for worker in late if less[worker] or more[worker]]
@@ -96,10 +88,52 @@ def what_if(
             f"collectives on the device held ranks together in this step ({milliseconds(step.loose_ns)} waited) and are not replayed, "
             "because their files' clocks were not compared with the others': the interval reaches as far as the change itself"
         )
+    if not step.ended:
+        notes.insert(
+            0,
+            f"step {step.name} did not end, so what it takes is not known: the answer replays what was recorded of it",
+        )
     return {
         "step": step.name, "wall_ns": step.wall_ns, "predicted_ns": predicted,
-        "low_ns": max(low, 0), "high_ns": high, "notes": notes,
+        "low_ns": max(low, 0) if step.ended else None, "high_ns": high if step.ended else None, "notes": notes,
     }  # fmt: skip
+
+
+def _unknown_waits(step: Step) -> tuple[dict[str, int], list[str]]:
+    """How long each worker is in collectives, in ns, for ranks of which it is not known when they came; and a note for each collective's name."""
+    unknown: dict[str, int] = defaultdict(int)
+    alone: dict[str, list[HostCall]] = defaultdict(list)
+    for call in step.alone:
+        unknown[call.worker] += call.ns
+        alone[call.phase].append(call)
+    notes = []
+    for phase, mine in alone.items():
+        longest = max(mine, key=lambda call: call.ns)
+        others = f" ({len(mine) - 1} more such calls)" if len(mine) > 1 else ""
+        notes.append(
+            f"{longest.worker} is {milliseconds(longest.ns)} in {phase}, a collective in which no other rank was recorded{others}: whom it "
+            f"waited for there, and how long, is not known{_HELD_BOTH if step.ended else ''}"
+        )
+    lacking: dict[str, list[tuple[int, str, list[str]]]] = defaultdict(list)
+    for one, missing in step.absent.items():
+        if not missing or len(one.calls) < 2:
+            continue
+        came = one.calls[-1].start_ns
+        for call in one.calls:
+            ns = max(call.end_ns - came, 0)
+            if ns:
+                unknown[call.worker] += ns
+            lacking[one.phase].append((ns, call.worker, missing))
+    for phase, rows in lacking.items():
+        ns, worker, missing = max(rows, key=lambda row: row[0])
+        if ns <= step.overhead_ns:
+            continue
+        who = f"{', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
+        notes.append(
+            f"{who} is missing in {phase}, in which {worker} is {milliseconds(ns)} after the last of the others came: what of that is "
+            f"waiting and what transfer is not known{_HELD_BOTH if step.ended else ''}"
+        )
+    return unknown, notes
 
 
 def _changes(step: Step, scale: Callable[[Leaf], float]) -> tuple[dict[str, int], dict[str, int]]:

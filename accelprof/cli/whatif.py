@@ -12,7 +12,7 @@ from accelprof.errors import UserError
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @click.option("--scale", "scales", multiple=True, metavar="PHASE=FACTOR", help="This phase takes FACTOR times as long.")
 @click.option("--rank", type=click.IntRange(min=0), help="Only on this rank.")
-@click.option("--step", type=int, help="The step.  [default: the one that took longest]")
+@click.option("--step", type=int, help="The step.  [default: of those that ended the one that took longest]")
 @click.option("--remove-wait", is_flag=True, help="Ranks do not wait for each other in collectives.")
 @click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
 def whatif(
@@ -38,7 +38,7 @@ def whatif(
     if not chosen:
         there = ", ".join(str(one.name) for one in steps)
         raise UserError(f"whatif: step {step} has no window in {directory}; there are {there}")
-    found = max(chosen, key=lambda one: one.wall_ns)
+    found = max(chosen, key=lambda one: (one.ended, one.wall_ns))
     known = {phase for leaf in found.leaves for phase in (leaf.phase, *leaf.around)}
     known.update(joint.name for joint in found.joints)
     lost = sorted(set(factors) - known)
@@ -53,14 +53,15 @@ def whatif(
         raise UserError(
             f"whatif: nothing to change; give --scale PHASE=FACTOR (step {found.name} has {there}) or --remove-wait"
         )
-    answer = what_if(found, factors, rank, remove_wait, scatter([one.wall_ns for one in steps]))
+    answer = what_if(found, factors, rank, remove_wait, scatter([one.wall_ns for one in steps if one.ended]))
     if as_json:
         click.echo(texts.dumps(answer, indent=1))
         return
     change = answer["predicted_ns"] / answer["wall_ns"] - 1 if answer["wall_ns"] else 0.0
+    low, high = answer["low_ns"], answer["high_ns"]
+    within = "interval not known" if low is None else f"between {duration(low)} and {duration(high)}"
     click.echo(
-        f"step {answer['step']}: {duration(answer['wall_ns'])} -> {duration(answer['predicted_ns'])} ({change:+.1%}; "
-        f"between {duration(answer['low_ns'])} and {duration(answer['high_ns'])})"
+        f"step {answer['step']}: {duration(answer['wall_ns'])} -> {duration(answer['predicted_ns'])} ({change:+.1%}; {within})"
     )
     for note in answer["notes"]:
         click.echo(f"note: {note}")

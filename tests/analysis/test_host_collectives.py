@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from accelprof.analysis.critical import Step, scatter
 from accelprof.analysis.first import sentences
@@ -13,6 +15,7 @@ from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import grids
 from accelprof.analysis.waits import run_steps
 from accelprof.analysis.whatif import what_if
+from accelprof.cli.whatif import whatif
 
 MS = 1_000_000
 #: name (``*`` = of category collective), begin, end in ms
@@ -192,6 +195,53 @@ def test_what_ranks_were_in_without_another_is_no_transfer(run_maker: Any, event
     assert parts["G/rank1"] == {"compute": 20, "idle_collective": 1980}
     said = "did not end: G/rank2 is missing in ar, in which the other ranks were for 3.96 s in all after the last of them came."
     assert sentences(made.found)[0].endswith(said) is died
+
+
+def test_whatif_of_a_step_that_did_not_end_says_so(run_maker: Any, event: Any) -> None:
+    """Step 4 took longest because rank 2 died in it: without ``--step`` step 2 is replayed. Asked for, its notes say that it did not end,
+    who is missing, and that what was waiting and what transfer is not known; nor are the ends of the interval."""
+    run_maker.manifest["metrics"] = {
+        "steps": [
+            {"step": 2, "seconds": {}, "window": True, "wall_ns": 100 * MS},
+            {"step": 4, "seconds": {}, "window": True, "ended": False},
+        ]
+    }
+    for rank, came in enumerate((10, 20, 60)):
+        key = run_maker.target(rank, "G", host="node0")
+        for step, end, at in ((2, 100, 0), (4, 8000, 200)):
+            begun = [event("f", at * 1000, came * 1000)]
+            if step == 2 or rank < 2:
+                begun.append(event("ar", (at + came) * 1000, (end - came) * 1000, category="collective"))
+            run_maker.timeline(
+                key, begun, steps=(step,), end_us=(end if len(begun) > 1 else came) * 1000, at_us=at * 1000
+            )
+    directory = run_maker.write()
+    asked = ["--scale", "f=0.5"]
+    found = json.loads(CliRunner().invoke(whatif, [directory, *asked, "--json"]).output)
+    assert (found["step"], found["predicted_ns"], found["notes"]) == (2, 70 * MS, [])
+    found = json.loads(CliRunner().invoke(whatif, [directory, "--step", "4", *asked, "--json"]).output)
+    assert (found["step"], found["low_ns"], found["high_ns"]) == (4, None, None)
+    assert found["notes"][0].startswith("step 4 did not end")
+    [note] = [note for note in found["notes"] if "missing" in note]
+    assert note.startswith(
+        "G/rank2 is missing in ar, in which G/rank0 is 7980 ms after the last of the others came: what of that is"
+    )
+    assert "transfer is not known" in note
+    text = CliRunner().invoke(whatif, [directory, "--step", "4", *asked]).output
+    assert "interval not known" in text
+
+
+def test_whatif_of_a_step_with_a_missing_rank_holds_what_it_may_have_waited(run_maker: Any, event: Any) -> None:
+    """Rank 2 is not recorded: of the 60 ms after rank 1 came any part may be waiting for it. With ``f`` half as long the step takes 70
+    where all of it is transfer, and up to 80 where it is all waiting for rank 2, whose ``f`` nobody knows."""
+    run_maker.target(2, "G", host="node0")
+    made = Made(run_maker, event, [[("f", 0, 10), ("ar*", 10, 80)], [("f", 0, 20), ("ar*", 20, 80)]])
+    found = what_if(made.step, {"f": 0.5})
+    assert found["low_ns"] <= 10 * MS
+    assert found["high_ns"] >= 80 * MS
+    [note] = found["notes"][:1]
+    assert note.startswith("G/rank2 is missing in ar, in which G/rank0 is 60 ms after the last of the others came")
+    assert what_if(made.step, {})["low_ns"] == what_if(made.step, {})["high_ns"] == 80 * MS
 
 
 def test_a_rank_without_a_record_is_not_missing_in_a_part_of_its_group(run_maker: Any, event: Any) -> None:
