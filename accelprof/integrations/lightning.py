@@ -39,8 +39,12 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
         # fetching begins where the loop over batches goes on: whatever other callbacks do between batches is none of it
         batches = trainer.fit_loop.epoch_loop
         self._loop.wrap(batches, {"on_run_start": "data"})
-        self._loop.before(batches, "advance", lambda: self._loop.enter("data"))
+        self._loop.before(batches, "advance", lambda: self._fetch(trainer))
         self._loop.wrap(pl_module, {"training_step": "train/forward", "optimizer_step": "train/optimizer_step"})
+
+    def _fetch(self, trainer: Any) -> None:
+        self._step(trainer)
+        self._loop.enter("data")
 
     def _step(self, trainer: Any) -> None:
         """``global_step`` counts every optimizer's updates: where it has moved, by however much, the next step begins."""

@@ -338,6 +338,41 @@ def test_lightning_data_is_fetching_alone(tmp_path):
     assert "advance" not in vars(made.fit_loop.epoch_loop)
 
 
+@pytest.mark.parametrize(("accumulated", "slow", "step"), [(1, 2, 3), (1, 5, 6), (2, 5, 3), (2, 4, 3)])
+def test_lightning_data_lies_in_its_own_step(tmp_path, accumulated, slow, step):
+    """The wait for a slow batch is the data of the step that the batch is for, and of no other."""
+    import time
+
+    from lightning.pytorch import Trainer
+
+    from accelprof.integrations.lightning import AccelprofCallback as Callback
+
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            time.sleep(0.5 if index == slow else 0)
+            return torch.ones(4)
+
+    made = Trainer(
+        max_epochs=1, accumulate_grad_batches=accumulated, accelerator="cpu", logger=False, enable_progress_bar=False,
+        enable_model_summary=False, enable_checkpointing=False, limit_val_batches=0,
+        callbacks=[Callback(steps="all", output_dir=str(tmp_path / "p"))],
+    )  # fmt: skip
+    made.fit(lightning_module(), torch.utils.data.DataLoader(Rows()))
+    run_dir, manifest = run_of(tmp_path / "p")
+    waited = {}
+    for number in manifest["targets"][0]["steps_seen"]:
+        (path,) = glob.glob(f"{run_dir}/*/*-s{number}-*.trace.json.gz")
+        with gzip.open(path) as file:
+            events = json.load(file)["traceEvents"]
+        waited[number] = sum(event["dur"] for event in events if event.get("ph") == "X" and event["name"] == "data")
+    assert list(waited) == list(range(1, 6 // accumulated + 1))
+    assert max(waited, key=waited.get) == step
+    assert waited[step] > 0.45e6
+
+
 @pytest.mark.parametrize("per_batch", [1, 2, 3])
 def test_lightning_with_several_optimizers(tmp_path, per_batch):
     """Optimizers that step in one batch make one step, and steps follow one another: Lightning's counter goes up by each of them."""
