@@ -4,7 +4,10 @@ All three stand on one graph of the step's leaves. A leaf begins after the one b
 after what let it go on. What joins rows: a collective on the host ends a transfer after its last rank arrived; a stretch in
 which the host waits for a collective on the device ends as long after the last rank's kernel began; a phase that waits for
 another role or for data (:func:`accelprof.analysis.seconds.waits_for_others`) ends after what let it go on: see
-:mod:`accelprof.analysis.releases`.
+:mod:`accelprof.analysis.releases`. A phase around threads or tasks of its own process ends after the last of them: see
+:mod:`accelprof.analysis.gathers`.
+
+The module is long because the three walks follow the same edges: what one of them learns the others must.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from accelprof.analysis.critical import OUTSIDE, Leaf, Step
+from accelprof.analysis.gathers import Gather, gathers
 from accelprof.analysis.releases import NOWHERE, Asked, Moved, Releases
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 
 #: of several events at one moment in this order
-HELD, WAITED, JOIN, NOTHING = range(4)
+HELD, GATHERED, WAITED, JOIN, NOTHING = range(5)
 
 
 class Point(NamedTuple):
@@ -66,6 +70,9 @@ class Graph:
     after: array[int] = field(default_factory=lambda: array("q"))
     #: a phase that waits -> the leaf that let it end, as above
     causes: dict[int, int] = field(default_factory=dict)
+    #: leaves around other rows of their process, by place; and the phases that are around a leaf (its ``id``) for that
+    gathers: dict[int, Gather] = field(default_factory=dict)
+    within: dict[int, tuple[str, ...]] = field(default_factory=dict)
     #: nodes of which it is a guess what let them go on: beginnings after a gap, ends of phases that wait
     guessed: set[int] = field(default_factory=set)
     joins: list[_Join] = field(default_factory=list)
@@ -97,7 +104,8 @@ class Graph:
             self.after.append(own)
             if leaf.start_ns - (self.ends[own] if own != NOWHERE else start) > overhead:
                 gaps.append(place)
-        self._releases = Releases(self.leaves, set(self.waits), holds, overhead)
+        self._waiting = set(self.waits)
+        self._releases = Releases(self.leaves, self._waiting, holds, overhead)
         asked = [Asked(self.starts[place], self.starts[place] - self.gap(place), place, False) for place in gaps]
         asked += [Asked(self.ends[place], self.starts[place], place, True) for place in self.waits]
         for one, cause, guess in self._releases.of(asked):
@@ -109,6 +117,8 @@ class Graph:
                 self.causes[one.place] = cause
             else:
                 self.after[one.place] = cause
+        for gather in gathers(self.leaves, self._waiting, holds):
+            self._gather(gather)
         joined = {id(leaf) for one in self.step.collectives for call in one.calls for leaf in call.leaves}.union(holds)
         places = {id(leaf): place for place, leaf in enumerate(self.leaves) if id(leaf) in joined}
         for met in self.step.collectives:
@@ -117,7 +127,35 @@ class Graph:
         self._join_devices({places[piece]: mine for piece, mine in holds.items() if piece in places})
         self.order = self._order()
 
-    # --- where ranks meet
+    # --- where threads and ranks meet
+
+    def _gather(self, gather: Gather) -> None:
+        place, count = gather.place, len(self.leaves)
+        if place in self.causes:
+            other = self.causes[place]
+            if self.leaves[other].worker != self.leaves[place].worker or count + place in self.guessed:
+                return
+            del self.causes[place]
+        self.gathers[place] = gather
+        self.guessed.add(count + place)
+        if not gather.waits:
+            return
+        begins = set(gather.begins)
+        for inner, names in gather.inside:
+            mine, cause, before = id(self.leaves[inner]), self.after[inner], self.before[inner]
+            self.within[mine] = (*names, *self.within.get(mine, ()))
+            finished = cause not in (before, NOWHERE) and self.ends[cause] <= self.starts[inner]
+            if inner in begins:
+                if not finished or self.starts[cause] < self.starts[place]:
+                    self.after[inner] = self._around(place, inner)
+            elif not finished:  # rows side by side seldom let each other go on from inside
+                self.after[inner] = before
+
+    def _around(self, place: int, first: int) -> int:
+        """What the first leaf of a row inside ``place`` begins after: the phase that it began in; what began with that is as it was."""
+        while self.starts[place] > self.starts[first] and self.before[place] != NOWHERE:
+            place = self.before[place]
+        return place if self.starts[place] < self.starts[first] else self.after[first]
 
     def _join_host(self, calls: Sequence[Sequence[int]]) -> None:
         """The ranks of a collective (the leaves of a call each, by start) wait for those that arrived before they left; what is
@@ -190,14 +228,19 @@ class Graph:
         """What happens, in order: ``(first, until, kind, number)`` is the beginning (and the end, where nothing joins it) of the
         leaves ``first`` to ``until``, then a join (:data:`JOIN`), the end of what it held, or the end of a phase that waited."""
         found = [(self.ends[place], HELD, place) for place in self.held]
-        found += [(self.ends[place], WAITED, place) for place in self.waits if place not in self.held]
+        found += [(self.ends[place], GATHERED, -place) for place in self.gathers]
+        found += [
+            (self.ends[place], WAITED, place)
+            for place in self.waits
+            if place not in self.held and place not in self.gathers
+        ]
         found += [(join.at_ns, JOIN, number) for number, join in enumerate(self.joins)]
-        # of what is at one moment ends come first, then beginnings, then joins
+        # of what is at one moment ends come first (of phases around each other the inner one's), then beginnings, then joins
         found.sort()
         order, first = [], 0
         for at, kind, number in found:
             until = (bisect.bisect_right if kind == JOIN else bisect.bisect_left)(self.starts, at)
-            order.append((first, until, kind, number))
+            order.append((first, until, kind, abs(number)))
             first = until
         return [*order, (first, len(self.leaves), NOTHING, 0)]
 
@@ -240,6 +283,13 @@ class Graph:
                     place = point.node
                 else:
                     place = self.after[point.node]
+                continue
+            gather = self.gathers.get(place)
+            if gather is not None and gather.waits and at >= leaf.end_ns:
+                last = gather.ends[-1]
+                at = self.ends[last]
+                add(leaf.worker, leaf.phase, leaf.end_ns - at)
+                worker, place = leaf.worker, last
                 continue
             if place in self.causes and at >= leaf.end_ns and not self.early(place):
                 cause = self.causes[place]
@@ -302,6 +352,8 @@ class Graph:
                         for held in self.held[place]
                     ),
                 )
+            elif kind == GATHERED:
+                when[count + place] = self._gathered(place, when, scale(leaves[place]), bound)
             elif kind == WAITED and moved is not None and count + place in unsure:
                 at, more = ends[place], round((ends[place] - starts[place]) * (scale(leaves[place]) - 1))
                 early = self.early(place)
@@ -320,16 +372,40 @@ class Graph:
         tail = self.step.end_ns - max(ends, default=self.step.end_ns)
         return max(when[count : 2 * count], default=self.step.end_ns) + tail - start
 
+    def _gathered(self, place: int, when: Sequence[int], factor: float, bound: int) -> int:
+        """When a leaf around other rows ends: after the last of them, or after work of its own, or (``bound``) the first or last of
+        all that it may end with."""
+        gather, count, end = self.gathers[place], len(self.leaves), self.ends[place]
+        rest = end - self.ends[gather.ends[-1]]
+        alone = when[place] + round((end - self.starts[place]) * factor)
+        waits = place in self._waiting
+        if not bound or waits:
+            some = gather.ends[-1:] if bound < 0 else gather.ends
+            last = max(when[count + inner] for inner in some)
+            return max(when[place], last) + round(rest * factor) if gather.waits else alone
+        more = round(rest * (factor - 1))
+        more = max(more, 0) if bound > 0 else min(more, 0)
+        moves = [alone - end, *(when[count + inner] - self.ends[inner] + more for inner in gather.ends)]
+        return max(when[place], end + (max(moves) if bound > 0 else min(moves)))
+
     def slack(self, guesses: bool = True) -> list[int]:
         """For each leaf how much later it could end, in ns, without moving the step's end."""
         count, starts, ends = len(self.leaves), self.starts, self.ends
         latest = [max(ends, default=self.step.start_ns)] * (2 * count + len(self.joins) + 1)
         ignored = set() if guesses else self.guessed
         joined = {*self.held, *(place for place in self.causes if count + place not in ignored)}
+        joined.update(place for place, gather in self.gathers.items() if guesses and gather.waits)
 
         def no_later(node: int, moment: int) -> None:
             if moment < latest[node]:
                 latest[node] = moment
+
+        def let_go(cause: int, at: int, moment: int) -> None:
+            """What a leaf let go on at a moment may go on at another at the latest."""
+            # what makes one longer that was still running may stand before what it did then
+            no_later(count + cause, moment - at + ends[cause])
+            if cause in joined and ends[cause] > at:
+                no_later(cause, moment - at + starts[cause])
 
         for first, until, kind, place in reversed(self.order):
             if kind == JOIN:
@@ -339,13 +415,17 @@ class Graph:
                 no_later(place, latest[count + place])
                 for held in self.held[place]:
                     no_later(2 * count + held.join, latest[count + place] - held.rest_ns)
+            elif kind == GATHERED and self.gathers[place].waits == guesses:
+                inner = self.gathers[place].ends
+                rest = latest[count + place] - ends[place] + ends[inner[-1]]
+                for node in (place, *(count + one for one in inner)):
+                    no_later(node, rest)
             elif kind == WAITED and place in joined:
                 cause = self.causes[place]
                 early = self.early(place)
                 rest = ends[place] - (starts[place] if early else min(ends[cause], ends[place]))
                 no_later(place, latest[count + place] - rest)
-                # what makes one longer that was still running may stand before what it did then
-                no_later(count + cause, latest[count + place] - (0 if early else ends[place] - ends[cause]))
+                let_go(cause, ends[cause] if early else ends[place], latest[count + place])
             for mine in range(until - 1, first - 1, -1):
                 before, after = self.before[mine], self.after[mine]
                 begin = latest[mine]
@@ -354,7 +434,7 @@ class Graph:
                 if mine in ignored:
                     after = before
                 if after != NOWHERE:
-                    no_later(count + after, begin - starts[mine] + ends[after])
+                    let_go(after, starts[mine], begin)
                 if before != after and before != NOWHERE:
                     no_later(count + before, begin)
         return [moment - end for moment, end in zip(latest[count:], ends, strict=False)]
@@ -384,6 +464,8 @@ class Graph:
 
     def early(self, place: int) -> bool:
         """Whether nothing that was recorded let a phase that waits go on while it waited."""
+        if place in self.gathers:
+            return False
         cause = self.causes.get(place, NOWHERE)
         return cause == NOWHERE or self.ends[cause] <= self.starts[place]
 

@@ -32,12 +32,14 @@ def what_if(
     is replayed, what it would have taken nobody knows.
     """
 
+    graph = Graph(step)
+
     def scale(leaf: Leaf) -> float:
         if rank is not None and leaf.rank != rank:
             return 1.0
-        return math.prod(factors.get(phase, 1.0) for phase in {leaf.phase, *leaf.around})
+        phases = {leaf.phase, *leaf.around, *graph.within.get(id(leaf), ())}
+        return math.prod(factors.get(phase, 1.0) for phase in phases)
 
-    graph = Graph(step)
     predicted = graph.replayed(scale, remove_wait)
     least, most = (
         (graph.replayed(scale, remove_wait, bound) for bound in (-1, 1)) if graph.guessed else (predicted, predicted)
@@ -158,17 +160,27 @@ def _began_late(graph: Graph) -> dict[str, int]:
 def _largest_guess(graph: Graph) -> str:
     """The guess over the longest time in which nothing was recorded, in words that go on a sentence; empty without one."""
     count = len(graph.leaves)
-    found = [
-        (graph.leaves[node - count].ns, node - count, graph.causes.get(node - count, NOWHERE))
-        if node >= count
-        else (graph.gap(node), node, graph.after[node] if graph.after[node] != graph.before[node] else NOWHERE)
-        for node in graph.guessed
-    ]
+    found = []
+    for node in graph.guessed:
+        place, waits = (node - count, True) if node >= count else (node, False)
+        gather = graph.gathers.get(place) if waits else None
+        # what is not taken to wait comes last: something was recorded all the time
+        taken = gather is None or gather.waits
+        found.append((taken, graph.leaves[place].ns if waits else graph.gap(place), waits, place))
     if not found:
         return ""
-    gap, place, cause = max(found)
-    leaf, waits = graph.leaves[place], count + place in graph.guessed
-    what = f"ends a wait of {milliseconds(gap)}" if waits else f"began after a gap of {milliseconds(gap)}"
+    taken, gap, waits, place = max(found)
+    leaf = graph.leaves[place]
+    gather = graph.gathers.get(place) if waits else None
+    if gather is not None:
+        inner = graph.leaves[gather.ends[-1]].phase
+        does = f"wait for {inner}" if taken else f"work on its own, not to wait for {inner}"
+        return f" ({leaf.phase} on {leaf.worker}, {milliseconds(gap)}, is taken to {does} on another thread or task of its process)"
+    if waits:
+        what, cause = f"ends a wait of {milliseconds(gap)}", graph.causes.get(place, NOWHERE)
+    else:
+        after = graph.after[place]
+        what, cause = f"began after a gap of {milliseconds(gap)}", NOWHERE if after == graph.before[place] else after
     if cause == NOWHERE:
         return f" ({leaf.phase} on {leaf.worker} {what} and is taken to follow nothing that was recorded)"
     other = graph.leaves[cause]
