@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,22 +59,29 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     run = Run(directory, {"run": shown, "accelprof": __version__, "created": ""}, Records())
     named = {path for path in paths if not os.path.isdir(path) or reader_of(path, None, []) is not None}
-    jobs = [[(path, name, path in named)] for path, name in zip(found, names, strict=True)]
+    jobs = [[_Job(path, name, path in named)] for path, name in zip(found, names, strict=True)]
     sizes = [weight(path, os.path.getsize(path)) if os.path.isfile(path) else 0 for path in found]
     answers = list(each(_read_part, run, jobs, sizes, processes=processes, progress=progress))
     builder = SummaryBuilder(run)
     for path in barren:
         builder.not_read(_unread(path, WorkerId(path, path, "files"), True), f"it {_BARREN}")
+    groups: dict[object, list[int]] = {}
+    for at, first in enumerate(answers):
+        groups.setdefault(_key(first, at), []).append(at)
+    of_group = [answers[places[0]] for places in groups.values()]
+    together = [[jobs[at][0] for at in places] for places in groups.values()]
+    _told_apart(together, of_group)
+    again = [at for at, mine in enumerate(together) if len(mine) > 1 or mine[0].apart]
+    weights = [sum(sizes[place] for place in places) for places in groups.values()]
+    whole = each(_read_part, run, [together[at] for at in again], [weights[at] for at in again], processes=processes)
+    for at, answer in zip(again, whole, strict=True):
+        of_group[at] = answer
     reasons: list[str] = []
-    for _, group in itertools.groupby(range(len(jobs)), lambda at: _key(answers[at], at)):
-        places = list(group)
-        answer = answers[places[0]]
-        if len(places) > 1:  # the files of one process belong together
-            answer = _read_part(run, [jobs[at][0] for at in places])
+    for mine, answer in zip(together, of_group, strict=True):
         if isinstance(answer, Failed):
-            path, name, asked = jobs[places[0]][0]
-            reasons.append(answer.why)
-            builder.not_read(_unread(path, WorkerId(path, name, "files"), asked), answer.why)
+            for path, name, asked, _ in mine:
+                reasons.append(answer.why)
+                builder.not_read(_unread(path, WorkerId(path, name, "files"), asked), answer.why)
         else:
             reasons.extend(answer.reasons)
             builder.take(answer.part)
@@ -87,6 +95,16 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
     summary.absent = list(dict.fromkeys(summary.absent))
     summary.lacks = list({lack.words: lack for lack in summary.lacks}.values())
     return summary
+
+
+class _Job(NamedTuple):
+    """A file to read: its path and name, whether it was asked for (not found in a directory), and what is put behind the names of its
+    workers where others are called the same."""
+
+    path: str
+    name: str
+    asked: bool
+    apart: str = ""
 
 
 @dataclass
@@ -103,11 +121,23 @@ def _key(answer: _Answer | Failed, at: int) -> object:
     return timelines[0].worker.key if len(timelines) == 1 else at
 
 
-def _read_part(run: Run, files: Sequence[tuple[str, str, bool]]) -> _Answer:
-    """``files``: path, name, and whether it was asked for, not found in a directory."""
+def _told_apart(together: Sequence[list[_Job]], answers: Sequence[_Answer | Failed]) -> None:
+    """Give processes that are called the same, as those without a rank are and those of two runs, names of their own."""
+    workers = [
+        [] if isinstance(one, Failed) else [timeline.worker for timeline in one.part.timelines] for one in answers
+    ]
+    times = Counter(worker.label for mine in workers for worker in mine)
+    for jobs, mine in zip(together, workers, strict=True):
+        if any(times[worker.label] > 1 for worker in mine):
+            one = mine[0]
+            where = f"in {jobs[0].name}" if one.pid is None and one.host is None else f"pid {one.pid} on {one.host}"
+            jobs[:] = [job._replace(apart=f" ({where})") for job in jobs]
+
+
+def _read_part(run: Run, files: Sequence[_Job]) -> _Answer:
     builder = SummaryBuilder(run, whole=False)
     reasons = []
-    for path, name, asked in files:
+    for path, name, asked, apart in files:
         worker = WorkerId(path, name, "files")
         try:
             if path.endswith(SNAPSHOT_SUFFIX):
@@ -115,13 +145,13 @@ def _read_part(run: Run, files: Sequence[tuple[str, str, bool]]) -> _Answer:
                 continue
             loaded = load_any(path)
             trace = loaded.trace()
-            worker = _worker(path, name, trace)
+            worker = _worker(path, name, trace, apart)
             if not _is_ours(trace):
                 builder.add(_file(path, worker, loaded.tool), loaded)
                 builder.add_phases(worker, _phases(trace))
             elif sources := _sources(trace):
                 builder.add_problems(_file(path, worker, MERGED), trace)
-                for mine, phases, devices in _workers(path, worker, trace, sources):
+                for mine, phases, devices in _workers(path, worker, trace, sources, apart):
                     builder.add_phases(mine, _phases(phases))
                     for part in devices:
                         builder.add(_file(path, mine, MERGED), Loaded(path, MERGED, trace=part))
@@ -151,13 +181,15 @@ def _is_ours(trace: Trace) -> bool:
     return "accelprof" in trace.metadata
 
 
-def _worker(path: str, name: str, trace: Trace) -> WorkerId:
-    """The process that left a file where the file says it, otherwise the file by its name."""
+def _worker(path: str, name: str, trace: Trace, apart: str) -> WorkerId:
+    """The process that left a file where the file says it, otherwise the file by its name. Processes of two hosts may have one
+    number, as those in containers do."""
     origin = trace.origin
     if origin.group is None:
         return WorkerId(path, name, "files", origin.rank, None, origin.host, origin.pid)
     shown = Target(origin.group, rank=origin.rank, replica=origin.replica).label
-    return WorkerId(f"{shown} {origin.pid}", shown, origin.group, origin.rank, origin.replica, origin.host, origin.pid)
+    key, shown = f"{shown} {origin.pid} {origin.host}", shown + apart
+    return WorkerId(key, shown, origin.group, origin.rank, origin.replica, origin.host, origin.pid)
 
 
 @dataclass
@@ -185,7 +217,7 @@ def _sources(trace: Trace) -> list[_Source]:
 
 
 def _workers(
-    path: str, file: WorkerId, trace: Trace, sources: Sequence[_Source]
+    path: str, file: WorkerId, trace: Trace, sources: Sequence[_Source], apart: str
 ) -> Iterator[tuple[WorkerId, Trace, list[Trace]]]:
     """Each worker of a merged timeline, the part that has its phases, and those that other tools left of it.
 
@@ -211,7 +243,7 @@ def _workers(
         if own is not None:
             others = [held if (held & windows).any() else held | own & windows for held in others]
         timed = [held for held in others if (held & phase).any()] or rows
-        worker = WorkerId(f"{path} {key}", mine[0].worker, mine[0].group)
+        worker = WorkerId(f"{path} {key}", mine[0].worker + apart, mine[0].group)
         phases = part(timed[0]) if own is None else part(own, own=True)
         yield worker, phases, [part(held) for held in others]
     if (source_of == NONE).any():

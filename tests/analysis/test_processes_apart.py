@@ -350,3 +350,44 @@ def test_the_line_at_the_top_adds_up(tmp_path: Path, what: Process, orphans: int
         said = [int(count) for count in re.findall(r"(?:phase: |; )(\d+) ", line)]
         assert f"f.json: {lost} of {found.kernels} kernels" in line
         assert sum(said) == lost
+
+
+#: of each file the process that left it: its host, pid and rank; few values, as containers number theirs from 1
+left_by = st.lists(
+    st.tuples(st.sampled_from(["nodeA", "nodeB"]), st.sampled_from([1, 7]), st.sampled_from([None, 0])),
+    min_size=1,
+    max_size=6,
+)
+
+
+@patient
+@given(left_by, st.booleans())
+def test_single_files_belong_to_the_process_that_left_them(
+    tmp_path: Path, owners: list[tuple[str, int, int | None]], merged: bool
+) -> None:
+    """Files in any order, of processes that share a pid, a host or a rank, or have none: each process is a worker with a name of its
+    own, its files are windows one after the other, and no time of one hides that of another. So are two merged timelines."""
+    paths = []
+    for number, (host, pid, rank) in enumerate(owners):
+        place = {"ph": "X", "pid": pid, "ts": 1000 * number}
+        events = [{**place, "cat": "window", "name": f"w{number}", "dur": 100, "tid": 99}]
+        events.append({**place, "cat": "phase", "name": "generate", "dur": 80, "tid": 1})
+        facts = {"format": 1, "group": "Rollout", "window": f"w{number}", "rank": rank, "host": host, "pid": pid}
+        paths.append(str(tmp_path / f"{number}.trace.json"))
+        Path(paths[-1]).write_text(json.dumps({"traceEvents": events, "otherData": {"accelprof": facts}}))
+    processes: list[object] = [*dict.fromkeys(owners)]
+    if merged:
+        for number, path in enumerate(paths):
+            with TimelineWriter(f"{path}.merged.json", None) as made:
+                made.read(Source(path, "Rollout/rank0", "one", "trace", group="Rollout"))
+            paths[number] = made.merged.path
+        processes = [*range(len(paths))]
+    found = summarise_files(paths).to_json()
+    [row] = found["phases"]
+    assert [worker["window_ns"] for worker in found["workers"]] == [
+        100_000 * (1 if merged else owners.count(process))
+        for process in processes  # type: ignore[arg-type]
+    ]
+    assert len({worker["worker"] for worker in found["workers"]}) == len(processes) == len(row["ranks"])
+    assert row["total_ns"] == row["self_ns"] == 80_000 * len(owners)
+    assert sum(of["total_ns"] for of in row["ranks"].values()) == row["total_ns"]
