@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -44,10 +45,9 @@ def sentences(report: Mapping[str, object]) -> list[str]:
 
 def _longer(report: Mapping[str, Any]) -> str:
     """The step that was slow, or how steps became slower, where that took more than what the first sentence names was waited."""
-    paths = [row for row in report.get("critical_path") or () if row.get("segments")]
-    path: Mapping[str, Any] = max(paths, key=lambda row: row.get("wall_ns") or 0, default={})
-    late = _latest(report, path["step"]) if path else None
-    named = late[1] if late is not None and late[1] > NOTABLE * (path.get("wall_ns") or 0) else 0
+    path = longest(report)
+    late = _named(report, path) if path is not None else None
+    named = late.ns if late is not None else 0
     slow: list[tuple[float, str]] = []
     grown: list[tuple[float, str]] = []
     for row in report.get("outliers") or ():
@@ -87,12 +87,18 @@ def _died(report: Mapping[str, Any]) -> str:
     return max(found, default=(0, ""))[1]
 
 
+def longest(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The critical path of the step that took longest, of those that ended: the first sentence is of it."""
+    rows: Iterable[Mapping[str, Any]] = report.get("critical_path") or ()
+    ended = (row for row in rows if row.get("segments") and row.get("ended") is not False)
+    return max(ended, key=lambda row: row.get("wall_ns") or 0, default=None)
+
+
 def _step(report: Mapping[str, Any]) -> str:
-    rows = [row for row in report.get("critical_path") or () if row.get("segments")]
-    paths = [row for row in rows if row.get("ended") is not False]
-    if not paths:
-        return f"Step {rows[-1]['step']} did not end: the process failed in it, or was told to end." if rows else ""
-    path = max(paths, key=lambda row: row.get("wall_ns") or 0)
+    path = longest(report)
+    if path is None:
+        over = [row["step"] for row in report.get("critical_path") or () if row.get("segments")]
+        return f"Step {over[-1]} did not end: the process failed in it, or was told to end." if over else ""
     wall = path.get("wall_ns") or sum(segment["ns"] for segment in path["segments"])
     parts: Counter[tuple[str, str]] = Counter()
     for segment in path["segments"]:
@@ -101,24 +107,56 @@ def _step(report: Mapping[str, Any]) -> str:
     text = f"Step {path['step']} took {duration(wall)}"
     if hosts := report.get("clocks_not_compared"):
         text += f", as far as the clocks are known (those of {', '.join(hosts[:3])}{' …' if len(hosts) > 3 else ''} were not compared)"
-    late = _latest(report, path["step"])
-    if late is not None and late[1] > NOTABLE * wall:
-        who, waited, inside, collective = late
-        where = f" (late in {inside})" if inside else ""
-        at = f" in {collective}" if collective else ""
-        text += f": the other ranks waited {duration(waited)} for {who}{at}{where}"
+    late = _named(report, path)
+    here = late is not None and late.step == path["step"]
+    if late is not None and here:
+        text += f": {late.words}"
     if not wall:
         return ""
-    if not any(segment["worker"] for segment in path["segments"]):
-        return f"{text}; no phase ran in its windows."
-    return f"{text}; {taken / wall:.0%} of its critical path is {phase} on {worker}."
+    nothing = not any(segment["worker"] for segment in path["segments"])
+    text += (
+        "; no phase ran in its windows"
+        if nothing
+        else f"; {taken / wall:.0%} of its critical path is {phase} on {worker}"
+    )
+    return f"{text}." if late is None or here else f"{text}; in step {late.step} {late.words}."
 
 
-def _latest(report: Mapping[str, Any], step: Any) -> tuple[str, float, str, str] | None:
-    """``(worker, ns waited for it, phase in which it was late, collective)`` of what was waited for longest: a rank in
-    collectives of one name, and of that what it was late for in one phase, which is the most. Waits that may be nothing but the clocks' error
-    do not count."""
-    rows = [row for row in report.get("stragglers") or () if row.get("step") == step] or report.get("stragglers") or ()
+@dataclass(frozen=True)
+class _Late:
+    """What was waited for longest in a step: a rank in collectives of one name, and of that what it was ``late_in`` in one phase,
+    which is the most."""
+
+    step: object
+    worker: str
+    ns: int
+    late_in: str
+    collective: str
+
+    @property
+    def words(self) -> str:
+        where = f" (late in {self.late_in})" if self.late_in else ""
+        at = f" in {self.collective}" if self.collective else ""
+        return f"the other ranks waited {duration(self.ns)} for {self.worker}{at}{where}"
+
+
+def _named(report: Mapping[str, Any], path: Mapping[str, Any]) -> _Late | None:
+    """The waiting that is worth saying beside a step: its own, or, of a step without any (of several that gather gradients only the
+    last reduces them), that of the step with the most."""
+    rows: dict[object, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in report.get("stragglers") or ():
+        if row.get("step") is not None:
+            rows[row["step"]].append(row)
+    least = NOTABLE * (path.get("wall_ns") or sum(segment["ns"] for segment in path["segments"]))
+    own = _latest(path["step"], rows.pop(path["step"], ()))
+    if own is not None and own.ns > least:
+        return own
+    others = [late for step, mine in rows.items() if (late := _latest(step, mine)) is not None and late.ns > least]
+    return max(others, key=lambda late: late.ns, default=None)
+
+
+def _latest(step: object, rows: Sequence[Mapping[str, Any]]) -> _Late | None:
+    """What was waited for longest in the rows of a step. Waits that may be nothing but the clocks' error do not count."""
     sides: Counter[str] = Counter()
     for row in rows:  # one wait may be seen on the host and on the device
         sides[str(row.get("on"))] += row.get("waited_ns") or 0
@@ -132,7 +170,7 @@ def _latest(report: Mapping[str, Any], step: Any) -> tuple[str, float, str, str]
         return None
     (who, at), phases = max(waited.items(), key=lambda item: item[1].total())
     [(inside, taken)] = phases.most_common(1)
-    return who, taken, inside, at
+    return _Late(step, who, taken, inside, at)
 
 
 def _second(report: Mapping[str, Any]) -> str:

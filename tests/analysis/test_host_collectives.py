@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -367,3 +369,45 @@ def test_the_first_sentence_says_that_clocks_are_not_known(run_maker: Any, event
         "Step 2 took 80 ms, as far as the clocks are known (those of node0, node1 were not compared); "
     )
     assert found["clocks_not_compared"] == ["node0", "node1"]
+
+
+def test_the_first_sentence_says_of_a_step_what_was_waited_in_it(run_maker: Any, event: Any) -> None:
+    """Of two steps that gather gradients only the second reduces them, and the first is the longer: the waiting is said of the step
+    that it was in."""
+    for rank, late in ((0, 0), (1, 230)):
+        key = run_maker.target(rank, "G", host="node0")
+        first = [event("forward", 0, 600_000), event("backward", 600_000, 100_000)]
+        run_maker.timeline(key, first, [3], end_us=700_000)
+        at, came = 1_000_000, 1_100_000 + late * 1000
+        reduce = event("all_reduce", came, 1_340_000 - came, category="collective")
+        run_maker.timeline(key, [event("backward", at, came - at), reduce], [4], end_us=340_000, at_us=at)
+    assert sentences(summarise(run_maker.write()).to_json())[0] == (
+        "Step 3 took 700 ms; 86% of its critical path is forward on G/rank0; in step 4 the other ranks waited 230 ms for G/rank1 in "
+        "all_reduce (late in backward)."
+    )
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_wait_is_named_with_its_step(seed: int) -> None:
+    """Of any steps and waits: a wait that stands before the critical path is the longest step's own, and another names its step."""
+    rng = random.Random(seed)
+    paths = [
+        {"step": step, "wall_ns": rng.randrange(10, 20) * 100 * MS, "segments": [{"worker": "G/rank0", "phase": "p", "ns": 1}]}
+        for step in rng.sample(range(9), 3)
+    ]  # fmt: skip
+    waits = [
+        {"step": rng.choice([None, *range(9)]), "worker": f"G/rank{n}", "phase": "ar", "waited_ns": rng.randrange(400) * MS,
+         "low_ns": rng.choice([0, 1]), "on": "host", "late_in": "b"}
+        for n in range(rng.randrange(6))
+    ]  # fmt: skip
+    longest = max(paths, key=lambda row: row["wall_ns"])
+    line = sentences({"critical_path": paths, "stragglers": waits})[0]
+    counted = {row["worker"]: row for row in waits if row["low_ns"] and row["waited_ns"] > longest["wall_ns"] / 100}
+    own = [row for row in counted.values() if row["step"] == longest["step"]]
+    others = [row for row in counted.values() if row["step"] not in (None, longest["step"])]
+    said = re.search(r"(?:in step (\d) )?the other ranks waited \S+ \S+ for (\S+) in ar", line)
+    assert (said is not None) == bool(own or others)
+    if said is not None:
+        assert counted[said[2]]["step"] == (longest["step"] if said[1] is None else int(said[1]))
+        assert (said[1] is None) == bool(own)
+        assert (line.index("the other ranks") < line.index("critical path")) == bool(own)
