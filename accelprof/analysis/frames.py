@@ -224,7 +224,10 @@ def critical_path(summary: Summary) -> Iterator[Row]:
     """A row a stretch of each step's critical path, in order."""
     for step in summary.to_json().get("critical_path") or ():
         for number, segment in enumerate(step.get("segments") or ()):
-            yield {"step": step.get("step"), "wall_ns": step.get("wall_ns"), "number": number, **dict(_flat(segment))}
+            yield {
+                "step": step.get("step"), "wall_ns": step.get("wall_ns"), "number": number, **dict(_flat(segment)),
+                "ended": step.get("ended", True),
+            }  # fmt: skip
 
 
 def operators(summary: Summary) -> Iterator[Row]:
@@ -304,7 +307,7 @@ TABLES: dict[str, dict[str, type]] = {
         "high_ns": int, "waited_by": str, "late_in": str, "missing": str, "without_ns": int, "transfer_ns": int, "on": str,
         "process_group": str,
     },
-    "critical_path": {"step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int},
+    "critical_path": {"step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int, "ended": bool},
     "slack": {
         "step": int, "worker": str, "phase": str, "spans": int, "ns": int, "slack_ns": int, "low_ns": int, "high_ns": int,
     },

@@ -82,11 +82,13 @@ def render(summary: Summary, console: Console, *, everything: bool = False, by_f
                 tell(console, f"{note}: {reason}", "dim")
         else:
             tell(console, f"{count} files: {reason}", "dim")
-    shown = summary.problems if everything else summary.problems[:MAX_PROBLEMS]
+    said = set(summary.undelivered)
+    problems = [problem for problem in summary.problems if problem not in said]
+    shown = problems if everything else problems[:MAX_PROBLEMS]
     for problem in shown:
         tell(console, problem, "yellow")
-    if len(summary.problems) > len(shown):
-        tell(console, f"… and {len(summary.problems) - len(shown)} more (--all, --json)", "yellow")
+    if len(problems) > len(shown):
+        tell(console, f"… and {len(problems) - len(shown)} more (--all, --json)", "yellow")
 
 
 def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False) -> Iterator[Grid]:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from accelprof.analysis.critical import Step, scatter
 from accelprof.analysis.first import sentences
+from accelprof.analysis.opened import OpenedRun
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import grids
 from accelprof.analysis.waits import run_steps
@@ -197,6 +198,8 @@ def test_what_ranks_were_in_without_another_is_no_transfer(run_maker: Any, event
     assert parts["G/rank1"] == {"compute": 20, "idle_collective": 1980}
     said = "did not end: G/rank2 is missing in ar, in which the other ranks were for 3.96 s in all after the last of them came."
     assert sentences(made.found)[0].endswith(said) is died
+    rows = OpenedRun(made.summary).rows("critical_path")
+    assert {row["step"]: row["ended"] for row in rows} == {1: True, 2: not died}
 
 
 def test_whatif_of_a_step_that_did_not_end_says_so(run_maker: Any, event: Any) -> None:

@@ -213,6 +213,16 @@ def test_a_directory_of_traces(tmp_path: Path) -> None:
     assert "no file that a reader knows" in str(result.exception)
 
 
+def test_what_is_not_delivered_is_said_once(run_maker: Any, event: Any) -> None:
+    """A lack that the manifest has among its problems too stands above the tables, and not below them again; other problems do."""
+    run_maker.timeline(run_maker.target(0), [event("update", 0, 900)])
+    run_maker.manifest["undelivered"] = ["windows for steps 7 never opened"]
+    run_maker.manifest["problems"] = ["windows for steps 7 never opened", "the disk is full"]
+    said = run(run_maker.write()).output
+    assert said.count("windows for steps 7 never opened") == 1
+    assert said.count("the disk is full") == 1
+
+
 def test_the_newest_run(run_maker: Any, event: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an argument the run that was finished last is shown, and named; where there is none, that is said."""
     monkeypatch.chdir(tmp_path)
