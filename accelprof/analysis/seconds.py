@@ -7,7 +7,7 @@ The first of these that holds a moment has it; docs/analysis.md has each with a 
 5. ``idle_queued``: work was launched and has not started. 6. ``idle_sync``: the host waits for the device.
 7. ``idle_collective``: the host is in a phase of category ``collective`` and, without a device, not all ranks have come. 8. ``idle_waiting``: it waits for another role or
 for data. 9. ``idle_launching``: it is inside a phase, operator or call, and nothing is queued. 10. ``outside``: it is in
-none, in a file that has some. 11. ``unknown``: the file has nothing of the host, or, in place of 9, no launch of the device; of a worker whose launches have no device work in its files, all of the window.
+none (a step is none), in a file that has some. 11. ``unknown``: the file has nothing of the host, or, in place of 9, no launch of the device; of a worker whose launches have no device work in its files, all of the window.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ WAITING_NAME = re.compile(
 )
 #: one of these is in every such name, in small letters
 _WORDS = re.compile(rb"recv|wait|ray\.get|_batch|load")
-#: what shows that the host is at work
-HOST = (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.OPERATOR, Kind.RUNTIME, Kind.SYNC, Kind.OVERHEAD)
+#: what shows that the host is at work; a step does not, which is marked around all that is done in it and between
+HOST = (Kind.PHASE, Kind.RANGE, Kind.OPERATOR, Kind.RUNTIME, Kind.SYNC, Kind.OVERHEAD)
 Intervals = tuple[Array, Array]
 #: names, and rows, that are looked at together
 TEXTS, ROWS = 1 << 16, 1 << 19

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,50 @@ def test_nothing_is_said_to_be_queued_or_not_without_its_launch(
         "unknown": len((idle - waiting) & perhaps), "idle_launching": len(idle - waiting - perhaps),
     }  # fmt: skip
     assert {name: ns for name, ns in second.parts.items() if ns} == {name: ns for name, ns in expected.items() if ns}
+
+
+#: what a moment of the host is, by the first of these that holds it; a step is none of them
+RULES = ("idle_sync", "idle_collective", "idle_waiting", "idle_launching")
+OF_KIND = {
+    (Kind.SYNC, "cudaStreamSynchronize"): "idle_sync", (Kind.PHASE, "all_reduce"): "idle_collective",
+    (Kind.RANGE, "recv"): "idle_waiting", (Kind.PHASE, "fwd"): "idle_launching", (Kind.RANGE, "fwd"): "idle_launching",
+    (Kind.OPERATOR, "aten::mm"): "idle_launching", (Kind.RUNTIME, "cudaMalloc"): "idle_launching",
+    (Kind.OVERHEAD, "Activity Buffer Request"): "idle_launching", (Kind.STEP, "ProfilerStep#1"): None,
+}  # fmt: skip
+of_host = st.tuples(st.sampled_from(sorted(OF_KIND)), st.integers(1, 2), st.integers(0, 50), st.integers(1, 30))
+
+
+@relaxed
+@given(st.lists(of_host, max_size=6), st.integers(1, 2), st.integers(0, 40), st.integers(0, 5), st.integers(1, 9))
+def test_what_the_host_does_beside_a_count_of_each_nanosecond(
+    rows: list[tuple[tuple[Kind, str], int, int, int]], thread: int, at: int, delay: int, length: int
+) -> None:
+    """A step is no phase, operator or call: what lies in it alone is outside. The thread that launches comes first."""
+    launch, kernel = range(at, at + 2), range(at + 2 + delay, at + 2 + delay + length)
+    spans = [
+        Span("cudaLaunchKernel", Kind.RUNTIME, launch.start, launch.stop, 1, thread, args={"correlation": 1}),
+        work("gemm", Kind.KERNEL, kernel.start, kernel.stop, 1),
+    ]
+    held = [(thread, launch, "idle_launching")]
+    for (kind, name), tid, begin, taken in rows:
+        category = "collective" if name == "all_reduce" else ""
+        spans.append(Span(name, kind, begin, begin + taken, 1, tid, category=category))
+        held.append((tid, range(begin, begin + taken), OF_KIND[kind, name] or ""))
+
+    def part(moment: int) -> str:
+        if moment in kernel:
+            return "compute"
+        if launch.stop <= moment < kernel.start:
+            return "idle_queued"
+        for mine in ({thread}, {1, 2}):
+            here = {part for tid, stretch, part in held if tid in mine and moment in stretch}
+            for name in RULES:
+                if name in here:
+                    return name
+        return "outside"
+
+    [second] = device_seconds(Columns.from_spans(spans), "w", [("w", 0, 60)])
+    assert {name: ns for name, ns in second.parts.items() if ns} == dict(Counter(map(part, range(60))))
 
 
 def _torch(path: Any, *rows: dict[str, Any]) -> dict[str, Any]:
