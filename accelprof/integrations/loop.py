@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from accelprof.catalogue import get_registry
@@ -145,6 +145,34 @@ class Loop:
             return method(*args, **kwargs)
 
         self._replace(owner, name, called)
+
+    def ends(self, calls: Iterable[tuple[object, str]]) -> None:
+        """An exception that leaves one of these ends the training, for frameworks that do not say when one raised.
+
+        Args:
+            calls: what the training's own method calls, as object and name. Of calls inside one another the outermost
+                decides: it may catch what leaves an inner one.
+        """
+        running: list[str] = []
+        for owner, name in calls:
+            method = getattr(owner, name, None)
+            if callable(method) and not any(loop is not self and loop._has(owner, name) for loop in _begun):
+                self._replace(owner, name, self._ending(method, name, running))
+
+    def _ending(self, method: Callable[..., object], name: str, running: list[str]) -> Callable[..., object]:
+        @functools.wraps(method)
+        def called(*args: object, **kwargs: object) -> object:
+            running.append(name)
+            try:
+                return method(*args, **kwargs)
+            except BaseException:
+                if len(running) == 1:
+                    self.end()
+                raise
+            finally:
+                running.pop()
+
+        return called
 
     def _has(self, owner: object, name: str) -> bool:
         return any(name == its and owner is place() for place, its, _, _ in self._wrapped)

@@ -26,6 +26,15 @@ PHASES = {
 #: evaluation computes losses too, which are none of training's
 LOSS = {"compute_loss": "train/loss"}
 TRAINS = {"training_step": True, "prediction_step": False, "evaluate": False}
+#: what the training's own method calls, from the first of its steps to its end; early releases of 5 have no `_run_epoch`
+CALLED = (
+    "_run_epoch",
+    "_evaluate",
+    "get_batch_samples",
+    "training_step",
+    "_maybe_log_save_evaluate",
+    "_finalize_training",
+)
 OPTIMIZER = "train/optimizer"
 
 
@@ -33,8 +42,9 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     """Windows on steps of a ``Trainer``, with its parts as phases.
 
     Step ``n`` is the ``n``-th update, from 1 (``global_step`` once it is done); it begins with the fetching of its data and
-    lasts until that of the next, so evaluation and saving lie in the step they follow. Rank and number of processes are
-    the trainer's, which has them from ``accelerate``. A session that the process has already is used, and left open.
+    lasts until that of the next, so evaluation and saving lie in the step they follow. The last one ends with the training,
+    which an exception ends too. Rank and number of processes are the trainer's, which has them from ``accelerate``. A session
+    that the process has already is used, and left open.
 
     Args:
         config: as for :func:`accelprof.configure`.
@@ -61,6 +71,8 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         for name, training in TRAINS.items():
             self._loop.before(trainer, name, functools.partial(setattr, self, "_training", training))
         self._loop.before(trainer, "get_batch_samples", lambda: self._loop.step(state.global_step + 1))
+        # no event says that a training raised, and its own method runs already
+        self._loop.ends([*((trainer, name) for name in CALLED), (trainer.callback_handler, "call_event")])
 
     def on_step_begin(self, args: object, state: Any, control: object, **_: object) -> None:
         self._loop.step(state.global_step + 1)
@@ -75,7 +87,7 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         self._loop.end()
 
 
-def _trainer(state: object, frame: FrameType | None) -> object:
+def _trainer(state: object, frame: FrameType | None) -> Any:
     """The trainer whose callbacks are being called: no argument names it, but it stands on the stack."""
     while frame is not None:
         found = frame.f_locals.get("self")

@@ -44,7 +44,7 @@ class Owner:
 @pytest.mark.timeout(400)
 def test_trainers():
     """Transformers, TRL's GRPO and Lightning, each trained for a few steps on the CPU."""
-    assert "18 passed" in run("with_trainers.py", "transformers", "trl", "lightning")
+    assert "20 passed" in run("with_trainers.py", "transformers", "trl", "lightning")
 
 
 @pytest.mark.ray
@@ -113,6 +113,39 @@ def test_two_loops_on_one_object():
         for loop in loops[::order]:
             loop.end()
         assert vars(owner) == {}
+    accelprof.reset()
+
+
+class Training:
+    """One that calls its parts, and catches what an inner one raises."""
+
+    def epoch(self):
+        for error in (ValueError, KeyboardInterrupt):
+            try:
+                self.part(error)
+            except ValueError:
+                pass
+
+    def part(self, error):
+        raise error
+
+
+def test_an_exception_that_leaves_the_training_ends_it():
+    """One that is caught inside does not, any that leaves the outermost call does; the object is its own again, each time anew."""
+
+    training = Training()
+    loop = Loop(None, "Trainer", {})
+    for _ in range(2):
+        loop.begin()
+        loop.step(1)
+        loop.ends([(training, "epoch"), (training, "part"), (training, "absent")])
+        session, seen = current_session(), []
+        loop.before(training, "part", lambda seen=seen, session=session: seen.append(session.closed))
+        with pytest.raises(KeyboardInterrupt):
+            training.epoch()
+        assert seen == [False, False]
+        assert (session.closed, session.step_now, current_session()) == (True, None, None)
+        assert vars(training) == {}
     accelprof.reset()
 
 

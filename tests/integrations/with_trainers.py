@@ -170,6 +170,42 @@ def test_another_trainer_after_one_that_raised(tmp_path):
     assert accelprof.current_session() is None
 
 
+@pytest.mark.parametrize("early", [False, True], ids=["in an epoch", "before the first"])
+def test_a_training_that_raised_is_over(tmp_path, early):
+    """Step and session end with the exception, wherever the training had come to: what runs afterwards is none of it."""
+    import time
+
+    class Interrupts(TrainerCallback):
+        def on_epoch_begin(self, *_, **__):
+            if early:
+                raise KeyboardInterrupt
+
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 2:
+                raise KeyboardInterrupt
+
+    made = trainer(
+        tmp_path, AccelprofCallback(steps="all", output_dir=str(tmp_path / "p")), Interrupts(), save_strategy="no"
+    )
+    before = set(vars(made))
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    assert accelprof.current_session() is None
+    assert not {"training_step", "evaluate", "_run_epoch"} & (set(vars(made)) - before)
+    assert "call_event" not in vars(made.callback_handler)
+    time.sleep(1)
+    made.evaluate()
+    run_dir, manifest = run_of(tmp_path / "p")
+    assert [window["steps"] for window in manifest["windows"]] == ([] if early else [[1], [2]])
+    if not early:
+        assert "evaluate" not in phases(run_dir, 2)
+        (path,) = glob.glob(f"{run_dir}/*/*-s2-*.trace.json.gz")
+        with gzip.open(path) as file:
+            events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+        optimizer = max(event["ts"] + event["dur"] for event in events if event["name"] == "train/optimizer")
+        assert max(event["ts"] + event["dur"] for event in events) - optimizer < 0.9e6
+
+
 def test_resume_continues_the_steps_numbers(tmp_path):
     """A training that goes on from a checkpoint counts on: the window of a step before it does not open, one after it does, and
     the weights are those of an uninterrupted training without us."""
