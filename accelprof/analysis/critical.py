@@ -112,6 +112,12 @@ class Collective:
     def workers(self) -> set[str]:
         return {call.worker for call in self.calls}
 
+    @property
+    def after_ns(self) -> int:
+        """How long its ranks were in it in all after the last of them came."""
+        came = self.calls[-1].start_ns
+        return sum(max(call.end_ns - came, 0) for call in self.calls)
+
 
 @dataclass(slots=True)
 class Arrival:
@@ -249,6 +255,11 @@ class Step:
         return found
 
     @property
+    def without_ns(self) -> int:
+        """How long ranks were in collectives in all after the last that is known, where others are missing: waiting or transfer."""
+        return sum(one.after_ns for one, missing in self.absent.items() if missing)
+
+    @property
     def alone(self) -> list[HostCall]:
         """Calls of collectives that no other rank of the run took part in as recorded, where they are more than overhead."""
         return [one.calls[0] for one in self.collectives if len(one.calls) == 1 and one.calls[0].ns > self.overhead_ns]
@@ -311,14 +322,13 @@ def stragglers(step: Step) -> list[dict[str, Any]]:
             begin = {call.worker: before.get(call.worker, step.start_ns) for call in one.calls}
             errors = {worker: step.error_between(worker, last.worker) for worker in waits}
             absent = step.absent[one]
-            after = sum(max(call.end_ns - last.start_ns, 0) for call in one.calls)
             rows.append(
                 {
                     "step": step.name, "phase": one.phase, "number": one.number, "group": last.group, "worker": last.worker,
                     "waited_ns": sum(waits.values()), "low_ns": sum(max(ns - errors[w], 0) for w, ns in waits.items()),
                     "high_ns": sum(ns + errors[worker] for worker, ns in waits.items()),
                     "waited_by": sorted(waits), "late_in": earlier.late_in(one.calls, last, begin),
-                    "missing": absent, "without_ns": after if absent else 0,
+                    "missing": absent, "without_ns": one.after_ns if absent else 0,
                     "transfer_ns": None if absent else last.ns, "on": "host", "process_group": None,
                 }
             )  # fmt: skip

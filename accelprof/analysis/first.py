@@ -190,7 +190,12 @@ def _second(report: Mapping[str, Any]) -> str:
         return ""
     largest = max(reasons, key=lambda part: reasons[part])
     what = name_of_compute(row.get("device") for row in rows)
-    return f"{percent(parts['compute'] / total)} of the windows is {what}; in {percent(reasons[largest] / total)} {IDLE[largest]}."
+    why = IDLE[largest]
+    without = min(report.get("without_ns") or 0, reasons[largest]) if largest == "idle_collective" else 0
+    if without > NOTABLE * total:
+        why += f", or was in one of which ranks are missing, so that it is not known whether it waited ({percent(without / total)})"
+    computes, idle = percent(parts["compute"] / total), percent(reasons[largest] / total)
+    return f"{computes} of the windows is {what}; in {idle} {why}."
 
 
 def _phase(report: Mapping[str, Any]) -> str:

@@ -107,6 +107,7 @@ class Summary:
             "stragglers": self.waits.stragglers,
             "critical_path": self.waits.critical_path,
             "clocks_not_compared": self.waits.apart,
+            "without_ns": self.waits.without_ns,
             "slack": self.waits.slack,
             "steps": self.waits.steps,
             "outliers": self.waits.outliers,

@@ -47,6 +47,8 @@ class Waits:
     handed_in_all: int = 0
     #: hosts of the run where there are several and the clock of one was never compared
     apart: list[str] = field(default_factory=list)
+    #: how long ranks were in collectives of which others are missing, after the last that is known: waiting or transfer
+    without_ns: int = 0
 
 
 def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[FileCollectives] = ()) -> Waits:
@@ -63,6 +65,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     for step in found.of:
         graph = Graph(step)
         found.stragglers.extend(stragglers(step))
+        found.without_ns += step.without_ns
         path = {"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()}
         found.critical_path.append(path if step.ended else {**path, "ended": False})
         found.slack.extend(graph.slack_rows())
@@ -311,13 +314,16 @@ def _not_known(run: Run, found: Waits, timelines: Sequence[WorkerTimeline]) -> I
             f"the clocks of {', '.join(hosts[:5])}{' …' if len(hosts) > 5 else ''} were not compared, so who waited for whom, for how "
             "long, and the critical path over several hosts are not known"
         )
-    groups = {str(row["group"]) for row in found.stragglers if row.get("on") == "host"}
+    groups = {group for step in found.of for one in step.collectives for group in one.groups}
     recorded = [run.records.targets[t.worker.key] for t in timelines if t.worker.key in run.records.targets]
     for group, there, size, absent in absent_ranks(recorded):
         if group in groups:
             yield (
-                f"{group}: {there} of {size} ranks are recorded (not {absent}), so whom the others waited for in a collective may be "
-                "one of those that are not"
+                f"{group}: 1 of {size} ranks is recorded (not {absent}), so whom it waited for in collectives, how long, and what of its "
+                "time in them was transfer is not known"
+                if there == 1
+                else f"{group}: {there} of {size} ranks are recorded (not {absent}), so whom the others waited for in a collective may be "
+                "one of those that are not, and what was transfer is not known"
             )
 
 

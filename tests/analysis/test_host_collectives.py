@@ -414,3 +414,31 @@ def test_a_wait_is_named_with_its_step(seed: int) -> None:
         assert counted[said[2]]["step"] == (longest["step"] if said[1] is None else int(said[1]))
         assert (said[1] is None) == bool(own)
         assert (line.index("the other ranks") < line.index("critical path")) == bool(own)
+
+
+@pytest.mark.parametrize("recorded", [1, 2, 3, 4])
+def test_ranks_that_are_not_recorded_leave_waiting_unknown(run_maker: Any, event: Any, recorded: int) -> None:
+    """Of four ranks, however few are recorded: that others are not is said, and that their collective may be waiting or transfer; only
+    of all four it is known."""
+    ranks: list[Phases] = [[("update", 0, 20), ("all_reduce*", 20, 90), ("step", 90, 100)]] * recorded
+    made = Made(run_maker, event, ranks, world_size=4)
+    lines = [line for line in made.found["notices"] if "recorded (not" in line]
+    said = [line for line in sentences(made.found) if "ranks are missing" in line]
+    if recorded == 4:
+        assert (lines, said, made.found["without_ns"]) == ([], [], 0)
+        return
+    [line] = lines
+    assert line.startswith(f"G: {recorded} of 4 ranks {'is' if recorded == 1 else 'are'} recorded (not {recorded}")
+    assert made.found["without_ns"] == recorded * 70 * MS
+    [sentence] = said
+    assert sentence.endswith(
+        "in 70.0% a rank waited for another in a collective, or was in one of which ranks are missing, so that it is not known whether "
+        "it waited (70.0%)."
+    )
+
+
+def test_the_only_rank_misses_nobody(run_maker: Any, event: Any) -> None:
+    """A group of one rank is whole, and of a group that does not say its size nobody knows that others are missing."""
+    for number, facts in enumerate([{"world_size": 1}, {}]):
+        made = Made(type(run_maker)(run_maker.directory / str(number)), event, [[("all_reduce*", 20, 90)]], **facts)
+        assert (made.found["without_ns"], made.found["notices"]) == (0, [])
