@@ -400,21 +400,33 @@ def scatter(walls: Sequence[int]) -> int:
 
 
 def steps_of(
-    leaves: Iterable[Leaf], windows: Iterable[tuple[tuple[int, ...], int, int]], errors: Mapping[str, int] | None = None
+    leaves: Iterable[Leaf],
+    windows: Iterable[tuple[str, tuple[int, ...], int, int]],
+    errors: Mapping[str, int] | None = None,
 ) -> list[Step]:
-    """Steps of a run: windows of all workers with the same steps together, with the leaves that lie in them."""
+    """Steps of a run: windows of all workers with the same steps together, with the leaves that lie in their own worker's window: workers
+    may be in different steps at one moment.
+
+    Args:
+        windows: worker, steps, start and end in ns on the clock of the leaves.
+    """
     of_step: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
-    for steps, start, end in windows:
+    of_worker: dict[str, list[tuple[int, int, tuple[int, ...]]]] = defaultdict(list)
+    for worker, steps, start, end in windows:
         of_step[steps].append((start, end))
-    found = []
+        of_worker[worker].append((start, end, steps))
+    found = {}
     for steps, mine in of_step.items():
         low, high = min(start for start, _ in mine), max(end for _, end in mine)
         apart = high - low - sum(end - start for start, end in merge_intervals(mine))
-        found.append(Step(steps, low, high, errors=errors or {}, apart_ns=apart))
-    found.sort(key=lambda step: step.start_ns)
-    starts = [step.start_ns for step in found]
+        found[steps] = Step(steps, low, high, errors=errors or {}, apart_ns=apart)
+    for rows in of_worker.values():
+        rows.sort()
+    starts = {worker: [start for start, _, _ in rows] for worker, rows in of_worker.items()}
     for leaf in leaves:
-        place = bisect.bisect_right(starts, leaf.start_ns) - 1
-        if place >= 0 and leaf.start_ns < found[place].end_ns:
-            found[place].leaves.append(leaf)
-    return found
+        place = bisect.bisect_right(starts.get(leaf.worker, ()), leaf.start_ns) - 1
+        if place >= 0:
+            _, end, steps = of_worker[leaf.worker][place]
+            if leaf.start_ns < end:
+                found[steps].leaves.append(leaf)
+    return sorted(found.values(), key=lambda step: step.start_ns)

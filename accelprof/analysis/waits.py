@@ -257,7 +257,7 @@ def _not_on_the_path(found: Sequence[Step]) -> Iterator[str]:
 def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     """The steps that a run has windows of, with the leaves of all workers on the driver's clock."""
     shifts = [clock_shift(run, timeline) for timeline in timelines]
-    windows: list[tuple[tuple[int, ...], int, int]] = []
+    windows: list[tuple[str, tuple[int, ...], int, int]] = []
     begins: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
     errors: dict[str, int] = {}
     compared = not _hosts_apart(run, timelines)
@@ -266,7 +266,7 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
         errors[label] = max(errors.get(label, 0), error or 0)
         for _, steps, start, end in timeline.windows:
             if steps:
-                windows.append((steps, start - shift, end - shift))
+                windows.append((label, steps, start - shift, end - shift))
                 begins[steps][label] = min(begins[steps].get(label, sys.maxsize), start - shift)
     few = _count(timelines) <= MAX_LEAVES
     found = steps_of(_leaves(timelines, shifts) if few else (), windows, errors)

@@ -531,3 +531,18 @@ def test_a_step_that_workers_begin_at_different_times_says_what_is_of_the_step_b
     assert what_if(step, {"opt": 2})["high_ns"] >= 191_000_000 + 2 * 80_000_000
     assert any(f"the window of {late} opened" in note for note in what_if(step, {"opt": 0.25}, rank=1)["notes"])
     assert not any("opened" in note for note in what_if(step, {"opt": 0.25}, rank=0)["notes"])
+
+
+def test_a_phase_is_of_the_step_that_its_worker_is_in(run_maker: Any, event: Any) -> None:
+    """Rank 0 begins step 4 at 120 ms, rank 1 reads and writes in step 3 until 150: with its write at 130 still of step 3, whose path it
+    is on; in step 4 rank 1 computes from 150 on."""
+    first, second = (run_maker.target(rank, host="node") for rank in (0, 1))
+    run_maker.timeline(first, [event("fwd", 0, 120_000)], steps=(3,), end_us=120_000)
+    run_maker.timeline(first, [event("fwd", 120_000, 80_000)], steps=(4,), at_us=120_000, end_us=80_000)
+    run_maker.timeline(second, [event("read", 0, 130_000), event("write", 130_000, 20_000)], steps=(3,), end_us=150_000)
+    run_maker.timeline(second, [event("fwd", 150_000, 60_000)], steps=(4,), at_us=150_000, end_us=60_000)
+    three, four = summarise(run_maker.write()).waits.of
+    found = [[(one.rank, one.phase) for one in step.leaves] for step in (three, four)]
+    assert found == [[(0, "fwd"), (1, "read"), (1, "write")], [(0, "fwd"), (1, "fwd")]]
+    assert [(part["phase"], part["ns"] / MS) for part in critical_path(three)] == [("read", 130), ("write", 20)]
+    assert what_if(three, {"write": 0.0})["predicted_ns"] == 130 * MS
