@@ -19,6 +19,7 @@ from accelprof.analysis.replay import Graph
 from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.units import duration
+from accelprof.analysis.unseen import MEND, Unseen, merged, unseen_waits
 
 #: with more leaves than this in a run who waited for whom is not worked out: a leaf takes about 200 bytes
 MAX_LEAVES = 2_000_000
@@ -62,8 +63,10 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_apart(found.of))
     rows = run.steps()
     cut = _cut(rows)
+    each: list[Unseen] = []
     for step in found.of:
         graph = Graph(step)
+        each.extend(unseen_waits(graph))
         found.stragglers.extend(stragglers(step))
         found.without_ns += step.without_ns
         path = {"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()}
@@ -75,6 +78,8 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_not_known(run, found, timelines))
     found.notices.extend(_not_on_the_path(found.of))
     found.notices.extend(_alone(found.of))
+    unseen = merged(each)
+    found.notices.extend(map(_unseen, unseen))
     found.notices.extend(_too_many(joints))
     found.notices.extend(_ambiguous(found.of))
     found.stragglers.extend(device_stragglers(files))
@@ -93,6 +98,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_not_in_windows(found.of, stated))
     timed = [{**row, "window": row.get("step") in inside} for row in rows if row["step"] not in cut]
     waiting = {kind[0] for timeline in timelines for kind in timeline.stretches.kinds if kind[1] == COLLECTIVE}
+    waiting.update(phase for one in unseen for phase in one.phases)
     groups = {worker.label: worker.group for worker in run.workers.values()}
     found.outliers, found.drift = outliers(timed, waiting, _begins(found.of), groups), drifts(timed)
     found.notices.extend(_in_no_phase(found.outliers))
@@ -203,6 +209,14 @@ def _alone(found: Sequence[Step]) -> Iterator[str]:
             f"{phase} on {worker} (step {name}, {duration(ns)}) is a collective in which no other rank was recorded{more}: whom it waited "
             "for is not known"
         )
+
+
+def _unseen(one: Unseen) -> str:
+    """The ranks of a group that may wait for each other where nothing says so."""
+    return (
+        f"{one.group}: no collective of its {one.workers} ranks was recorded, so they may wait for each other unseen inside phases, as "
+        f"in DDP's backward{f' ({one.shown})' if one.phases else ''}: what a rank waits there counts as its own work; {MEND}"
+    )
 
 
 def _ambiguous(found: Sequence[Step]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from accelprof.analysis.critical import HostCall, Leaf, Step
 from accelprof.analysis.releases import NOWHERE
 from accelprof.analysis.replay import Graph, milliseconds
+from accelprof.analysis.unseen import MEND, unseen_waits
 
 #: an interval that reaches further than this share of the answer says why
 NOTABLE = 0.05
@@ -77,6 +78,17 @@ def what_if(
         if any(less[worker] for worker in changed_late):
             low = min(low, predicted - late[worker] - doubt)
         high = max(high, predicted + sum(more[worker] for worker in changed_late) + doubt)
+    for group in unseen_waits(graph):
+        shorter, longer = _joint_changes(step, group.group, scale)
+        waited = max(group.phases.values(), default=0)
+        if not shorter and not longer and not (remove_wait and waited):
+            continue
+        low = min(low, step.wall_ns - shorter - doubt, predicted - (waited if remove_wait else 0) - doubt)
+        high = max(high, step.wall_ns + longer + doubt)
+        notes.append(
+            f"no collective of {group.group}'s {group.workers} ranks was recorded, so they may wait for each other unseen inside phases"
+            f"{f' ({group.shown})' if group.phases else ''}: the interval reaches as far as the change itself; {MEND}"
+        )
     if step.left_out:
         notes.append(
             f"{len(step.left_out):,} collectives on the device, in none of which a rank waited more than "
@@ -147,6 +159,21 @@ def _changes(step: Step, scale: Callable[[Leaf], float]) -> tuple[dict[str, int]
         less[leaf.worker] += max(-change, 0)
         more[leaf.worker] += max(change, 0)
     return less, more
+
+
+def _joint_changes(step: Step, group: str, scale: Callable[[Leaf], float]) -> tuple[int, int]:
+    """By how much ranks that wait for each other after any phase could be through earlier, and later, in ns: of the n-th stretches of a
+    phase the one that changes most counts."""
+    less: dict[tuple[str, int], int] = defaultdict(int)
+    more: dict[tuple[str, int], int] = defaultdict(int)
+    seen: dict[tuple[str, str], int] = defaultdict(int)
+    for leaf in sorted((leaf for leaf in step.leaves if leaf.group == group), key=lambda leaf: leaf.start_ns):
+        change = round(leaf.ns * (scale(leaf) - 1))
+        place = leaf.phase, seen[leaf.worker, leaf.phase]
+        seen[leaf.worker, leaf.phase] += 1
+        less[place] = max(less[place], -change)
+        more[place] = max(more[place], change)
+    return sum(less.values()), sum(more.values())
 
 
 def _began_late(graph: Graph) -> dict[str, int]:

@@ -1,0 +1,123 @@
+"""Ranks of one group of which no collective was recorded: they may wait for each other inside phases, as in DDP's backward."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from accelprof.analysis.critical import Leaf, Step
+from accelprof.analysis.replay import Graph
+from accelprof.analysis.seconds import waits_for_others
+from accelprof.analysis.units import duration
+
+#: a phase began apart from so many times on what still counts as ending together
+APART = 4
+MEND = 'a range with category="collective" around what waits, or tool torch, records it'
+
+
+@dataclass
+class Unseen:
+    """A group in a step. ``phases``: those whose ranks ended together although they began apart: by how much, in ns, the largest first."""
+
+    group: str
+    workers: int
+    phases: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        """The phases in words that go on a sentence; empty without any."""
+        names = [f"{phase} began up to {duration(ns)} apart" for phase, ns in list(self.phases.items())[:3]]
+        return f"{', '.join(names)} and ended together" if names else ""
+
+
+def unseen_waits(graph: Graph) -> list[Unseen]:
+    """The groups of several ranks of which the step has no collective, neither on the host nor on the device, and no phase of one that
+    waited for work of another."""
+    step = graph.step
+    if step.loose_ns or step.left_out:
+        return []
+    of_group: dict[str, dict[str, list[Leaf]]] = defaultdict(lambda: defaultdict(list))
+    group_of: dict[str, str] = {}
+    recorded: set[str] = set()
+    for leaf in step.leaves:
+        if leaf.rank is not None:
+            of_group[leaf.group][leaf.worker].append(leaf)
+            group_of[leaf.worker] = leaf.group
+        if leaf.call is not None:
+            recorded.add(leaf.group)
+    recorded |= {group_of.get(call.worker, "") for joint in step.joints for call in joint.calls}
+    for place, cause in graph.causes.items():
+        waits, other = graph.leaves[place], graph.leaves[cause]
+        if waits.group == other.group and waits.worker != other.worker:
+            recorded.add(waits.group)
+    return [
+        Unseen(group, len(ranks), _together(step, list(ranks.values())))
+        for group, ranks in of_group.items()
+        if len(ranks) > 1
+        and group not in recorded
+        and set.intersection(*({leaf.phase for leaf in mine} for mine in ranks.values()))  # they run the same program
+    ]
+
+
+def merged(found: Iterable[Unseen]) -> list[Unseen]:
+    """Those of several steps, a row for each group."""
+    groups: dict[str, Unseen] = {}
+    for one in found:
+        mine = groups.setdefault(one.group, Unseen(one.group, 0))
+        mine.workers = max(mine.workers, one.workers)
+        for phase, ns in one.phases.items():
+            mine.phases[phase] = max(ns, mine.phases.get(phase, 0))
+    for mine in groups.values():
+        mine.phases = _largest_first(mine.phases)
+    return list(groups.values())
+
+
+def _together(step: Step, ranks: Sequence[list[Leaf]]) -> dict[str, int]:
+    """By phase how far apart the ranks began a call, the most of its calls, of those that they ended together. The n-th calls are one."""
+    together = max(step.overhead_ns, step.doubt_ns)
+    calls: dict[str, list[list[tuple[int, int]]]] = defaultdict(list)
+    for leaves in ranks:
+        mine: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for phase, start, end in _calls(leaves):
+            mine[phase].append((start, end))
+        for phase, times in mine.items():
+            calls[phase].append(sorted(times))
+    found: dict[str, int] = {}
+    for phase, of_rank in calls.items():
+        if len(of_rank) < len(ranks) or len({len(times) for times in of_rank}) > 1:
+            continue
+        for one in zip(*of_rank, strict=True):
+            starts, ends = [start for start, _ in one], [end for _, end in one]
+            apart = max(starts) - min(starts)
+            if apart >= APART * (max(ends) - min(ends)) and apart > 2 * together and max(ends) - min(ends) <= together:
+                found[phase] = max(apart, found.get(phase, 0))
+    return _largest_first(found)
+
+
+def _calls(leaves: Sequence[Leaf]) -> Iterator[tuple[str, int, int]]:
+    """The calls of a worker's phases that do not wait for others as recorded, with what is nested in them: ``(phase, start, end)``."""
+    rows: dict[int, list[Leaf]] = defaultdict(list)
+    waiting = {
+        phase: waits_for_others(phase, category) for phase, category in {(leaf.phase, leaf.category) for leaf in leaves}
+    }
+    for leaf in leaves:
+        rows[leaf.row].append(leaf)
+    for row in rows.values():
+        stack: list[tuple[str, int]] = []
+        over = 0
+        for leaf in sorted(row, key=attrgetter("start_ns", "end_ns")):
+            path = (*leaf.around[::-1], leaf.phase)
+            kept = 0
+            if leaf.start_ns <= over:
+                while kept < min(len(stack), len(path)) and stack[kept][0] == path[kept]:
+                    kept += 1
+            yield from ((phase, start, over) for phase, start in stack[kept:] if not waiting.get(phase))
+            stack[kept:] = [(phase, leaf.start_ns) for phase in path[kept:]]
+            over = leaf.end_ns
+        yield from ((phase, start, over) for phase, start in stack if not waiting.get(phase))
+
+
+def _largest_first(phases: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(phases.items(), key=lambda item: -item[1]))

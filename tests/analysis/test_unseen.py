@@ -1,0 +1,131 @@
+"""Ranks that wait for each other inside phases, of which no file says so: the report and ``whatif`` do."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelprof.analysis.critical import Leaf, Step
+from accelprof.analysis.replay import Graph
+from accelprof.analysis.unseen import unseen_waits
+from accelprof.analysis.whatif import what_if
+from tests.analysis.test_host_collectives import Made, Phases
+from tests.analysis.test_replay import late_host
+
+MS = 1_000_000
+#: rank 1 prepares for 200 ms longer, and rank 0 waits for it inside its backward
+SLOW: list[Phases] = [
+    [("prepare", 0, 20), ("forward", 20, 60), ("backward", 60, 330), ("optimizer", 330, 340)],
+    [("prepare", 0, 220), ("forward", 220, 260), ("backward", 260, 330), ("optimizer", 330, 340)],
+]
+
+
+def test_ranks_that_may_wait_in_a_phase_are_said(run_maker: Any, event: Any) -> None:
+    """The notice names backward, which began 200 ms apart and ended together; without rank 1's 200 ms the step takes 140, which the
+    interval of ``whatif`` holds, and its note says why it reaches so far."""
+    made = Made(run_maker, event, SLOW)
+    [line] = [line for line in made.found["notices"] if "unseen inside phases" in line]
+    assert line.startswith("G: no collective of its 2 ranks was recorded")
+    assert "(backward began up to 200 ms apart and ended together)" in line
+    assert 'category="collective"' in line
+    assert "tool torch" in line
+    found = what_if(made.step, {"prepare": 1 / 11}, rank=1)
+    assert found["low_ns"] <= 140 * MS
+    [note] = [note for note in found["notes"] if "unseen inside phases" in note]
+    assert "backward began up to 200 ms apart" in note
+    assert what_if(made.step, {})["notes"] == []
+    assert what_if(made.step, {}, remove_wait=True)["low_ns"] <= 140 * MS
+
+
+def test_without_a_rank_that_is_late_no_phase_is_named(run_maker: Any, event: Any) -> None:
+    """Both begin and end backward together: which of both was the slow one nothing tells, and that is said too."""
+    made = Made(run_maker, event, [SLOW[1], SLOW[1]])
+    [line] = [line for line in made.found["notices"] if "unseen inside phases" in line]
+    assert "ended together" not in line
+    found = what_if(made.step, {"backward": 0.5}, rank=1)
+    assert found["low_ns"] <= (340 - 35) * MS
+
+
+@pytest.mark.parametrize("how", ["on the host", "on the device", "one rank", "different programs", "a wait"])
+def test_where_waiting_is_recorded_nothing_is_said(run_maker: Any, event: Any, how: str) -> None:
+    """A collective, a phase in which one waits for the work of another, or nobody to wait for."""
+    if how == "on the device":
+        assert unseen_waits(Graph(late_host())) == []
+        return
+    ranks: dict[str, list[Phases]] = {
+        "on the host": [[("f", 0, 10), ("ar*", 10, 40)], [("f", 0, 30), ("ar*", 30, 40)]],
+        "one rank": [SLOW[0]],
+        "different programs": [[("f", 0, 10)], [("g", 0, 30)]],
+        "a wait": [[("f", 0, 10), ("recv", 10, 30), ("g", 30, 40)], [("f", 0, 30), ("g", 30, 40)]],
+    }
+    made = Made(run_maker, event, ranks[how])
+    assert not any("unseen" in line for line in made.found["notices"])
+    assert not any("unseen" in line for line in what_if(made.step, {"f": 0.5})["notes"])
+
+
+def test_a_phase_in_which_ranks_wait_unseen_is_not_what_made_a_step_slow(run_maker: Any, event: Any) -> None:
+    """In step 7 prepare of rank 1 is 100 ms longer and backward of rank 0 120: the windows say that ranks wait in backward."""
+    rows = []
+    for step in range(20):
+        slow = step == 7
+        seconds = {"prepare": (0.1 + 0.1 * slow, 1), "backward": (0.1 + 0.12 * slow, 0), "optimizer": (0.01, 0)}
+        rows.append(
+            {
+                "step": step, "wall_ns": round((210 + 0.1 * (step % 3) + 120 * slow) * MS), "window": step == 2,
+                "seconds": {name: {"max": taken, "mean": taken, "ranks": 2, "slowest": f"G/rank{rank}"} for name, (taken, rank) in seconds.items()},
+            }
+        )  # fmt: skip
+    run_maker.manifest["metrics"] = {"steps": rows}
+    made = Made(run_maker, event, SLOW)
+    assert [(row["step"], row["phase"], row["worker"]) for row in made.found["outliers"]] == [(7, "prepare", "G/rank1")]
+
+
+def test_calls_of_a_phase_are_compared_one_by_one() -> None:
+    """Two micro-batches: in the first rank 1 is late and both end together, in the second nothing is; what is nested in backward,
+    begins apart and ends apart, is none."""
+    rows = {
+        0: [("forward", 0, 10), ("backward", 10, 50), ("hook", 50, 52), ("backward", 52, 60), ("forward", 60, 70), ("backward", 70, 90)],
+        1: [("forward", 0, 40), ("backward", 40, 44), ("hook", 44, 46), ("backward", 46, 60), ("forward", 60, 70), ("backward", 70, 90)],
+    }  # fmt: skip
+    leaves = [
+        Leaf(f"G/rank{rank}", "G", 0, name, "", start * MS, end * MS, rank, ("backward",) if name == "hook" else ())
+        for rank, mine in rows.items()
+        for name, start, end in mine
+    ]
+    [found] = unseen_waits(Graph(Step((1,), 0, 90 * MS, leaves)))
+    assert (found.group, found.workers, found.phases) == ("G", 2, {"backward": 30 * MS})
+
+
+def ddp(work: list[list[tuple[str, int]]]) -> Step:
+    """Ranks whose ``backward`` ends when the last one has done its own part of it and 3 ms more, each by its work in ns."""
+    at = [0] * len(work)
+    leaves = []
+    for place, (phase, _) in enumerate(work[0]):
+        ends = [begin + mine[place][1] for begin, mine in zip(at, work, strict=True)]
+        if phase == "backward":
+            ends = [max(ends) + 3 * MS] * len(work)
+        for rank, (begin, end) in enumerate(zip(at, ends, strict=True)):
+            leaves.append(Leaf(f"G/rank{rank}", "G", 0, phase, "", begin, end, rank))
+        at = ends
+    return Step((1,), 0, max(at), leaves)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 2**30))
+def test_the_interval_holds_what_programs_that_wait_unseen_do(seed: int) -> None:
+    """Two to four ranks, one to three backward passes, any phase of one rank or all in another time, and the step run again."""
+    rng = random.Random(seed)
+    phases = ["prepare", "forward", "backward"] * rng.randrange(1, 4) + ["optimizer"]
+    work = [[(phase, rng.randrange(1, 100) * MS) for phase in phases] for _ in range(rng.randrange(2, 5))]
+    phase, factor = rng.choice(phases), rng.choice([0.1, 0.5, 2.0])
+    rank = rng.choice([None, *range(len(work))])
+    changed = [
+        [(name, round(ns * factor) if name == phase and rank in (None, at) else ns) for name, ns in mine]
+        for at, mine in enumerate(work)
+    ]
+    found = what_if(ddp(work), {phase: factor}, rank)
+    assert found["low_ns"] <= ddp(changed).wall_ns <= found["high_ns"]
