@@ -43,7 +43,8 @@ def test_importing_loads_little_of_the_standard_library():
 
 
 def test_importing_is_quick():
-    """Importing takes less than 60 ms of processor time more than the bare interpreter (best of seven, interleaved)."""
+    """Importing takes less than 60 ms of processor time more than the bare interpreter, and where the machine is slow less than 2.5
+    times what a few modules of the standard library take (best of seven, interleaved)."""
 
     def seconds(code):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -51,11 +52,13 @@ def test_importing_is_quick():
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    bare, ours = [], []
+    bare, standard, ours = [], [], []
     for _ in range(7):
         bare.append(seconds("pass"))
+        standard.append(seconds("import json, logging, dataclasses"))
         ours.append(seconds("import accelprof"))
-    assert min(ours) - min(bare) < 0.060
+    least = min(bare)
+    assert min(ours) - least < max(0.060, 2.5 * (min(standard) - least))
 
 
 def test_timing_works_without_a_session():
