@@ -1,5 +1,5 @@
 # make demo    installs into .venv and runs the demo, with one rank slowed on purpose; its run lies under outputs/
-# make test    lint, then every test, then the torch-free tests on the other interpreters found
+# make test    lint, then every test, then the torch-free tests on the other interpreters found (between the oldest and newest some)
 # make bench   the benchmarks
 # make injected   known sleeps in four processes: is the culprit named, and is what-if right?
 # make dist    wheels and source archives of all distributions, checked, and tried on each Python found
