@@ -210,6 +210,8 @@ class _Reading:
                     self._other(event, event.ph, at, others)
                 elif event.ph == "M" and event.name == "thread_name":
                     self._thread_name(event)
+                elif not isinstance(event.ph, str):
+                    self.bad["its ph is no text"] += 1
             if others:
                 ended, begins, ends, ordinals = zip(*others, strict=True)
                 self._spans(list(ended), np.array(begins), np.array(ends), np.array(ordinals, dtype=np.int64))

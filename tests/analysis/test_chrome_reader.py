@@ -137,6 +137,8 @@ def test_what_is_no_time_is_said(raw: bytes, reason: str) -> None:
         ('[{"ph":"X","name":"D:\\","ts":1,"dur":2},' + TWO + "]", ["D:\\", "a", "b"], "lone backslash, 1 time,"),
         ('[{"ph":"X","name":"n","ts":1,"dur":NaN},' + TWO + "]", ["a", "b"], "left out: 1 event, duration NaN"),
         ('[{"ph":"X","name":"n","ts":1,"dur":-1},' + TWO + "]", ["a", "b"], "left out: 1 event, negative duration"),
+        ('[{"ph":["X"],"name":"n","ts":1,"dur":1},' + TWO + "]", ["a", "b"], "left out: 1 event, its ph is no text"),
+        ('[{"name":"n","ts":1,"dur":1},' + TWO + "]", ["a", "b"], "left out: 1 event, its ph is no text"),
         ('[{"ph":"X","name":"n","ts":1,"dur":1e300},' + TWO + "]", ["a", "b"], "left out: 1 event, duration endless"),
         ('[{"ph":"X","name":"n","ts":1},' + TWO + "]", ["a", "b"], "left out: 1 event, duration missing"),
         ("[" + TWO, ["a", "b"], "the array of events is not closed; the file ends at character"),
