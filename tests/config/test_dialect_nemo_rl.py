@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+
 import pytest
 
 from accelprof.catalogue import Registry
@@ -29,6 +31,35 @@ def test_patterns_and_range():
         assert (row.tool, list(row.windows), row.count.exact) == ("nsys", [(2, 3)], 1)
         assert row.options["trace"] == "cuda,nvtx"
     assert not plan.assign(Target("megatron_policy_worker", (), 0)).selected
+
+
+@pytest.mark.parametrize(
+    ("version", "trace", "sample"),
+    [
+        ("0.3.0", "cuda,cudnn,cublas,nvtx", None),
+        ("0.5.0rc0", "cuda,cudnn,cublas,nvtx", None),
+        ("0.10.0", "cuda,nvtx", "none"),
+        (None, "cuda,nvtx", "none"),
+    ],
+)
+def test_defaults_are_those_of_the_installed_release(version, trace, sample, monkeypatch):
+    """NeMo-RL up to 0.5 traces cuDNN and cuBLAS too and leaves sampling to nsys; where no release is known, a note says both."""
+
+    def installed(name):
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(importlib.metadata, "version", installed)
+    loaded = load(BOTH)
+    options = loaded.config.tools["nsys"]
+    assert (options["trace"], options.get("sample")) == (trace, sample)
+    said = [note.text for note in loaded.notes if note.path == "NRL_NSYS_EXTRA_OPTIONS"]
+    assert len(said) == (version is None)
+    assert all("cuda,cudnn,cublas,nvtx" in text for text in said)
+    assert not [
+        note for note in load({**BOTH, "NRL_NSYS_EXTRA_OPTIONS": "{}"}).notes if note.path == "NRL_NSYS_EXTRA_OPTIONS"
+    ]
 
 
 def test_options_of_the_user_win():

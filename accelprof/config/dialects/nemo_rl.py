@@ -1,12 +1,15 @@
 """NeMo-RL's profiling switches, which are environment variables, as a plan of ours.
 
-Written against its source (github.com/NVIDIA-NeMo/RL, ``nemo_rl/utils/nsys.py`` at 017d5c2 and its ``distributed``
-package); the package is not in the registry, so it was not run.
+Written against its source (github.com/NVIDIA-NeMo/RL, ``nemo_rl/utils/nsys.py`` at 017d5c2, and
+``distributed/worker_group_utils.py`` at d85dfaf and, with extra options, at 7cc643f); the package is not in the registry,
+so it was not run.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -27,6 +30,13 @@ DEFAULTS: dict[str, object] = {
     "sample": "none",
     "cuda-graph-trace": "node",
 }
+#: up to release 0.5, before extra options could be given
+EARLY: dict[str, object] = {
+    "trace": "cuda,cudnn,cublas,nvtx",
+    "stop-on-exit": "true",
+    "cuda-graph-trace": "node",
+}
+LAST_EARLY = (0, 5)
 SHORT = {"t": "trace", "o": "output", "s": "sample", "c": "capture-range"}
 
 
@@ -68,7 +78,7 @@ class NemoRLDialect(Dialect):
             draft.set("merge_steps", True, RANGE)
             source.note(RANGE, "info", f"steps {first} to {last} in one capture; the end is exclusive")
         draft.set("tool", "nsys")
-        draft.set("tools.nsys", {**DEFAULTS, **_extra(source)}, EXTRA)
+        draft.set("tools.nsys", {**_defaults(source), **_extra(source)}, EXTRA)
         return source.finish(draft)
 
 
@@ -101,6 +111,24 @@ def _steps(source: Source, text: str) -> tuple[int, int] | None:
         source.refuse(RANGE, what, value=text, mend=f"{start}:{max(end, start + 1)}")
         return None
     return first, end - 1
+
+
+def _defaults(source: Source) -> dict[str, object]:
+    """Those of the release that is installed; a job with extra options has one that reads them."""
+    try:
+        found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("nemo-rl"))
+    except importlib.metadata.PackageNotFoundError:
+        found = None
+    if found is not None and (int(found[1]), int(found[2])) <= LAST_EARLY:
+        return EARLY
+    if found is None and not source.text(EXTRA):
+        early = json.dumps({"trace": EARLY["trace"], "sample": "process-tree"})
+        source.note(
+            EXTRA,
+            "info",
+            f"absent: as in NeMo-RL after 0.5, nsys traces {DEFAULTS['trace']} and does not sample; before: {early}",
+        )
+    return DEFAULTS
 
 
 def _extra(source: Source) -> dict[str, object]:
