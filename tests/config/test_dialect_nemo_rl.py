@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.metadata
 
 import pytest
@@ -12,6 +13,7 @@ from accelprof.config.dialects import BUILTIN
 from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError
+from accelprof.planning.plan import make_plan
 
 BOTH = {"NRL_NSYS_WORKER_PATTERNS": "dtensor_policy_worker,vllm*", "NRL_NSYS_PROFILE_STEP_RANGE": "2:4"}
 
@@ -89,6 +91,16 @@ def test_numbers_as_int_reads_them(text, steps, monkeypatch):
     assert (list(loaded.config.steps), loaded.config.merge_steps) == (steps, True)
     monkeypatch.setenv("NRL_NSYS_PROFILE_STEP_RANGE", text)
     assert first_step() == steps[0]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["policy", "Policy", "pol*", "Pol*", "[pP]olicy", "p?licy", "[!P]*", "_1", "_b", "\u00e4", "1", "all"]
+)
+def test_patterns_match_as_fnmatch_does(pattern):
+    """Whom a pattern names is whom ``fnmatch`` finds on Linux: case counts, in a plain name too."""
+    made = make_plan(load({**BOTH, "NRL_NSYS_WORKER_PATTERNS": pattern}).config)
+    for name in ("policy", "Policy", "POLICY", "_1", "_b", "_B", "\u00e4", "\u00c4", "1", "all", "All", "vllm"):
+        assert made.assign(Target(name, (), 0)).selected == fnmatch.fnmatchcase(name, pattern), name
 
 
 def test_empty_is_off():

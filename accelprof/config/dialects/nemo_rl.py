@@ -68,6 +68,7 @@ class NemoRLDialect(Dialect):
             draft.set("enabled", False, PATTERNS)
             source.note(PATTERNS, "off", f"empty: nobody is profiled; it would be with a pattern, and {RANGE}")
             return source.finish(draft)
+        patterns = [_in_its_case(pattern) for pattern in patterns]
         draft.set("groups", {pattern: {"ranks": "all"} for pattern in patterns}, PATTERNS)
         for pattern in patterns:
             draft.sources[f"groups.{pattern}"] = draft.sources[f"groups.{pattern}.ranks"] = PATTERNS
@@ -80,6 +81,13 @@ class NemoRLDialect(Dialect):
         draft.set("tool", "nsys")
         draft.set("tools.nsys", {**_defaults(source), **_extra(source)}, EXTRA)
         return source.finish(draft)
+
+
+def _in_its_case(pattern: str) -> str:
+    """The same as a pattern of ours: a plain name under ``groups`` is found in any case, theirs by ``fnmatch`` as it is written."""
+    if any(mark in pattern for mark in "*?["):
+        return pattern
+    return re.sub(r"[^\W\d_]", r"[\g<0>]", pattern, count=1)
 
 
 def step_range(text: str) -> tuple[int, int]:
