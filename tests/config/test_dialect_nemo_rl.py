@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import importlib.metadata
+import json
 
 import pytest
 
@@ -103,6 +104,17 @@ def test_patterns_match_as_fnmatch_does(pattern):
         assert made.assign(Target(name, (), 0)).selected == fnmatch.fnmatchcase(name, pattern), name
 
 
+@pytest.mark.parametrize("key", ["t", "trace", "stats"])
+def test_options_are_named_as_they_were_written(key):
+    """What is wrong with an option is said by the user's own spelling of it."""
+    pytest.importorskip("accelprof_cuda", reason="accelprof-cuda is not installed")
+    loaded = load({**BOTH, "NRL_NSYS_EXTRA_OPTIONS": json.dumps({key: "cuda"})})
+    assert loaded.sources[f"tools.nsys.{'trace' if key == 't' else key}"] == f"NRL_NSYS_EXTRA_OPTIONS.{key}"
+    if key != "stats":
+        with pytest.raises(ConfigError, match=rf"NRL_NSYS_EXTRA_OPTIONS\.{key}: "):
+            Registry().plan(loaded.config).preview()
+
+
 def test_empty_is_off():
     """Empty variables profile nobody, as NeMo-RL reads them."""
     assert not load({"NRL_NSYS_WORKER_PATTERNS": "", "NRL_NSYS_PROFILE_STEP_RANGE": ""}).config.enabled
@@ -125,7 +137,8 @@ def test_empty_is_off():
         ({"NRL_NSYS_PROFILE_STEP_RANGE": f"1:{10**30}"}, "NRL_NSYS_PROFILE_STEP_RANGE", "numbers up to"),
         ({"NRL_NSYS_PROFILE_STEP_RANGE": "1:" + "9" * 5000}, "NRL_NSYS_PROFILE_STEP_RANGE", "numbers up to"),
         ({"NRL_NSYS_EXTRA_OPTIONS": "{"}, "NRL_NSYS_EXTRA_OPTIONS", "not JSON"),
-        ({"NRL_NSYS_EXTRA_OPTIONS": "[1]"}, "NRL_NSYS_EXTRA_OPTIONS", "a list where a JSON object"),
+        ({"NRL_NSYS_EXTRA_OPTIONS": "[1]"}, "NRL_NSYS_EXTRA_OPTIONS", "no JSON object (got '[1]')"),
+        ({"NRL_NSYS_EXTRA_OPTIONS": "null"}, "NRL_NSYS_EXTRA_OPTIONS", "no JSON object (got 'null')"),
         ({"NRL_NSYS_WORKER_PATTERN": "x"}, "NRL_NSYS_WORKER_PATTERN", "did you mean 'NRL_NSYS_WORKER_PATTERNS'"),
     ],
 )  # fmt: skip

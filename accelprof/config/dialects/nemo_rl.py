@@ -79,7 +79,12 @@ class NemoRLDialect(Dialect):
             draft.set("merge_steps", True, RANGE)
             source.note(RANGE, "info", f"steps {first} to {last} in one capture; the end is exclusive")
         draft.set("tool", "nsys")
-        draft.set("tools.nsys", {**_defaults(source), **_extra(source)}, EXTRA)
+        options = _defaults(source)
+        for key, value in _extra(source).items():
+            word = SHORT.get(key, key)
+            options[word] = value
+            draft.sources[f"tools.nsys.{word}"] = f"{EXTRA}.{key}"
+        draft.set("tools.nsys", options, EXTRA)
         return source.finish(draft)
 
 
@@ -128,7 +133,7 @@ def _defaults(source: Source) -> dict[str, object]:
     except importlib.metadata.PackageNotFoundError:
         found = None
     if found is not None and (int(found[1]), int(found[2])) <= LAST_EARLY:
-        return EARLY
+        return dict(EARLY)
     if found is None and not source.text(EXTRA):
         early = json.dumps({"trace": EARLY["trace"], "sample": "process-tree"})
         source.note(
@@ -136,10 +141,11 @@ def _defaults(source: Source) -> dict[str, object]:
             "info",
             f"absent: as in NeMo-RL after 0.5, nsys traces {DEFAULTS['trace']} and does not sample; before: {early}",
         )
-    return DEFAULTS
+    return dict(DEFAULTS)
 
 
 def _extra(source: Source) -> dict[str, object]:
+    """The user's options as they are spelt, but for those that the plan decides."""
     text = source.text(EXTRA)
     if not text:
         return {}
@@ -149,7 +155,7 @@ def _extra(source: Source) -> dict[str, object]:
         source.refuse(EXTRA, f"not JSON: {error}", value=text)
         return {}
     if not isinstance(given, dict):
-        source.refuse(EXTRA, f"a {type(given).__name__} where a JSON object is expected", value=text)
+        source.refuse(EXTRA, "no JSON object", value=text, allowed='an object, as {"trace": "cuda,nvtx"}')
         return {}
     options: dict[str, object] = {}
     for key, value in given.items():
@@ -161,5 +167,5 @@ def _extra(source: Source) -> dict[str, object]:
         elif word == "output":
             source.note(f"{EXTRA}.{key}", "changed", "reports lie in the run's directory")
         else:
-            options[word] = value
+            options[str(key)] = value
     return options
