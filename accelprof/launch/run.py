@@ -261,7 +261,7 @@ def _finish(
     notes: Sequence[str],
 ) -> dict[str, object]:
     """The manifest: the controller's where the command had one, with the launcher's reports added; else of all journals."""
-    facts = RunFacts(run_dir, registry, config, plan, notes=list(notes), groups=(), earlier=True)
+    facts = RunFacts(run_dir, registry, config, plan, notes=list(notes), groups=(), says=False, earlier=True)
     controlled = os.path.exists(
         os.path.join(run_dir, MANIFEST)
     )  # a controller of the command has exported its steps itself

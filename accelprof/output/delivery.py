@@ -57,6 +57,7 @@ class RunFacts:
         missing: what is missing beside, once all rows are known.
         running: of these keys those whose process is still at work: what lacks of them may yet come.
         voice: says what goes wrong on the way, and has said what did before; ``notes``: what is to be known with nothing wrong.
+        says: whether what was not delivered goes to the log; otherwise who asked for the delivery says it.
         earlier: take the manifest that stands in the directory and add to it; ``again``: of this tool all was looked for anew.
     """
 
@@ -80,6 +81,7 @@ class RunFacts:
     running: Callable[[Iterable[str]], set[str]] = lambda keys: set()
     voice: Voice = field(default_factory=Voice)
     notes: list[str] = field(default_factory=list)
+    says: bool = True
     earlier: bool = False
     again: str | None = None
 
@@ -241,7 +243,7 @@ def _told(run: RunFacts, manifest: dict[str, Any], found: Records) -> dict[str, 
     manifest["problems"] = list(dict.fromkeys([*run.problems, *manifest["problems"]]))
     manifest["notes"] = list(dict.fromkeys(run.notes))
     verdicts.write_into(manifest, lacks)
-    for text in manifest["undelivered"]:
+    for text in manifest["undelivered"] if run.says else ():
         log.warning("accelprof: not delivered: %s", text)
     return manifest
 

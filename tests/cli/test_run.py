@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -33,6 +34,9 @@ def test_what_did_not_come_is_status_one(call, place):
     status, _, err = call("run", "--no-table", "steps=[7]", "--", sys.executable, "work.py")
     assert status == 1
     assert "not delivered" in err
+    words = ("run", "--no-table", "steps=[7]", "--", sys.executable, "work.py")
+    alone = subprocess.run([sys.executable, "-m", "accelprof", *words], capture_output=True, text=True, timeout=100)
+    assert (alone.returncode, alone.stderr.count("not delivered")) == (1, 1), alone.stderr
     status, _, _ = call("run", "--no-table", "steps=[7]", "--", sys.executable, "-c", "raise SystemExit(5)")
     assert status == 5
 
