@@ -34,7 +34,7 @@ IDLE = {
 def sentences(report: Mapping[str, object]) -> list[str]:
     """At most three sentences on a summary as ``Summary.to_json`` has it, the most telling first."""
     found = [
-        _died(report) or _step(report) or _phase(report) or _timed(report),
+        _died(report)[1] or _step(report) or _phase(report) or _timed(report),
         _longer(report),
         _second(report),
         _cost(report),
@@ -70,11 +70,25 @@ def _longer(report: Mapping[str, Any]) -> str:
     return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
-def _died(report: Mapping[str, Any]) -> str:
-    """The step that did not end because a rank that was recorded before never came to a collective."""
+def step_of_first(report: Mapping[str, Any]) -> object:
+    """The step that the first sentence is of; ``None`` where it is of no step with a window."""
+    died, text = _died(report)
+    if text:
+        return died
+    path = longest(report)
+    return path["step"] if path is not None else _last_cut(report)
+
+
+def _last_cut(report: Mapping[str, Any]) -> object:
+    return next((row["step"] for row in reversed(report.get("critical_path") or ()) if row.get("segments")), None)
+
+
+def _died(report: Mapping[str, Any]) -> tuple[object, str]:
+    """The step that did not end because a rank that was recorded before never came to a collective, and that in words; empty
+    where there is none."""
     over = {str(row["step"]) for row in report.get("critical_path") or () if row.get("ended") is False}
     recorded = {str(row["worker"]) for row in report.get("workers") or () if row.get("windows")}
-    found: list[tuple[int, str]] = []
+    found: list[tuple[int, object, str]] = []
     for row in report.get("stragglers") or ():
         names = [rank for rank in row.get("missing") or () if rank in recorded]
         if names and str(row["step"]) in over and row.get("without_ns"):
@@ -83,8 +97,8 @@ def _died(report: Mapping[str, Any]) -> str:
                 f"Step {row['step']} did not end: {who} is missing in {row['phase']}, in which the other ranks were for "
                 f"{duration(row['without_ns'])} in all after the last of them came."
             )
-            found.append((row["without_ns"], text))
-    return max(found, default=(0, ""))[1]
+            found.append((row["without_ns"], row["step"], text))
+    return max(found, key=lambda one: one[0], default=(0, None, ""))[1:]
 
 
 def longest(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -97,8 +111,8 @@ def longest(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _step(report: Mapping[str, Any]) -> str:
     path = longest(report)
     if path is None:
-        over = [row["step"] for row in report.get("critical_path") or () if row.get("segments")]
-        return f"Step {over[-1]} did not end: the process failed in it, or was told to end." if over else ""
+        step = _last_cut(report)
+        return "" if step is None else f"Step {step} did not end: the process failed in it, or was told to end."
     wall = path.get("wall_ns") or sum(segment["ns"] for segment in path["segments"])
     parts: Counter[tuple[str, str]] = Counter()
     for segment in path["segments"]:

@@ -299,6 +299,131 @@ def test_filters_by_phase_rank_and_step(page: Browser) -> None:
     assert page.log() == []
 
 
+SET = "const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('input'))"
+#: what is visible of each part of the page: its rows or bars, and the notes on what they are over
+SHOWN = """
+const rows = (at) => [...document.querySelectorAll(at)].filter(r => r.checkVisibility());
+return {
+  steps: rows('#every-step thead th').slice(1).map(c => c.textContent), every: rows('#every-step tbody tr').map(r => r.dataset.phase),
+  cells: rows('#every-step tbody tr:first-child td').length,
+  bars: rows('#bars .bar').map(b => [b.dataset.rank, +b.lastChild.dataset.window]),
+  outliers: rows('#outliers tbody tr').map(r => r.dataset.step), phases: rows('#phases tr[data-phase]').map(r => r.dataset.phase),
+  waits: rows('#stragglers tbody tr').length, lanes: document.getElementById('panel').selectedOptions[0].textContent,
+  memory: rows('#memory tbody tr').map(r => r.dataset.rank), note: document.getElementById('filter-note').textContent,
+  over: Object.fromEntries(rows('.over').map(p => [p.closest('section').id, p.textContent])),
+  lane: document.getElementById('lanes-note').textContent,
+};
+"""
+
+
+@pytest.fixture
+def filtered(browser: Browser, run_maker: RunMaker, tmp_path: Path) -> Browser:
+    """A run of two ranks and six steps, five of them with a window; step 6 is the longest, in rank 1's ``update``."""
+    for rank in range(2):
+        key = run_maker.target(rank, host="node0")
+        for step in (2, 3, 4, 6, 9):
+            at, update = 10_000 * step, 500 + 100 * rank + (300 * rank if step == 6 else 0) + step
+            reduce = complete("all_reduce", at + update, 1000 - update, category="collective")
+            run_maker.timeline(key, [complete("update", at, update), reduce], [step], 1000 + 10 * (step == 6), at)
+    figures = {"update": 0.5e-3, "checkpoint": 1e-3}
+    run_maker.manifest["metrics"] = {
+        "steps": [
+            {"step": step, "wall_ns": 1_000_000 + 300_000_000 * (step == 12) + step,
+             "seconds": {name: {"min": s, "mean": s, "max": s + (0.3 if step == 12 else 0), "slowest": "ActorGroup/rank1"} for name, s in figures.items()}}
+            for step in range(2, 14)
+        ]
+    }  # fmt: skip
+    run_maker.manifest["memory"] = [
+        {"step": 2, "worker": f"ActorGroup/rank{rank}", "reserved": 5 + rank} for rank in range(2)
+    ]
+    summary = summarise(run_maker.write())
+    (tmp_path / "page.html").write_text(render_html(summary), encoding="utf-8")
+    browser.size(1280, 900)
+    browser.media()
+    browser.open(tmp_path / "page.html")
+    return browser
+
+
+def test_a_filter_by_step_reaches_every_part(filtered: Browser) -> None:
+    """What is kept by step shows the chosen steps alone, with their figures; what is not says that it is over all of them."""
+    before = filtered.run(SHOWN)
+    assert [window for _, window in before["bars"]] == [5_010_000] * 2
+    assert before["over"] == {}
+    filtered.run(SET, "by-step", "6, 9")
+    shown = filtered.run(SHOWN)
+    assert shown["steps"] == ["step 6", "step 9"]
+    assert shown["cells"] == 3
+    assert [window for _, window in shown["bars"]] == [2_010_000] * 2
+    assert shown["outliers"] == []
+    assert shown["lanes"] == "6"
+    assert shown["note"] == ""
+    assert shown["over"].keys() <= {"stragglers", "phases", "memory", "cost", "files"}
+    assert {"stragglers", "phases", "memory"} <= shown["over"].keys()
+    assert shown["over"]["phases"] == "Over all steps, whatever is chosen."
+    filtered.run(SET, "by-step", "9")
+    assert filtered.run(SHOWN)["lanes"] == "9"
+    filtered.run(SET, "by-step", "12-3")
+    shown = filtered.run(SHOWN)
+    assert (shown["outliers"], shown["lanes"]) == (["12"], "9")
+    filtered.run(SET, "by-step", "12")
+    shown = filtered.run(SHOWN)
+    assert (shown["bars"], shown["waits"], shown["lane"]) == ([], 0, "No window of step 12 is drawn here.")
+    filtered.run("document.querySelector('#filters button').click()")
+    eventually(filtered, "return document.getElementById('by-step').value === ''")
+    assert filtered.run(SHOWN) == before
+    assert filtered.log() == []
+
+
+def test_filters_by_phase_and_rank_reach_every_part(filtered: Browser) -> None:
+    """A phase leaves its rows in every table and also the waits in it; a rank its bars, lanes and memory."""
+    filtered.run(SET, "by-phase", "update")
+    shown = filtered.run(SHOWN)
+    assert (shown["every"], shown["phases"], shown["waits"]) == (["update"], ["update"], 1)
+    assert shown["over"]["seconds"] == shown["over"]["memory"] == "Over all phases, whatever is chosen."
+    filtered.run(SET, "by-phase", "all_reduce")
+    shown = filtered.run(SHOWN)
+    assert (shown["every"], shown["phases"], shown["waits"]) == ([], ["all_reduce"], 1)
+    filtered.run("document.querySelector('#filters button').click()")
+    eventually(filtered, "return document.getElementById('by-phase').value === ''")
+    filtered.run(SET, "by-rank", "RANK1")
+    shown = filtered.run(SHOWN)
+    assert [name for name, _ in shown["bars"]] == shown["memory"] == ["ActorGroup/rank1"]
+    assert shown["over"]["steps"] == shown["over"]["every-step"] == "Over all ranks, whatever is chosen."
+    assert filtered.log() == []
+
+
+@pytest.mark.parametrize(
+    ("which", "text", "says"),
+    [
+        ("by-step", "abc", "“abc” is no step: 4, 4-9 and 6,9 are; all are shown"),
+        ("by-step", "4-", "“4-” is no step"),
+        ("by-step", "6;9", "“6;9” is no step"),
+        ("by-step", "99", "no step 99 here"),
+        ("by-rank", "nosuch", "no rank has “nosuch” in its name"),
+        ("by-step", " 4 - 6 , 9 ", ""),
+        ("by-rank", "actor", ""),
+    ],
+)
+def test_what_is_no_filter_is_said(filtered: Browser, which: str, text: str, says: str) -> None:
+    """A step that is none leaves everything and is said; so is a step or rank that the run does not have."""
+    filtered.run(SET, which, text)
+    shown = filtered.run(SHOWN)
+    assert shown["note"].startswith(says)
+    assert bool(shown["note"]) == bool(says)
+    assert (
+        filtered.run("return document.getElementById('by-step').getAttribute('aria-invalid')")
+        == str("is no step" in says).lower()
+    )
+    assert (len(shown["steps"]) == 12) == ("is no step" in says or which == "by-rank")
+    assert filtered.log() == []
+
+
+def test_the_lanes_open_at_the_step_of_the_first_sentence(filtered: Browser) -> None:
+    """Not at the first step that has a window."""
+    assert filtered.run("return document.querySelector('.first').textContent").startswith("Step 6 took ")
+    assert filtered.run(SHOWN)["lanes"] == "6"
+
+
 def test_hover_tells_the_call(page: Browser) -> None:
     """The pointer over a bar of a lane shows phase, rank and time; the wheel zooms once the plot has the focus."""
     page.run(

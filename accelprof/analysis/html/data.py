@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from accelprof.analysis.first import step_of_first
 from accelprof.analysis.phases import Call, WorkerTimeline
 from accelprof.analysis.seconds import COLLECTIVE, name_of_compute
 from accelprof.analysis.summary import Summary
@@ -29,6 +30,8 @@ PARTS = {
 }
 COLORS = 9
 MAX_BARS = 32
+#: bars times steps of which the page has the parts of each
+MAX_SHARES = 8_000
 MAX_ROWS = 200
 MAX_STEPS = 2000
 MAX_LANES, MAX_PANELS, MAX_CALLS, MAX_DEPTH = 24, 12, 6000, 5
@@ -46,9 +49,10 @@ def page_data(summary: Summary, report: Mapping[str, object]) -> dict[str, Any]:
     return {
         "colors": colors,
         "steps": _steps(summary, report),
-        "seconds": _seconds(report),
+        "seconds": _seconds(summary, report),
         "heat": _heat(summary, order),
-        "lanes": _lanes(summary, report),
+        "lanes": (lanes := _lanes(summary, report)),
+        "open": next((at for at, panel in enumerate(lanes) if panel["steps"] == str(step_of_first(report))), 0),
     }
 
 
@@ -86,30 +90,55 @@ def _ns(seconds: object) -> int | None:
     return round(seconds * 1e9) if isinstance(seconds, (int, float)) else None
 
 
-def _seconds(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Parts by worker and device over windows, the least computing first; beyond ``MAX_BARS`` in one bar."""
+def _seconds(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
+    """Parts by worker and device over windows, the least computing first; beyond ``MAX_BARS`` in one bar.
+
+    ``steps`` are those that windows hold, and ``by`` of a bar has its parts in each of them, where there is room for these and
+    each window's steps are known."""
     found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     windows: Counter[tuple[str, str]] = Counter()
+    of_steps: dict[tuple[str, str], dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    steps_in = {identity: _steps_text(row.steps) for identity, row in summary.run.records.windows.items() if row.steps}
     for row in report.get("seconds") or ():
         device = row.get("device")
         key = (str(row.get("worker")), "" if device is None else str(device))
-        found[key].update({part: int(ns) for part, ns in (row.get("parts") or {}).items()})
+        parts = {part: int(ns) for part, ns in (row.get("parts") or {}).items()}
+        found[key].update(parts)
         windows[key] += row.get("window_ns") or 0
+        of_steps[key][steps_in.get(str(row.get("window")), "")].update(parts)
     keys = sorted(found, key=lambda key: (found[key]["compute"] / windows[key] if windows[key] else 1.0, key))
-    rows = [
-        _bar(f"{worker} device {device}".removesuffix(" device "), windows[worker, device], found[worker, device])
+    steps = list(dict.fromkeys(text for mine in of_steps.values() for text in mine))
+    if "" in steps or min(len(keys), MAX_BARS) * len(steps) > MAX_SHARES:
+        steps = []
+    rows: list[dict[str, Any]] = [
+        {
+            "name": f"{worker} device {device}".removesuffix(" device "),
+            "window": windows[worker, device],
+            "ns": _in_order(found[worker, device]),
+            "by": [_in_order(of_steps[worker, device].get(text, {})) for text in steps],
+        }
         for worker, device in keys
     ]
     shown, rest = (rows, []) if len(rows) <= MAX_BARS else (rows[: MAX_BARS - 1], rows[MAX_BARS - 1 :])
     if rest:
-        total = [sum(values) for values in zip(*(row["ns"] for row in rest), strict=True)]
-        shown.append({"name": f"{len(rest)} others", "window": sum(row["window"] for row in rest), "ns": total})
+        shown.append(
+            {
+                "name": f"{len(rest)} others",
+                "window": sum(row["window"] for row in rest),
+                "ns": _summed([row["ns"] for row in rest]),
+                "by": [_summed([row["by"][at] for row in rest]) for at in range(len(steps))],
+            }
+        )
     what = name_of_compute(row.get("device") for row in report.get("seconds") or ())
-    return {"parts": list({**PARTS, "compute": what}.values()), "rows": shown}
+    return {"parts": list({**PARTS, "compute": what}.values()), "rows": shown, "steps": steps}
 
 
-def _bar(name: str, window: int, parts: Mapping[str, int]) -> dict[str, Any]:
-    return {"name": name, "window": window, "ns": [parts.get(part, 0) for part in PARTS]}
+def _in_order(parts: Mapping[str, int]) -> list[int]:
+    return [parts.get(part, 0) for part in PARTS]
+
+
+def _summed(rows: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(values) for values in zip(*rows, strict=True)]
 
 
 # --- heat map ------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ const $ = (id) => document.getElementById(id);
 const D = JSON.parse($("data").textContent);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const color = (phase) => (phase in D.colors ? css("--c" + D.colors[phase]) : css("--other"));
-const filter = { phase: "", rank: "", step: "" };
+/* steps: the ranges of the steps' filter; null where it leaves all */
+const filter = { phase: "", rank: "", step: "", steps: null };
 
 function duration(ns) {
   if (ns === null || ns === undefined) return "-";
@@ -21,12 +22,21 @@ function element(tag, attributes = {}, text = "") {
   if (text) made.textContent = text;
   return made;
 }
-/* whether a step's text (4, 4-9) meets the filter's (4, 4-9) */
+/* the ranges of a list of steps (4, 4-9, 6,9); null where a part is none */
+function ranges(text) {
+  const found = String(text).split(",").filter((part) => part.trim()).map((part) => part.match(/^\s*(\d+)\s*(?:-\s*(\d+))?\s*$/));
+  return found.length && found.every(Boolean) ? found.map(([, low, high]) => [+low, +(high ?? low)]) : null;
+}
+/* whether a step's text (4, 4-9, 4,6) meets the filter's */
 function stepMeets(text) {
-  if (!filter.step) return true;
-  const range = (value) => { const found = String(value).match(/^\s*(\d+)\s*(?:-\s*(\d+))?\s*$/); return found && [+found[1], +(found[2] ?? found[1])]; };
-  const wanted = range(filter.step), mine = range(text);
-  return !wanted || (!!mine && mine[0] <= wanted[1] && mine[1] >= wanted[0]);
+  if (!filter.steps) return true;
+  const mine = ranges(text);
+  return !!mine && mine.some(([low, high]) => filter.steps.some((one) => low <= one[1] && high >= one[0]));
+}
+/* the next place from one on in a direction whose step is left; the place itself where there is none */
+function next(from, by, steps) {
+  for (let at = from + by; at >= 0 && at < steps.length; at += by) if (stepMeets(steps[at])) return at;
+  return from;
 }
 const rankMeets = (name) => !filter.rank || name.toLowerCase().includes(filter.rank.toLowerCase());
 
@@ -151,7 +161,7 @@ class Steps extends Plot {
   least() { return 2; }
   height() { return 190; }
   paint(context, width, height) {
-    const values = this.values(), most = Math.max(...values.map((v) => v ?? 0), 1), base = height - 20;
+    const values = this.values(), most = Math.max(...values.map((v, at) => (stepMeets(D.steps.step[at]) ? v ?? 0 : 0)), 1), base = height - 20;
     this.most = most;
     context.textAlign = "right"; context.fillStyle = this.soft;
     for (const part of [0, 0.5, 1]) {
@@ -174,8 +184,9 @@ class Steps extends Plot {
     const every = Math.max(Math.ceil(46 / one), 1);
     D.steps.step.forEach((step, at) => { if (at % every === 0 && this.seen(at)) context.fillText(String(step), this.x(at + 0.5), height - 5); });
   }
-  at(x) { const at = Math.floor(this.value(x)); return at >= 0 && at < D.steps.step.length ? { at } : null; }
-  move(by) { return { at: Math.min(Math.max((this.chosen?.at ?? -1) + (by || 1), 0), D.steps.step.length - 1) }; }
+  at(x) { const at = Math.floor(this.value(x)); return at >= 0 && at < D.steps.step.length && stepMeets(D.steps.step[at]) ? { at } : null; }
+  move(by) { const at = next(this.chosen?.at ?? -1, by || 1, D.steps.step); return at < 0 ? null : { at }; }
+  over() { return filter.phase in D.steps.phases ? ["rank"] : ["phase", "rank"]; }
   text({ at }) {
     const lines = [`step ${D.steps.step[at]}: ${duration(this.values()[at])}${D.steps.window[at] ? " (window)" : ""}`];
     const found = Object.entries(D.steps.phases).map(([phase, values]) => [phase, values[at]]).filter((row) => row[1]);
@@ -184,9 +195,18 @@ class Steps extends Plot {
 }
 
 /* --- the whole second --------------------------------------------------------------------------------------------- */
+/* the bars, of the steps that are left where the page has each step's parts */
 function seconds() {
-  const { parts, rows } = D.seconds, legend = $("parts"), box = $("bars");
+  const { parts, steps } = D.seconds, legend = $("parts"), box = $("bars");
   $("seconds").hidden = false;
+  legend.replaceChildren();
+  box.replaceChildren();
+  box.dataset.over = steps.length ? "phase" : "phase step";
+  const left = filter.steps && steps.length ? steps.map((step, at) => (stepMeets(step) ? at : -1)).filter((at) => at >= 0) : null;
+  const rows = !left ? D.seconds.rows : D.seconds.rows.map((row) => {
+    const ns = parts.map((_, part) => left.reduce((sum, at) => sum + row.by[at][part], 0));
+    return { ...row, ns, window: ns.reduce((sum, one) => sum + one, 0) };
+  }).filter((row) => row.window);
   const used = parts.map((_, at) => rows.some((row) => row.ns[at]));
   parts.forEach((name, at) => { if (used[at]) { const item = element("span"); item.append(element("span", { class: "dot p" + at }), name); legend.append(item); } });
   for (const row of rows) {
@@ -227,6 +247,7 @@ class Heat extends Plot {
     }
     return this.layers.get(wanted.phase);
   }
+  get names() { return D.heat.ranks; }
   rows() { return (this.kept ??= D.heat.ranks.map((name, at) => [name, at]).filter(([name]) => rankMeets(name))); }
   domain() { return [0, D.heat.steps.length]; }
   least() { return 1; }
@@ -269,12 +290,14 @@ class Heat extends Plot {
   }
   at(x, y) {
     const step = Math.floor(this.value(x)), row = Math.floor(y / this.tall);
-    return step >= 0 && step < D.heat.steps.length && x >= this.left && this.rows()[row] ? { step, row } : null;
+    return step >= 0 && step < D.heat.steps.length && stepMeets(D.heat.steps[step]) && x >= this.left && this.rows()[row] ? { step, row } : null;
   }
   move(dx, dy) {
-    const now = this.chosen ?? { step: 0, row: dy < 0 ? 0 : -dy };
-    return { step: Math.min(Math.max(now.step + dx, 0), D.heat.steps.length - 1), row: Math.min(Math.max(now.row + dy, 0), this.rows().length - 1) };
+    const now = this.chosen ?? { step: next(-1, 1, D.heat.steps), row: dy < 0 ? 0 : -dy };
+    if (now.step < 0 || !this.rows().length) return null;
+    return { step: dx ? next(now.step, dx, D.heat.steps) : now.step, row: Math.min(Math.max(now.row + dy, 0), this.rows().length - 1) };
   }
+  over() { return D.heat.maps.some((map) => map.phase === filter.phase) ? [] : ["phase"]; }
   text({ step, row }) { const [name, rank] = this.rows()[row]; return `${name}, step ${D.heat.steps[step]}: ${duration(this.ns(rank, step))} in ${this.layer().phase}`; }
 }
 function shortened(context, text, room) {
@@ -310,6 +333,7 @@ class Lanes extends Plot {
     const most = D.lanes.map((panel) => Math.max(...panel.lanes.map((lane) => lane.name.length)));
     this.left = 10 + Math.min(Math.max(...most, 4) * 7, innerWidth < 640 ? 76 : 180);
     D.lanes.forEach((panel, at) => $("panel").append(element("option", { value: at }, panel.steps)));
+    $("panel").value = D.open;
     $("panel").addEventListener("change", () => this.show());
     for (const phase of Object.keys(D.colors)) {
       const item = element("span");
@@ -323,9 +347,19 @@ class Lanes extends Plot {
     }
     $("path-title").hidden = !D.lanes.some((panel) => panel.path.length);
   }
-  get panel() { return D.lanes[+$("panel").value || 0]; }
+  get panel() { return this.none ? { steps: "", lanes: [], path: [], hidden: 0, cut: 0 } : D.lanes[+$("panel").value || 0]; }
+  /* of the steps that are left: the one that is shown, otherwise the first; of all again the one that it opened at */
+  choice() {
+    const before = `${this.none} ${$("panel").value}`, left = D.lanes.map((panel) => stepMeets(panel.steps));
+    [...$("panel").options].forEach((option, at) => { option.hidden = option.disabled = !left[at]; });
+    this.none = !left.includes(true);
+    if (!this.none && !left[+$("panel").value || 0]) { $("panel").value = left.indexOf(true); this.moved = true; }
+    else if (!filter.steps && this.moved) { $("panel").value = D.open; this.moved = false; }
+    if (before !== `${this.none} ${$("panel").value}`) this.show();
+  }
   show() {
     const { hidden, cut } = this.panel, notes = [];
+    if (this.none) notes.push(`No window of step ${filter.step} is drawn here.`);
     if (this.panel.path.length) notes.push("The red line is the critical path: what decides the step's end.");
     if (hidden) notes.push(`${hidden} faster ranks are not drawn.`);
     if (cut) notes.push(`${cut.toLocaleString("en-US")} short calls are not drawn; the timeline has them.`);
@@ -334,6 +368,7 @@ class Lanes extends Plot {
     this.layout();
     this.reset();
   }
+  get names() { return D.lanes.flatMap((panel) => panel.lanes.map((lane) => lane.name)); }
   layout() {
     this.lanes = [];
     let y = 6;
@@ -417,19 +452,50 @@ class Lanes extends Plot {
 
 /* --- filters, tables, screens, paper ------------------------------------------------------------------------------ */
 function apply() {
-  stepMeets.quick = filter.step ? D.heat.steps.map(stepMeets) : null;
-  for (const row of document.querySelectorAll("table[data-filter] tbody tr, #bars .bar")) {
-    const { phase, rank, step } = row.dataset;
-    row.hidden = !!((filter.phase && phase !== undefined && phase !== filter.phase) || (rank !== undefined && !rankMeets(rank)) || (step !== undefined && step !== "" && !step.split(",").some(stepMeets)));
+  const text = filter.step.trim(), wrong = text && !ranges(text);
+  filter.steps = wrong || !text ? null : ranges(text).map(([low, high]) => [Math.min(low, high), Math.max(low, high)]);
+  $("by-step").setAttribute("aria-invalid", !!wrong);
+  stepMeets.quick = filter.steps ? D.heat.steps.map(stepMeets) : null;
+  if (D.seconds.rows.length) seconds();
+  let met = plots.some((plot) => plot.names && plot.names.some(rankMeets));
+  for (const row of document.querySelectorAll("table[data-filter] tbody tr, #every-step tbody tr, #bars .bar, section[data-rank], p[data-rank]")) {
+    const { phase, also, rank, step } = row.dataset;
+    met ||= rank !== undefined && rankMeets(rank);
+    /* a row that names nothing is the sum of others, which a filter does not take apart */
+    const rest = row.tagName === "TR" && !row.classList.contains("group") && phase === undefined && rank === undefined && row.dataset.measure === undefined;
+    row.hidden = !!((rest && (filter.phase || filter.rank || filter.steps)) || (filter.phase && phase !== undefined && phase !== filter.phase && also !== filter.phase)
+      || (rank !== undefined && !rankMeets(rank)) || (step !== undefined && step !== "" && !stepMeets(step)));
     if (row.classList.contains("bar")) row.style.display = row.hidden ? "none" : "";
   }
+  for (const head of document.querySelectorAll("#every-step th[data-step]"))
+    for (const row of head.closest("table").rows) row.cells[head.cellIndex].hidden = !stepMeets(head.dataset.step);
+  const known = [...D.steps.step, ...D.heat.steps, ...D.seconds.steps, ...D.lanes.map((panel) => panel.steps)];
+  $("filter-note").textContent = [
+    wrong ? `“${text}” is no step: 4, 4-9 and 6,9 are; all are shown` : filter.steps && known.length && !known.some(stepMeets) ? `no step ${text} here` : "",
+    filter.rank && !met ? `no rank has “${filter.rank}” in its name` : "",
+  ].filter(Boolean).join("; ");
+  over();
   for (const plot of plots) {
     plot.kept = null;
     plot.chosen = null;
     plot.read.textContent = "";
+    if (plot.choice) plot.choice();
     if (plot.layout) plot.layout();
     plot.draw();
   }
+}
+/* above each drawing and table: what of the filter it is not cut by, because its figures are over all of them */
+function over() {
+  const active = { phase: filter.phase, rank: filter.rank, step: filter.steps };
+  const say = (place, names) => {
+    const left = names.filter((name) => active[name]).map((name) => name + "s");
+    let note = place.previousElementSibling;
+    if (!note?.classList.contains("over")) { if (!left.length) return; note = element("p", { class: "soft over" }); place.before(note); }
+    note.hidden = !left.length;
+    note.textContent = left.length ? `Over all ${left.join(" and ")}, whatever is chosen.` : "";
+  };
+  for (const part of document.querySelectorAll("[data-over]")) say(part.closest(".scroll") ?? part, part.dataset.over.split(" "));
+  for (const plot of plots) if (plot.over) say(plot.canvas, plot.over());
 }
 function filters() {
   const phases = [...new Set([...Object.keys(D.colors), ...[...document.querySelectorAll("#phases tr[data-phase]")].map((row) => row.dataset.phase)])];
