@@ -6,7 +6,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,13 +19,13 @@ from accelprof.analysis.phases import TIMED
 from accelprof.analysis.reading import Loaded, load_any, reader_of
 from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, is_run
 from accelprof.analysis.summary import SNAPSHOT_SUFFIX, Part, Summary, SummaryBuilder, reason_of
-from accelprof.contracts.spans import Kind, Span, Trace
+from accelprof.contracts.spans import FURTHEST_NS, Kind, Span, Trace
 from accelprof.contracts.targets import Target
 from accelprof.errors import AccelprofError, ReadError, UserError, failures
 from accelprof.output.layout import MARKER
 from accelprof.output.records import ArtifactRow, Records
 from accelprof.reading.chrome import sources_of
-from accelprof.reading.columns import NONE, Array, columns_of
+from accelprof.reading.columns import NONE, Array, columns_of, whole
 
 #: ends of names that are worth opening in a directory; a tool that knows a file by its name is asked in any case
 ENDS = (".json", ".json.gz")
@@ -152,7 +152,9 @@ def _read_part(run: Run, files: Sequence[_Job]) -> _Answer:
             elif sources := _sources(trace):
                 builder.add_problems(_file(path, worker, MERGED), trace)
                 for mine, phases, devices in _workers(path, worker, trace, sources, apart):
-                    builder.add_phases(mine, _phases(phases))
+                    timeline = builder.add_phases(mine, _phases(phases))
+                    for own in (source for source in sources if source.own and mine.key == f"{path} {source.key}"):
+                        timeline.transfers, timeline.matched = own.transfers, own.matched
                     for part in devices:
                         builder.add(_file(path, mine, MERGED), Loaded(path, MERGED, trace=part))
             else:
@@ -194,13 +196,15 @@ def _worker(path: str, name: str, trace: Trace, apart: str) -> WorkerId:
 
 @dataclass
 class _Source:
-    """The files of one tool and worker in a merged timeline, and the codes of their processes."""
+    """The files of one tool and worker in a merged timeline, the codes of their processes, and what they say of collectives."""
 
     worker: str
     group: str
     key: str
     own: bool
     processes: set[int]
+    transfers: list[tuple[int, int]] = field(default_factory=list)
+    matched: list[tuple[int, int]] = field(default_factory=list)
 
 
 def _sources(trace: Trace) -> list[_Source]:
@@ -213,7 +217,16 @@ def _sources(trace: Trace) -> list[_Source]:
         label_of, group = str(source.get("worker") or number), str(source.get("group") or "files")
         one = found.setdefault((key, tool), _Source(label_of, group, key, tool == TIMELINE_TOOL, set()))
         one.processes.update(codes[pid] for pid in pids if isinstance(pid, int) and pid in codes)
+        if isinstance(transfers := source.get("transfers"), list):
+            one.transfers.extend(_pairs(transfers))
+            one.matched.extend(_pairs([[source.get("begin_ns"), source.get("end_ns")]]))
     return [source for source in found.values() if source.processes]
+
+
+def _pairs(said: list[object]) -> Iterator[tuple[int, int]]:
+    for pair in said:
+        if isinstance(pair, list) and len(pair) == 2 and all(whole(at) and abs(at) < FURTHEST_NS for at in pair):
+            yield pair[0], pair[1]
 
 
 def _workers(

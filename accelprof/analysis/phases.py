@@ -108,6 +108,7 @@ class WorkerTimeline:
         windows: ``(id, steps, start_ns, end_ns)`` on the worker's own clock.
         calls: the longest calls, at most ``MAX_CALLS``, for drawing; ``calls_left_out`` the number of the others.
         rows: process, thread and task of each row that stretches stand on, as the files have them.
+        transfers: of a merged timeline the stretches in which its collectives no longer waited, ``matched`` those of which it says so.
     """
 
     worker: WorkerId
@@ -119,6 +120,8 @@ class WorkerTimeline:
     stretches: Packed[Stretch] = field(default_factory=_no_stretches)
     stretches_left_out: bool = False
     rows: list[tuple[int | str, object, str]] = field(default_factory=list)
+    transfers: list[tuple[int, int]] = field(default_factory=list)
+    matched: list[tuple[int, int]] = field(default_factory=list)
     _rows: dict[tuple[int | str, object, str], list[Timed]] = field(default_factory=lambda: defaultdict(list))
     _pieces: dict[tuple[str, object], list[int]] = field(default_factory=dict)
     _files: int = 0

@@ -34,7 +34,7 @@ from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import Second, divisions, host_seconds, lost_second
 from accelprof.analysis.toolfile import ToolFile
-from accelprof.analysis.waits import Waits, clock_shift, transfers, waits_of
+from accelprof.analysis.waits import Waits, clock_shift, not_matched, transfers, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
 from accelprof.output.records import PARTIAL, Lack
@@ -207,8 +207,8 @@ class SummaryBuilder:
         tools have the names alone."""
         return {name: next(iter(words)) for name, words in self._said.get(worker.key, {}).items() if len(words) == 1}
 
-    def add_phases(self, worker: WorkerId, trace: Trace) -> None:
-        """The phases of one file; files of one worker come together."""
+    def add_phases(self, worker: WorkerId, trace: Trace) -> WorkerTimeline:
+        """The phases of one file; files of one worker come together, in what is returned."""
         if self._timeline is None or self._timeline.worker.key != worker.key:
             self._close()
             self._timeline = WorkerTimeline(worker)
@@ -218,6 +218,7 @@ class SummaryBuilder:
         said = self._said.setdefault(worker.key, {})
         for name, word in set(zip(columns.name[rows].tolist(), columns.category[rows].tolist(), strict=True)):
             said.setdefault(columns.names[name], set()).add(columns.words[word])
+        return self._timeline
 
     def add_snapshot(self, file: RunFile) -> None:
         """An allocator snapshot: listed, never run."""
@@ -284,7 +285,9 @@ class SummaryBuilder:
                 rows = (lost_second(label, identity, start, end) for identity, _, start, end in timeline.windows)
                 summary.seconds.extend(rows)
             elif label not in with_device:
-                summary.seconds.extend(_host_seconds(timeline, over.get(label, [])))
+                summary.seconds.extend(_host_seconds(timeline, [*over.get(label, []), *timeline.transfers]))
+        divided = [one for one in summary.timelines if one.worker.label not in with_device | lost]
+        summary.notices.extend(not_matched(divided))
         summary.notices.extend(summary.waits.notices)
         if summary.empty and not summary.lacks:
             summary.lacks.append(nothing_measured())

@@ -12,6 +12,7 @@ import gzip
 import os
 import queue
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -22,11 +23,12 @@ import numpy as np
 from accelprof import texts
 from accelprof.analysis.drawing import COMPLETE, ELSEWHERE, META, NEVER, Drawing, drawing_of, drawing_of_spans, plain
 from accelprof.analysis.many import Progress
+from accelprof.analysis.nesting import clip
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, open_run
 from accelprof.analysis.tracks import Tracks, arguments, of_mark
-from accelprof.contracts.spans import FURTHEST_NS, Completeness, Flow, Mark, Trace
+from accelprof.contracts.spans import FURTHEST_NS, Completeness, Flow, Mark, Trace, merge_intervals
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
 from accelprof.reading.chrome import said_before
@@ -70,6 +72,8 @@ class Source:
         begin_ns, end_ns: its first and last moment in the merged file, on the driver's clock; ``None`` without events (filled in
             by the merge). A tool may count launches anew in each file of a process, so numbers mean one launch between these.
         pids: numbers of its processes in the merged file; files of other workers and tools have none of them (filled in by the merge).
+        transfers: of a worker's own timeline the stretches in which its collectives no longer waited, as all ranks had come, in the
+            merged file's times; ``None`` where the run does not say it, as of windows without a step (filled in by the merge).
         completeness: what of the file is not in the merged one (filled in by the merge).
     """
 
@@ -88,6 +92,7 @@ class Source:
     events: int = 0
     clock: str = ""
     pids: list[int] = field(default_factory=list)
+    transfers: list[tuple[int, int]] | None = None
     completeness: Completeness = field(default_factory=Completeness)
 
     def __post_init__(self) -> None:
@@ -283,6 +288,7 @@ class TimelineWriter:
         if summary is None:
             self.merged.notes.append("no arrows between workers: the run's own timelines are too large")
             return
+        self._add_transfers(summary)
         waits, timelines = summary.waits, summary.timelines
         # files that were put elsewhere than their clock says are not where the waits are
         far = {one.key for one in self.merged.sources if one.tool == TIMELINE_TOOL and one.shift_ns != -one.offset_ns}
@@ -304,6 +310,27 @@ class TimelineWriter:
         if left := waits.handed_in_all - self.merged.arrows:
             line = f"{left:,} of {waits.handed_in_all:,} waits of workers for others have no arrow"
             self.merged.notes.append(f"{line}: shorter ones, or rows whose phases overlap")
+
+    def _add_transfers(self, summary: Summary) -> None:
+        """A report of the merged file, which has no steps, cannot tell what ranks wait in a collective from its transfer."""
+        from accelprof.analysis.waits import clock_shift, transfers
+
+        if summary.waits.apart or not any(step.leaves for step in summary.waits.of):
+            return
+        timelines = {one.worker.key: one for one in summary.timelines}
+        shifts = {one.worker.label: clock_shift(summary.run, one) for one in summary.timelines}
+        over = {worker: merge_intervals(found) for worker, found in transfers(summary.waits.of, shifts).items()}
+        for source in self.merged.sources:
+            mine, begin, end = timelines.get(source.key), source.begin_ns, source.end_ns
+            if source.tool != TIMELINE_TOOL or mine is None or begin is None or end is None:
+                continue
+            move = source.shift_ns
+            reach = begin - move, end - move
+            if all(steps for _, steps, start, until in mine.windows if reach[0] <= start and until <= reach[1]):
+                found = over.get(mine.worker.label, [])
+                first = bisect_left(found, reach[0], key=lambda pair: pair[1])
+                found = clip(*reach, found[first : bisect_left(found, (reach[1],))])
+                source.transfers = [(low + move, high + move) for low, high in found]
 
     def _arrow(
         self, identity: int, name: str, begin: tuple[tuple[int, int], int], end: tuple[tuple[int, int], int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sys
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.units import duration
 from accelprof.analysis.unseen import MEND, Unseen, merged, unseen_waits
+from accelprof.contracts.spans import merge_intervals
 
 #: with more leaves than this in a run who waited for whom is not worked out: a leaf takes about 200 bytes
 MAX_LEAVES = 2_000_000
@@ -143,6 +145,39 @@ def transfers(found: Sequence[Step], shifts: Mapping[str, int]) -> dict[str, lis
                     if leaf.category == COLLECTIVE and leaf.end_ns > came
                 ]
     return over
+
+
+def not_matched(timelines: Sequence[WorkerTimeline]) -> Iterator[str]:
+    """What is not known of collectives of workers that are divided by their phases, in windows of no step."""
+    workers = [timeline.worker.label for timeline in timelines if _unmatched(timeline)]
+    if workers:
+        more = f" and {len(workers) - 3} more" if len(workers) > 3 else ""
+        yield (
+            f"collectives of {', '.join(workers[:3])}{more} lie in windows of no known step (of a schedule, on demand, or of a merged timeline "
+            "that does not say it): the ranks' calls were not matched, and all of their time is idle_collective, the transfer too"
+        )
+    if any(timeline.transfers for timeline in timelines):
+        yield "who waited for whom, and the critical path, stand in the report of the run: a merged timeline has no steps"
+
+
+def _unmatched(timeline: WorkerTimeline) -> bool:
+    """Whether a collective lies in a window of no step, of which nothing says when all of its ranks had come."""
+    said = merge_intervals(timeline.matched)
+    loose = merge_intervals(
+        (start, end)
+        for _, steps, start, end in timeline.windows
+        if not steps and not any(low <= start and end <= high for low, high in _last(said, start + 1))
+    )
+    return bool(loose) and any(
+        row.category == COLLECTIVE and any(end > row.start_ns for _, end in _last(loose, row.end_ns))
+        for row in timeline.stretches
+    )
+
+
+def _last(intervals: list[tuple[int, int]], before: int) -> list[tuple[int, int]]:
+    """The last of sorted disjoint intervals that begins before a moment, if one does."""
+    at = bisect_left(intervals, (before,))
+    return intervals[max(at - 1, 0) : at]
 
 
 def _not_in_windows(found: Sequence[Step], stated: Mapping[object, object]) -> Iterator[str]:

@@ -397,3 +397,52 @@ def test_each_file_of_a_process_may_count_its_launches_anew(
     true = kernels(summarise(run_dir).files)
     assert true.total() > 5
     assert kernels(summarise_files([str(merged)]).files) == true
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_merged_timeline_knows_when_all_ranks_had_come(
+    run_maker: Any, event: Event, tmp_path: Path, seed: int
+) -> None:
+    """Ranks on clocks that are apart, some of them missing in a step, and windows that are of no step: the parts of each window are those
+    of the run's report, what ranks wait in a collective and what they transfer; where neither knows both say so."""
+    random = Random(seed)
+    loose = seed % 3 == 1
+    for rank in range(3):
+        key, offset = run_maker.target(rank, host="node"), random.randint(-500, 500) * 1000
+        if seed % 2:
+            run_maker.manifest["clock_offsets"][key] = {"offset_ns": offset, "error_ns": 10}
+        for step in range(2, 5):
+            at, events = 2000 * step + (offset // 1000 if seed % 2 else 0), []
+            if step == 3 and seed % 4 == rank:
+                continue
+            for half in range(2):
+                arrives = random.randint(10, 300)
+                events.append(event("update", at + 500 * half, arrives))
+                ends = 400 + random.randint(0, 5)
+                late = event("all_reduce", at + 500 * half + arrives, ends - arrives, category="collective")
+                events.append(late)
+            run_maker.timeline(key, events, steps=() if loose and step == 4 else (step,), end_us=1000, at_us=at)
+    run_dir = run_maker.write()
+    merged = str(tmp_path / "merged.json")
+    write_timeline(run_dir, merged)
+
+    def parts(summary: Any) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for row in summary.seconds:
+            found.update({(row.worker, name): ns for name, ns in row.parts.items()})
+        return found
+
+    def unsaid(summary: Any) -> list[str]:
+        return [line for line in summary.notices if "were not matched" in line]
+
+    run, back = summarise(run_dir), summarise_files([merged])
+    assert parts(back) == parts(run)
+    assert parts(run)["ActorGroup/rank2", "communication_exposed"] > 0
+    assert unsaid(back) == unsaid(run)
+    assert len(unsaid(run)) == loose
+    assert [line for line in back.notices if "who waited for whom" in line]
+    with TimelineWriter(merged, None) as made:  # by somebody who asks no run
+        for path in sorted(run_maker.directory.glob("*.trace.json.gz")):
+            made.read(Source(str(path), path.name[:13], path.name[:13], "trace"))
+    [line] = unsaid(summarise_files([merged]))
+    assert "the transfer too" in line
