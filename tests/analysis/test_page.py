@@ -357,8 +357,7 @@ def test_a_filter_by_step_reaches_every_part(filtered: Browser) -> None:
     assert shown["outliers"] == []
     assert shown["lanes"] == "6"
     assert shown["note"] == ""
-    assert shown["over"].keys() <= {"stragglers", "phases", "memory", "cost", "files"}
-    assert {"stragglers", "phases", "memory"} <= shown["over"].keys()
+    assert {"phases", "memory"} <= shown["over"].keys() <= {"phases", "memory", "cost", "files"}
     assert shown["over"]["phases"] == "Over all steps, whatever is chosen."
     filtered.run(SET, "by-step", "9")
     assert filtered.run(SHOWN)["lanes"] == "9"
@@ -372,6 +371,33 @@ def test_a_filter_by_step_reaches_every_part(filtered: Browser) -> None:
     eventually(filtered, "return document.getElementById('by-step').value === ''")
     assert filtered.run(SHOWN) == before
     assert filtered.log() == []
+
+
+def test_waits_follow_the_steps(browser: Browser, tmp_path: Path) -> None:
+    """With steps chosen a row has the waits of these alone, in the words of the whole; with all of them, what it had before."""
+    summary = made(3, 9)
+    rows = summary.more["stragglers"]
+    rows[4]["transfer_ns"] = None
+    rows[5].update(low_ns=rows[5]["waited_ns"], high_ns=rows[5]["waited_ns"])
+    (tmp_path / "page.html").write_text(render_html(summary), encoding="utf-8")
+    browser.size(1280, 900)
+    browser.media()
+    browser.open(tmp_path / "page.html")
+    cells = "return [...document.querySelectorAll('#waits tbody tr')].map(r => [...r.cells].slice(3).map(c => c.textContent.trim()))"
+    whole = browser.run(cells)
+    assert [whole[0][at] for at in (0, 3, 4)] == ["9", "8", "-"]
+    for text, steps in (("5", [5]), ("2,6-7", [2, 6, 7]), ("3-4", [3, 4])):
+        browser.run(SET, "by-step", text)
+        mine = [rows[step] for step in steps]
+        waited = sum(row["waited_ns"] for row in mine)
+        [[times, _, longest, step, transfer]] = browser.run(cells)
+        assert (times, longest, step) == (str(len(steps)), "450 ms", str(steps[-1]))
+        assert transfer == ("-" if 4 in steps else f"{9 * len(steps)} ms")
+        assert browser.run("return +document.querySelector('#waits tbody tr').cells[4].dataset.ns") == waited
+        assert ("(" in browser.run(cells)[0][1]) == (steps != [5])
+    browser.run(SET, "by-step", "0-8")
+    assert browser.run(cells) == whole
+    assert browser.log() == []
 
 
 def test_filters_by_phase_and_rank_reach_every_part(filtered: Browser) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import heapq
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from accelprof.analysis.collectives import add_waits
 from accelprof.analysis.compare import MEASURES, READ
 from accelprof.analysis.figures import shown
 from accelprof.analysis.first import sentences
-from accelprof.analysis.html.data import COLORS, MAX_ROWS, page_data
+from accelprof.analysis.html.data import COLORS, MAX_ROWS, MAX_SHARES, page_data
 from accelprof.analysis.memory import by_worker
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.table import COST_SOURCE, ranges_cost, slowest_text
@@ -75,7 +75,8 @@ def _template() -> jinja2.Template:
 def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
     """The report of a run as one HTML page, with a comparison to an earlier one where there is one."""
     report = summary.to_json()
-    data = _as_shown(page_data(summary, report))
+    tables = _tables(summary, report)
+    data = _as_shown({**page_data(summary, report), "waits": _waits_by_step(tables["stragglers"])})
     return _template().render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
         js=Markup((HERE / "report.js").read_text(encoding="utf-8")),
@@ -88,7 +89,7 @@ def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
             f"c{data['colors'][shown]}" if (shown := escape.terminal(phase)) in data["colors"] else "other"
         ),
         facts=_facts(summary),
-        tables=_tables(summary, report),
+        tables=tables,
         steps=_steps(summary),
         comparison=comparison,
         measures=MEASURES,
@@ -209,31 +210,39 @@ def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _waited(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Waits by whom they were for, in which collective and where that one was late, the longest in all first; ``longest`` is one of
-    them as the report has it."""
+    them as the report has it, and ``steps`` has the same of each step."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         key = tuple(str(row[name]) for name in ("worker", "phase", "on", "process_group", "late_in"))
-        mine = found.setdefault(
-            key,
-            {
-                "times": 0,
-                "waited_ns": 0,
-                "low_ns": 0,
-                "high_ns": 0,
-                "without_ns": 0,
-                "transfer_ns": 0,
-                "missing": [],
-                "steps": {},
-                "longest": row,
-            },
-        )
-        mine["times"] += 1
-        mine["steps"][row["step"]] = None
-        add_waits(mine, row)
+        mine = found.setdefault(key, {**_no_waits(row), "steps": {}})
+        for one in (mine, mine["steps"].setdefault(row["step"], _no_waits(row))):
+            one["times"] += 1
+            add_waits(one, row)
+            if row["waited_ns"] > one["longest"]["waited_ns"]:
+                one["longest"] = row
         mine["missing"] = list(dict.fromkeys([*mine["missing"], *row["missing"]]))
-        if row["waited_ns"] > mine["longest"]["waited_ns"]:
-            mine["longest"] = row
     return sorted(found.values(), key=lambda row: -row["waited_ns"])
+
+
+def _no_waits(row: Mapping[str, Any]) -> dict[str, Any]:
+    sums = dict.fromkeys(("times", "waited_ns", "low_ns", "high_ns", "without_ns", "transfer_ns"), 0)
+    return {**sums, "missing": [], "longest": row}
+
+
+def _waits_by_step(rows: Sequence[Mapping[str, Any]]) -> list[list[list[Any]]]:
+    """Of each row ``[step, times, waited, low, high, longest, transfer]`` of each step; empty where there are too many."""
+    if sum(len(row["steps"]) for row in rows) > MAX_SHARES:
+        return []
+    return [
+        [
+            [
+                str(step), one["times"], one["waited_ns"], one["low_ns"], one["high_ns"], one["longest"]["waited_ns"],
+                one["transfer_ns"],
+            ]
+            for step, one in row["steps"].items()
+        ]
+        for row in rows
+    ]  # fmt: skip
 
 
 __all__ = ["COLORS", "render_html", "write_report"]

@@ -30,7 +30,7 @@ PARTS = {
 }
 COLORS = 9
 MAX_BARS = 32
-#: bars times steps of which the page has the parts of each
+#: bars times steps, and rows of waits times steps, of which the page has the figures of each
 MAX_SHARES = 8_000
 MAX_ROWS = 200
 MAX_STEPS = 2000

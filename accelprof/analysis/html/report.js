@@ -457,6 +457,7 @@ function apply() {
   $("by-step").setAttribute("aria-invalid", !!wrong);
   stepMeets.quick = filter.steps ? D.heat.steps.map(stepMeets) : null;
   if (D.seconds.rows.length) seconds();
+  waits();
   let met = plots.some((plot) => plot.names && plot.names.some(rankMeets));
   for (const row of document.querySelectorAll("table[data-filter] tbody tr, #every-step tbody tr, #bars .bar, section[data-rank], p[data-rank]")) {
     const { phase, also, rank, step } = row.dataset;
@@ -482,6 +483,24 @@ function apply() {
     if (plot.choice) plot.choice();
     if (plot.layout) plot.layout();
     plot.draw();
+  }
+}
+/* the waits of the steps that are left, in each row of their table */
+function waits() {
+  const table = $("waits");
+  if (!table) return;
+  if (!D.waits.length) { table.dataset.over = "step"; return; }
+  for (const row of table.querySelectorAll("tr[data-at]")) {
+    const left = D.waits[row.dataset.at].filter(([step]) => stepMeets(step));
+    if (!left.length) continue;
+    const sum = (at) => left.reduce((all, one) => all + one[at], 0), most = left.reduce((best, one) => (one[5] > best[5] ? one : best));
+    const waited = sum(2), transfer = left.some((one) => one[6] === null) ? null : sum(6), [, , , times, all, longest, step, moved] = row.cells;
+    times.textContent = sum(1).toLocaleString("en-US");
+    all.textContent = duration(waited); all.dataset.ns = waited;
+    if (sum(4) - sum(3) > Math.floor(waited / 20)) all.append(" ", element("span", { class: "soft" }, `(${duration(sum(3))} – ${duration(sum(4))})`));
+    longest.textContent = duration(most[5]); longest.dataset.ns = most[5];
+    step.textContent = most[0];
+    moved.textContent = duration(transfer); moved.dataset.ns = transfer ?? 0;
   }
 }
 /* above each drawing and table: what of the filter it is not cut by, because its figures are over all of them */
