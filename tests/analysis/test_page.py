@@ -25,7 +25,7 @@ from accelprof.analysis.summary import Summary, summarise
 from accelprof.cli.compare import compare
 from accelprof.cli.report import report
 from accelprof.contracts.spans import Kind
-from accelprof.output.records import Records
+from accelprof.output.records import Records, WindowRow
 
 from .browser import Browser, chromium, eventually
 from .conftest import RunMaker, complete
@@ -615,3 +615,32 @@ def test_pictures_for_the_documentation(browser: Browser, tmp_path: Path) -> Non
         assert picture.startswith(b"\x89PNG")
         sizes.append(int.from_bytes(picture[16:20], "big"))
     assert sizes == [1280, 1280, 400]
+
+
+@pytest.mark.parametrize("ranks", [3, 32, 33, 60])
+def test_bars_have_their_parts_in_each_step(ranks: int) -> None:
+    """The parts of a bar in each step add up to its own, also of the bar that sums the ranks beyond the others; where there are too
+    many, or a window whose steps nobody knows, there are none."""
+    rng = random.Random(ranks)
+    summary = made(ranks, 4)
+    windows = [WindowRow(f"w{rank}-{step}", "k", [step]) for rank in range(ranks) for step in range(4)]
+    summary.run.records.windows.update({row.id: row for row in windows})
+    rows = []
+    for rank in range(ranks):
+        for step in range(4):
+            parts = {part: rng.randrange(1000) for part in PARTS}
+            rows.append(
+                {"worker": f"Actor/rank{rank}", "window": f"w{rank}-{step}", "device": None,
+                 "window_ns": sum(parts.values()), "parts": parts}
+            )  # fmt: skip
+    summary.more["seconds"] = rows
+    found = page_data(summary, summary.to_json())["seconds"]
+    assert found["steps"] == ["0", "1", "2", "3"]
+    assert len(found["rows"]) == min(ranks, 32)
+    for at, step in enumerate(found["steps"]):
+        everything = [sum(row["by"][at][part] for row in found["rows"]) for part in range(len(PARTS))]
+        mine = [row for row in rows if row["window"].endswith(f"-{step}")]
+        assert everything == [sum(row["parts"][part] for row in mine) for part in PARTS]
+    assert all([sum(part) for part in zip(*row["by"])] == row["ns"] for row in found["rows"])
+    rows[0]["window"] = "nobody's"
+    assert page_data(summary, summary.to_json())["seconds"]["steps"] == []

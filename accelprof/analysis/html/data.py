@@ -97,48 +97,45 @@ def _seconds(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
     each window's steps are known."""
     found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     windows: Counter[tuple[str, str]] = Counter()
-    of_steps: dict[tuple[str, str], dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     steps_in = {identity: _steps_text(row.steps) for identity, row in summary.run.records.windows.items() if row.steps}
+    seen: dict[str, int] = {}
     for row in report.get("seconds") or ():
-        device = row.get("device")
-        key = (str(row.get("worker")), "" if device is None else str(device))
-        parts = {part: int(ns) for part, ns in (row.get("parts") or {}).items()}
-        found[key].update(parts)
+        key = _bar_of(row)
+        found[key].update({part: int(ns) for part, ns in (row.get("parts") or {}).items()})
         windows[key] += row.get("window_ns") or 0
-        of_steps[key][steps_in.get(str(row.get("window")), "")].update(parts)
+        seen.setdefault(steps_in.get(str(row.get("window")), ""), len(seen))
     keys = sorted(found, key=lambda key: (found[key]["compute"] / windows[key] if windows[key] else 1.0, key))
-    steps = list(dict.fromkeys(text for mine in of_steps.values() for text in mine))
-    if "" in steps or min(len(keys), MAX_BARS) * len(steps) > MAX_SHARES:
-        steps = []
-    rows: list[dict[str, Any]] = [
+    own = len(keys) if len(keys) <= MAX_BARS else MAX_BARS - 1
+    bars: list[dict[str, Any]] = [
         {
             "name": f"{worker} device {device}".removesuffix(" device "),
             "window": windows[worker, device],
-            "ns": _in_order(found[worker, device]),
-            "by": [_in_order(of_steps[worker, device].get(text, {})) for text in steps],
+            "ns": [found[worker, device].get(part, 0) for part in PARTS],
+            "by": [],
         }
-        for worker, device in keys
+        for worker, device in keys[:own]
     ]
-    shown, rest = (rows, []) if len(rows) <= MAX_BARS else (rows[: MAX_BARS - 1], rows[MAX_BARS - 1 :])
-    if rest:
-        shown.append(
-            {
-                "name": f"{len(rest)} others",
-                "window": sum(row["window"] for row in rest),
-                "ns": _summed([row["ns"] for row in rest]),
-                "by": [_summed([row["by"][at] for row in rest]) for at in range(len(steps))],
-            }
-        )
+    if rest := keys[own:]:
+        sums = [sum(found[key].get(part, 0) for key in rest) for part in PARTS]
+        window = sum(windows[key] for key in rest)
+        bars.append({"name": f"{len(rest)} others", "window": window, "ns": sums, "by": []})
+    fits = "" not in seen and len(bars) * len(seen) <= MAX_SHARES
+    if fits:
+        for bar in bars:
+            bar["by"] = [[0] * len(PARTS) for _ in seen]
+        place = {key: min(at, own) for at, key in enumerate(keys)}
+        for row in report.get("seconds") or ():
+            parts = row.get("parts") or {}
+            mine = bars[place[_bar_of(row)]]["by"][seen[steps_in[str(row.get("window"))]]]
+            for at, part in enumerate(PARTS):
+                mine[at] += int(parts.get(part, 0))
     what = name_of_compute(row.get("device") for row in report.get("seconds") or ())
-    return {"parts": list({**PARTS, "compute": what}.values()), "rows": shown, "steps": steps}
+    return {"parts": list({**PARTS, "compute": what}.values()), "rows": bars, "steps": list(seen) if fits else []}
 
 
-def _in_order(parts: Mapping[str, int]) -> list[int]:
-    return [parts.get(part, 0) for part in PARTS]
-
-
-def _summed(rows: Sequence[Sequence[int]]) -> list[int]:
-    return [sum(values) for values in zip(*rows, strict=True)]
+def _bar_of(row: Mapping[str, Any]) -> tuple[str, str]:
+    device = row.get("device")
+    return str(row.get("worker")), "" if device is None else str(device)
 
 
 # --- heat map ------------------------------------------------------------------------------------------------------------
