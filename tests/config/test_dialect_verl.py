@@ -158,6 +158,67 @@ def test_e7_union_says_who_asked():
     assert hybrid(made, 7) == (["ref"], [(1,)])
 
 
+@pytest.mark.parametrize(
+    ("block", "ranks"),
+    [
+        ({"discrete": False, "all_ranks": False, "ranks": [0, 2]}, [0, 2]),
+        (
+            {"_target_": "verl.utils.profiler.ProfilerConfig", "discrete": True, "all_ranks": True, "ranks": []},
+            [0, 1, 2],
+        ),
+        ({"discrete": False, "all_ranks": False, "ranks": []}, []),
+        ({"ranks": [0]}, [0]),
+    ],
+)
+def test_section_of_the_hybrid_worker(block, ranks):
+    """v0.5's hybrid worker reads one section for all its roles, discrete too; those of its roles count for nothing, and are named."""
+    keys = {"trainer.profile_steps": [1, 2], f"{ARR}.profiler": block, "critic.profiler": {"ranks": [1]},
+            f"{ARR}.actor.profiler": {"ranks": [3], "discrete": True}}  # fmt: skip
+    if block.get("discrete"):
+        keys["critic.profiler"]["discrete"] = True
+    loaded = load(keys)
+    made = make_plan(loaded.config)
+    assert loaded.generation == "b"
+    seen = (["actor", "ref", "rollout"], [(1,), (2,)])
+    assert [hybrid(made, rank) for rank in range(4)] == [
+        seen if rank in ranks or block.get("all_ranks") else None for rank in range(4)
+    ]
+    assert made.assign(Target(ARR, HYBRID, 0)).discrete == bool(block.get("discrete"))
+    assert windows(made, "critic", 1, ["critic"]) == (["critic"], [(1,), (2,)])
+    assert notes(loaded)[f"{ARR}.actor.profiler"].startswith("dropped: ")
+
+
+def test_section_of_the_hybrid_worker_is_checked():
+    """Its keys are checked, it must agree with the others, and from v0.6 on it is said to count for nothing."""
+    steps = {"trainer.profile_steps": [1]}
+    assert "did you mean 'ranks'" in refused({**steps, f"{ARR}.profiler.rank": [0]})[f"{ARR}.profiler.rank"]
+    assert (
+        "generation c"
+        in refused({**steps, f"{ARR}.profiler": {"enable": True, "ranks": [0]}})[f"{ARR}.profiler.enable"]
+    )
+    assert "did you mean 'profiler'" in refused({**steps, f"{ARR}.profilers.ranks": [0]})[f"{ARR}.profilers"]
+    said = refused({**steps, f"{ARR}.profiler": {"ranks": [0]}, "critic.profiler": {"ranks": [0], "discrete": True}})
+    assert f"{ARR}.profiler.discrete" in said["critic.profiler.discrete"]
+    late = load({**LATE_C, f"{ARR}.profiler.ranks": [5]})
+    assert notes(late)[f"{ARR}.profiler"].startswith("dropped: ")
+    assert hybrid(make_plan(late.config), 5) == (["actor", "rollout"], [(1, 2), (5,)])
+
+
+@pytest.mark.parametrize(
+    "roles", [{}, {"critic.profiler": {"ranks": []}}, {f"{ARR}.profiler": {"ranks": None, "discrete": True}}]
+)
+def test_early_files_say_what_would_turn_them_on(roles):
+    """The key that is named, with the value that is named, gives a file of the same generation that profiles."""
+    keys = {"trainer.profile_steps": [1], "trainer.worker_nsight_options": {"trace": "cuda,nvtx"}, **roles}
+    (off,) = [note for note in load(keys).notes if note.kind == "off"]
+    assert "[0]" in off.text
+    loaded = load({**keys, off.path: [0]})
+    assert loaded.generation == "b"
+    assert not [note for note in loaded.notes if note.kind == "off"]
+    group = off.path.partition(".")[0]
+    assert make_plan(loaded.config).assign(Target(group, HYBRID if group == ARR else (group,), 0)).selected
+
+
 def test_e8_capture_range_is_the_gate():
     """E8: a capture range that nothing can open is refused by its key."""
     said = refused({**EARLY_B, "trainer.worker_nsight_options": {"capture-range": "none"}})

@@ -55,6 +55,7 @@ class VerlDialect(Dialect):
         inside = (
             "global_profiler",
             "profiler",
+            keys.HYBRID_PROFILER,
             *(f"trainer.{key}" for key in (*keys.TRAINER_AB, "profile_interval")),
             *(f"{role}.{key}" for role in roles for key in ("profiler", *keys.ROLE_A)),
         )
@@ -103,13 +104,19 @@ class VerlDialect(Dialect):
 
 def _sections(mapping: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     source = Source(mapping)
-    for path in ("global_profiler", "profiler", *(path for paths in keys.ROLE_PATHS.values() for path in paths)):
+    for path in (
+        "global_profiler",
+        "profiler",
+        keys.HYBRID_PROFILER,
+        *(path for paths in keys.ROLE_PATHS.values() for path in paths),
+    ):
         yield source.section(path if path.endswith("profiler") else f"{path}.profiler")
 
 
 def _check_spelling(source: Source) -> None:
     source.check_spelling("", ("global_profiler", "actor_rollout_ref", "ray_kwargs"))
     source.check_spelling("trainer", (*keys.TRAINER_AB, "profile_interval"))
+    source.check_spelling(keys.HYBRID_GROUP, ("profiler",))
     for paths in keys.ROLE_PATHS.values():
         for path in paths:
             # Megatron's own block of v0.4 and v0.5
@@ -190,7 +197,13 @@ def _translate_late(source: Source, draft: Draft, generation: str, release: Rele
                 mend=f"{role.discrete_path}: false, or profile_continuous_steps: false",
             )
     _say_shared(source, [role for role in roles if role.name in keys.HYBRID and role.replicas is None])
-    say_off(source, roles, steps, where)
+    if source.has(keys.HYBRID_PROFILER):
+        source.note(
+            keys.HYBRID_PROFILER,
+            "dropped",
+            "v0.5's; from v0.6 on each role's own counts: actor_rollout_ref.actor.profiler",
+        )
+    say_off(source, roles, steps, where, "actor_rollout_ref.actor.profiler.enable")
     add_rules(source, draft, roles, steps, where, tool)
     if merge:
         draft.set("merge_steps", True, where if "interval" in where else "global_profiler.profile_continuous_steps")

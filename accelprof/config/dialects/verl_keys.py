@@ -22,6 +22,8 @@ ROLE_PATHS: dict[str, tuple[str, ...]] = {
 }
 HYBRID = ("actor", "rollout", "ref")
 HYBRID_GROUP = "actor_rollout_ref"
+#: v0.5's section for all roles of the hybrid worker
+HYBRID_PROFILER = f"{HYBRID_GROUP}.profiler"
 
 TOOLS = ("nsys", "npu", "torch", "torch_memory", "precision_debugger", "memray")
 #: tools that stay with verl, and why
@@ -142,6 +144,8 @@ def signs(source: Source) -> Iterator[Sign]:
     if trainer.get("profile_interval") is not None:
         yield Sign("trainer.profile_interval", "cd", trainer["profile_interval"])
     yield from _late_signs(source, "profiler")
+    if source.section(HYBRID_PROFILER):
+        yield Sign(HYBRID_PROFILER, "b", source.section(HYBRID_PROFILER))
     for paths in ROLE_PATHS.values():
         for path in paths:
             yield from _role_signs(source, path)
@@ -191,4 +195,4 @@ def generation_of(source: Source) -> tuple[str, list[Sign]]:
 
 def _harmless(sign: Sign, generation: str) -> bool:
     """Leftovers that say nothing: a file v0.6 and later still ship, and keys of (c) that (d) still has."""
-    return sign.path == "trainer.npu_profile" or (generation == "d" and "c" in sign.generation)
+    return sign.path in ("trainer.npu_profile", HYBRID_PROFILER) or (generation == "d" and "c" in sign.generation)

@@ -67,8 +67,12 @@ def nsys_tool(source: Source, draft: Draft, path: str, windows: int | None, cont
         draft.set("controller.options", driver, f"{path}.controller_nsight_options")
 
 
-def say_off(source: Source, roles: list[Role], steps: Sequence[int] | None, steps_path: str) -> None:
-    """What keeps the file from profiling anything, by its own keys, each with the value that would."""
+def say_off(source: Source, roles: list[Role], steps: Sequence[int] | None, steps_path: str, switch: str) -> None:
+    """What keeps the file from profiling anything, by its own keys, each with the value that would.
+
+    Args:
+        switch: what would turn a role on in a file that has none.
+    """
     if not steps:
         some = "[2, 2], the first and the last" if steps_path == "trainer.profile_interval" else "[2]"
         source.note(steps_path, "off", f"null and [] = off; steps would be {some}")
@@ -78,10 +82,14 @@ def say_off(source: Source, roles: list[Role], steps: Sequence[int] | None, step
         if source.get(role.enable_path) is True:  # switched on, and nobody listed
             source.note(role.enable_path, "off", f"true, but nobody is listed; {role.ranks_path} would be [0]")
         else:
-            on = "true" if role.enable_path.endswith((".enable", "all_ranks")) else "[0]"
+            on = _switched_on(role.enable_path)
             source.note(role.enable_path, "off", f"no role is on; it would be with {on} here or in another role")
     if not roles:
-        source.note("actor_rollout_ref.actor.profiler.enable", "off", "no role is on; it would be with true")
+        source.note(switch, "off", f"no role is on; it would be with {_switched_on(switch)}")
+
+
+def _switched_on(path: str) -> str:
+    return "true" if path.endswith((".enable", "all_ranks")) else "[0]"
 
 
 def add_rules(
