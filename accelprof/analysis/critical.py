@@ -15,7 +15,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.contracts.spans import merge_intervals
@@ -83,6 +83,15 @@ class HostCall:
         return self.end_ns + self.error_ns
 
 
+class Waited(NamedTuple):
+    """A call waited for ``call``, until ``until_ns``. ``after``: where it left before that one came, the last that had come by then; that
+    it was let go on by what ``call``'s rank had launched is a guess."""
+
+    call: HostCall
+    until_ns: int
+    after: HostCall | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Collective:
     """A collective on the host: the calls of its ranks, by start. ``number``: the how-manieth of its name in its group and step.
@@ -103,6 +112,28 @@ class Collective:
         self.calls.append(call)
         self.may_start_ns = max(self.may_start_ns, call.may_start_ns)
         self.until_ns = min(self.until_ns, call.until_ns)
+
+    def waits(self, overhead_ns: int) -> Iterator[tuple[HostCall, Waited]]:
+        """Each call and whom it waited for last: of those that came before it left the last. Where all the others left before the last of
+        all came, that one for a call that was longer there since the others had come than the last one's own takes: what a rank
+        launches (``async_op=True``) before it comes to its call lets the others go on."""
+        last = self.calls[-1]
+        unmet = all(call.until_ns <= last.may_start_ns for call in self.calls[:-1])
+        for call in self.calls:
+            if call is last or call.until_ns > last.may_start_ns:
+                yield call, Waited(last, min(last.start_ns, call.end_ns))
+                continue
+            came = self.calls[bisect.bisect_left(self.calls, call.end_ns, key=lambda other: other.start_ns) - 1]
+            if unmet and call.end_ns - came.start_ns > last.ns + overhead_ns:
+                yield call, Waited(last, call.end_ns - last.ns, came)
+            else:
+                yield call, Waited(came, came.start_ns)
+
+    @property
+    def joins_all(self) -> bool:
+        """Whether no call was over before the last rank came, so that all went on from one moment."""
+        last = self.calls[-1]
+        return all(call.until_ns > last.may_start_ns for call in self.calls)
 
     @property
     def groups(self) -> set[str]:
@@ -203,7 +234,8 @@ class Step:
     @functools.cached_property
     def collectives(self) -> list[Collective]:
         """By start. In a group a call belongs to the first collective of its name that its rank has not come to yet and all of
-        whose calls may have run when it began; so ranks with as many calls each have their n-th in common.
+        whose calls may have run when it began. Where all ranks have as many calls only n-th ones are one; of these, ranks that left before
+        others came are in one collective with them where one of both sides is a single rank or was there when the others came.
 
         Collectives of several groups are one where they may have run at one moment, and one of them has a single call (nobody is
         in a collective alone) or all of them end together; on clocks that tell no moments of the step apart they stay what they are.
@@ -219,7 +251,7 @@ class Step:
             of_name[phase][call.group].append(call)
         found = []
         for groups in of_name.values():
-            parts = [part for mine in groups.values() for part in self._met(mine)]
+            parts = [part for mine in groups.values() for part in self._of_group(mine)]
             found += self._over_groups(parts) if len(groups) > 1 and self.doubt_ns < self.wall_ns else parts
         found.sort(key=lambda one: one.calls[0].start_ns)
         seen: dict[tuple[str, str], int] = defaultdict(int)
@@ -263,6 +295,29 @@ class Step:
     def alone(self) -> list[HostCall]:
         """Calls of collectives that no other rank of the run took part in as recorded, where they are more than overhead."""
         return [one.calls[0] for one in self.collectives if len(one.calls) == 1 and one.calls[0].ns > self.overhead_ns]
+
+    def _of_group(self, calls: Sequence[HostCall]) -> Iterator[Collective]:
+        """Calls of one name and group, those of each collective together."""
+        ranks: dict[str, list[HostCall]] = defaultdict(list)
+        for call in sorted(calls, key=lambda call: call.start_ns):
+            ranks[call.worker].append(call)
+        if len(ranks) < 2 or len({len(mine) for mine in ranks.values()}) > 1:
+            yield from self._met(calls)
+            return
+        for same in zip(*ranks.values(), strict=True):
+            parts = sorted(self._met(same), key=lambda part: part.calls[0].start_ns)
+            found = parts[:1]
+            for part in parts[1:]:
+                last, came = found[-1], part.calls[0].may_start_ns
+                alone = len(last.calls) == 1 or len(part.calls) == 1
+                if alone or any(call.until_ns > came for call in last.calls):
+                    for call in part.calls:
+                        last.add(call)
+                else:
+                    found.append(part)
+            for one in found:
+                one.calls.sort(key=lambda call: call.start_ns)
+            yield from found
 
     def _met(self, calls: Iterable[HostCall]) -> Iterator[Collective]:
         """Calls of one name and group, those of each collective together."""
@@ -315,34 +370,42 @@ def stragglers(step: Step) -> list[dict[str, Any]]:
     before: dict[str, int] = {}
     earlier = _Before(step.leaves if step.collectives else ())
     for one in sorted(step.collectives, key=lambda one: one.calls[-1].start_ns):
-        last = one.calls[-1]
-        waits = {call.worker: min(last.start_ns, call.end_ns) - call.start_ns for call in one.calls[:-1]}
-        waits = {worker: ns for worker, ns in waits.items() if ns > 0}
-        if waits:
-            begin = {call.worker: before.get(call.worker, step.start_ns) for call in one.calls}
-            errors = {worker: step.error_between(worker, last.worker) for worker in waits}
+        waits: dict[HostCall, dict[str, int]] = defaultdict(dict)
+        launched: set[HostCall] = set()
+        until: dict[HostCall, int] = {}
+        for call, waited in one.waits(step.overhead_ns):
+            until[call] = waited.until_ns
+            if waited.until_ns > call.start_ns:
+                waits[waited.call][call.worker] = waited.until_ns - call.start_ns
+                launched.update(() if waited.after is None else [waited.call])
+        begin = {call.worker: before.get(call.worker, step.start_ns) for call in one.calls}
+        for last, mine in sorted(waits.items(), key=lambda item: item[0].start_ns):
+            errors = {worker: step.error_between(worker, last.worker) for worker in mine}
             absent = step.absent[one]
+            after = sum(max(call.end_ns - last.start_ns, 0) for call in one.calls) if last is one.calls[-1] else 0
+            came = [call for call in one.calls if call.start_ns <= last.start_ns]
+            transfer = last.end_ns - until[last]
             rows.append(
                 {
                     "step": step.name, "phase": one.phase, "number": one.number, "group": last.group, "worker": last.worker,
-                    "waited_ns": sum(waits.values()), "low_ns": sum(max(ns - errors[w], 0) for w, ns in waits.items()),
-                    "high_ns": sum(ns + errors[worker] for worker, ns in waits.items()),
-                    "waited_by": sorted(waits), "late_in": earlier.late_in(one.calls, last, begin),
-                    "missing": absent, "without_ns": one.after_ns if absent else 0,
-                    "transfer_ns": None if absent else last.ns, "on": "host", "process_group": None,
+                    "waited_ns": sum(mine.values()), "low_ns": sum(max(ns - errors[w], 0) for w, ns in mine.items()),
+                    "high_ns": sum(ns + errors[worker] for worker, ns in mine.items()),
+                    "waited_by": sorted(mine), "late_in": earlier.late_in(came, last, begin),
+                    "missing": absent, "without_ns": after if absent else 0,
+                    "transfer_ns": None if absent or last in launched else transfer, "on": "host", "process_group": None,
                 }
             )  # fmt: skip
-        for call in one.calls:
-            before[call.worker] = call.end_ns
+        if one.joins_all:
+            before.update((call.worker, call.end_ns) for call in one.calls)
     return rows
 
 
 class _Before:
-    """What each worker did between two moments, of its leaves that are no collectives, by row."""
+    """What each worker did between two moments, by row."""
 
     def __init__(self, leaves: Iterable[Leaf]) -> None:
         self._rows: dict[str, dict[int, list[Leaf]]] = defaultdict(lambda: defaultdict(list))
-        for leaf in sorted((leaf for leaf in leaves if leaf.call is None), key=lambda leaf: leaf.start_ns):
+        for leaf in sorted(leaves, key=lambda leaf: leaf.start_ns):
             self._rows[leaf.worker][leaf.row].append(leaf)
         self._ends = {
             (w, row): [leaf.end_ns for leaf in mine] for w, rows in self._rows.items() for row, mine in rows.items()

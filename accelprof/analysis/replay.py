@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from accelprof.analysis.critical import OUTSIDE, Leaf, Step
+from accelprof.analysis.critical import OUTSIDE, Leaf, Step, Waited
 from accelprof.analysis.gathers import Gather, gathers
 from accelprof.analysis.releases import NOWHERE, Asked, Moved, Releases
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
@@ -79,6 +79,8 @@ class Graph:
     held: dict[int, list[_Held]] = field(default_factory=dict)
     #: pieces of calls before the last rank came: they wait, whatever the collective's speed
     waited: set[int] = field(default_factory=set)
+    #: the main row of each worker, once it is asked for
+    _rows: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         pieces, holds = _cut(self.step)
@@ -122,8 +124,11 @@ class Graph:
         joined = {id(leaf) for one in self.step.collectives for call in one.calls for leaf in call.leaves}.union(holds)
         places = {id(leaf): place for place, leaf in enumerate(self.leaves) if id(leaf) in joined}
         for met in self.step.collectives:
-            calls = [[places[id(leaf)] for leaf in call.leaves if id(leaf) in places] for call in met.calls]
-            self._join_host([call for call in calls if call])
+            calls = [
+                ([places[id(leaf)] for leaf in call.leaves if id(leaf) in places], waited)
+                for call, waited in met.waits(self.step.overhead_ns)
+            ]
+            self._join_host([(mine, waited) for mine, waited in calls if mine])
         self._join_devices({places[piece]: mine for piece, mine in holds.items() if piece in places})
         self.order = self._order()
 
@@ -157,13 +162,17 @@ class Graph:
             place = self.before[place]
         return place if self.starts[place] < self.starts[first] else self.after[first]
 
-    def _join_host(self, calls: Sequence[Sequence[int]]) -> None:
-        """The ranks of a collective (the leaves of a call each, by start) wait for those that arrived before they left; what is
-        nested in a call is work, so the first leaf of the collective itself that goes on after the last arrival waits for it."""
-        order = sorted((call[0] for call in calls), key=lambda place: self.leaves[place].start_ns)
+    def _join_host(self, calls: Sequence[tuple[list[int], Waited]]) -> None:
+        """The ranks of a collective (each call with its leaves, by start) wait for those that arrived before they left; what is
+        nested in a call is work, so the first leaf of the collective itself that goes on after the last arrival waits for it. One that
+        was let go on before the last came follows what that one did then."""
+        order = sorted((mine[0] for mine, _ in calls), key=lambda place: self.leaves[place].start_ns)
         starts = [self.leaves[place].start_ns for place in order]
         known: dict[int, int] = {}
-        for call in calls:
+        for call, waited in calls:
+            if waited.after is not None:
+                self._let_go(call, waited.call.worker)
+                continue
             there = bisect.bisect_left(starts, self.ends[call[-1]])
             if there not in known:
                 known[there] = len(self.joins)
@@ -177,6 +186,23 @@ class Graph:
                 p for p in call if p != place and self.leaves[p].category == COLLECTIVE and self.ends[p] <= at_ns
             )
             self.held[place] = [_Held(join, self.ends[place] - at_ns, Point(call[0], 0))]
+
+    def _let_go(self, call: Sequence[int], worker: str) -> None:
+        """The end of a call follows, as a guess, the work that was on a worker's main row then, or ended right before."""
+        if not self._rows:
+            self._rows = {name: (starts, places) for name, starts, places in self._main_rows()}
+        starts, places = self._rows.get(worker, ([], []))
+        place = max((p for p in call if self.leaves[p].category == COLLECTIVE), default=call[-1])
+        at = bisect.bisect_left(starts, self.ends[place]) - 1
+        if at > 0 and self.ends[place] - self.ends[places[at - 1]] <= self.step.overhead_ns:
+            at -= 1
+        work = (
+            at >= 0 and self.leaves[places[at]].call is None and not waits_for_others(*_kind(self.leaves[places[at]]))
+        )
+        if work and place not in self.causes:
+            self.waits.append(place)
+            self.causes[place] = places[at]
+            self.guessed.add(len(self.leaves) + place)
 
     def _join_devices(self, holds: Mapping[int, Sequence[tuple[int, int]]]) -> None:
         """The same for kernels: each begins at its place on the host's row, or behind a collective that kept its device busy."""

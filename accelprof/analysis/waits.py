@@ -136,8 +136,7 @@ def transfers(found: Sequence[Step], shifts: Mapping[str, int]) -> dict[str, lis
         for one in step.collectives:
             if len(one.calls) < 2 or step.absent[one]:
                 continue
-            came = one.calls[-1].start_ns
-            for call in one.calls:
+            for call, (_, came, _) in one.waits(step.overhead_ns):
                 shift = shifts.get(call.worker, 0)
                 over[call.worker] += [
                     (max(leaf.start_ns, came) + shift, leaf.end_ns + shift)
@@ -261,6 +260,8 @@ def _ambiguous(found: Sequence[Step]) -> Iterator[str]:
     for step in found:
         apart = max(step.overhead_ns, step.doubt_ns)
         for one in step.collectives:
+            if not one.joins_all:  # as in a broadcast
+                continue
             calls = sorted(one.calls, key=lambda call: call.end_ns)
             gaps = [at for at in range(2, len(calls) - 1) if calls[at].end_ns - calls[at - 1].end_ns > apart]
             if len(gaps) == 1:

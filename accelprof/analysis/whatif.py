@@ -60,7 +60,7 @@ def what_if(
                    (changed, "2 % of the change"))  # fmt: skip
         said = ", ".join(f"{milliseconds(ns)} for {why}" for ns, why in reasons if ns)
         notes.append(f"the interval reaches {milliseconds(doubt)} to both sides: {said}")
-    unknown, lines = _unknown_waits(step)
+    unknown, lines = _unknown_waits(step, remove_wait)
     notes += lines
     if unknown and predicted != step.wall_ns:
         high = max(high, step.wall_ns + doubt)
@@ -113,7 +113,7 @@ def what_if(
     }  # fmt: skip
 
 
-def _unknown_waits(step: Step) -> tuple[dict[str, int], list[str]]:
+def _unknown_waits(step: Step, remove_wait: bool) -> tuple[dict[str, int], list[str]]:
     """How long each worker is in collectives, in ns, for ranks of which it is not known when they came; and a note for each collective's name."""
     unknown: dict[str, int] = defaultdict(int)
     alone: dict[str, list[HostCall]] = defaultdict(list)
@@ -128,6 +128,20 @@ def _unknown_waits(step: Step) -> tuple[dict[str, int], list[str]]:
             f"{longest.worker} is {milliseconds(longest.ns)} in {phase}, a collective in which no other rank was recorded{others}: whom it "
             f"waited for there, and how long, is not known{_HELD_BOTH if step.ended else ''}"
         )
+    let_go: dict[str, tuple[int, str]] = {}
+    for one in step.collectives:
+        for call, waited in one.waits(step.overhead_ns):
+            if waited.after is None:
+                continue
+            ns = waited.until_ns - waited.after.start_ns
+            if remove_wait:
+                unknown[call.worker] += ns
+            text = (
+                f"{call.worker} left {one.phase} before {waited.call.worker} came to it, {milliseconds(ns)} after the others had: taken to "
+                f"have waited for what {waited.call.worker} launched before; how long the transfer took is not known"
+            )
+            let_go[one.phase] = max(let_go.get(one.phase, (0, "")), (ns, text))
+    notes += [text for _, text in let_go.values()]
     lacking: dict[str, list[tuple[int, str, list[str]]]] = defaultdict(list)
     for one, missing in step.absent.items():
         if not missing or len(one.calls) < 2:

@@ -158,6 +158,59 @@ def test_groups_of_one_role_that_never_met(run_maker: Any, event: Any) -> None:
     assert made.after(f=2.0, rank=3) == 140 + 2 + 28
 
 
+#: s. ``test_a_late_rank_whose_call_began_when_the_others_had_left``
+ASYNC: list[Phases] = [
+    [("forward", 0, 50), ("backward", 50, 200), ("wait*", 200, 400), ("optimizer", 400, 440)],
+    [("forward", 0, 50), ("backward", 50, 400), ("backward", 400, 500), ("wait*", 500, 500.1), ("optimizer", 500.1, 540.1)],
+    [("forward", 0, 50), ("backward", 50, 202), ("wait*", 202, 400), ("optimizer", 400, 440)],
+]  # fmt: skip
+
+
+def test_a_late_rank_whose_call_began_when_the_others_had_left(run_maker: Any, event: Any) -> None:
+    """An all-reduce of ``async_op=True`` that rank 1 launches at 400 and waits for at 500: ranks 0 and 2 waited 200 and 198 ms for it, all
+    but the 0.1 ms that its own call takes; what is transfer is not known. With its backward a third as long it launches at 167, ranks 0
+    and 2 do not wait: 202 + 40 and the rest of their call."""
+    made = Made(run_maker, event, ASYNC)
+    [row] = made.found["stragglers"]
+    assert (row["worker"], row["waited_by"], row["late_in"]) == ("G/rank1", ["G/rank0", "G/rank2"], "backward")
+    assert (round(row["waited_ns"] / MS), row["transfer_ns"]) == (398, None)
+    parts = {row["worker"]: row["parts"] for row in made.found["seconds"]}
+    assert round(parts["G/rank0"]["idle_collective"] / MS) == 200
+    assert "the other ranks waited 398 ms for G/rank1 in wait (late in backward)" in sentences(made.found)[0]
+    found = what_if(made.step, {"backward": 1 / 3}, rank=1)
+    assert 240 * MS <= found["predicted_ns"] <= 250 * MS
+    assert found["low_ns"] <= 242 * MS
+    assert any("how long the transfer took is not known" in note for note in found["notes"])
+    assert what_if(made.step, {})["predicted_ns"] == made.step.wall_ns
+
+
+def test_one_that_left_a_broadcast_early_waited_for_its_sender_alone(run_maker: Any, event: Any) -> None:
+    """Rank 0 sends at 50 and stays until rank 2 comes from ``eval`` at 300; rank 1 came at 20 and left at 51. Rank 1 waited 30 ms for rank
+    0, rank 0 250 for rank 2. Of the all-reduce rank 0 is the last, late in the broadcast: that was no moment from which all went on.
+    Without ``eval`` the step takes 250 ms less."""
+    made = Made(run_maker, event, [
+        [("f", 0, 50), ("broadcast*", 50, 301), ("g", 301, 401), ("ar*", 401, 402)],
+        [("f", 0, 20), ("broadcast*", 20, 51), ("g", 51, 151), ("ar*", 151, 402)],
+        [("f", 0, 50), ("eval", 50, 300), ("broadcast*", 300, 301), ("g", 301, 400.5), ("ar*", 400.5, 402)],
+    ])  # fmt: skip
+    assert made.waits == [
+        (0, "broadcast", "G/rank0", 30, "f", []), (0, "broadcast", "G/rank2", 250, "eval", []),
+        (0, "ar", "G/rank0", 250.5, "broadcast", []),
+    ]  # fmt: skip
+    assert made.after(eval=0, rank=2) == 152
+    assert made.found["notices"] == []
+
+
+def test_ranks_with_as_many_calls_have_their_nth_in_common(run_maker: Any, event: Any) -> None:
+    """Rank 2 comes to its first call when the others are in their second: 85 ms of rank 0's second are waiting for it, none of its first."""
+    made = Made(run_maker, event, [
+        [("f", 0, 10), ("ar*", 10, 12), ("g", 12, 20), ("ar*", 20, 106)],
+        [("f", 0, 10), ("ar*", 10, 12), ("g", 12, 20), ("ar*", 20, 106)],
+        [("f", 0, 90), ("ar*", 90, 92), ("g", 92, 105), ("ar*", 105, 106)],
+    ])  # fmt: skip
+    assert [row[:4] for row in made.waits] == [(1, "ar", "G/rank2", 170)]
+
+
 def test_a_rank_that_lacks_a_call(run_maker: Any, event: Any) -> None:
     """Rank 2 was not in the first of two: it is missing there, and its only call is the second."""
     made = Made(run_maker, event, [

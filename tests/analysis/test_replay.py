@@ -51,6 +51,63 @@ def test_slack_counted_on_paper() -> None:
     ]
 
 
+def one_by_one(calls: list[tuple[int, Leaf]]) -> list[list[int]]:
+    """The calls of a name and group that are one collective: the n-th of all ranks where these have as many each, in parts that ran at
+    one moment, joined where one is a rank alone or was not over when the next began; otherwise what ran at one moment."""
+
+    def overlapping(some: list[tuple[int, Leaf]]) -> list[list[tuple[int, Leaf]]]:
+        found: list[list[tuple[int, Leaf]]] = []
+        for at, leaf in sorted(some, key=lambda one: one[1].start_ns):
+            mine = [n for n, part in enumerate(found) if leaf.worker in {other.worker for _, other in part}]
+            part = next(
+                (part for part in found[max(mine, default=-1) + 1 :] if all(o.end_ns > leaf.start_ns for _, o in part)),
+                None,
+            )
+            if part is None:
+                found.append(part := [])
+            part.append((at, leaf))
+        return found
+
+    ranks: dict[str, list[tuple[int, Leaf]]] = {}
+    for one in sorted(calls, key=lambda one: one[1].start_ns):
+        ranks.setdefault(one[1].worker, []).append(one)
+    if len({len(mine) for mine in ranks.values()}) > 1 or len(ranks) < 2:
+        return [[at for at, _ in part] for part in overlapping(calls)]
+    found = []
+    for same in zip(*ranks.values(), strict=True):
+        parts: list[list[tuple[int, Leaf]]] = []
+        for part in overlapping(list(same)):
+            came = min(leaf.start_ns for _, leaf in part)
+            if parts and (1 in (len(parts[-1]), len(part)) or any(leaf.end_ns > came for _, leaf in parts[-1])):
+                parts[-1] += part
+            else:
+                parts.append(part)
+        found += [[at for at, _ in part] for part in parts]
+    return found
+
+
+def launched_for(step: Step, mine: list[int]) -> dict[int, int]:
+    """The calls of a collective that all were over before the last one, and were longer than that since the others came; with that."""
+    calls = sorted(mine, key=lambda at: step.leaves[at].start_ns)
+    last = step.leaves[calls[-1]]
+    found = {}
+    if all(step.leaves[at].end_ns <= last.start_ns for at in calls[:-1]):
+        for at in calls[:-1]:
+            came = max(step.leaves[p].start_ns for p in calls if step.leaves[p].start_ns < step.leaves[at].end_ns)
+            if step.leaves[at].end_ns - came > last.ns + step.overhead_ns:
+                found[at] = calls[-1]
+    return found
+
+
+def main_row(step: Step, at: int) -> int:
+    """The row in which the worker of a leaf was longest."""
+    taken: dict[int, int] = {}
+    for one in step.leaves:
+        if one.worker == step.leaves[at].worker and one.ns:
+            taken[one.row] = taken.get(one.row, 0) + one.ns
+    return max(taken, key=lambda row: (taken[row], row))
+
+
 def slow(step: Step, longer: dict[int, int], late: bool = False) -> int:
     """The step's wall time with some leaves (by place) so much longer: what :mod:`accelprof.analysis.releases` and
     :mod:`accelprof.analysis.gathers` say word by word, nothing kept in order. ``late``: of a phase around other rows it is what
@@ -60,17 +117,8 @@ def slow(step: Step, longer: dict[int, int], late: bool = False) -> int:
     places = range(len(leaves))
     ends: dict[int, int] = {}
 
-    met: list[list[int]] = []
-    for at in sorted((at for at in places if leaves[at].category == COLLECTIVE), key=lambda at: leaves[at].start_ns):
-        mine = [p for p, one in enumerate(met) if leaves[at].worker in {leaves[p].worker for p in one}]
-        open_ = (
-            one for one in met[max(mine, default=-1) + 1 :]
-            if all(leaves[p].end_ns > leaves[at].start_ns for p in one)
-        )  # fmt: skip
-        if (one := next(open_, None)) is not None:
-            one.append(at)
-        else:
-            met.append([at])
+    met = one_by_one([(at, leaves[at]) for at in places if leaves[at].category == COLLECTIVE])
+    guessed = {at: last for mine in met for at, last in launched_for(step, mine).items()}
 
     gathered: dict[int, list[int]] = {}
     begins: dict[int, int] = {}  # leaves of rows that a phase waits for -> that phase
@@ -166,10 +214,30 @@ def slow(step: Step, longer: dict[int, int], late: bool = False) -> int:
         if at not in ends:
             one, extra = leaves[at], longer.get(at, 0)
             ends[at] = begin(at) + one.ns + extra
-            if one.category == COLLECTIVE:
+            if at in guessed:
+                before_end = [
+                    p
+                    for p in places
+                    if leaves[p].worker == leaves[guessed[at]].worker and leaves[p].row == main_row(step, guessed[at])
+                ]
+                before_end = sorted(
+                    (p for p in before_end if leaves[p].start_ns < one.end_ns), key=lambda p: leaves[p].start_ns
+                )
+                if len(before_end) > 1 and one.end_ns - leaves[before_end[-2]].end_ns <= step.overhead_ns:
+                    before_end.pop()
+                cause = before_end[-1] if before_end else None
+                if cause is None or waits[cause] or leaves[cause].category == COLLECTIVE:
+                    pass  # nothing that it could have waited for is recorded
+                elif leaves[cause].end_ns <= one.start_ns:
+                    ends[at] = max(ends[at], end(cause) + extra)
+                else:
+                    moment, rest = gone(cause, one.end_ns)
+                    ends[at] = max(begin(at), moment) + rest + extra
+            elif one.category == COLLECTIVE:
                 [mine] = [mine for mine in met if at in mine]
-                last = max(leaves[p].start_ns for p in mine)
-                ends[at] = max(begin(p) for p in mine) + one.end_ns - last + extra
+                there = [p for p in mine if leaves[p].start_ns < one.end_ns]
+                last = max(leaves[p].start_ns for p in there)
+                ends[at] = max(begin(p) for p in there) + one.end_ns - last + extra
             elif at in gathered:
                 rest = one.end_ns - max(leaves[p].end_ns for p in gathered[at])
                 ends[at] = max(begin(at), *(end(p) for p in gathered[at])) + rest + (extra if late else 0)
