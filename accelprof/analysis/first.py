@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ NOTABLE = 0.01
 SEEN = 0.05
 #: a median absolute deviation times this is a standard deviation; and a difference of medians is sure from so many of its own on
 SCATTER, SURE = 1.4826, 3 * 1.2533
+#: of so few of its own it is sure from the 95 % quantile of Student's t on
+FEW = {2: 12.71, 3: 4.30}
 #: parts of a second that are no idle time, and what the others mean
 IDLE = {
     "idle_launching": "the host was busy launching and nothing was queued",
@@ -288,10 +291,16 @@ def _called(report: Mapping[str, Any]) -> dict[object, frozenset[str]]:
 
 def _apart(inside: Sequence[float], outside: Sequence[float]) -> bool:
     """Whether steps with a window took longer than the others, of which the usual takes 1, by more than both scatter and by enough to
-    be seen in the figure."""
-    scatter = SCATTER * median(abs(one - 1) for one in outside)
-    noise = SURE * scatter * (1 / len(inside) + 1 / len(outside)) ** 0.5
+    be seen in the figure. One step with a window scatters as the others do; what two or three say of their scatter is little."""
+    usual = SURE * _scatter(outside)
+    mine = max(FEW.get(len(inside), SURE) * _scatter(inside), usual)
+    noise = math.hypot(mine / len(inside) ** 0.5, usual / len(outside) ** 0.5)
     return bool(median(inside) - 1 > max(noise, SEEN))
+
+
+def _scatter(values: Sequence[float]) -> float:
+    middle = median(values)
+    return SCATTER * median(abs(one - middle) for one in values)
 
 
 def _ran(report: Mapping[str, Any]) -> Iterator[str]:

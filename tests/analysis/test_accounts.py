@@ -296,6 +296,11 @@ def test_idle_ends_of_a_window_count_against_its_device(run_maker: Any) -> None:
         ([120], [100, 160, 70, 130, 90, 110], ""),
         ([120, 121, 119], [100, 101, 99, 100], "Steps with a window took 1.2 times the others."),
         ([80], [100, 101, 99, 100], ""),
+        ([167, 195], [100, 101, 99, 100], ""),
+        ([160, 162], [100, 101, 99, 100], "Steps with a window took 1.6 times the others."),
+        ([130, 205, 170], [100, 101, 99, 100], ""),
+        ([110, 150, 200, 120], [100, 101, 99, 100], ""),
+        ([150, 160, 170, 158], [100, 101, 99, 100], "Steps with a window took 1.6 times the others."),
         ([160], [100], ""),
         (
             [160],
