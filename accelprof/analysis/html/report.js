@@ -468,8 +468,8 @@ function apply() {
       || (rank !== undefined && !rankMeets(rank)) || (step !== undefined && step !== "" && !stepMeets(step)));
     if (row.classList.contains("bar")) row.style.display = row.hidden ? "none" : "";
   }
-  for (const head of document.querySelectorAll("#every-step th:not(:first-child)"))
-    for (const row of head.closest("table").rows) row.cells[head.cellIndex].hidden = !stepMeets(head.textContent.replace("step ", ""));
+  for (const head of document.querySelectorAll("#every-step th[data-step]"))
+    for (const row of head.closest("table").rows) row.cells[head.cellIndex].hidden = !stepMeets(head.dataset.step);
   const known = [...D.steps.step, ...D.heat.steps, ...D.seconds.steps, ...D.lanes.map((panel) => panel.steps)];
   $("filter-note").textContent = [
     wrong ? `“${text}” is no step: 4, 4-9 and 6,9 are; all are shown` : filter.steps && known.length && !known.some(stepMeets) ? `no step ${text} here` : "",
