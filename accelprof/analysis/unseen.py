@@ -14,7 +14,7 @@ from accelprof.analysis.units import duration
 
 #: a phase began apart from so many times on what still counts as ending together
 APART = 4
-MEND = 'a range with category="collective" around what waits, or tool torch, records it'
+MEND = 'a range with category="collective" around what waits, or tool torch where that runs on a device, records it'
 
 
 @dataclass
