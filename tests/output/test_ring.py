@@ -131,14 +131,17 @@ def test_a_killed_process_leaves_a_readable_ring(tmp_path):
             os.close(read), os.close(write)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], check=True, timeout=100)
+    in_a_step = 0
     for number in range(50):
         found = read_ring(tmp_path / f"{number}.ring")
         steps = [s.step for s in found.steps]
         assert found.problems == []
         assert steps == list(range(steps[0], steps[-1] + 1))
         assert all(len(s.rows) == s.step % 40 for s in found.steps)
-        assert found.running is not None
-        assert abs(found.running.step - steps[-1]) <= 1
+        if found.running is not None:  # else killed between the end of a step and the beginning of the next
+            assert found.running.step == steps[-1] + 1
+            in_a_step += 1
+    assert in_a_step
 
 
 def test_a_file_that_somebody_cut_ends_nobody(tmp_path):
