@@ -94,6 +94,7 @@ def test_sigterm_ends_the_process_wherever_it_comes(tmp_path: Path) -> None:
     in_steps, lines = map(int, counted.stdout.split()[-2:])
     assert 500 < in_steps < lines - 500
     wrong: list[str] = []
+    unreached: list[int] = []
     third = int(os.environ.get("ACCELPROF_SIGNAL_LINES", TRIED)) // 3
     of_steps, of_end = range(1, in_steps, in_steps // (2 * third)), range(in_steps, lines, (lines - in_steps) // third)
     places = [*of_steps, *of_end]
@@ -101,7 +102,9 @@ def test_sigterm_ends_the_process_wherever_it_comes(tmp_path: Path) -> None:
     def one(at: int) -> None:
         done, directory = run(tmp_path, "raise", at)
         where = done.stdout.strip()
-        if done.returncode != -signal.SIGTERM:
+        if not done.returncode and where.replace(" ", "").isdigit() and int(where.split()[1]) < at:
+            unreached.append(at)  # how many lines the session's end takes depends on what its threads have done by then
+        elif done.returncode != -signal.SIGTERM:
             wrong.append(f"line {at}, {where}: status {done.returncode}\n{done.stderr}")
         elif "Traceback" in done.stderr or "failed" in done.stderr:
             wrong.append(f"line {at}, {where}:\n{done.stderr}")
@@ -112,4 +115,6 @@ def test_sigterm_ends_the_process_wherever_it_comes(tmp_path: Path) -> None:
                 wrong.append(f"line {at}, {where}: {error!r}\n{done.stderr}")
 
     each(one, places, 2, "signals")
+    assert all(at > in_steps for at in unreached)
+    assert len(unreached) < third
     assert not wrong, f"{len(wrong)} of {len(places)}\n" + "\n".join(wrong[:5])
