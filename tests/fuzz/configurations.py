@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import itertools
 import random
 import resource
@@ -24,9 +25,12 @@ import numpy
 import yaml
 
 from accelprof.catalogue import Catalogue, make_catalogue
+from accelprof.config.door import MAX_VALUES
 from accelprof.errors import MAX_MESSAGE, AccelprofError
 
 SECONDS = 10.0
+#: on a slow machine: times what the largest file that is taken takes to be parsed; it is twice where it is refused with its place
+AS_LARGEST = 3.5
 MEMORY = 6 << 30
 
 
@@ -218,6 +222,15 @@ def given(rng: random.Random, place: Path) -> tuple[Any, list[str], dict[str, An
     return source, overrides, values
 
 
+@functools.lru_cache
+def _seconds_of_the_largest() -> float:
+    """Of processor time, that PyYAML takes here for a list of as many values as a file may have."""
+    text = f"[{', '.join(['1'] * MAX_VALUES)}]"
+    began = time.process_time()
+    yaml.safe_load(text)
+    return time.process_time() - began
+
+
 def trial(seed: int, catalogue: Catalogue, place: Path) -> str:
     """``taken`` or ``refused``; anything else raises ``AssertionError`` with what was wrong."""
     source, overrides, values = given(random.Random(seed), place)
@@ -235,7 +248,7 @@ def trial(seed: int, catalogue: Catalogue, place: Path) -> str:
     except (Exception, RecursionError) as error:
         raise AssertionError(f"{type(error).__name__}: {str(error)[:300]}\n{traceback.format_exc()[-1500:]}") from None
     took = time.process_time() - began
-    if took > SECONDS:
+    if took > SECONDS and took > AS_LARGEST * _seconds_of_the_largest():
         raise AssertionError(f"{took:.1f} s of processor time")
     return outcome
 
