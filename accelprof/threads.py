@@ -19,9 +19,8 @@ class Wake:
     the signal interrupted in the middle of another call, for ever."""
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[None] = (
-            queue.SimpleQueue()
-        )  # whose put may come between any two lines of another
+        # its put may come between any two lines of another
+        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def set(self) -> None:
         """Who waits goes on; where nobody does, the next to wait does not."""

@@ -280,6 +280,9 @@ def _steps_of_one_kind(one: Side, other: Side, notes: list[str]) -> None:
                 for name, kind in zip(("before", "after"), kinds, strict=True)
             ]
             notes.append(f"{measure}: {' and '.join(which)}; not compared")
+        if both == {True} and kinds[0] != kinds[1]:
+            alone = "before" if kinds[0] == both else "after"
+            notes.append(f"{measure}: of steps with a window, as {alone} has no others")
         if all(kinds):
             for of in (one, other):
                 of.parts = [

@@ -382,7 +382,7 @@ def stragglers(step: Step) -> list[dict[str, Any]]:
         for last, mine in sorted(waits.items(), key=lambda item: item[0].start_ns):
             errors = {worker: step.error_between(worker, last.worker) for worker in mine}
             absent = step.absent[one]
-            after = sum(max(call.end_ns - last.start_ns, 0) for call in one.calls) if last is one.calls[-1] else 0
+            after = one.after_ns if last is one.calls[-1] else 0
             came = [call for call in one.calls if call.start_ns <= last.start_ns]
             transfer = last.end_ns - until[last]
             rows.append(

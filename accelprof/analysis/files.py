@@ -73,8 +73,10 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
     _told_apart(together, of_group)
     again = [at for at, mine in enumerate(together) if len(mine) > 1 or mine[0].apart]
     weights = [sum(sizes[place] for place in places) for places in groups.values()]
-    whole = each(_read_part, run, [together[at] for at in again], [weights[at] for at in again], processes=processes)
-    for at, answer in zip(again, whole, strict=True):
+    read_again = each(
+        _read_part, run, [together[at] for at in again], [weights[at] for at in again], processes=processes
+    )
+    for at, answer in zip(again, read_again, strict=True):
         of_group[at] = answer
     reasons: list[str] = []
     for mine, answer in zip(together, of_group, strict=True):

@@ -86,4 +86,4 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
         self._loop.end()
 
     def on_exception(self, trainer: object, pl_module: object, exception: BaseException) -> None:
-        self._loop.end()
+        self._loop.end(exception)

@@ -95,13 +95,20 @@ class Loop:
             self._step = None
             self.voice.guarded("ending a step", self._session.end_step)
 
-    def end(self) -> None:
-        """Training is over: phases end, wrapped methods are the object's own again, and a session of ours is closed."""
+    def end(self, error: BaseException | None = None) -> None:
+        """Training is over: phases end, wrapped methods are the object's own again, and a session of ours is closed.
+
+        Args:
+            error: what the training raised; its running step did not come to its end then.
+        """
         if self in _begun:
             _begun.remove(self)
         for tag in list(self._open):
             self.leave(tag)
         self.unwrap()
+        if error is not None and self._session is not None and self._step is not None:
+            self._step = None
+            self.voice.guarded("ending a step that raised", self._session.step_raised, error)
         self.end_step()
         session, self._session = self._session, None
         if session is not None and self._owned:
@@ -135,8 +142,8 @@ class Loop:
 
     def before(self, owner: object, name: str, call: Callable[[], None]) -> None:
         """``call`` happens before each call of the object's method."""
-        method = getattr(owner, name, None)
-        if not callable(method) or any(loop is not self and loop._has(owner, name) for loop in _begun):
+        method = self._of(owner, name)
+        if method is None:
             return
 
         @functools.wraps(method)
@@ -155,8 +162,8 @@ class Loop:
         """
         running: list[str] = []
         for owner, name in calls:
-            method = getattr(owner, name, None)
-            if callable(method) and not any(loop is not self and loop._has(owner, name) for loop in _begun):
+            method = self._of(owner, name)
+            if method is not None:
                 self._replace(owner, name, self._ending(method, name, running))
 
     def _ending(self, method: Callable[..., object], name: str, running: list[str]) -> Callable[..., object]:
@@ -165,14 +172,20 @@ class Loop:
             running.append(name)
             try:
                 return method(*args, **kwargs)
-            except BaseException:
+            except BaseException as error:  # raised again as it is, whatever becomes of ours
                 if len(running) == 1:
-                    self.end()
+                    self.voice.guarded("ending a training that raised", self.end, error)
                 raise
             finally:
                 running.pop()
 
         return called
+
+    def _of(self, owner: object, name: str) -> Callable[..., object] | None:
+        """The object's method; ``None`` where it has none, or another training has it already."""
+        method = getattr(owner, name, None)
+        taken = any(loop is not self and loop._has(owner, name) for loop in _begun)
+        return method if callable(method) and not taken else None
 
     def _has(self, owner: object, name: str) -> bool:
         return any(name == its and owner is place() for place, its, _, _ in self._wrapped)

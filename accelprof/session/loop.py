@@ -32,7 +32,7 @@ class Loop:
         try:
             yield given
         except BaseException as error:
-            self._left_by(error, number)
+            self.left_by(error, number)
             raise
         else:
             self._end(number)
@@ -51,12 +51,12 @@ class Loop:
                 self._end_quietly(number)
                 raise
             except BaseException as error:
-                self._left_by(error, number)
+                self.left_by(error, number)
                 raise
             self._end(number)
             number += 1
 
-    def _left_by(self, error: BaseException, number: int) -> None:
+    def left_by(self, error: BaseException, number: int) -> None:
         """The step's body raised: its window closes, also one that would have held later steps; that exception alone is raised."""
         captures = self._captures
         with captures.lock:

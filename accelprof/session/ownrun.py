@@ -73,8 +73,7 @@ class OwnRun:
         self._config, self._catalogue, self._plan = config, catalogue, plan
         self.run_dir, self._problem = run_dir, problem
         self._presence = None if run_dir is None else Presence(run_dir, self._process.key)
-        self._facts: RunFacts | None = None
-        self._manifest: dict[str, object] | None = None
+        self._written: tuple[RunFacts, dict[str, object]] | None = None
         self._finished = False
         self._lock = threading.RLock()
         self._exporters: Exporters | None = None
@@ -103,22 +102,20 @@ class OwnRun:
         if self._presence is not None:
             self._presence.close()
 
-    def write(self, reason: str) -> None:
-        """The manifest of the run as it is now; this process has nothing more to add."""
+    def write(self, reason: str) -> tuple[RunFacts, dict[str, object]]:
+        """The manifest of the run as it is now, with what it was made of; this process has nothing more to add."""
         with self._lock:
-            if self._manifest is None:
+            if self._written is None:
                 if self._presence is not None:
                     self._presence.leave()
                 patience = HURRIED_S if reason in reasons.HURRIED else TURN_S
-                self._facts, self._manifest = self._write(patience, set())
+                self._written = self._write(patience, set())
+            return self._written
 
     def end(self, reason: str) -> dict[str, Any]:
         """The manifest, written; with timeline and page where this is rank 0 or the last process."""
         with self._lock:
-            self.write(reason)
-            manifest, facts = self._manifest, self._facts
-            assert manifest is not None
-            assert facts is not None
+            facts, manifest = self.write(reason)
             if self._finished:
                 return manifest
             self._finished = True
@@ -142,9 +139,11 @@ class OwnRun:
             facts.lacks.append(Lack(code=verdicts.NO_DIRECTORY, words=self._problem))
         if self._presence is None:
             return facts, deliver(facts, ThisHost(), last=False)
+        began = now_ns()
         with self._presence.turn(TURN, patience, self._captures.lock.signalled) as mine:
             if not mine:
-                facts.voice.say(f"another process of the run was writing its manifest for {patience:g} s")
+                waited = (now_ns() - began) / 1e9
+                facts.voice.say(f"another process of the run was writing its manifest for {waited:.1f} s")
             there = self._presence.there
             facts.running = lambda keys: there(keys) | running
             return facts, deliver(facts, ThisHost(), last=False)

@@ -189,6 +189,13 @@ class Session:
         self.hooks.step_ended(number)
         self.voice.raise_deferred()
 
+    def step_raised(self, error: BaseException) -> None:
+        """The body of the running step raised, for loops that somebody else runs: its window closes, and how long it would have taken
+        is not known. Raises nothing; harmless when no step is running."""
+        number = self.step_now
+        if number is not None and not self.closed:
+            self._loop.left_by(error, number)
+
     # --- windows by name --------------------------------------------------------------------------------------------
 
     def open_window(self, kind: str = "on_demand", steps: Sequence[int] = ()) -> Window | None:

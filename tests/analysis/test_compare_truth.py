@@ -630,6 +630,7 @@ def test_steps_with_a_window_are_compared_with_their_like(run_maker: Any, event:
         assert (row.before_ns, row.after_ns, row.counts) == (16_050_000, 16_050_000, (4, 4))
     found = compare(recorded, long)
     assert found.slower(1) == []
+    assert "step: of steps with a window, as before has no others" in found.notes
     found = compare(recorded, without)
     assert not found.of("step") + found.of("phase in steps")
     assert (

@@ -149,6 +149,31 @@ def test_an_exception_that_leaves_the_training_ends_it():
     accelprof.reset()
 
 
+def test_what_raised_passes_unchanged_whatever_becomes_of_the_end(monkeypatch, caplog):
+    """The caller gets its own exception, with nothing chained to it, also where ending the training fails; that is said once."""
+    mine = ZeroDivisionError("mine")
+
+    class Training:
+        def run(self):
+            raise mine
+
+    loop, training = Loop(None, "G", {}), Training()
+    loop.begin()
+    loop.ends([(training, "run")])
+    monkeypatch.setattr(loop, "unwrap", lambda: [][0])
+    try:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError) as caught:
+                training.run()
+            assert caught.value is mine
+            assert (mine.__context__, mine.__cause__) == (None, None)
+        assert sum("ending a training that raised" in record.getMessage() for record in caplog.records) == 1
+    finally:
+        monkeypatch.undo()
+        loop.end()
+        accelprof.reset()
+
+
 def test_a_training_that_raised_ends_when_the_next_begins():
     """Its session is closed and its object given back; one that runs still keeps both."""
 

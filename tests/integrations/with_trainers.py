@@ -198,6 +198,10 @@ def test_a_training_that_raised_is_over(tmp_path, early):
     run_dir, manifest = run_of(tmp_path / "p")
     assert [window["steps"] for window in manifest["windows"]] == ([] if early else [[1], [2]])
     if not early:
+        assert manifest["windows"][-1]["reason"] == "exception"
+        walls = {row["step"]: row.get("wall_ns") for row in manifest["metrics"]["steps"]}
+        assert walls[1]
+        assert not walls.get(2)  # it did not come to its end
         assert "evaluate" not in phases(run_dir, 2)
         (path,) = glob.glob(f"{run_dir}/*/*-s2-*.trace.json.gz")
         with gzip.open(path) as file:
