@@ -1,6 +1,7 @@
 """Reader of ``*.xplane.pb`` through ``jax.profiler.ProfileData``: planes hold lines, lines hold events.
 
-On TPU and GPU device work has planes of its own. On the CPU it runs on threads of the host's plane, where an operation of a
+On TPU and GPU device work has planes of its own. On GPUs it has the number of the driver's call that launched it; the calls stand on
+the threads that made them, some under the name of what they launch. On the CPU it runs on threads of the host's plane, where an operation of a
 compiled program carries ``hlo_op``, its program's name and the number of the run. The launch on several devices at once has that
 number too. That on one device has none, but runs of one program are numbered in the order of their launches, and a launch lies inside the call of the jitted
 function that the program is named after: so the k-th run of a program is its k-th launch.
@@ -9,7 +10,7 @@ function that the program is named after: so the k-th run of a program is its k-
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,7 +33,8 @@ _WAIT = re.compile(r"(?:BlockHostUntilReady|::Await$|BlockUntilReady|StreamExecu
 _JIT = re.compile(r"^PjitFunction\((.*)\)$")
 _LAUNCH = re.compile(r"LoadedExecutable::ExecuteHelperOnSingleDevice$|LoadedExecutable::Execute$")
 _ON_SEVERAL = re.compile(r"LoadedExecutable::Execute \(")
-PYTHON = "python"
+#: what the driver's calls and the work that they launched have in common
+_NUMBER = "correlation_id"
 Event = tuple[str, int, int, dict[str, Any]]
 #: start, end, line, program, number of the run where the launch has it
 Launch = tuple[int, int, int, str, int | None]
@@ -89,26 +91,30 @@ class _Reading:
         work = _WORK.match(line.name) is not None
         for name, start, end, stats in self._events(line):
             kind = _kind(name) if work else Kind.DEVICE_ANNOTATION
-            number = stats.get("correlation_id")
-            args = stats if number is None else {**stats, "correlation": str(number)}
+            args = {**stats, "correlation": str(stats[_NUMBER])} if _NUMBER in stats else stats
             self.trace.spans.append(Span(name, kind, start, end, self.pid, device=device, stream=line.name, args=args))
 
     def _host(self, plane: Any) -> None:
         lines = [(line.name, list(self._events(line))) for line in plane.lines]
-        launches = _Launches(lines)
-        for number, (thread, events) in enumerate(lines):
-            tid = f"{thread}/{number}" if thread == PYTHON else thread
+        launches = _Launches([events for _, events in lines])
+        names = Counter(name for name, _ in lines)
+        # Python's threads have the name of the process, all of them
+        threads = [f"{name}/{number}" if names[name] > 1 else name for number, (name, _) in enumerate(lines)]
+        for tid, (_, events) in zip(threads, lines, strict=True):
             for name, start, end, stats in events:
                 if KEY in stats and stats[KEY] == "mark":
                     self.trace.marks.append(Mark(name, start, self.pid, tid))
                 elif "hlo_op" in stats:
                     self._operation(name, start, end, stats, launches, tid)
+                elif _NUMBER in stats:
+                    args = {**stats, "correlation": str(stats[_NUMBER])}
+                    self.trace.spans.append(Span(name, Kind.RUNTIME, start, end, self.pid, tid, args=args))
                 elif (kind := _host_kind(name, stats)) is not None:
                     label = f"{name}#{stats['step_num']}" if kind is Kind.STEP else name
                     self.trace.spans.append(Span(label, kind, start, end, self.pid, tid, args=stats))
-        for at, end, line, name, _ in launches.all:  # on the thread that made them
+        for at, end, line, name, _ in launches.all if launches.runs else ():  # on the thread that made them
             args = {"correlation": f"{line}:{at}"}
-            self.trace.spans.append(Span(name, Kind.RUNTIME, at, end, self.pid, f"{PYTHON}/{line}", args=args))
+            self.trace.spans.append(Span(name, Kind.RUNTIME, at, end, self.pid, threads[line], args=args))
 
     def _operation(self, name: str, start: int, end: int, stats: dict[str, Any], launches: _Launches, tid: str) -> None:
         launched = launches.of(stats)
@@ -125,18 +131,19 @@ class _Reading:
 class _Launches:
     """Launches of compiled programs, and which of them a run goes back to."""
 
-    def __init__(self, lines: list[tuple[str, list[Event]]]) -> None:
+    def __init__(self, lines: list[list[Event]]) -> None:
         #: in the order of time
         self.all: list[Launch] = []
         by_program: dict[str, list[str]] = defaultdict(list)
         runs: dict[str, set[int]] = defaultdict(set)
-        for number, (thread, events) in enumerate(lines):
-            if thread == PYTHON:
-                self.all += _launches(number, events)
+        for number, events in enumerate(lines):
+            self.all += _launches(number, events)
             for _, _, _, stats in events:
                 if "hlo_module" in stats and "run_id" in stats:
                     runs[_plain(stats["hlo_module"])].add(stats["run_id"])
         self.all.sort()
+        #: whether any work on the host goes back to them
+        self.runs = bool(runs)
         self._of: dict[tuple[str, int], str] = {}
         for at, _, line, name, run in self.all:
             program = _plain(name)
@@ -162,7 +169,7 @@ class _Launches:
 
 
 def _launches(number: int, events: list[Event]) -> Iterator[Launch]:
-    """Launches of one Python thread, with the program's own name, or that of the jitted function that each lies in (the innermost)."""
+    """Launches of one thread, with the program's own name, or that of the jitted function that each lies in (the innermost)."""
     around: list[tuple[int, str]] = []
     for name, start, end, stats in sorted(events, key=lambda event: (event[1], -event[2])):
         while around and around[-1][0] <= start:
@@ -182,6 +189,8 @@ def _plain(name: str) -> str:
 
 
 def _kind(name: str) -> Kind:
+    if name.startswith("Memset"):
+        return Kind.MEMSET
     return Kind.COMMUNICATION if _COLLECTIVE.match(name) else Kind.COPY if _COPY.match(name) else kernel_kind(name)
 
 
