@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,37 @@ def test_other_programs_keep_their_device_time_and_their_phase(tmp_path: Path) -
         least = sum(span.args["hlo_module"] == f"jit_{name}" for span in work)
         assert 0 < least <= of_phase[name]
     assert of_phase["several"] >= 4 * 3
+
+
+def test_work_of_gpus_belongs_to_the_phase_that_launched_it(tmp_path: Path) -> None:
+    """A window of ``PROGRAMS`` that two H200 recorded (JAX 0.11.2): kernels of graphs, of threads and of a collective on both."""
+    from accelprof.analysis.attribution import attribute
+
+    path = tmp_path / "two_gpus.xplane.pb"
+    path.write_bytes(gzip.decompress((Path(__file__).parent / "two_gpus.xplane.pb.gz").read_bytes()))
+    trace = JaxTool().read(str(path))
+    work = [span for span in trace.spans if span.device is not None]
+    kernels = [span for span in work if span.kind in (Kind.KERNEL, Kind.COMMUNICATION)]
+    found = attribute(trace)
+    assert (found.kernels, found.unattributed, found.unlaunched) == (len(kernels), 0, 0) == (159, 0, 0)
+    programs = Counter(span.args["hlo_module"] for span in kernels)
+    of_phase = {row.name: row.kernels for row in found.phases}
+    assert set(of_phase) == {"scan", "several", "donated", "loop", "branch", "threads"}
+    for name in ("donated", "loop", "branch", "threads"):  # these launch no program of another name that has kernels
+        assert of_phase[name] == programs[f"jit_{name}"] + (name == "donated") * programs.get("jit_copy", 0), programs
+    assert sum(of_phase.values()) == len(kernels)
+    talking = [span for span in work if span.kind is Kind.COMMUNICATION]
+    assert sorted(span.device for span in talking) == [0, 1]
+    busy = {row.name: row.communication_ns for row in found.phases}
+    assert busy == {**dict.fromkeys(busy, 0), "several": sum(span.duration_ns for span in talking)}
+    planes = {plane.name: plane for plane in jax.profiler.ProfileData.from_file(str(path)).planes}
+    for device in (0, 1):
+        events = [event for line in planes[f"/device:GPU:{device}"].lines for event in line.events]
+        theirs = union_ns((round(event.start_ns), round(event.start_ns + event.duration_ns)) for event in events)
+        ours = union_ns((span.start_ns, span.end_ns) for span in work if span.device == device)
+        assert abs(ours - theirs) <= len(events)  # each is rounded to whole nanoseconds
+    assert len({span.tid for span in trace.spans if span.name == "threads"}) == 1
+    assert len({span.tid for span in trace.spans if span.name == "PjitFunction(threads)"}) == 2
 
 
 def test_a_file_alone_and_a_broken_one(run_dir: Path, tmp_path: Path) -> None:
