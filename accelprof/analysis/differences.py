@@ -17,7 +17,7 @@ from accelprof.analysis.run import absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.spans import ROW_COLUMNS, Kind, Span
 from accelprof.errors import ReadError
-from accelprof.output.dumps import PLACE, request_of
+from accelprof.output.dumps import PLACE, aside, names, request_of, unread
 from accelprof.output.records import TargetRow
 from accelprof.reading.chrome import read_chrome
 
@@ -112,15 +112,13 @@ def differences(workers: Sequence[WorkerSteps], step: int | None, reason: str) -
     return said
 
 
-def of_dump(directory: str, traces: Mapping[str, str], targets: Iterable[TargetRow] = ()) -> list[str]:
-    """Sentences for a dump's directory; ``traces``: label of a worker -> path of its timeline; ``targets``: whose part is there.
-    Empty where it is no dump."""
+def of_recorder(directory: str, traces: Mapping[str, str], targets: Iterable[TargetRow] = ()) -> list[str]:
+    """What the flight recorder has to say of a directory, a dump's or a run's; ``traces``: label of a worker -> path of its timeline;
+    ``targets``: whose part is there."""
     parent, name = os.path.split(os.path.normpath(directory))
-    if os.path.basename(parent) != PLACE:
-        return []
-    asked = request_of(os.path.dirname(parent), name)
+    asked = request_of(os.path.dirname(parent), name) if os.path.basename(parent) == PLACE else None
     if asked is None:
-        return []
+        return _of_run(directory)
     workers = []
     for label, path in traces.items():
         try:
@@ -130,6 +128,23 @@ def of_dump(directory: str, traces: Mapping[str, str], targets: Iterable[TargetR
         workers.append(steps_of(label, list(spans)))
     head = f"flight recorder: {asked.why or asked.reason}, asked by {asked.by}"
     return [head, *_without_part(targets), *differences(workers, asked.step, asked.reason)]
+
+
+def _of_run(run_dir: str) -> list[str]:
+    """What the flight recorder left in a run's directory, and how each is read; empty where there was none."""
+    said = []
+    for name in names(run_dir):
+        asked = request_of(run_dir, name)
+        why = "" if asked is None else f": {asked.why or asked.reason}"
+        said.append(f"the flight recorder wrote {PLACE}/{name}{why} (accelprof report reads that directory)")
+    killed = sorted(unread(run_dir))
+    if killed:
+        more = f" and {len(killed) - 5} more" if len(killed) > 5 else ""
+        said.append(
+            f"the flight recorder has the last steps of killed workers: {', '.join(killed[:5])}{more}; "
+            "accelprof window dump --run RUN writes them out"
+        )
+    return said + aside(run_dir)
 
 
 def _without_part(targets: Iterable[TargetRow]) -> list[str]:

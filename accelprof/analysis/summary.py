@@ -25,7 +25,7 @@ from accelprof.analysis.accounts import (
 )
 from accelprof.analysis.attribution import DeviceFigures, PhaseFigures, attribute
 from accelprof.analysis.collectives import FileCollectives, collectives_of
-from accelprof.analysis.differences import of_dump
+from accelprof.analysis.differences import of_recorder
 from accelprof.analysis.many import Failed, Progress, each, weight
 from accelprof.analysis.memory import memory_rows
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
@@ -265,7 +265,7 @@ class SummaryBuilder:
         summary = self.summary
         summary.files.sort(key=lambda file: (file.tool, file.worker.order, file.path))
         summary.phases = phase_rows(summary.timelines)
-        summary.notices.extend(of_dump(summary.run.directory, self._paths, summary.run.records.targets.values()))
+        summary.notices.extend(of_recorder(summary.run.directory, self._paths, summary.run.records.targets.values()))
         summary.notices.extend(line for file in summary.files if (line := _not_in_a_phase(file)))
         missing = list(not_in_files(summary.run, summary.files, summary.timelines))
         summary.absent.extend(line for line, much in missing if much)

@@ -28,7 +28,7 @@ from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
 from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import ArtifactRow, DumpRow, Moment, ProblemRow, TargetRow, WindowRow
-from accelprof.output.ring import Contents, StepRecord, put_aside, read_ring, rings_of
+from accelprof.output.ring import Contents, StepRecord, deserted, put_aside, read_ring, rings_of
 from accelprof.timing.phase import PhaseSpec
 from accelprof.tools.trace import SUFFIX as TIMELINE
 from accelprof.tools.trace import TimelineFile, TraceTool
@@ -241,12 +241,24 @@ def ask(run_dir: str, timeout: float, steps: int, say: Callable[[str], object]) 
     while not wanted <= parts(run_dir, str(name)) and time.monotonic() < until:
         time.sleep(0.1)
     write_lost(run_dir, str(name), steps, say)
-    for path in put_aside(run_dir):
-        say(
-            f"{path} holds the last steps of a killed process whose name another has taken, and is in no dump. To read it, move it "
-            f"to OTHER/{RINGS}/{path.stem} and run accelprof window dump --run OTHER"
-        )
+    for line in aside(run_dir):
+        say(line)
     return str(name)
+
+
+def aside(run_dir: str) -> list[str]:
+    """Of each ring that was put aside, what it holds and how to read it."""
+    return [
+        f"{path} holds the last steps of a killed process whose name another has taken, and is in no dump. To read it, move it "
+        f"to OTHER/{RINGS}/{path.stem} and run accelprof window dump --run OTHER"
+        for path in put_aside(run_dir)
+    ]
+
+
+def unread(run_dir: str) -> set[str]:
+    """Keys of the workers whose process is gone, with a ring left and no part in a dump that was made on request."""
+    read = {key for name in names(run_dir) if name.startswith("request-") for key in parts(run_dir, name)}
+    return {ring.stem for ring in rings_of(run_dir) if deserted(ring)} - read
 
 
 def write_lost(run_dir: str, name: str, steps: int, say: Callable[[str], object]) -> None:

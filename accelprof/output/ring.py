@@ -336,6 +336,18 @@ def rings_of(run_dir: str | os.PathLike[str]) -> list[Path]:
     )
 
 
+def deserted(path: str | os.PathLike[str]) -> bool:
+    """Whether the process that made a ring is gone; ``False`` where it ran on another host, or the ring does not tell."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(HEAD)
+        *_, length = _HEAD.unpack_from(data)
+        who = json.loads(data[_HEAD.size : _HEAD.size + length])
+        return who["host"] == os.uname().nodename and not os.path.isdir(f"/proc/{int(who['pid'])}")
+    except (OSError, struct.error, ValueError, TypeError, KeyError, RecursionError):
+        return False
+
+
 def put_aside(run_dir: str | os.PathLike[str]) -> list[Path]:
     """Rings of killed processes of a run whose name, and number, another process has had since."""
     return sorted(path for path in Path(run_dir, ".recorder").glob(f"*{SUFFIX}.*") if path.is_file() and not path.is_symlink())

@@ -207,15 +207,22 @@ def test_a_killed_process_is_written_out_from_outside(tmp_path):
         time.sleep(2.5)  # the running step is written down once a second
         dead.send_signal(signal.SIGKILL)
         dead.wait()
+        ring = next(ring for ring in rings_of(tmp_path / "r") if "-r0-" in ring.name)
+        said = [line for line in summarise(tmp_path / "r").notices if "flight recorder" in line]
+        assert said == [
+            f"the flight recorder has the last steps of killed workers: {ring.stem}; accelprof window dump --run RUN writes them out"
+        ]
         done = CliRunner().invoke(window, ["dump", "--run", str(tmp_path / "r")])
         assert done.exit_code == 0, done.output
+        said = [line for line in summarise(tmp_path / "r").notices if "flight recorder" in line]
+        why = "asked for by accelprof window dump (accelprof report reads that directory)"
+        assert said == [f"the flight recorder wrote recorder/request-1: {why}"]
         assert done.output == f"{tmp_path}/r/recorder/request-1: 2 workers\n"
     finally:
         for process in (dead, live):
             process.kill()
             process.wait()
             process.stdout.close()
-    ring = next(ring for ring in rings_of(tmp_path / "r") if "-r0-" in ring.name)
     running = read_ring(ring).running
     assert running is not None
     assert running.step == 25
@@ -273,6 +280,7 @@ def test_a_ring_that_was_put_aside_is_said_and_can_be_read_as_it_says(tmp_path):
     done = CliRunner().invoke(window, ["dump", "--run", run, "--timeout", "0"])
     assert done.exit_code == 0, done.output
     assert f"{aside} holds the last steps of a killed process" in done.stderr
+    assert any(line.startswith(f"{aside} holds the last steps") for line in summarise(run).notices)
     assert f"move it to OTHER/.recorder/{ring.name} and" in done.stderr
     (other / ".recorder").mkdir(parents=True)
     shutil.move(aside, other / ".recorder" / ring.name)
