@@ -181,8 +181,8 @@ class SummaryBuilder:
         """What is wrong with a file, and what of it is not there."""
         self.summary.problems.extend(f"{file.where}: {problem}" for problem in trace.problems)
         self.summary.absent.extend(f"{file.where}: {lack}" for lack in trace.completeness.lacks())
-        if trace.completeness.cut:
-            self.summary.lacks.extend(unread(file.artifact, f"{file.where}: {trace.completeness.cut}"))
+        for loss in trace.completeness.losses():
+            self.summary.lacks.extend(unread(file.artifact, f"{file.where}: {loss}"))
 
     def _windows(self, file: RunFile, columns: Columns, whole: Trace) -> tuple[list[tuple[str, int, int]], bool]:
         same_clock = whole.clock is Clock.EPOCH

@@ -6,13 +6,24 @@ All times are integers in nanoseconds: Unix-epoch times near 1.7e18 ns do not fi
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 FORMAT_VERSION = 1
 #: times from here on either way stand in no table (the year 2116): sums and differences of two stay within 64 bits
 FURTHEST_NS = 1 << 62
+#: stands for a device, stream, process, thread or correlation that the rows of a format have and this one has not
+UNKNOWN = "unknown"
+#: what a row may lack so -> what becomes of it
+LACKING = {
+    "device": f"stand on a device called {UNKNOWN}",
+    "stream": f"stand on a stream called {UNKNOWN}",
+    "correlation": "do not say which launch they belong to",
+    "process": "do not say their process, and with that perhaps not which launch they belong to",
+    "thread": "do not say their thread",
+    "name": "do not say what they are",
+}
 
 
 class Kind(str, enum.Enum):
@@ -194,10 +205,13 @@ class Completeness:
 
     def lacks(self) -> list[str]:
         """One line for each thing that is not there, for people; empty when the trace is complete."""
+        full = [f"{self.dropped:,} spans were dropped when the file was written"] if self.dropped else []
+        return [*self.losses(), *full]
+
+    def losses(self) -> list[str]:
+        """Those of :meth:`lacks` that no limit of the configuration explains."""
         lines = [self.cut] if self.cut else []
         lines += [f"left out: {n:,} event{'s' * (n != 1)}, {reason}" for reason, n in self.left_out.items()]
-        if self.dropped:
-            lines.append(f"{self.dropped:,} spans were dropped when the file was written")
         return lines + [f"not read: {part}" for part in self.unread]
 
     def to_json(self) -> dict[str, Any]:
@@ -324,6 +338,16 @@ class Trace:
 
     def devices(self) -> list[int | str]:
         return sorted({span.device for span in self.spans if span.device is not None}, key=str)
+
+
+def settle_processes(rows: Sequence[Span | Mark]) -> None:
+    """Rows that do not say their process are those of the only one of the file, where there is one."""
+    unsaid = [row for row in rows if row.pid == UNKNOWN]
+    known = {row.pid for row in rows} - {UNKNOWN, 0} if unsaid else set()
+    if len(known) == 1:
+        only = known.pop()
+        for row in unsaid:
+            row.pid = only
 
 
 def union_ns(intervals: Iterable[tuple[int, int]]) -> int:

@@ -11,12 +11,23 @@ are loaded when files are read, never by training code.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from accelprof.contracts.spans import DEVICE_WORK, FURTHEST_NS, ROW_COLUMNS, Kind, Span, Trace
+from accelprof.contracts.spans import (
+    DEVICE_WORK,
+    FURTHEST_NS,
+    LACKING,
+    ROW_COLUMNS,
+    UNKNOWN,
+    Kind,
+    Span,
+    Trace,
+    settle_processes,
+)
 from accelprof.reading import frameworks
 from accelprof.reading.numbers import place as place
 from accelprof.reading.numbers import whole_number as whole_number
@@ -24,6 +35,8 @@ from accelprof.reading.numbers import whole_number as whole_number
 #: code in ``Columns.kind`` -> kind
 KINDS: tuple[Kind, ...] = tuple(Kind)
 CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(KINDS)}
+CALLS = frozenset({Kind.RUNTIME, Kind.SYNC})
+UNNAMED = "without a name"
 #: code of an absent device or stream; number of an absent correlation or own time
 NONE = -1
 Array = Any  # numpy.ndarray: numpy's own types are not asked of those who check this package
@@ -376,7 +389,7 @@ class Correlations:
         return np.array(list(map(self.number, values)), dtype=np.int64)
 
     def number(self, value: object) -> int:
-        if value is None:
+        if value is None or value == UNKNOWN:
             return NONE
         if type(value) is int and 0 <= value < 1 << 63:
             return value
@@ -392,18 +405,25 @@ def columns_of(trace: Trace) -> Columns:
     """The spans of a trace as a table; a list of spans becomes one here, at the door.
 
     Spans whose times are no whole numbers, lie beyond 64 bits or run backwards are left out and counted in
-    ``trace.completeness``.
+    ``trace.completeness``, and so is what those that are kept do not say of themselves (:data:`LACKING`).
     """
     found = trace.columns
     if not isinstance(found, Columns):
         sound = []
+        lacking: Counter[tuple[str, str]] = Counter()
+        settle_processes(trace.spans)
         for span in trace.spans:
             fault = _fault(span)
             if fault:
                 trace.completeness.leave_out(fault)
             else:
+                lacking.update(_lacking(span))
                 sound.append(span)
         found = trace.columns = Columns.from_spans(sound)
+        for (what, field), count in lacking.items():
+            line = f"{what} without {field}: {count:,} row{'s' * (count != 1)}; such rows {LACKING[field]}"
+            trace.problems.append(line)
+            trace.completeness.unread.append(line)
     named = frameworks.threads_of(trace.metadata)
     if named:
         found.framework = frozenset(
@@ -421,6 +441,28 @@ def _fault(span: Span) -> str:
     if not -FURTHEST_NS < start < FURTHEST_NS or not -FURTHEST_NS < end < FURTHEST_NS:
         return "times beyond 64 bits"
     return "negative duration" if end < start else ""
+
+
+def _lacking(span: Span) -> Iterator[tuple[str, str]]:
+    """What a span is and what it lacks. Work without a device gets one, so that it counts."""
+    work, call = span.kind in DEVICE_WORK, span.kind in CALLS
+    what = "device work" if work else "calls" if call else "spans of the host"
+    if work:
+        if span.device is None or (isinstance(span.device, (int, float)) and (span.device < 0 or span.device % 1)):
+            span.device = UNKNOWN
+        if span.device == UNKNOWN:
+            yield what, "device"
+        if span.stream == UNKNOWN:
+            yield what, "stream"
+    elif span.kind is not Kind.DEVICE_ANNOTATION and span.tid == UNKNOWN:
+        yield what, "thread"
+    if span.pid == UNKNOWN and span.kind is not Kind.DEVICE_ANNOTATION:
+        yield what, "process"
+    if (work or call) and span.args.get("correlation") == UNKNOWN:
+        yield what, "correlation"
+    if not span.name and span.kind is not Kind.DEVICE_ANNOTATION:
+        span.name = UNNAMED
+        yield what, "name"
 
 
 def groups_of(values: Array) -> Iterator[tuple[int, Array]]:

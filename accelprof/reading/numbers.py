@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from accelprof.contracts.spans import UNKNOWN
+
 _LONGEST = 200
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
@@ -31,3 +33,10 @@ def place(value: object) -> int | str:
         return str(value)[:_LONGEST]
     except (RecursionError, ValueError):  # nested without end, or a number of too many digits
         return f"a {type(value).__name__}"
+
+
+def identity(value: object) -> int | str:
+    """The number by which a file calls a device, stream, process, thread or call; :data:`UNKNOWN` for what is none: nothing, text,
+    a fraction, a negative one."""
+    found = whole_number(value) if isinstance(value, str) else place(value)
+    return found if isinstance(found, int) and found >= 0 else UNKNOWN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 from collections.abc import Callable
@@ -41,7 +42,10 @@ def opened(path: str) -> sqlite3.Connection:
         raise ReadError(path, "not an SQLite file" if os.path.getsize(path) else "the file is empty")
     # immutable: files lie on read-only and network file systems where SQLite's locks fail; not with what is still beside it
     immutable = "" if _log_beside(path) else "&immutable=1"
-    return sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro{immutable}", uri=True)
+    database = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro{immutable}", uri=True)
+    # a name that is no UTF-8 is no reason to read nothing of the file
+    database.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
+    return database
 
 
 def read(path: str, what: str, of: Callable[[sqlite3.Connection], Trace], source: str = "") -> Trace:

@@ -156,7 +156,7 @@ def an_export(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _module(path: str) -> ModuleType:
+def module_of(path: str) -> ModuleType:
     """Makers of small files, from where the readers' own tests have them."""
     spec = importlib.util.spec_from_file_location(f"makers_{Path(path).stem}", ROOT / path)
     if spec is None or spec.loader is None:
@@ -198,10 +198,10 @@ def seeds() -> dict[str, tuple[str, str, bytes]]:
         made["unitrace"] = (
             "python.41.json",
             "unitrace",
-            json.dumps({"traceEvents": _module("plugins/accelprof-xpu/tests/test_xpu_tools.py").EVENTS}).encode(),
+            json.dumps({"traceEvents": module_of("plugins/accelprof-xpu/tests/test_xpu_tools.py").EVENTS}).encode(),
         )
     if "rocprofv3" in tools:
-        rocm = _module("plugins/accelprof-rocm/tests/test_rocm_readers.py")
+        rocm = module_of("plugins/accelprof-rocm/tests/test_rocm_readers.py")
         made["rocprofv3 json"] = ("41_results.json", "rocprofv3", json.dumps(rocm.sdk_json()).encode())
         made["rocprofv3 db"] = ("41_results.db", "rocprofv3", _written(rocm.rocpd))
         times = (rocm.BOOT + 50, rocm.BOOT + 80)
@@ -227,7 +227,7 @@ def seeds() -> dict[str, tuple[str, str, bytes]]:
         else:
             made["perfetto"] = ("x-perfetto-trace-41.proto", "rocprof_sys", rocm.sys_trace(perfetto_trace_pb2))
     if "npu" in tools:
-        ascend = _module("plugins/accelprof-ascend/tests/test_ascend_readers.py")
+        ascend = module_of("plugins/accelprof-ascend/tests/test_ascend_readers.py")
         made["ascend db"] = ("ascend_pytorch_profiler_0.db", "npu", _written(ascend.make_database))
         made["ascend memory"] = ("memory_record.csv", "npu", ascend.MEMORY_RECORD.encode())
         made["ascend operators"] = ("operator_memory.csv", "npu", ascend.OPERATOR_MEMORY.encode())

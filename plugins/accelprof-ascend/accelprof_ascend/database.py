@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from accelprof.contracts.spans import Kind, Mark, Origin, Span, Trace
+from accelprof.contracts.spans import UNKNOWN, Kind, Mark, Origin, Span, Trace
 from accelprof.errors import ReadError
 from accelprof.reading import sqlite
-from accelprof.reading.numbers import whole_number
+from accelprof.reading.numbers import identity, whole_number
 from accelprof_ascend import kinds
 from accelprof_ascend.tables import add_steps
 from accelprof_ascend.times import clock_of, leave_out, ns_of_ns, ns_of_us
@@ -62,7 +62,13 @@ class _Reading:
         self.database, self.tables = database, _tables(database)
         self.trace = Trace(source=path, tool=tool)
         self.bad: Counter[str] = Counter()
-        self.strings = {row["id"]: row["value"] for row in self._rows("STRING_IDS", "id", "value")}
+        #: rows that are in the trace, by what they do not say of themselves
+        self.unsaid: Counter[str] = Counter()
+        self.strings: dict[object, str] = {
+            row["id"]: row["value"]
+            for row in self._rows("STRING_IDS", "id", "value")
+            if isinstance(row["id"], int) and isinstance(row["value"], str)
+        }
         #: CANN's connection -> the host row of torch that made it
         self.launched_by: dict[object, str] = {}
 
@@ -73,6 +79,9 @@ class _Reading:
         self._mstx()
         trace = self.trace
         leave_out(trace, self.bad, "row")
+        for what, count in self.unsaid.items():
+            trace.problems.append(f"{count} row{'s' * (count != 1)} {what}")
+            trace.completeness.unread.append(trace.problems[-1])
         if "TASK" not in self.tables and "PYTORCH_API" in self.tables:
             trace.problems.append("no table TASK: the device's data was not recorded or not analysed")
         trace.clock = clock_of(span.start_ns for span in trace.spans)
@@ -89,8 +98,8 @@ class _Reading:
                 yield {key: row[key] for key in row.keys()}  # noqa: SIM118 - a Row iterates over its values
 
     def _text(self, value: object) -> str:
-        """A name: an id of STRING_IDS, or text as it is."""
-        return str(self.strings.get(value, value)) if value is not None else ""
+        """A name: an id of STRING_IDS, or text as it is; empty for what is neither."""
+        return self.strings.get(value, value if isinstance(value, str) else "")
 
     def _add(self, row: Row, name: str, kind: Kind, **more: Any) -> Span | None:
         try:
@@ -101,9 +110,12 @@ class _Reading:
         if end < start:
             self.bad["negative duration"] += 1
             return None
-        tid = row.get("globalTid")
-        if isinstance(tid, int):
-            more |= {"pid": tid >> 32, "tid": tid & 0xFFFFFFFF}
+        if "globalTid" in row:
+            tid = identity(row["globalTid"])
+            if isinstance(tid, int) and tid >> 32:
+                more |= {"pid": tid >> 32, "tid": tid & 0xFFFFFFFF}
+            else:
+                more |= {"pid": UNKNOWN, "tid": UNKNOWN}
         span = Span(name, kind, start, end, **more)
         self.trace.spans.append(span)
         return span
@@ -140,53 +152,72 @@ class _Reading:
         for row in self._rows("STEP_TIME", "id"):
             if f"ProfilerStep#{row['id']}" in seen:
                 continue  # the same step, once from torch and once summed up
-            self._add(row, f"ProfilerStep#{row['id']}", Kind.STEP, category="STEP_TIME")
+            if identity(row["id"]) == UNKNOWN:
+                self.bad["a step that does not say its number"] += 1
+            else:
+                self._add(row, f"ProfilerStep#{row['id']}", Kind.STEP, category="STEP_TIME")
         for row in self._rows("CANN_API"):
             name = self._text(row.get("name"))
             connection = row.get("connectionId")
-            more: dict[str, object] = {"connection_id": connection, "type": self._text(row.get("type"))}
+            more: dict[str, object] = {"connection_id": connection, "type": self.strings.get(row.get("type"), row.get("type"))}
             if connection is not None and connection not in self.launched_by:
-                more["correlation"] = f"cann:{connection}"
+                more["correlation"] = UNKNOWN if identity(connection) == UNKNOWN else f"cann:{connection}"
             self._add(row, name, kinds.host_kind(name, Kind.RUNTIME), category="CANN", args=more)
 
     def _correlation(self, row: Row) -> dict[str, Any]:
         connection = row.get("connectionId")
         if connection is None:
             return {}
+        if identity(connection) == UNKNOWN:
+            return {"correlation": UNKNOWN}
         return {"connection_id": connection, "correlation": self.launched_by.get(connection, f"cann:{connection}")}
 
     def _device(self) -> None:
-        compute = {row["globalTaskId"]: row for row in self._rows("COMPUTE_TASK_INFO", "globalTaskId")}
-        parts = {row.get("globalTaskId") for row in self._rows("COMMUNICATION_TASK_INFO")}
-        devices = Counter(row.get("deviceId") for row in self._rows("TASK"))
+        compute: dict[int | str, Row] = {}
+        for row in self._rows("COMPUTE_TASK_INFO", "globalTaskId"):
+            compute[identity(row["globalTaskId"])] = row
+        parts = {identity(row.get("globalTaskId")) for row in self._rows("COMMUNICATION_TASK_INFO")}
+        if UNKNOWN in parts:
+            self.unsaid["of COMMUNICATION_TASK_INFO do not say their task, which may count beside its collective"] += 1
+        devices: set[int | str] = set()
+        tasks: set[int | str] = set()
         for row in self._rows("TASK"):
-            info = compute.get(row.get("globalTaskId"), {})
+            task, device = identity(row.get("globalTaskId")), _device_of(row)
+            devices.add(device)
+            tasks.add(task)
+            told = task != UNKNOWN
+            info = compute.get(task, {}) if told else {}
             task_type = self._text(row.get("taskType"))
-            name = self._text(info.get("name")) or task_type
+            name = self._text(info.get("name")) or ("" if info else task_type)
             kind = kinds.device_kind(name, task_type)
-            if row.get("globalTaskId") in parts:
+            if task in parts and told:
                 kind = (
                     Kind.DEVICE_ANNOTATION
                 )  # the tasks a collective is made of; COMMUNICATION_OP holds the collective
+            elif not info and not task_type:
+                self.bad["a task that does not say what it is"] += 1
+                continue
+            elif not told and kind is not Kind.DEVICE_ANNOTATION:
+                self.unsaid["of TASK do not say which kernel they are"] += 1
             elif not info and kind is Kind.KERNEL:
                 kind = Kind.DEVICE_ANNOTATION  # no kernel is known for it: queue handling of the device
             args = {"task_type": task_type, "op_type": self._text(info.get("opType")), **self._correlation(row)}
-            self._add(row, name, kind, device=row.get("deviceId"), stream=row.get("streamId"), args=args)
-        only = next(iter(devices)) if len(devices) == 1 else None
+            self._add(row, name, kind, device=device, stream=_number(row, "streamId"), args=args)
+        lost = len(compute.keys() - tasks - {UNKNOWN}) + (UNKNOWN in compute)
+        if lost:
+            self.bad["a kernel whose task is not in the file"] += lost
+        known = devices - {UNKNOWN}
+        only = next(iter(known)) if len(known) == 1 else UNKNOWN if known else "npu"
         for row in self._rows("COMMUNICATION_OP"):
             args = {"group": self._text(row.get("groupName")), **self._correlation(row)}
-            device = row.get("deviceId", only)
-            self._add(
-                row,
-                self._text(row.get("opName")),
-                Kind.COMMUNICATION,
-                device="npu" if device is None else device,
-                args=args,
-            )
+            device = _device_of(row) if "deviceId" in row else only
+            self._add(row, self._text(row.get("opName")), Kind.COMMUNICATION, device=device, args=args)
 
     def _mstx(self) -> None:
         for row in self._rows("MSTX_EVENTS"):
             name, domain = self._text(row.get("message")), self._text(row.get("domainId"))
+            if identity(row.get("eventType")) == UNKNOWN:
+                self.unsaid["of MSTX_EVENTS do not say whether they are ranges or marks"] += 1
             if row.get("eventType") in MSTX_MARKS:
                 try:
                     self.trace.marks.append(Mark(name, ns_of_ns(row.get("startNs")), domain=domain))
@@ -196,6 +227,16 @@ class _Reading:
             # newer wheels mark their steps here too, for the device's timeline
             kind = Kind.DEVICE_ANNOTATION if kinds.STEP.match(name) else Kind.RANGE
             self._add(row, name, kind, domain=domain, category="mstx")
+
+
+def _number(row: Row, column: str) -> int | str | None:
+    """The number in a column; ``None`` where the table has no such column."""
+    return identity(row[column]) if column in row else None
+
+
+def _device_of(row: Row) -> int | str:
+    found = _number(row, "deviceId")
+    return "npu" if found is None else found
 
 
 #: columns of StepTraceTime and ClusterStepTraceTime, in µs -> our names

@@ -13,7 +13,7 @@ from typing import Any
 
 from accelprof.contracts.spans import Span, Table, Trace
 from accelprof.reading.gzipped import edges
-from accelprof.reading.numbers import whole_number
+from accelprof.reading.numbers import identity, whole_number
 from accelprof_ascend import figures, kinds
 from accelprof_ascend.csv_rows import column, rows
 from accelprof_ascend.times import clock_of, counted, leave_out, ns_of_us
@@ -49,11 +49,11 @@ def read_kernel_details(path: str, tool: str = "npu") -> Trace:
         except ValueError as error:
             bad[f"time {error}"] += 1
             continue
-        if length < 0:
-            bad["negative duration"] += 1
+        if length < 0 or start <= 0:
+            bad["negative duration" if length < 0 else "time no time"] += 1
             continue
         kind = kinds.device_kind(name, column(row, "Accelerator Core", "Task Type"))
-        device = column(row, "Device_id", "Device Id")
+        device = next((identity(row[name]) for name in ("Device_id", "Device Id") if name in row), "npu")
         trace.spans.append(
             Span(
                 name,
@@ -61,7 +61,7 @@ def read_kernel_details(path: str, tool: str = "npu") -> Trace:
                 start,
                 start + length,
                 category=column(row, "Type", "OP Type"),
-                device=found if isinstance(found := whole_number(device), int) else "npu",
+                device=device,
                 stream=column(row, "Stream ID", "Stream Id") or None,
                 args=row,
             )

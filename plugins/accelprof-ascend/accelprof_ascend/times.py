@@ -28,17 +28,22 @@ def ns_of_us(value: object) -> int:
 
 
 def ns_of_ns(value: object) -> int:
-    """A time in ns as a database holds it (text or number).
+    """A time in ns as a database holds it (text or number): a whole one, and of a date or of a clock that runs since the start.
 
     Raises:
-        ValueError: as :func:`ns_of_us`.
+        ValueError: as :func:`ns_of_us`, or it is no such time.
     """
-    return value if isinstance(value, int) else whole(value, 1)
+    found = value if type(value) is int else whole(value, 1)
+    if found <= 0 or (type(value) is not int and Decimal(str(value)) != found):
+        raise ValueError("no time")
+    return found
 
 
 def whole(value: object, factor: int) -> int:
     """A number that is text, times ``factor``, rounded half to even; the errors of :func:`ns_of_us`."""
     text = "" if value is None else str(value).strip()
+    if not text.isascii():
+        raise ValueError("not a number")
     if not text or text.casefold() in ("n/a", "null", "none"):
         raise ValueError("missing")
     try:

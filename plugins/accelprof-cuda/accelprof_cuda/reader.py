@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.spans import FURTHEST_NS, Clock, Kind, Mark, Origin, Trace
+from accelprof.contracts.spans import LACKING as LACKED
 from accelprof.errors import ReadError
 from accelprof.reading import sqlite
 from accelprof.reading.gzipped import is_json
@@ -47,12 +48,18 @@ ROWS = (
     "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
 )  # fmt: skip
-#: a column that a table lacks -> what becomes of its rows
+#: a column that a table or a row lacks -> what becomes of the row
 LACKING = {
-    "start": "are left out", "end": "are left out", "deviceId": "stand on a device called unknown",
-    "correlationId": "do not say which launch they belong to", "globalTid": "do not say their process and thread",
-    "globalPid": "do not say their process, and with that not which launch they belong to",
+    "start": "are left out", "end": "are left out", "deviceId": LACKED["device"], "streamId": LACKED["stream"],
+    "correlationId": LACKED["correlation"], "globalTid": "do not say their process and thread", "globalPid": LACKED["process"],
+    "nameId": LACKED["name"], "name": LACKED["name"], "eventType": "are left out", "syncType": "may be of a stream, and not of the host",
 }  # fmt: skip
+#: columns whose numbers are not negative, and columns of processes
+NUMBERED = frozenset({"deviceId", "streamId", "correlationId"})
+OWNERS = frozenset({"globalTid", "globalPid"})
+UNNAMED = "unnamed kernel"
+#: the greatest process id of Linux
+LAST_PID = 1 << 22
 SHOWN = ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME")
 
 
@@ -186,7 +193,7 @@ class Reading:
     def _nvtx(self) -> None:
         np, strings = self.np, self.strings
         kinds = ("eventType", "category", "textId", "globalTid", "domainId")
-        self._lacking("NVTX_EVENTS", "ranges", ("start", "end", "globalTid"))
+        self._lacking("NVTX_EVENTS", "ranges", ("start", "end", "globalTid", "eventType"))
         domains: dict[tuple[int, int], str] = {}
         categories: dict[tuple[int, int, int], str] = {}
         named = f'"eventType" IN ({CATEGORY}, {DOMAIN_CREATE})'
@@ -199,14 +206,17 @@ class Reading:
             else:
                 categories[(_process(thread), domain, category)] = name
         code, word = self.stretch.name, self.stretch.word
-        wanted = f'"eventType" IN ({PUSH_POP}, {START_END}, {MARK})'
+        known = (PUSH_POP, START_END, MARK)
+        wanted = f'"eventType" IN {known} OR typeof("eventType") != \'integer\' OR "eventType" < 0'
         numbers = (*kinds, "start", "end", "color", "int64Value", "uint64Value")
-        for part, texts in self.tables.parts("NVTX_EVENTS", numbers, "text", where=wanted):
+        for part, texts in self._parts("NVTX_EVENTS", numbers, "text", where=wanted):
+            told = np.isin(part["eventType"], known)
+            self._count("NVTX_EVENTS", "rows", "eventType", int((~told).sum()))
             mark = part["eventType"] == MARK
             for at in np.flatnonzero(mark).tolist():
                 self._mark({name: int(values[at]) for name, values in part.items()}, texts[at], domains, categories)
             self._hollow("NVTX_EVENTS", "ranges", part, ("globalTid",))
-            keep = ~mark & self._sound(part, ~mark, "NVTX ranges that never ended or ended before they began")
+            keep = told & ~mark & self._sound(part, told & ~mark, "NVTX ranges that never ended or ended before they began")
             rows = np.flatnonzero(keep)
             part = {name: values[rows] for name, values in part.items()}
             ids = part["textId"].tolist()
@@ -214,6 +224,7 @@ class Reading:
                 texts[row] if texts[row] is not None else strings.get(number, "")
                 for row, number in zip(rows.tolist(), ids, strict=True)
             ]
+            self._count("NVTX_EVENTS", "ranges", "name", names.count(""))
             pids = (part["globalTid"] >> 24) & 0xFFFFFF
             where = _mapped(np, lambda pid, domain: word(_domain(domains, pid, domain)), pids, part["domainId"])
             ours = where == word(DOMAIN)
@@ -259,8 +270,8 @@ class Reading:
         np = self.np
         table = "CUPTI_ACTIVITY_KIND_RUNTIME"
         known: dict[int, tuple[int, bool]] = {}
-        self._lacking(table, "calls", ("start", "end", "correlationId", "globalTid"))
-        for part, _ in self.tables.parts(table, ("start", "end", "correlationId", "globalTid", "nameId")):
+        self._lacking(table, "calls", ("start", "end", "correlationId", "globalTid", "nameId"))
+        for part, _ in self._parts(table, ("start", "end", "correlationId", "globalTid", "nameId")):
             where = part["globalTid"]
             self.processes.update(np.unique(where[where != MISSING] & ~0xFFFFFF).tolist())
             self._hollow(table, "calls", part, ("correlationId", "globalTid"))
@@ -270,6 +281,7 @@ class Reading:
                     name = _SUFFIX.sub("", self.strings.get(number, ""))
                     known[number] = (self.stretch.name(name), bool(WAITING.match(name)))
             names = _mapped(np, lambda number: known[number][0], part["nameId"])
+            self._count(table, "calls", "name", int((names == self.stretch.name("")).sum()))
             key = _correlations(np, part["globalTid"], part["correlationId"])
             # a wait that CUPTI reports by itself is shown once, with its stream
             waits = (_mapped(np, lambda number: int(known[number][1]), part["nameId"]) > 0) & ~np.isin(key, synced)
@@ -291,7 +303,8 @@ class Reading:
             if isinstance(thread, int) and isinstance(correlation, int):
                 threads[_process(thread) << 32 | correlation] = thread
         columns = ("start", "end", "streamId", "correlationId", "globalPid", "syncType")
-        for part, _ in self.tables.parts(table, columns):
+        for part, _ in self._parts(table, columns):
+            self._hollow(table, "waits", part, ("correlationId", "globalPid", "syncType"))
             host = part["syncType"] != STREAM_WAIT  # otherwise the device waits, not the host
             part = {name: values[host] for name, values in part.items()}
             part = self._rows(part, "waits that never ended or ended before they began")
@@ -321,13 +334,15 @@ class Reading:
         def found(full: int, short: int) -> tuple[int, int]:
             pair = known.get((full, short))
             if pair is None:
-                name = self.strings.get(full) or self.strings.get(short, "unnamed kernel")
+                name = self.strings.get(full) or self.strings.get(short) or UNNAMED
                 pair = known[full, short] = (self.stretch.name(name), CODES[kernel_kind(name)])
             return pair
 
         for part in self._device_parts("CUPTI_ACTIVITY_KIND_KERNEL", columns, "kernels"):
             called = (part["demangledName"], part["shortName"])
             names = _mapped(np, lambda full, short: found(full, short)[0], *called)
+            unnamed = int((names == self.stretch.name(UNNAMED)).sum())
+            self._count("CUPTI_ACTIVITY_KIND_KERNEL", "kernels", "name", unnamed)
             kinds = _mapped(np, lambda full, short: found(full, short)[1], *called)
             self._work(kinds, names, part, {"short": part["shortName"], "graph_node": part["graphNodeId"]})
 
@@ -352,7 +367,7 @@ class Reading:
             line = f"{table} has no column globalPid; its {what} are taken for those of process {_process(alone)}, the only one"
             self.trace.problems.append(f"{line} with CUDA calls")
         self._lacking(table, what, needed)
-        for part, _ in self.tables.parts(table, columns):
+        for part, _ in self._parts(table, columns):
             if alone is not None:
                 part["globalPid"] = self.np.where(part["globalPid"] == MISSING, alone, part["globalPid"])
             self._hollow(table, what, part, [name for name in needed if name not in ("start", "end")])
@@ -373,8 +388,23 @@ class Reading:
         """Count the rows that have nothing in a column that the table has."""
         there = set(self.tables.columns(table))
         for name in columns:
-            if name in there and (lacking := int((part[name] == MISSING).sum())):
-                self.empty[table, what, name] += lacking
+            if name in there:
+                self._count(table, what, name, int((part[name] == MISSING).sum()))
+
+    def _count(self, table: str, what: str, column: str, lacking: int) -> None:
+        if lacking:
+            self.empty[table, what, column] += lacking
+
+    def _parts(
+        self, table: str, numbers: Sequence[str], text: str = "", where: str = ""
+    ) -> Iterator[tuple[dict[str, Array], list[Any]]]:
+        """The parts of a table; a number that names no device, stream, call or process is none."""
+        for part, texts in self.tables.parts(table, numbers, text, where):
+            for name in part.keys() & NUMBERED:
+                part[name][part[name] < 0] = MISSING
+            for name in part.keys() & OWNERS:
+                part[name][(part[name] >> 24 & 0xFFFFFF) > LAST_PID] = MISSING
+            yield part, texts
 
     def _same(self, kind: Kind, name: str, part: dict[str, Any], extra: dict[str, Any]) -> None:
         count = part["start"].size

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import sqlite3
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +82,8 @@ class Tables:
                 else itertools.chain.from_iterable(rows)
             )
             try:
-                table_of = np.fromiter(flat, dtype=np.int64, count=len(rows) * width)
-            except (TypeError, ValueError, OverflowError):  # something else than numbers in a column of numbers
+                table_of = np.frombuffer(array("q", flat), dtype=np.int64)  # an array takes whole numbers alone
+            except (TypeError, OverflowError):  # something else in a column of numbers
                 table_of = np.array([_number(value) for row in rows for value in row[:width]], dtype=np.int64)
             del rows
             np.maximum(table_of, MISSING, out=table_of)  # the least number of all has no absolute value
@@ -107,7 +108,7 @@ class Tables:
 
 
 def _number(value: object) -> int:
-    if isinstance(value, float) and abs(value) < 1 << 53:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
         return int(value)
     return value if isinstance(value, int) and -(1 << 63) < value < 1 << 63 else MISSING
 

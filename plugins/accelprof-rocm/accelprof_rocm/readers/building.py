@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Mark, Span, Trace
+from accelprof.contracts.spans import DEVICE_WORK, UNKNOWN, Clock, Kind, Mark, Span, Trace, settle_processes
 from accelprof_rocm.releases import REGION
 
 #: host calls that wait for the device
@@ -24,6 +24,7 @@ RANGE_NAMES = (
     "roctxRange",
 )  # fmt: skip
 CONTROL_NAMES = ("roctxProfilerPause", "roctxProfilerResume")
+_WHOLE = re.compile(r"\s*-?[0-9]{1,20}\s*")
 _WINDOW = re.compile(r"^accelprof window (begin|end) (.+)$", re.DOTALL)
 #: problems of one sort are counted, and this many are shown with their place
 SHOWN = 3
@@ -45,6 +46,7 @@ class Builder:
     def __init__(self, path: str, tool: str, clock: Clock = Clock.BOOTTIME) -> None:
         self.trace = Trace(path, tool, clock)
         self._bad: Counter[str] = Counter()
+        self._lacking: Counter[str] = Counter()
         self._places: dict[str, list[str]] = {}
         self.skipped: Counter[str] = Counter()
 
@@ -59,7 +61,7 @@ class Builder:
         """Both times as whole ns, or ``None`` when the record cannot be counted."""
         try:
             begin, finish = whole(start), whole(end)
-        except (TypeError, ValueError):
+        except ValueError:
             self.bad("time is not a number", where)
             return None
         if begin <= 0 or finish <= 0:
@@ -95,9 +97,19 @@ class Builder:
         else:
             self.skipped[operation] += 1
 
+    def lack(self, what: str, where: str) -> None:
+        """One record that is in the trace and does not say all of itself."""
+        self._lacking[what] += 1
+        self._places.setdefault(what, []).append(where)
+
     def finish(self, metadata: Mapping[str, Any]) -> Trace:
         trace = self.trace
+        settle_processes([*trace.spans, *trace.marks])
         cut_by_windows(trace)
+        for what, count in self._lacking.items():
+            line = f"{count} record(s) {what} ({', '.join(self._places[what][:SHOWN])}, …)"
+            trace.completeness.unread.append(line)
+            trace.problems.append(line)
         for reason, count in self._bad.items():
             trace.completeness.leave_out(reason, count)
             trace.problems.append(f"{count} record(s) left out: {reason} ({', '.join(self._places[reason])}, …)")
@@ -113,10 +125,10 @@ def whole(value: Any) -> int:
     """A whole number of ns out of what a format has; floats are refused, since they have lost some.
 
     Raises:
-        TypeError, ValueError: it is none.
+        ValueError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise TypeError(f"{value!r} is no whole number")
+    if isinstance(value, bool) or not isinstance(value, (int, str)) or not _WHOLE.fullmatch(str(value)):
+        raise ValueError(f"{value!r} is no whole number")
     return int(value)
 
 
@@ -138,12 +150,12 @@ def cut_by_windows(trace: Trace) -> None:
         else:
             begin = begun.pop((mark.pid, match[2]), None)
             if begin is None:
-                trace.problems.append(f"window {match[2]} ends and has no beginning in this file")
+                _unread(trace, f"window {match[2]} ends and has no beginning in this file")
                 continue
             windows.append(_window(match[2], begin, mark.at_ns))
     last = max((span.end_ns for span in trace.spans), default=0)
     for (_, wid), mark in begun.items():
-        trace.problems.append(f"window {wid} has no end in this file; it is taken to last until the last record")
+        _unread(trace, f"window {wid} has no end in this file; it is taken to last until the last record")
         windows.append(_window(wid, mark, max(last, mark.at_ns)))
     trace.marks = rest
     if not windows:
@@ -163,7 +175,7 @@ def cut_by_windows(trace: Trace) -> None:
         trace.metadata["outside_windows"] = len(trace.spans) - len(kept)
     trace.spans = [*windows, *kept]
     trace.marks = [
-        mark for mark in rest if any(w.start_ns <= mark.at_ns <= w.end_ns and w.pid == mark.pid for w in windows)
+        mark for mark in rest if any(w.start_ns <= mark.at_ns <= w.end_ns and _of(w, mark) for w in windows)
     ]
 
 
@@ -174,9 +186,17 @@ def _window(wid: str, begin: Mark, end_ns: int) -> Span:
 def _inside(span: Span, windows: list[Span], launches: Mapping[tuple[Any, Any], int]) -> bool:
     if span.kind in DEVICE_WORK:
         at = launches.get((span.pid, span.args.get("correlation")), span.start_ns)
-        return any(window.start_ns <= at <= window.end_ns for window in windows if window.pid == span.pid)
+        return any(window.start_ns <= at <= window.end_ns for window in windows if _of(window, span))
     return any(
-        span.start_ns <= window.end_ns and span.end_ns >= window.start_ns
-        for window in windows
-        if window.pid == span.pid
+        span.start_ns <= window.end_ns and span.end_ns >= window.start_ns for window in windows if _of(window, span)
     )
+
+
+def _of(window: Span, one: Span | Mark) -> bool:
+    """Whether a record may be of the process whose window it is."""
+    return window.pid == one.pid or UNKNOWN in (window.pid, one.pid)
+
+
+def _unread(trace: Trace, line: str) -> None:
+    trace.problems.append(line)
+    trace.completeness.unread.append(line)

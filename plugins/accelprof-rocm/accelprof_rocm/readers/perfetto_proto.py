@@ -243,14 +243,17 @@ class _Reader:
             if category in MARKER or category == "user":
                 pid, tid = self._thread(track)
                 self.build.trace.marks.append(Mark(name, at, pid, notes.get("tid", tid), category=category))
-        problems = self.build.trace.problems
+        problems, lacks = self.build.trace.problems, self.build.trace.completeness
         unfinished = sum(len(stack) for stack in self.open.values())
         if unfinished:
             problems.append(f"{unfinished} slice(s) without an end are left out")
+            lacks.leave_out("slices without an end", unfinished)
         if self.orphans:
             problems.append(f"{self.orphans} end(s) without a beginning are left out")
+            lacks.leave_out("ends without a beginning", self.orphans)
         if self.lost:
             problems.append(f"packets were dropped {self.lost} time(s): the trace buffer was full (policy discard)")
+            lacks.unread.append(problems[-1])
         processes = {
             item.process.pid: _text(item.process.process_name)
             for item in self.tracks.values()

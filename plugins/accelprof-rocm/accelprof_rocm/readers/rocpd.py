@@ -11,19 +11,21 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from accelprof.contracts.spans import Kind, Origin, Trace
+from accelprof.contracts.spans import UNKNOWN, Kind, Origin, Trace
 from accelprof.errors import ReadError
 from accelprof.reading import sqlite
 from accelprof.reading.kernels import kernel_kind
-from accelprof.reading.numbers import whole_number
-from accelprof_rocm.readers.building import Builder, call_kind, copy_name
+from accelprof.reading.numbers import identity
+from accelprof_rocm.readers.building import CONTROL_NAMES, Builder, call_kind, copy_name
 
 Row = Mapping[str, object]
 #: views without which the file says nothing; others may be missing
 NEEDED = ("kernels", "regions")
 OPTIONAL = ("memory_copies",)
 #: category of rows in ``regions`` -> kind; others are calls
-MARKER, CONTROL = "MARKER", "MARKER_CONTROL"
+MARKER = "MARKER"
+LAUNCHING = ("HIP", "HSA")
+GPU = "GPU"
 HOST = {"python": Kind.OPERATOR, "user": Kind.RANGE, "host": Kind.OPERATOR}
 
 
@@ -65,24 +67,28 @@ def _rows(connection: sqlite3.Connection, view: str) -> Iterator[dict[str, Any]]
         yield {key.lower(): row[key] for key in row.keys()}  # noqa: SIM118 - a sqlite3.Row iterates over values
 
 
-def _correlation(row: Row) -> Any:
-    """What a call and the work it launched share: the stack id; in some files only the correlation id is set."""
-    return row.get("stack_id") or row.get("corr_id")
+def _correlation(row: Row) -> int | str:
+    """What a call and the work it launched share: the stack id; in some files only the correlation id is set. 0 is none."""
+    return identity(row.get("stack_id") or row.get("corr_id")) or UNKNOWN
+
+
+def _owner(row: Row) -> dict[str, int | str]:
+    """Process and thread of a row; a process has no number 0."""
+    return {"pid": identity(row.get("pid")) or UNKNOWN, "tid": identity(row.get("tid"))}
 
 
 def _kernels(connection: sqlite3.Connection, build: Builder) -> None:
     for row in _rows(connection, "kernels"):
-        name = str(row.get("name") or "?").removesuffix(".kd")
+        name = _name(row).removesuffix(".kd")
         queue = row.get("queue_id")
-        stream = row.get("stream_id") if row.get("stream_id") is not None else queue
+        stream = identity(row["stream_id"] if row.get("stream_id") is not None else queue)
         build.span(
             name,
             kernel_kind(name),
             row.get("start"),
             row.get("end"),
             f"kernels id {row.get('id')}",
-            pid=row.get("pid") or 0,
-            tid=row.get("tid") or 0,
+            **_owner(row),
             device=_device(row, ""),
             stream=stream,
             args={"correlation": _correlation(row), "queue": queue, "dispatch": row.get("dispatch_id")},
@@ -91,17 +97,16 @@ def _kernels(connection: sqlite3.Connection, build: Builder) -> None:
 
 def _copies(connection: sqlite3.Connection, build: Builder) -> None:
     for row in _rows(connection, "memory_copies"):
-        where = "dst_" if str(row.get("dst_agent_type", "")).upper() == "GPU" else "src_"
+        where = "dst_" if str(row.get("dst_agent_type", "")).upper() == GPU else "src_"
         build.span(
-            copy_name(str(row.get("name") or "Memcpy")),
+            copy_name(_name(row)),
             Kind.COPY,
             row.get("start"),
             row.get("end"),
             f"memory_copies id {row.get('id')}",
-            pid=row.get("pid") or 0,
-            tid=row.get("tid") or 0,
+            **_owner(row),
             device=_device(row, where),
-            stream=row.get("stream_id"),
+            stream=identity(row["stream_id"]) if row.get("stream_id") is not None else None,
             args={"correlation": _correlation(row), "bytes": row.get("size")},
         )
 
@@ -109,26 +114,38 @@ def _copies(connection: sqlite3.Connection, build: Builder) -> None:
 def _device(row: Row, side: str) -> int | str:
     """A GPU's number among the GPUs of its node."""
     for column in ("agent_type_index", "agent_log_index", "agent_abs_index"):
-        if row.get(side + column) is not None:
-            number = whole_number(str(row[side + column]))
-            return number if str(row.get(f"{side}agent_type", "GPU")).upper() == "GPU" else f"cpu {number}"
-    return "?"
+        if side + column in row:
+            number, kind = identity(row[side + column]), str(row.get(f"{side}agent_type", GPU)).upper()
+            return number if number == UNKNOWN or kind == GPU else f"cpu {number}" if kind == "CPU" else UNKNOWN
+    return UNKNOWN
 
 
 def _regions(connection: sqlite3.Connection, build: Builder) -> None:
     for row in _rows(connection, "regions"):
-        name, category = str(row.get("name") or ""), str(row.get("category") or "")
+        name, category = _name(row), row["category"] if isinstance(row.get("category"), str) else ""
         where = f"regions id {row.get('id')}"
-        fields = {"pid": row.get("pid") or 0, "tid": row.get("tid") or 0}
-        if category.upper().startswith(MARKER) or "marker_api" in category.lower():
-            message = _message(row.get("extdata")) or name
+        fields = _owner(row)
+        called = name.startswith("roctx")
+        if called or category.upper().startswith(MARKER) or "marker_api" in category.lower():
+            message = _message(row.get("extdata"))
+            if called and not message and name not in CONTROL_NAMES:
+                build.lack("without the text of their range", where)
             # rocprof-sys names a range by its text and has no operation there
-            operation = name if name.startswith("roctx") else "roctxRange"
-            build.marker(operation, message, row.get("start"), row.get("end"), where, **fields)
+            operation = name if called else "roctxRange"
+            build.marker(operation, message or name, row.get("start"), row.get("end"), where, **fields)
             continue
+        if not category:
+            build.lack("do not say whether they are calls or ranges", where)
         kind = HOST.get(category.lower(), call_kind(name))
-        args = {"correlation": _correlation(row)}
+        correlation = _correlation(row)
+        # calls of other libraries launch nothing
+        args = {} if correlation == UNKNOWN and not category.upper().startswith(LAUNCHING) else {"correlation": correlation}
         build.span(name, kind, row.get("start"), row.get("end"), where, category=category, args=args, **fields)
+
+
+def _name(row: Row) -> str:
+    name = row.get("name")
+    return name if isinstance(name, str) else ""
 
 
 def _message(extdata: Any) -> str:

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from accelprof.contracts.spans import Kind, Origin, Trace
+from accelprof.contracts.spans import UNKNOWN, Kind, Origin, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.kernels import kernel_kind
-from accelprof.reading.numbers import whole_number
+from accelprof.reading.numbers import identity, whole_number
 from accelprof_rocm.artifacts import CSV_LEADS, csv_stem
 from accelprof_rocm.readers.building import MARK_NAMES, Builder, call_kind, copy_name
 from accelprof_rocm.readers.packed import content
@@ -28,6 +28,9 @@ SHAPES = (
 )
 TOGETHER = ("marker_api_trace", "hip_api_trace", "hsa_api_trace", "rccl_api_trace", "memory_copy_trace")
 _NUMBER = re.compile(r"([0-9]+)$")
+#: an agent by its node's number, ``4`` or ``Agent 4`` (from 7.0), or by its kind's (``--agent-index=type-relative``)
+_AGENT = re.compile(r"(?:Agent[ _])?([0-9]+)", re.IGNORECASE)
+_OF_KIND = re.compile(r"(GPU|CPU)[ _]([0-9]+)", re.IGNORECASE)
 #: domains of ROCTX records; their names begin so in every release
 MARKER = "MARKER"
 CONTROL = "MARKER_CONTROL"
@@ -55,9 +58,10 @@ def _pid(path: str, stem: str) -> int:
     for name in (path, *(f"{stem}_{part}.csv" for part in TOGETHER)):
         if os.path.exists(name):
             for _, row in _rows(name):
-                if isinstance(owner := whole_number(row.get("Process_Id") or ""), int):
+                if "Process_Id" not in row:
+                    break
+                if isinstance(owner := identity(row["Process_Id"]), int) and owner:
                     return owner
-                break
     match = _NUMBER.search(os.path.basename(stem))
     found = whole_number(match[1]) if match else 0
     return found if isinstance(found, int) else 0
@@ -87,13 +91,12 @@ def _agents(path: str) -> dict[str, int | str]:
     found: dict[str, int | str] = {}
     gpus = 0
     for _, row in sorted(_rows(path), key=lambda item: _order(item[1].get("Node_Id") or "0")):
-        node = row.get("Node_Id", "")
-        if row.get("Agent_Type", "").upper() == "GPU":
-            own = whole_number(row.get("Logical_Node_Type_Id") or "")
-            found[node] = own if isinstance(own, int) else gpus
+        node, kind = row.get("Node_Id", ""), row.get("Agent_Type", "").upper()
+        if kind == "GPU":
+            found[node] = identity(row["Logical_Node_Type_Id"]) if "Logical_Node_Type_Id" in row else gpus
             gpus += 1
         else:
-            found[node] = f"cpu {node}"
+            found[node] = f"cpu {node}" if kind == "CPU" else UNKNOWN
     return found
 
 
@@ -104,11 +107,14 @@ def _order(node: str) -> tuple[int, str]:
 
 
 def _device(text: str, devices: Mapping[str, int | str]) -> int | str:
-    """``4`` or ``Agent 4`` (from 7.0): the GPU's number where the agent file is there, else the agent's."""
-    match = _NUMBER.search(text.strip())
+    """The GPU's number where the agent file is there, else the agent's; unknown where neither says it."""
+    of_kind = _OF_KIND.fullmatch(text.strip())
+    if of_kind is not None:
+        return identity(of_kind[2]) if of_kind[1].upper() == "GPU" else f"cpu {of_kind[2]}"
+    match = _AGENT.fullmatch(text.strip())
     if match is None:
-        return text or "?"
-    return devices.get(match[1], whole_number(match[1]))
+        return UNKNOWN
+    return devices.get(match[1], UNKNOWN) if devices else identity(match[1])
 
 
 def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: int) -> None:
@@ -118,14 +124,14 @@ def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: 
         seen += 1
         where = f"{name} line {line}"
         start, end = row.get("Start_Timestamp", ""), row.get("End_Timestamp", "")
-        told = whole_number(row.get("Process_Id") or "")
-        owner = told if isinstance(told, int) else pid
-        fields: dict[str, Any] = {"pid": owner, "tid": _int(row.get("Thread_Id"))}
-        correlation = _int(row.get("Correlation_Id"))
+        told = identity(row.get("Process_Id"))
+        owner = told if isinstance(told, int) and told else pid
+        fields: dict[str, Any] = {"pid": owner, "tid": _number(row, "Thread_Id") or 0}
+        correlation = UNKNOWN if (said := _number(row, "Correlation_Id")) == 0 else said
         if "Kernel_Name" in row:
             kernel = row["Kernel_Name"].removesuffix(".kd")
-            queue = _int(row.get("Queue_Id"))
-            stream: int | str | None = _int(row["Stream_Id"]) if row.get("Stream_Id") else queue
+            queue = _number(row, "Queue_Id")
+            stream: int | str | None = _number(row, "Stream_Id") if "Stream_Id" in row else queue
             args = {"correlation": correlation, "queue": queue}
             device = _device(row.get("Agent_Id", ""), devices)
             build.span(
@@ -133,9 +139,9 @@ def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: 
             )
         elif "Direction" in row:
             ends = [_device(row.get(key, ""), devices) for key in ("Destination_Agent_Id", "Source_Agent_Id")]
-            device = next((one for one in ends if isinstance(one, int)), ends[0])
+            device = next((one for one in ends if isinstance(one, int)), UNKNOWN if UNKNOWN in ends else ends[0])
             args = {"correlation": correlation}
-            stream = _int(row["Stream_Id"]) if row.get("Stream_Id") else None
+            stream = _number(row, "Stream_Id")
             build.span(
                 copy_name(row["Direction"]),
                 Kind.COPY,
@@ -150,6 +156,8 @@ def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: 
         elif row.get("Domain", "").startswith(MARKER):
             _marker(row, start, end, where, build, fields)
         else:
+            if "API" not in row.get("Domain", ""):
+                build.lack("do not say whether they are calls or ranges", where)
             function = row.get("Function", "")
             args = {"correlation": correlation}
             build.span(
@@ -168,5 +176,6 @@ def _marker(row: Row, start: str, end: str, where: str, build: Builder, fields: 
     build.marker(MARK_NAMES[1] if start == end else "roctxRange", message, start, end, where, **fields)
 
 
-def _int(text: str | None) -> int | str:
-    return whole_number(text) if text else 0
+def _number(row: Row, column: str) -> int | str | None:
+    """The number in a column; ``None`` where the release has no such column."""
+    return identity(row[column]) if column in row else None

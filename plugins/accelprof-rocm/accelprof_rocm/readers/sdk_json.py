@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from accelprof.contracts.spans import Kind, Origin, Trace
+from accelprof.contracts.spans import UNKNOWN, Kind, Origin, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.lenient import until_damage
-from accelprof.reading.numbers import place, whole_number
+from accelprof.reading.numbers import identity, place
 from accelprof_rocm.readers.building import Builder, call_kind, copy_name
 from accelprof_rocm.readers.packed import content
 
@@ -192,12 +192,12 @@ class _Process:
         return str(operations[number]) if 0 <= number < len(operations) else f"{kind or row['kind']} operation {number}"
 
     def device(self, handle: Any) -> int | str:
-        """A GPU's number among the GPUs of its node; the handle's text where the file does not know the agent."""
+        """A GPU's number among the GPUs of its node; unknown where the file does not know the agent."""
         agent = self.agents.get(handle)
         if agent is None:
-            return f"agent {handle}"
+            return UNKNOWN
         number = agent.get("logical_node_type_id", agent.get("logical_node_id", agent.get("node_id")))
-        return whole_number(str(number)) if agent.get("type") == GPU and number is not None else f"cpu {number}"
+        return identity(number) if agent.get("type") == GPU else f"cpu {number}"
 
 
 def kernel_name(symbol: Record) -> str:
