@@ -450,6 +450,7 @@ def test_a_hang_of_one_of_four_ranks_names_rank_phase_and_stack(tmp_path):
         reduce = accelprof.timer("actor/all_reduce", category="collective")(lambda: dist.all_reduce(torch.ones(4)))
         def oversleep(seconds): time.sleep(seconds)
         forward = accelprof.timer("actor/forward")(lambda seconds: oversleep(seconds))
+        dist.barrier()  # all have started: no step is long because another is still importing
         for n in range(1, 100):
             with s.step(n):
                 forward(60 if n == 8 and rank == 2 else .005)
