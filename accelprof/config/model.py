@@ -219,7 +219,7 @@ class OnDemand(_Model):
 class Recorder(_Model):
     """The flight recorder: the last steps at all times, written out when something is wrong.
 
-    ``steps``: how many a dump holds; ``slow``: times the running median; ``hang``: seconds without a step; ``dumps``: at most, a run.
+    ``steps``: how many a dump holds; ``slow``: times the running median; ``hang``: seconds without a step; ``dumps``: at most, a reason.
     """
 
     steps: int = Field(20, ge=1)

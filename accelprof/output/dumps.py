@@ -62,32 +62,33 @@ def names(run_dir: str) -> list[str]:
     return sorted(name for name in found if _NAME.fullmatch(name))
 
 
-def begin(run_dir: str, trigger: Trigger, by: str, at_most: int) -> str | None:
-    """The name of the dump for ``trigger``: a fresh one, or one that was just begun for the same reason; ``None``: there are enough.
+def begin(run_dir: str, trigger: Trigger, by: str, at_most: int, apart: Collection[str] = ()) -> str | None:
+    """The name of the dump for ``trigger``: a fresh one, or one that was just begun for the same reason and is none of ``apart``;
+    ``None``: there are ``at_most`` for that reason.
 
     Raises:
         OSError: the directory cannot be made.
     """
-    known = names(run_dir)
+    reason = trigger.reason
+    known = [name for name in names(run_dir) if name.rpartition("-")[0] == reason]
     for name in known:
-        asked = request_of(run_dir, name)
-        if asked is not None and asked.reason == trigger.reason and time.time() - asked.at < JOIN_WITHIN_S:
+        asked = request_of(run_dir, name) if name not in apart else None
+        if asked is not None and asked.reason == reason and time.time() - asked.at < JOIN_WITHIN_S:
             _stacks(run_dir, name, by, trigger)
             return name
     if len(known) >= at_most:
         return None
-    numbers = [int(match[2]) for name in known if (match := _NAME.fullmatch(name)) and match[1] == trigger.reason]
-    number = max(numbers, default=0) + 1
+    number = max((int(name.rpartition("-")[2]) for name in known), default=0) + 1
     os.makedirs(os.path.join(run_dir, PLACE), exist_ok=True)
     while True:
-        name = f"{trigger.reason}-{number}"
+        name = f"{reason}-{number}"
         try:
             os.mkdir(os.path.join(run_dir, PLACE, name))
         except FileExistsError:  # another process was quicker
             number += 1
             continue
         break
-    _ask(run_dir, name, DumpRow(reason=trigger.reason, step=trigger.step, why=trigger.why, by=by, at=time.time()))
+    _ask(run_dir, name, DumpRow(reason=reason, step=trigger.step, why=trigger.why, by=by, at=time.time()))
     _stacks(run_dir, name, by, trigger)
     return name
 
@@ -190,15 +191,21 @@ def _name_here(name: str, asked: DumpRow | None, here: dict[str, DumpRow | None]
     return name
 
 
-def write_part(run_dir: str, name: str, ring: str, steps: int) -> str | None:
-    """One process's part of a dump, from its ring: timeline and journal; the timeline's path, or ``None``: the ring is empty.
+def write_part(run_dir: str, name: str, ring: str, steps: int) -> tuple[int, ...] | None:
+    """One process's part of a dump, from its ring: timeline and journal; the numbers of its steps, or ``None``: the ring is empty.
+
+    It has the last ``steps`` that had begun when the dump was asked for: who hears of it later, and has gone on meanwhile, shows the
+    same moment. Of a process that began later, or whose clock is behind, the last there are.
 
     Raises:
         OSError: the part cannot be written.
         ReadError: there is no ring.
     """
     found = read_ring(ring)
-    records = [*found.steps, *([found.running] if found.running is not None else [])][-steps:]
+    records = [*found.steps, *([found.running] if found.running is not None else [])]
+    asked = request_of(run_dir, name)
+    until = None if asked is None else round(asked.at * 1e9) - found.epoch_offset
+    records = ([record for record in records if until is None or record.begin_ns <= until] or records)[-steps:]
     if not records:
         return None
     # its own key is that in the run's directory; a ring whose head was mangled has a part all the same
@@ -217,7 +224,7 @@ def write_part(run_dir: str, name: str, ring: str, steps: int) -> str | None:
     cut = sum(record.cut for record in records)
     TimelineFile(window, target, host, pid, phases, rows, (), opened, closed, found.epoch_offset, cut).write(path)
     _journal(layout, row, window, path, opened, closed, found)
-    return path
+    return numbers
 
 
 def parts(run_dir: str, name: str) -> set[str]:
@@ -235,7 +242,8 @@ def ask(run_dir: str, timeout: float, steps: int, say: Callable[[str], object]) 
     """
     if not os.path.isdir(run_dir):
         raise UserError(f"{run_dir}: no such directory; name the directory of a run")
-    name = begin(run_dir, Trigger("request", None, "asked for by accelprof window dump"), "the command line", 1_000_000)
+    request = Trigger("request", None, "asked for by accelprof window dump")
+    name = begin(run_dir, request, "the command line", 1_000_000, apart=names(run_dir))
     wanted = {ring.stem for ring in rings_of(run_dir)}
     until = time.monotonic() + timeout
     while not wanted <= parts(run_dir, str(name)) and time.monotonic() < until:

@@ -350,7 +350,9 @@ def deserted(path: str | os.PathLike[str]) -> bool:
 
 def put_aside(run_dir: str | os.PathLike[str]) -> list[Path]:
     """Rings of killed processes of a run whose name, and number, another process has had since."""
-    return sorted(path for path in Path(run_dir, ".recorder").glob(f"*{SUFFIX}.*") if path.is_file() and not path.is_symlink())
+    return sorted(
+        path for path in Path(run_dir, ".recorder").glob(f"*{SUFFIX}.*") if path.is_file() and not path.is_symlink()
+    )
 
 
 def _phases(data: bytes, problems: list[str]) -> list[tuple[str, str, str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,8 @@ class Course:
         self.broken = self.broken or reason in reasons.BROKEN
         if self.recorder is not None and reason in reasons.TOLD_TO_END:
             guarded("writing out the recorder", self.recorder.now, "sigterm", "the process was told to end")
+        elif self.recorder is not None and reason == reasons.PROCESS_FAILED:
+            guarded("writing out the recorder", self.recorder.uncaught, getattr(sys, "last_value", None))
         self.finish()
         if self.writer is not None:
             guarded("writing down steps", self.writer.flush)

@@ -40,6 +40,8 @@ PATIENCE_S = 1.0
 ROWS_AT_MOST = 50_000
 #: steps that must have ended before one can be called slow
 STEPS_TO_COMPARE = 5
+#: less than any step's number
+BEFORE_ALL = -(1 << 63)
 #: where a row of four numbers, and one of all fields, has its end
 QUICK_END, END = QUICK_ROW.index("end_ns"), TimelineRow._fields.index("end_ns")
 NO_WINDOW = WindowInfo("recorder", 0, (), None, "recorder", "")
@@ -77,13 +79,17 @@ class Recorder:
         #: of the ring; whoever gets it while something is written was interrupted there by a signal, whose handler this is
         self._lock, self._writing = threading.RLock(), False
         self._step: int | None = None
+        self._ended_step: int | None = None
+        #: the slow step that was written out last: when it ended and how long it took; an exception that was: its id, and the step
+        self._slow, self._raised = (0, 0), (0, 0)
         self._began = self._last_event = 0
         self._walls: deque[int] = deque(maxlen=max(config.steps, STEPS_TO_COMPARE))
         #: no longer than the shortest of them
         self._floor = 0
         self._wanted: deque[dumps.Trigger] = deque(maxlen=4)
         self._hung_in: int | None = None
-        self._seen: set[str] = set(dumps.names(self._run_dir))
+        #: dumps that are known -> the last step of this process's part; of those that are older than it, less than any
+        self._seen: dict[str, int] = dict.fromkeys(dumps.names(self._run_dir), BEFORE_ALL)
         self._wake = Wake()
         self._ended = False
         self._thread = started(self._watch, "accelprof recorder")
@@ -128,7 +134,7 @@ class Recorder:
                 del quick[:plain], others.rows[:more]
             finally:
                 self._writing = False
-        self._step, self._last_event = None, ended
+        self._step, self._last_event, self._ended_step = None, ended, number
         if self._of_windows:
             self._of_windows.clear()
             return  # profiling's own cost is in it: neither slow nor a measure for others
@@ -137,7 +143,10 @@ class Recorder:
         if slow is not None and wall > slow * self._floor and len(walls) >= STEPS_TO_COMPARE:
             ordered = sorted(walls)
             self._floor, median = ordered[0], ordered[len(ordered) // 2]
-            if wall > slow * median:
+            before, longest = self._slow
+            # one after the other tells little more, unless it is worse
+            if wall > slow * median and (wall > longest or ended - before > dumps.JOIN_WITHIN_S * 1e9):
+                self._slow = ended, wall
                 text = f"step {number} took {wall / 1e9:.3f} s, {wall / median:.1f} times the median"
                 self.want(dumps.Trigger("slow", number, text))
         walls.append(wall)
@@ -146,17 +155,24 @@ class Recorder:
 
     def failed(self, number: int, error: BaseException) -> None:
         """The body of a step raised."""
+        self._raised = id(error), number
         self.want(dumps.Trigger("exception", number, f"step {number} raised {text_of(error)[:300]}"))
+
+    def uncaught(self, error: BaseException | None) -> None:
+        """The process ends by an exception that nobody caught. That of the last step's body was written out then."""
+        step = self._ended_step if self._step is None else self._step
+        if isinstance(error, Exception) and self._raised != (id(error), step):
+            self.now("exception", f"nobody caught {text_of(error)[:300]}", step)
 
     def want(self, trigger: dumps.Trigger) -> None:
         """A dump, as soon as the thread comes round to it."""
         self._wanted.append(trigger)
         self._wake.set()
 
-    def now(self, reason: str, why: str) -> None:
+    def now(self, reason: str, why: str, step: int | None = None) -> None:
         """A dump before this returns: the process is about to end. Called in a signal's handler too, maybe of the very thread that
         is just writing to the ring: then the step that is being written is the running one."""
-        self._dump(dumps.Trigger(reason, self._step, why))
+        self._dump(dumps.Trigger(reason, self._step if step is None else step, why))
 
     def end(self) -> None:
         """The session closes in order: dumps that are wanted are made, and the ring, which nobody needs any more, is removed."""
@@ -276,11 +292,16 @@ class Recorder:
             self._dump(self._wanted.popleft())
 
     def _dump(self, trigger: dumps.Trigger) -> None:
-        name = dumps.begin(self._run_dir, trigger, self._process.key, self._config.dumps)
+        step = trigger.step
+        apart = {
+            name for name, last in list(self._seen.items()) if last == BEFORE_ALL or (step is not None and step > last)
+        }
+        name = dumps.begin(self._run_dir, trigger, self._process.key, self._config.dumps, apart)
         if name is None:
             self._voice.say(
-                f"the flight recorder has written {self._config.dumps} dumps in this run; {trigger.reason} is not written out (recorder.dumps says how many)",
-                about="recorder dumps",
+                f"the flight recorder has written {self._config.dumps} dumps for the reason {trigger.reason} in this run, which is "
+                f"what recorder.dumps says; this and further ones are not written out: {trigger.why}",
+                about=("recorder dumps", trigger.reason),
             )
         elif name not in self._seen:
             if self._join(name):
@@ -292,12 +313,14 @@ class Recorder:
 
     def _join(self, name: str) -> bool:
         """Whether this process had something to write."""
-        self._seen.add(name)
+        self._seen[name] = BEFORE_ALL
         ring = self._ring
         if ring is None or ring.lost:
             return False
         self._running_step()
-        dumps.write_part(self._run_dir, name, ring.path, self._config.steps)
+        self._seen[name] = max(
+            dumps.write_part(self._run_dir, name, ring.path, self._config.steps) or (), default=BEFORE_ALL
+        )
         return True
 
 

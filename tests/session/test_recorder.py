@@ -158,13 +158,115 @@ def test_dumps_are_limited_and_said(tmp_path):
     )
     with made.step(1):
         outer(0)
-    for number, reason in enumerate(("slow", "hang", "exception", "sigterm")):
+    for number, reason in enumerate(("slow", "slow", "slow", "slow", "hang"), start=10):
         made.course.recorder.want(dumps.Trigger(reason, number, "test"))
         wait_for(lambda: not made.course.recorder._wanted)
     run = made.layout.run_dir
     accelprof.reset()
-    assert len(dumps.names(run)) == 2
-    assert sum("has written 2 dumps" in text for text in made.problems) == 1
+    assert dumps.names(run) == ["hang-1", "slow-1", "slow-2"]
+    assert sum("has written 2 dumps for the reason slow" in text for text in made.problems) == 1
+
+
+def test_each_reason_has_dumps_of_its_own(tmp_path):
+    """Slow steps take no dump away from an exception, and what is not written out is said for each reason."""
+    made = accelprof.configure(
+        recorder={"slow": 2.0, "hang": None, "dumps": 1}, output_dir=str(tmp_path), run="r", group="G", rank=0
+    )
+    for step in range(1, 21):
+        with made.step(step):
+            inner({10: 0.1, 15: 0.3}.get(step, 0.005))
+    for step in (21, 22):
+        with pytest.raises(ValueError, match="boom"), made.step(step):
+            raise ValueError(f"boom {step}")
+        wait_for(lambda: "exception-1" in dumps.names(made.layout.run_dir))
+        wait_for(lambda: not made.course.recorder._wanted)
+    report = made.close()
+    accelprof.reset()
+    assert dumps.names(made.layout.run_dir) == ["exception-1", "slow-1"]
+    said = [line for line in made.problems if "not written out" in line]
+    assert ["reason slow" in line and "step 15" in line for line in said] == [True, False]
+    assert "step 22 raised ValueError: boom 22" in said[1]
+    assert report["status"] == "complete"
+
+
+def test_a_slow_step_soon_after_another_is_written_out_where_it_is_worse(session):
+    """Within ten seconds a step that is slow too, but no slower, has no dump; one that is slower has."""
+    for step in range(1, 31):
+        with session.step(step):
+            inner({10: 0.1, 15: 0.05, 20: 0.4}.get(step, 0.005))
+    run = session.layout.run_dir
+    wait_for(lambda: dumps.parts(run, "slow-2"))
+    asked = {name: dumps.request_of(run, name).step for name in dumps.names(run)}
+    assert asked == {"slow-1": 10, "slow-2": 20}
+
+
+@pytest.mark.parametrize("how", ["loop", "step", "between", "nested"])
+def test_an_exception_that_nobody_catches_is_written_out_once(tmp_path, how):
+    """In a loop over ``steps`` the step is not told of it, and between steps there is none: the process's end is."""
+    code = """
+        import sys, time, accelprof
+        s = accelprof.configure(recorder={"slow": None, "hang": None}, run_dir=sys.argv[1] + "/r", group="G", rank=0)
+        phase = accelprof.timer("work")(lambda: time.sleep(0.001))
+        how = sys.argv[2]
+        if how == "loop":
+            for n in s.steps(range(9)):  # step 1 has 0
+                phase()
+                if n == 2:
+                    raise ValueError("boom")
+        for n in range(4):
+            with s.step(n):
+                phase()
+                if n == 3 and how == "step":
+                    raise ValueError("boom")
+                if n == 2 and how == "nested":
+                    try:
+                        with s.step(7):
+                            raise KeyError("caught")
+                    except KeyError:
+                        pass
+        raise ValueError("boom")
+    """
+    done = child(code, tmp_path, how)
+    assert done.wait(60) == 1
+    done.stdout.close()
+    run = tmp_path / "r"
+    found = {name: dumps.request_of(run, name) for name in dumps.names(run)}
+    raised = {"step": "step 3 raised ValueError: boom"}.get(how, "nobody caught ValueError: boom")
+    assert [(row.step, row.why) for row in found.values() if "boom" in row.why] == [(3, raised)]
+    assert len(found) == (2 if how == "nested" else 1)
+    assert rings_of(run) == []
+    seen = [row.steps_seen for row in summarise(run / "recorder" / list(found)[-1]).run.records.targets.values()]
+    assert [steps[-1] for steps in seen] == [3]
+
+
+def test_a_part_that_is_written_later_shows_the_same_moment(tmp_path):
+    """Who hears of a dump when it has gone on shows the steps of the moment at which it was asked for."""
+    run = str(tmp_path / "r")
+    made = accelprof.configure(recorder={"slow": None, "hang": None}, run_dir=run, group="G", rank=0)
+    names = []
+    for step in range(1, 61):
+        with made.step(step):
+            inner(0.001)
+            if step in (20, 40):
+                names.append(dumps.begin(run, dumps.Trigger("request", step, "test"), "test", 9, names))
+    (ring,) = rings_of(run)
+    assert [dumps.write_part(run, name, str(ring), 6) for name in names] == [tuple(range(15, 21)), tuple(range(35, 41))]
+    accelprof.reset()
+
+
+def test_each_request_is_a_dump_of_its_own(session):
+    """A second ``accelprof window dump`` some steps later shows the later steps."""
+    run, seen = session.layout.run_dir, []
+    for first in (1, 11):
+        for step in range(first, first + 10):
+            with session.step(step):
+                inner(0.001)
+        done = CliRunner().invoke(window, ["dump", "--run", str(run)])
+        assert done.exit_code == 0, done.output
+        name = f"request-{len(seen) + 1}"
+        (row,) = summarise(f"{run}/recorder/{name}").run.records.targets.values()
+        seen.append(row.steps_seen)
+    assert seen == [list(range(5, 11)), list(range(15, 21))]
 
 
 def test_an_orderly_end_leaves_no_ring(session):
