@@ -28,7 +28,7 @@ from accelprof.cluster.nodes import RayNodes
 from accelprof.cluster.options import PlannedLaunch, Preflight, sees_devices, wrap
 from accelprof.cluster.roster import Roster, roles_of
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
-from accelprof.config.model import Config, Rule
+from accelprof.config.model import Config
 from accelprof.contracts import reasons
 from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Target
 from accelprof.errors import AccelprofError, ConfigError
@@ -404,13 +404,15 @@ class Controller:
 
     def _start_own_session(self) -> None:
         """``controller: {tool: ...}``: the driver itself is a worker of the group ``controller``."""
-        rule = self.config.controller
-        if rule is None or self.run_dir is None or not self.config.enabled:
+        if self.run_dir is None or not self.config.enabled:
             return
-        own = Rule(ranks="all", tool=rule.tool, options=rule.options)
-        config = self.config.model_copy(update={"groups": {DRIVER_GROUP: (own,)}})
         try:
-            self.session = configure(config, group=DRIVER_GROUP, rank=0, world_size=1, run_dir=self.run_dir)
+            own = self.plan.driver()
+            if own is None:
+                return
+            self.session = configure(
+                self.config, group=DRIVER_GROUP, rank=0, world_size=1, run_dir=self.run_dir, assignment=own
+            )
         except AccelprofError as error:
             if self.config.on_error == "raise":
                 raise

@@ -7,13 +7,12 @@ from typing import Any
 
 from accelprof.catalogue import Catalogue
 from accelprof.contracts.answers import probe_of
-from accelprof.contracts.targets import DRIVER_GROUP, Assignment, Target
+from accelprof.contracts.targets import Assignment
 from accelprof.errors import AccelprofError
 from accelprof.launch.command import assemble, split_command, to_shell
 from accelprof.launch.compose import compose
 from accelprof.launch.devices import as_seen_here
 from accelprof.output.layout import Layout
-from accelprof.planning.decide import as_rule
 from accelprof.planning.plan import Plan, describe
 
 
@@ -22,10 +21,10 @@ def preview(registry: Catalogue, plan: Plan, worlds: Mapping[str, int] | None = 
     (each with all its options and the directory it writes to); the driver first, where the configuration profiles it."""
     layout = Layout(f"{plan.config.output_dir}/{plan.config.run if plan.config.run != 'auto' else '<run>'}")
     rows = [_row(registry, plan, assignment, layout) for assignment in plan.preview(worlds)]
-    driver = _driver(plan)
+    driver = plan.driver()
     if driver is None:
         return rows
-    first = _row(registry, *driver, layout)
+    first = _row(registry, plan, driver, layout)
     said = start_of_driver(registry, plan)
     first["notes"].extend([said] if said else [])
     return [first, *rows]
@@ -33,12 +32,11 @@ def preview(registry: Catalogue, plan: Plan, worlds: Mapping[str, int] | None = 
 
 def start_of_driver(registry: Catalogue, plan: Plan) -> str:
     """How the driver is started so that it is recorded; empty where it is not profiled, or needs no start of its own."""
-    driver = _driver(plan)
-    if driver is None:
+    assignment = plan.driver()
+    if assignment is None:
         return ""
-    own, assignment = driver
     try:
-        mode = compose(registry, own.uses_of(assignment), assignment, plan.config.output_dir).mode
+        mode = compose(registry, plan.uses_of(assignment), assignment, plan.config.output_dir).mode
     except AccelprofError:
         return ""  # said where it is refused
     if mode == "none":
@@ -47,16 +45,6 @@ def start_of_driver(registry: Catalogue, plan: Plan) -> str:
         f"{assignment.tool} records the driver where accelprof starts it: accelprof run -c FILE -- python driver.py; "
         "a plain python driver.py is not recorded, its workers are"
     )
-
-
-def _driver(plan: Plan) -> tuple[Plan, Assignment] | None:
-    """The controller as a worker of its own group, and the plan in which it is one."""
-    use, rule = plan.uses.get("controller"), plan.config.controller
-    if use is None or rule is None:
-        return None
-    config = plan.config.model_copy(update={"groups": {DRIVER_GROUP: (as_rule(rule),)}})
-    own = Plan(config, {f"groups.{DRIVER_GROUP}": use})
-    return own, own.assign(Target(DRIVER_GROUP, rank=0, world_size=1, has_devices=False))
 
 
 def _row(registry: Catalogue, plan: Plan, assignment: Assignment, layout: Layout) -> dict[str, Any]:

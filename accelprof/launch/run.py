@@ -86,7 +86,7 @@ def run(
     """
     if not config.enabled or not command:
         return Outcome(start(command, os.environ))
-    found = launcher_of(registry, config, plan)  # refused before anything is made
+    found = launcher_of(registry, plan)  # refused before anything is made
     registry.event("accelprof_plan_ready", plan=plan)
     try:
         run_dir = claim_run(config.output_dir, config.run, secrets.token_hex(8), os.uname().nodename)
@@ -109,25 +109,22 @@ def run(
     return Outcome(status, run_dir, _finish(registry, config, plan, run_dir, assignment, launch.notes))
 
 
-def launcher_of(registry: Catalogue, config: Config, plan: Plan) -> tuple[Assignment, bool] | None:
+def launcher_of(registry: Catalogue, plan: Plan) -> tuple[Assignment, bool] | None:
     """The assignment whose tool must start the command, and whether several selected processes share it; or ``None``.
 
     All processes of a command share one launcher. With ranks chosen among several the launcher surrounds all of them, and
     only the chosen ones open windows. How many captures a shared launcher will see nobody knows beforehand.
+    Where ``controller`` asks for the driver, the command is that driver, and its workers are started by its controller.
 
     Raises:
         ConfigError: the rules want different ones.
     """
-    rows = [as_seen_here(registry, row, plan.uses_of(row)) for row in plan.preview() if row.selected]
-    if config.controller is not None and config.controller.tool:
-        # it leaves the devices to its workers: a trigger call that makes a CUDA context there would take memory from one of them
-        own = Target(DRIVER_GROUP, rank=0, world_size=1, has_devices=False)
-        base = rows[0] if rows else plan.assign(own)
-        use = plan.uses["controller"]
-        rows = [
-            replace(base, target=own, selected=True, tool=use.name, also=(), options=use.options),
-            *rows,
-        ]
+    driver = plan.driver()
+    rows = [
+        as_seen_here(registry, row, plan.uses_of(row))
+        for row in ([driver] if driver is not None else plan.preview())
+        if row.selected
+    ]
     wanted = [row for row in rows if compose(registry, plan.uses_of(row), row, ".").mode != "none"]
     kinds = {(row.tool, json.dumps(dict(row.options), sort_keys=True, default=str)) for row in wanted}
     if len(kinds) > 1:

@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from accelprof.config.model import Config, ControllerRule, Rule
+from accelprof.config.model import Config, Rule
 from accelprof.contracts.backend import Backend
 from accelprof.contracts.targets import Assignment
 from accelprof.contracts.tool import Tool, ToolUse
 from accelprof.errors import ConfigError, PluginError, Problem, nearest
 from accelprof.planning.names import nearest_accelerator
-from accelprof.planning.plan import Plan, rules_of, use_of
+from accelprof.planning.plan import Plan, as_rule, rules_of, use_of
 from accelprof.planning.presets import check as check_presets
 from accelprof.planning.selection import covering
 
@@ -126,11 +126,6 @@ def _places(config: Config) -> Iterator[tuple[str, Rule]]:
     yield from rules_of(config)
     if config.controller is not None:
         yield "controller", as_rule(config.controller)
-
-
-def as_rule(controller: ControllerRule) -> Rule:
-    """The driver's own rule, which the top level lends no tool."""
-    return Rule(ranks="all", tool=controller.tool, options=controller.options)
 
 
 class _Maker:

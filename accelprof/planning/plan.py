@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from accelprof.config.beside import in_their_words
-from accelprof.config.model import Config, Rule
-from accelprof.contracts.targets import Assignment, CaptureCount, ScheduleSpec, Target
+from accelprof.config.model import Config, ControllerRule, Rule
+from accelprof.contracts.targets import DRIVER_GROUP, Assignment, CaptureCount, ScheduleSpec, Target
 from accelprof.contracts.tool import ToolUse
 from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.numberset import NumberSet
@@ -73,6 +73,18 @@ class Plan:
             except ConfigError as error:
                 raise in_their_words(error, self.config) from None
         return row
+
+    def driver(self) -> Assignment | None:
+        """What the driver itself does as a worker of its own group; ``None`` where ``controller`` does not ask for it.
+
+        It leaves the devices to its workers: a trigger call that makes a context there would take memory from one of them.
+
+        Raises:
+            ConfigError: as :meth:`assign`.
+        """
+        if self.config.controller is None:
+            return None
+        return self.assign(Target(DRIVER_GROUP, rank=0, world_size=1, has_devices=False))
 
     def uses_of(self, assignment: Assignment) -> tuple[ToolUse, ...]:
         """The tools of ``assignment``, in its order, as they were made when the plan was.
@@ -202,6 +214,8 @@ class Plan:
 
     def _rules_for(self, group: str) -> tuple[tuple[Rule, ...] | None, str, tuple[str, ...]]:
         named = self.config.groups
+        if group == DRIVER_GROUP and self.config.controller is not None:
+            return (as_rule(self.config.controller),), "controller", ()
         if named is None:
             return (Rule(),), "", ()
         if group in named:
@@ -363,6 +377,11 @@ def use_of(config: Config, rule: Rule) -> ToolUse | None:
     """The tool that a rule names, or that the top level lends it, with the options of both as they are written."""
     name = rule.tool if "tool" in rule.model_fields_set else config.tool
     return None if name is None else ToolUse(name, {**config.tools.get(name, {}), **rule.options})
+
+
+def as_rule(controller: ControllerRule) -> Rule:
+    """The driver's own rule, which the top level lends no tool."""
+    return Rule(ranks="all", tool=controller.tool, options=controller.options)
 
 
 def rules_of(config: Config) -> Iterator[tuple[str, Rule]]:

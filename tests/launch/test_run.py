@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from accelprof import hookimpl, register, unregister
+import accelprof
+from accelprof import hookimpl, register
 from accelprof.analysis.first import sentences
 from accelprof.analysis.summary import summarise
 from accelprof.catalogue import get_registry
@@ -22,6 +23,7 @@ from accelprof.contracts.targets import Assignment, Expectation, Launch
 from accelprof.contracts.tool import Tool, ToolOptions
 from accelprof.errors import ConfigError, UserError
 from accelprof.launch import run as launch_run
+from accelprof.launch.preview import preview
 from accelprof.launch.run import split_python
 
 SCRIPT = """
@@ -218,7 +220,7 @@ class Launcher(Tool):
 def launcher() -> Any:
     register(SimpleNamespace(accelprof_tools=hookimpl(lambda: [Launcher], specname="accelprof_tools")), "launcher")
     yield
-    unregister("launcher")
+    accelprof.reset()
 
 
 def planned(**config: Any) -> tuple[Any, Any, Any]:
@@ -270,9 +272,47 @@ def test_a_launcher_around_several_selected_processes_is_told_no_count(
     launcher: None, config: dict[str, Any], rank: int | None, count: int | None, shared: bool
 ) -> None:
     """Windows of all the selected ranks pass through one launcher, so the count of one process would be too small."""
-    found = launch_run.launcher_of(*planned(**config))
+    registry, _, plan = planned(**config)
+    found = launch_run.launcher_of(registry, plan)
     assert found is not None
     assert (found[0].target.rank, found[0].count.exact, found[1]) == (rank, count, shared)
+
+
+@pytest.mark.parametrize(
+    ("config", "captures"),
+    [
+        ({"steps": [1, 2, 3, 4, 5], "groups": {"Actor": {"steps": [2], "ranks": 0}}}, 5),
+        ({"groups": {"Actor": {"steps": [2, 3, 4, 5, 6], "ranks": 0}}}, 1),
+        ({"steps": "process", "groups": {"Actor": {"steps": [2], "ranks": 0}}}, 1),
+        ({"steps": [1, 2, 4], "merge_steps": True, "groups": {"Actor": {"merge_steps": False}}}, 2),
+        ({"steps": [1, 2], "groups": {"Actor": {"discrete": True, "roles": "trainer"}}}, 2),
+        ({"steps": [1, 2], "discrete": True, "groups": {"Actor": {"discrete": False}}}, None),
+        ({"steps": [3, 4], "groups": {"Actor": {"replicas": [1], "schedule": {"phase": "p", "active": 2}}}}, 2),
+        ({"steps": [1, 2], "ranks": [3], "groups": {"Actor": {"tool": "launcher", "options": {"flag": "own"}}}}, 2),
+        ({"steps": [1, 2], "groups": {"Actor": {"tool": None}, "controller": {"steps": [7]}}}, 2),
+    ],
+)
+def test_the_driver_is_started_for_the_windows_that_it_opens(
+    tmp_path: Path, launcher: None, config: dict[str, Any], captures: int | None
+) -> None:
+    """Whatever its workers do: the launcher, ``config show`` and the driver's own session have one assignment for it."""
+    registry, loaded, plan = planned(output_dir=str(tmp_path), controller={"tool": "launcher"}, **config)
+    found = launch_run.launcher_of(registry, plan)
+    assert found is not None
+    started, shared = found
+    shown = preview(registry, plan)[0]
+    run_dir = str(tmp_path / "run")
+    opened = accelprof.configure(loaded, group="controller", rank=0, world_size=1, run_dir=run_dir).assignment
+    assert (started.count.exact, shared, shown["captures"]) == (captures, False, captures)
+    assert (started.mode, started.windows) == (opened.mode, opened.windows)
+    assert (started.tool, started.options, started.count) == (opened.tool, opened.options, opened.count)
+    assert shown["windows"] == [list(window) for window in opened.windows]
+
+
+def test_a_driver_that_opens_nothing_is_started_as_it_is(launcher: None) -> None:
+    """Its workers have steps of their own, and are started by its controller."""
+    registry, _, plan = planned(steps=None, groups={"Actor": {"steps": [2]}}, controller={"tool": "launcher"})
+    assert launch_run.launcher_of(registry, plan) is None
 
 
 @pytest.mark.parametrize(
