@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accelprof.cli.main import cli
 from accelprof.contracts.spans import Clock, Kind, busy_ns, union_ns
 from accelprof.errors import ReadError
 from accelprof.reading.chrome import read_chrome
@@ -196,6 +198,19 @@ def test_two_gzip_members_are_one_file(tmp_path: Path) -> None:
     trace = read_chrome(str(path), "torch")
     assert len(trace.spans) == 2
     assert trace.problems == []
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_second_document_ends_a_report_with_1(tmp_path: Path, own: bool, zipped: bool) -> None:
+    """In the text, or a gzip member of its own: what stands in it is in no figure."""
+    top: dict[str, object] = {"otherData": {"accelprof": {"format": 1, "window": "w", "steps": [2]}}} if own else {}
+    text = json.dumps({**top, "traceEvents": json.loads(f"[{TWO}]")}).encode()
+    path = tmp_path / f"x.json{'.gz' * zipped}"
+    for parts, status in (([text], 0), ([text, text], 1)):
+        path.write_bytes(b"".join(gzip.compress(part) if zipped else part for part in parts))
+        told = CliRunner().invoke(cli, ["report", str(path), "--no-html"])
+        assert (told.exit_code, "a second document" in " ".join(told.output.split())) == (status, status == 1)
 
 
 def test_gzip_under_a_plain_name(tmp_path: Path) -> None:
