@@ -199,7 +199,7 @@ def measured(devices: list[DeviceFigures], seconds: list[Second]) -> None:
     """Give each device the length of its windows, and how much of them it works."""
     for device in devices:
         for second in seconds:
-            if second.device == device.device:
+            if second.device == device.device and not second.lost:
                 parts = second.parts
                 device.window_ns += second.window_ns
                 device.busy_in_window_ns += sum(parts[part] for part in WORKING)

@@ -173,7 +173,7 @@ def attribute(trace: Trace, top: int = 5, kinds: Iterable[Kind] = RANGES, *, by_
         for place, taken in busy.items():
             result.busy_of[int(found.ranges[place])] = {columns.devices[code]: ns for code, ns in taken}
     result.steps = _steps(columns, found)
-    result.launches, result.launches_without_work = lost_launches(columns, work, found.launch, found.foreign)
+    result.launches, result.launches_without_work, _ = lost_launches(columns, work, found.launch, found.foreign)
     for row in columns.rows(Kind.OVERHEAD).tolist():
         result.overhead[columns.names[columns.name[row]]] += int(columns.end[row] - columns.start[row])
     return result

@@ -157,8 +157,8 @@ def _read_part(run: Run, files: Sequence[_Job]) -> _Answer:
                     timeline = builder.add_phases(mine, _phases(phases))
                     for own in (source for source in sources if source.own and mine.key == f"{path} {source.key}"):
                         timeline.transfers, timeline.matched = own.transfers, own.matched
-                    for part in devices:
-                        builder.add(_file(path, mine, MERGED), Loaded(path, MERGED, trace=part))
+                    for part, unsure in devices:
+                        builder.add(_file(path, mine, MERGED), Loaded(path, MERGED, trace=part), unsure)
             else:
                 builder.add(_file(path, worker, TIMELINE_TOOL), loaded)
         except AccelprofError as error:
@@ -198,7 +198,8 @@ def _worker(path: str, name: str, trace: Trace, apart: str) -> WorkerId:
 
 @dataclass
 class _Source:
-    """The files of one tool and worker in a merged timeline, the codes of their processes, and what they say of collectives."""
+    """The files of one tool and worker in a merged timeline, the codes of their processes, what they say of collectives, and from
+    when to when those go that are not whole."""
 
     worker: str
     group: str
@@ -207,6 +208,7 @@ class _Source:
     processes: set[int]
     transfers: list[tuple[int, int]] = field(default_factory=list)
     matched: list[tuple[int, int]] = field(default_factory=list)
+    unsure: list[tuple[int, int]] = field(default_factory=list)
 
 
 def _sources(trace: Trace) -> list[_Source]:
@@ -219,9 +221,13 @@ def _sources(trace: Trace) -> list[_Source]:
         label_of, group = str(source.get("worker") or number), str(source.get("group") or "files")
         one = found.setdefault((key, tool), _Source(label_of, group, key, tool == TIMELINE_TOOL, set()))
         one.processes.update(codes[pid] for pid in pids if isinstance(pid, int) and pid in codes)
+        bounds = list(_pairs([[source.get("begin_ns"), source.get("end_ns")]]))
         if isinstance(transfers := source.get("transfers"), list):
             one.transfers.extend(_pairs(transfers))
-            one.matched.extend(_pairs([[source.get("begin_ns"), source.get("end_ns")]]))
+            one.matched.extend(bounds)
+        said = source.get("completeness")
+        if isinstance(said, dict) and any(map(said.get, ("cut", "left_out", "dropped", "unread"))):
+            one.unsure.extend(bounds)
     return [source for source in found.values() if source.processes]
 
 
@@ -233,8 +239,8 @@ def _pairs(said: list[object]) -> Iterator[tuple[int, int]]:
 
 def _workers(
     path: str, file: WorkerId, trace: Trace, sources: Sequence[_Source], apart: str
-) -> Iterator[tuple[WorkerId, Trace, list[Trace]]]:
-    """Each worker of a merged timeline, the part that has its phases, and those that other tools left of it.
+) -> Iterator[tuple[WorkerId, Trace, list[tuple[Trace, list[tuple[int, int]]]]]]:
+    """Each worker of a merged timeline, the part that has its phases, and those that other tools left of it, with when they lack some.
 
     A worker's phases are those of its own timeline where it is there, so that none counts twice, and so are the windows of
     a part that marks none. What belongs to no source is shown as the file's own.
@@ -254,16 +260,16 @@ def _workers(
     for key, numbers in of_worker.items():
         mine, rows = [sources[number] for number in numbers], [source_of == number for number in numbers]
         own = next((held for source, held in zip(mine, rows, strict=True) if source.own), None)
-        others = [held for source, held in zip(mine, rows, strict=True) if not source.own]
+        others = [(held, source.unsure) for source, held in zip(mine, rows, strict=True) if not source.own]
         if own is not None:
-            others = [held if (held & windows).any() else held | own & windows for held in others]
-        timed = [held for held in others if (held & phase).any()] or rows
+            others = [(held if (held & windows).any() else held | own & windows, unsure) for held, unsure in others]
+        timed = [held for held, _ in others if (held & phase).any()] or rows
         worker = WorkerId(f"{path} {key}", mine[0].worker + apart, mine[0].group)
         phases = part(timed[0]) if own is None else part(own, own=True)
-        yield worker, phases, [part(held) for held in others]
+        yield worker, phases, [(part(held), unsure) for held, unsure in others]
     if (source_of == NONE).any():
         rest = part(source_of == NONE)
-        yield file, rest, [rest] if columns_of(rest).work().size else []
+        yield file, rest, [(rest, [])] if columns_of(rest).work().size else []
 
 
 def _phases(trace: Trace) -> Trace:

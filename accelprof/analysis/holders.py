@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -136,8 +137,17 @@ def innermost_of(columns: Columns, rows: Array, ranges: Array) -> Array:
     return found
 
 
-def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) -> tuple[int, int]:
-    """``(launches of kernels and graphs in the file, those of them whose work is not in the file)``.
+class Launches(NamedTuple):
+    """Launches of kernels and graphs in a file: how many, how many of them have no work in it, and the rows of those that seem to
+    have none (more than these where the work of some may be any of several launches')."""
+
+    number: int
+    lost: int
+    rows: Array
+
+
+def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) -> Launches:
+    """The launches of a file.
 
     A driver's call inside a runtime's is one launch with it. A capture of a graph launches nothing: its calls without work
     are none. ``work``, ``launch``, ``foreign``: as :func:`launches_of` has them; work that could be of any of several
@@ -146,7 +156,7 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
     calls = columns.rows(Kind.RUNTIME)
     calls = calls[_named(columns, _LAUNCH)[columns.name[calls]] & (columns.correlation[calls] != NONE)]
     if not calls.size:
-        return 0, 0
+        return Launches(0, 0, calls)
     calls = calls[np.lexsort((-columns.end[calls], columns.start[calls], columns.thread[calls]))]
     numbers = distinct(columns.correlation[calls])
 
@@ -168,7 +178,7 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
     if shared.size:
         missing = (Counter(keys(lost, 0).tolist()) - Counter(keys(shared, 0).tolist())).total()
     unnumbered = int((columns.mask(*KERNELS)[work] & (columns.correlation[work] == NONE)).sum())
-    return int(found.sum()) + int(lost.size), max(int(missing) - unnumbered, 0)
+    return Launches(int(found.sum()) + int(lost.size), max(int(missing) - unnumbered, 0), lost)
 
 
 def _named(columns: Columns, pattern: re.Pattern[str]) -> Array:

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from accelprof.analysis.holders import launches_of
+from accelprof.analysis.holders import launches_of, lost_launches
 from accelprof.analysis.intervals import distinct, inside, merged
-from accelprof.contracts.spans import Kind
+from accelprof.contracts.spans import FURTHEST_NS, Kind
 from accelprof.reading.columns import NONE, Array, Columns
 
 PARTS = (
@@ -43,6 +43,8 @@ WAITING_NAME = re.compile(
 _WORDS = re.compile(rb"recv|wait|ray\.get|_batch|load")
 #: what shows that the host is at work; a step does not, which is marked around all that is done in it and between
 HOST = (Kind.PHASE, Kind.RANGE, Kind.OPERATOR, Kind.RUNTIME, Kind.SYNC, Kind.OVERHEAD)
+#: of a file that is not whole, when it may lack work
+ALWAYS = ((-FURTHEST_NS, FURTHEST_NS),)
 Intervals = tuple[Array, Array]
 #: names, and rows, that are looked at together
 TEXTS, ROWS = 1 << 16, 1 << 19
@@ -52,13 +54,15 @@ _EMPTY: Intervals = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 @dataclass
 class Second:
-    """One window of one worker on one device (``None``: it has none). ``parts``: ns by name; their sum is ``window_ns``."""
+    """One window of one worker on one device (``None``: it has none). ``parts``: ns by name; their sum is ``window_ns``. ``lost``:
+    the device may have worked in it, and its work is not in the files."""
 
     worker: str
     window: str
     device: int | str | None
     window_ns: int
     parts: dict[str, int] = field(default_factory=dict)
+    lost: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -143,9 +147,14 @@ def divisions(
     worker: str,
     windows: Sequence[tuple[str, int, int]] = (),
     categories: Mapping[str, str] | None = None,
+    unsure: Sequence[tuple[int, int]] = (),
 ) -> tuple[list[Second], list[Second]]:
     """What :func:`device_seconds` says, and the division of each window for a device that did nothing in it (``None`` for
-    its name)."""
+    its name).
+
+    A window without work of a device in which launches lost theirs is unknown, and so is one that reaches into ``unsure``, of which
+    the file does not have all.
+    """
     stretches = list(windows) or _own_windows(columns)
     host = _Host(columns, categories or {})
     rest = "outside" if host.there else "unknown"
@@ -154,8 +163,9 @@ def divisions(
         for identity, start, end in stretches
     ]
     work = columns.work()
-    launch, _ = launches_of(columns, work)
+    launch, foreign = launches_of(columns, work)
     found = []
+    lost: Intervals | None = None
     for code in np.unique(columns.device[work]).tolist():
         mine = columns.device[work] == code
         rows, launched = (work, launch) if mine.all() else (work[mine], launch[mine])
@@ -163,6 +173,11 @@ def divisions(
         rules = _where_known(rules, _perhaps_queued(launched))
         for identity, start, end in stretches:
             parts = divided(start, end, rules, rest)
+            if not any(parts[part] for part in WORKING):
+                lost = lost or _lost(columns, work, launch, foreign, unsure)
+                if any(between.size for between in _between(lost, start, end)):
+                    found.append(lost_second(worker, identity, start, end, columns.devices[code]))
+                    continue
             found.append(Second(worker, identity, columns.devices[code], end - start, parts))
     return found, idle
 
@@ -204,7 +219,17 @@ def host_seconds(
 
 def lost_second(worker: str, window: str, start: int, end: int, device: int | str | None = None) -> Second:
     """A window of a worker that launches to a device of which its files hold no work: nothing of it is known."""
-    return Second(worker, window, device, end - start, divided(start, end, [], "unknown"))
+    return Second(worker, window, device, end - start, divided(start, end, [], "unknown"), lost=True)
+
+
+def _lost(columns: Columns, work: Array, launch: Array, foreign: Array, unsure: Sequence[tuple[int, int]]) -> Intervals:
+    """When the file lacks work: of launches whose work is not in it, and in ``unsure``."""
+    found = lost_launches(columns, work, launch, foreign)
+    rows = found.rows if found.lost else found.rows[:0]
+    begins, ends = np.array(unsure, dtype=np.int64).reshape(-1, 2).T
+    # a call takes a moment at least
+    last = np.maximum(columns.end[rows], columns.start[rows] + 1)
+    return merged(np.concatenate([columns.start[rows], begins]), np.concatenate([last, np.maximum(ends, begins + 1)]))
 
 
 def _merged_pairs(pairs: Sequence[tuple[int, int]]) -> Intervals:

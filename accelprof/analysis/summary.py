@@ -32,7 +32,7 @@ from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
 from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, open_run
-from accelprof.analysis.seconds import Second, divisions, host_seconds, lost_second
+from accelprof.analysis.seconds import ALWAYS, Second, divisions, host_seconds, lost_second
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, clock_shift, not_matched, transfers, waits_of
 from accelprof.contracts.spans import Clock, Kind, Trace
@@ -151,18 +151,17 @@ class SummaryBuilder:
         self._collectives: list[FileCollectives] = []
         self._said: dict[str, dict[str, set[str]]] = {}
 
-    def add(self, file: RunFile, loaded: Loaded) -> None:
-        """One file that could be read."""
+    def add(self, file: RunFile, loaded: Loaded, unsure: Sequence[tuple[int, int]] = ()) -> None:
+        """One file that could be read. ``unsure``: when parts of it are not there."""
         trace = loaded.trace()
         self.add_problems(file, trace)
         if file.tool != TIMELINE_TOOL:
             for mine, part in shared_out(self.summary.run, file, trace, self.summary.notices):
                 row, columns = _tool_file(mine, part), columns_of(part)
-                row.whole = trace.completeness.complete
-                parts = by_process(columns)
-                for process in parts:
+                for process in (parts := by_process(columns)):
                     stretches, known = self._windows(mine, process, trace)
-                    seconds, idle = divisions(process, mine.worker.label, stretches, self._categories(mine.worker))
+                    said, lacking = self._categories(mine.worker), unsure if row.whole else ALWAYS
+                    seconds, idle = divisions(process, mine.worker.label, stretches, said, lacking)
                     if known:
                         measured(row.attribution.devices, seconds)
                     self.summary.seconds.extend(seconds)
@@ -403,7 +402,8 @@ def _tool_file(file: RunFile, trace: Trace) -> ToolFile:
         else "no events in this file"
     )
     facts: dict[str, object] = {"spans": len(trace), "marks": len(trace.marks), "clock": trace.clock.value}
-    return ToolFile(file.worker, file.tool, file.artifact.path, file.windows, found, facts, note, trace.tables)
+    path, whole = file.artifact.path, trace.completeness.complete
+    return ToolFile(file.worker, file.tool, path, file.windows, found, facts, note, trace.tables, whole=whole)
 
 
 def _not_in_a_phase(file: ToolFile) -> str:

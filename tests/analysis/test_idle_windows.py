@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from accelprof.analysis.compare import compare
+from accelprof.analysis.files import summarise_files
 from accelprof.analysis.frames import devices
-from accelprof.analysis.summary import summarise
+from accelprof.analysis.summary import Summary, summarise
+from accelprof.analysis.timeline import write_timeline
 from tests.analysis.conftest import EPOCH_US
 
 WINDOW_US = 1000
@@ -21,12 +23,15 @@ WINDOW_US = 1000
 
 @pytest.fixture
 def run_of(tmp_path: Path, run_maker: Any, event: Any) -> Callable[..., str]:
-    """``run_of(work, lost=(), name="run")``: see :func:`write_run`."""
-    return lambda work, lost=(), name="run": write_run(type(run_maker)(tmp_path / name), event, work, lost)
+    """``run_of(work, lost=(), odd=(), name="run")``: see :func:`write_run`."""
+    return lambda work, lost=(), odd=(), name="run": write_run(type(run_maker)(tmp_path / name), event, work, lost, odd)
 
 
-def write_run(maker: Any, event: Any, work: list[dict[int, int]], lost: tuple[int, ...] = ()) -> str:
-    """A run with a torch trace for each window of 1 ms: kernels of 10 µs by device; windows in ``lost`` launch one more."""
+def write_run(
+    maker: Any, event: Any, work: list[dict[int, int]], lost: tuple[int, ...] = (), odd: tuple[int, ...] = ()
+) -> str:
+    """A run with a torch trace for each window of 1 ms: kernels of 10 µs by device; windows in ``lost`` launch one more, of those
+    in ``odd`` the reader leaves an event out."""
     target = maker.target(0)
     for window, kernels in enumerate(work):
         at = EPOCH_US + window * 2000
@@ -57,6 +62,8 @@ def write_run(maker: Any, event: Any, work: list[dict[int, int]], lost: tuple[in
                 events.append(
                     {"cat": "kernel", "name": "gemm", "pid": device, "tid": 7, "ts": start + 2, "dur": 10, "args": args}
                 )
+        if window in odd:
+            events.append({"cat": "cpu_op", "name": "odd", "pid": 100, "tid": 1, "ts": at + 5, "dur": -1})
         name = f"x{window}.pt.trace.json"
         (maker.directory / name).write_text(json.dumps({"traceEvents": [{"ph": "X", **event} for event in events]}))
         maker.artifact(name, "torch", maker.manifest["targets"][0], [identity])
@@ -91,6 +98,44 @@ def test_a_window_that_lost_work_is_unknown(run_of: Any) -> None:
     [device] = devices(found)
     assert (device["busy_share"], device["files"]) == (0.1, 1), "of the window that says it"
     assert not any("hold no device work" in line for line in found.notices)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_merged_timeline_says_the_same(tmp_path: Path, run_of: Any, seed: int) -> None:
+    """Of windows without work, with lost launches, or with events left out: as the report of its parts, busy shares and the whole second."""
+    chance = random.Random(seed)
+    work = [{device: chance.choice((0, 0, 3, 7)) for device in range(2)} for _ in range(chance.randint(1, 4))]
+    lost, odd = (tuple(window for window in range(len(work)) if chance.random() < 0.3) for _ in range(2))
+    directory = run_of(work, lost, odd)
+    one = summarise(directory)
+    other = summarise_files([write_timeline(directory, str(tmp_path / "merged.json")).path])
+
+    def seconds(found: Summary) -> list[tuple[object, ...]]:
+        return sorted((str(row.device), row.window_ns, sorted(row.parts.items())) for row in found.seconds)
+
+    assert seconds(other) == seconds(one)
+    share = "busy_share", "window_ns", "idle_ns", "busy_ns"
+    of_run, of_merged = ({row["device"]: [row[key] for key in share] for row in devices(found)} for found in (one, other))
+    assert of_merged == of_run
+
+
+def test_a_file_of_several_windows_that_lost_the_work_of_one(tmp_path: Path, event: Any) -> None:
+    """The window is unknown, and in no busy share; a window that launched nothing is idle."""
+    events = []
+    for window, (launches, kernels) in enumerate([(2, 2), (1, 0), (0, 0)]):
+        at = window * 1000
+        events.append(event(f"window {window}", at, 500, "window", tid=99))
+        for number in range(launches):
+            call = {"correlation": at + number}
+            events.append(event("cudaLaunchKernel", at + 20 * number, 1, "cuda_runtime", **call))
+            if number < kernels:
+                events.append(event("gemm", at + 20 * number + 2, 10, "kernel", tid=7, device=0, stream=7, **call))
+    path = tmp_path / "t.pt.trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    found = summarise_files([str(path)])
+    assert [row.parts["unknown"] for row in found.seconds] == [0, 500_000, 0]
+    [device] = devices(found)
+    assert (device["busy_ns"], device["window_ns"], device["busy_share"]) == (20_000, 1_000_000, 0.02)
 
 
 def test_a_worker_without_any_device_work_has_none(run_of: Any) -> None:
