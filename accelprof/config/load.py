@@ -71,15 +71,20 @@ def load_config(
 
 def _place(problems: Iterable[Problem], file: str | os.PathLike[str], beside: Iterable[str]) -> None:
     """Say of each problem where in ``file`` its value stands, unless a word ``beside`` the file says it."""
+    named = {re.split(r"[.\[=]", word.lstrip("+~"), maxsplit=1)[0] for word in beside}
+    inside = [
+        problem
+        for problem in problems
+        if problem.path != os.fspath(file) and re.split(r"[.\[]", problem.path, maxsplit=1)[0] not in named
+    ]
+    if not inside:
+        return  # also where the file as a whole is refused: it may be so large that reading it again takes long
     try:
         with as_config_errors(os.fspath(file)):
             node = composed(_text_of(file))
     except ConfigError:
         return  # it cannot be read, or is no YAML: its own problem says so
-    named = {re.split(r"[.\[=]", word.lstrip("+~"), maxsplit=1)[0] for word in beside}
-    for problem in problems:
-        if re.split(r"[.\[]", problem.path, maxsplit=1)[0] in named:
-            continue
+    for problem in inside:
         line = line_of(node, problem.path)
         if line is not None:
             problem.place = f"{os.fspath(file)}, line {line}"
