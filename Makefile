@@ -26,6 +26,7 @@ JOBS ?= 2
 DEMO_ARGS ?= --straggler 1
 SPREAD = -n $(JOBS) --dist loadgroup
 export PYTHON PIP_ARGS SPREAD
+unexport PYTHONDONTWRITEBYTECODE # some images set it: then each of the tests' processes compiles the sources anew
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
