@@ -48,7 +48,7 @@ def finish_run(run_dir: str | os.PathLike[str]) -> None:
     directory = os.fspath(run_dir)
     run = open_run(directory)
     builder = SummaryBuilder(run)
-    files = read_files(run, builder, run.files(MAX_AT_END_BYTES), MAX_AT_END_S)
+    files = read_files(builder, run.files(MAX_AT_END_BYTES), MAX_AT_END_S)
     summary = None
     try:
         with TimelineWriter(os.path.join(directory, "timeline.json.gz"), first_moment(run)) as timeline:

@@ -6,8 +6,6 @@ own, given by a third array of whole numbers. Nothing here loops over intervals.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from accelprof.reading.columns import Array
@@ -136,20 +134,11 @@ def overlap_length(start: Array, end: Array, other_start: Array, other_end: Arra
 
 def intersection(start: Array, end: Array, other_start: Array, other_end: Array) -> tuple[Array, Array]:
     """What two lists of sorted disjoint intervals both cover, sorted and disjoint."""
-    return _where(start, end, other_start, other_end, lambda one, other: one & other)
-
-
-def difference(start: Array, end: Array, other_start: Array, other_end: Array) -> tuple[Array, Array]:
-    """What of the first sorted disjoint intervals the second do not cover."""
-    return _where(start, end, other_start, other_end, lambda one, other: one & ~other)
-
-
-def _where(start: Array, end: Array, other_start: Array, other_end: Array, rule: Any) -> tuple[Array, Array]:
     bounds = distinct(np.concatenate((start, end, other_start, other_end)))
     if bounds.size < 2:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     begins, ends = bounds[:-1], bounds[1:]
-    wanted = rule(inside(start, end, begins), inside(other_start, other_end, begins))
+    wanted = inside(start, end, begins) & inside(other_start, other_end, begins)
     return merged(begins[wanted], ends[wanted])
 
 

@@ -273,7 +273,8 @@ class Graph:
     # --- what is asked of it
 
     def path(self) -> list[dict[str, Any]]:
-        """See :func:`critical_path`."""
+        """The chain of leaves that decided the step's end, first to last, as ``{"worker", "phase", "ns"}``; gaps stand under
+        :data:`OUTSIDE`. Their sum is the step's wall time."""
         step, chain = self.step, []  # type: ignore[var-annotated]
 
         def add(who: str, phase: str, ns: int) -> None:
@@ -330,7 +331,12 @@ class Graph:
         return chain[::-1]
 
     def replayed(self, scale: Callable[[Leaf], float], remove_wait: bool = False, bound: int = 0) -> int:
-        """See :func:`replayed`."""
+        """The step's wall time in ns with each leaf ``scale(leaf)`` times as long; with factors of 1 it is what it was.
+
+        Args:
+            remove_wait: ranks do not wait for each other in collectives; only the transfer is left.
+            bound: -1 for the shortest and 1 for the longest that it can be, whatever let go on what it is only a guess of.
+        """
         leaves, count, start = self.leaves, len(self.leaves), self.step.start_ns
         when = [start] * (2 * count + len(self.joins) + 1)  # the last is the step's beginning
 
@@ -559,22 +565,6 @@ def _cut(step: Step) -> tuple[list[Leaf], dict[int, list[tuple[int, int]]]]:
 
 def _kind(leaf: Leaf) -> tuple[str, str]:
     return leaf.phase, leaf.category
-
-
-def critical_path(step: Step) -> list[dict[str, Any]]:
-    """The chain of leaves that decided the step's end, first to last, as ``{"worker", "phase", "ns"}``; gaps stand under
-    :data:`OUTSIDE`. Their sum is the step's wall time."""
-    return Graph(step).path()
-
-
-def replayed(step: Step, scale: Callable[[Leaf], float], remove_wait: bool = False, bound: int = 0) -> int:
-    """The step's wall time in ns with each leaf ``scale(leaf)`` times as long; with factors of 1 it is what it was.
-
-    Args:
-        remove_wait: ranks do not wait for each other in collectives; only the transfer is left.
-        bound: -1 for the shortest and 1 for the longest that it can be, whatever let go on what it is only a guess of.
-    """
-    return Graph(step).replayed(scale, remove_wait, bound)
 
 
 def milliseconds(ns: int) -> str:

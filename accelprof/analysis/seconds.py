@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from accelprof.analysis.holders import launches_of, lost_launches
-from accelprof.analysis.intervals import distinct, inside, merged
+from accelprof.analysis.intervals import distinct, inside, intersection, merged
 from accelprof.contracts.spans import FURTHEST_NS, Kind
 from accelprof.reading.columns import NONE, Array, Columns
 
@@ -126,22 +126,6 @@ def name_of_compute(devices: Iterable[object]) -> str:
     )
 
 
-def device_seconds(
-    columns: Columns,
-    worker: str,
-    windows: Sequence[tuple[str, int, int]] = (),
-    categories: Mapping[str, str] | None = None,
-) -> list[Second]:
-    """The division of each window for each device of one file.
-
-    Args:
-        windows: ``(id, start, end)`` in ns on the file's clock; without any, the file's own window spans, and without
-            those the stretch from its first to its last span.
-        categories: of phases by name, for files that have the phases but not their categories.
-    """
-    return divisions(columns, worker, windows, categories)[0] if columns.work().size else []
-
-
 def divisions(
     columns: Columns,
     worker: str,
@@ -149,11 +133,15 @@ def divisions(
     categories: Mapping[str, str] | None = None,
     unsure: Sequence[tuple[int, int]] = (),
 ) -> tuple[list[Second], list[Second]]:
-    """What :func:`device_seconds` says, and the division of each window for a device that did nothing in it (``None`` for
-    its name).
+    """The division of each window for each device of one file, and that for a device that did nothing in it (``None`` for its name).
 
     A window without work of a device in which launches lost theirs is unknown, and so is one that reaches into ``unsure``, of which
     the file does not have all.
+
+    Args:
+        windows: ``(id, start, end)`` in ns on the file's clock; without any, the file's own window spans, and without
+            those the stretch from its first to its last span.
+        categories: of phases by name, for files that have the phases but not their categories.
     """
     stretches = list(windows) or _own_windows(columns)
     host = _Host(columns, categories or {})
@@ -281,8 +269,6 @@ def _where_known(rules: list[tuple[str, Intervals]], unsure: Intervals) -> list[
 
 
 def _both(one: Intervals, other: Intervals) -> Intervals:
-    from accelprof.analysis.intervals import intersection
-
     return intersection(*one, *other)
 
 

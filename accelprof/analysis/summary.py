@@ -324,7 +324,7 @@ def summarise(
     run = open_run(run_dir)
     builder = SummaryBuilder(run)
     if seconds is not None:
-        for _ in read_files(run, builder, run.files(max_bytes), seconds):
+        for _ in read_files(builder, run.files(max_bytes), seconds):
             pass
         return builder.finish()
     of_worker = [list(files) for _, files in itertools.groupby(run.files(max_bytes), lambda file: file.worker.key)]
@@ -345,20 +345,20 @@ def of_timelines(run: Run, files: Sequence[RunFile]) -> Summary | None:
     if sum(0 if file.skip else file.bytes for file in own) > MAX_AT_END_BYTES:
         return None
     builder = SummaryBuilder(run)
-    for _ in read_files(run, builder, own):
+    for _ in read_files(builder, own):
         pass
     return builder.finish()
 
 
 def _read_part(run: Run, files: list[RunFile]) -> Part:
     builder = SummaryBuilder(run, whole=False)
-    for _ in read_files(run, builder, files):
+    for _ in read_files(builder, files):
         pass
     return builder.part()
 
 
 def read_files(
-    run: Run, builder: SummaryBuilder, files: Iterable[RunFile], seconds: float | None = None
+    builder: SummaryBuilder, files: Iterable[RunFile], seconds: float | None = None
 ) -> Iterator[tuple[RunFile, Loaded]]:
     """Read files of a run, each once: ``builder`` gets it, then the caller, who may change its events.
 

@@ -12,7 +12,7 @@ import click
 
 from accelprof import __version__
 from accelprof.cli.lines import say
-from accelprof.errors import AccelprofError
+from accelprof.errors import AccelprofError, nearest
 
 #: command -> where it is; imported when it is used, so that ``--help`` stays quick
 COMMANDS: dict[str, str] = {
@@ -53,8 +53,6 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from accelprof.errors import nearest
-
             near = nearest(args[0], self.list_commands(ctx)) if args else ""
             if near and "did you mean" not in error.message.casefold():
                 raise click.UsageError(f"{error.message} {near[0].upper()}{near[1:]}", error.ctx) from None

@@ -18,7 +18,7 @@ from accelprof import texts
 from accelprof.cli.lines import say
 from accelprof.cli.values import Number
 from accelprof.errors import IncompleteError
-from accelprof.session.control import DEFAULT_SECONDS, Answer
+from accelprof.session.control import DEFAULT_SECONDS, Answer, ask, status
 
 _run = click.option("--run", "run_dir", required=True, type=click.Path(), help="Directory of the live run.")
 _json = click.option("--json", "as_json", is_flag=True, help="For machines.")
@@ -75,8 +75,6 @@ def open_window(
     A worker of this host that does not answer, as its interpreter is held, and was started for tool torch_daemon, is
     recorded by its Kineto all the same; the command waits for the trace then and names it.
     """
-    from accelprof.session.control import ask
-
     with _ended_in_order():
         answers = ask(run_dir, "open", group=group, role=role, rank=rank, seconds=seconds, timeout=timeout)
     _show(answers, as_json)
@@ -91,8 +89,6 @@ def close_window(
     run_dir: str, group: str | None, role: str | None, rank: str | None, timeout: float, as_json: bool
 ) -> None:
     """Close windows that were opened on demand; planned ones close as planned."""
-    from accelprof.session.control import ask
-
     answers = ask(run_dir, "close", group=group, role=role, rank=rank, timeout=timeout)
     _show(answers, as_json)
     _complete(answers, {"listening", "ended"})
@@ -103,8 +99,6 @@ def close_window(
 @_json
 def show_status(run_dir: str, as_json: bool) -> None:
     """Who listens, and what each said last."""
-    from accelprof.session.control import status
-
     _show(status(run_dir), as_json)
 
 

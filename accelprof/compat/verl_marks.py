@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from accelprof.contracts.backend import Backend
 from accelprof.timing.gate import gate, now_ns
 from accelprof.timing.phase import PhaseSpec
-from accelprof.timing.running import WorkerTimer
+from accelprof.timing.running import WorkerTimer, can_be_suspended
 from accelprof.timing.timer import timer
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,7 +81,7 @@ class _Timed:
     def __enter__(self) -> None:
         inner = self._make() if self._make is not None else None
         if inner is not None:
-            inner._begin(_may_suspend(sys._getframe(1)))
+            inner._begin(can_be_suspended(sys._getframe(1)))
         self._open.append((now_ns(), inner))
 
     def __exit__(self, *error: object) -> None:
@@ -117,12 +117,6 @@ class _Timed:
                 return function(*args, **kwargs)
 
         return functools.update_wrapper(called, function)  # type: ignore[return-value]
-
-
-def _may_suspend(frame: Any) -> bool:
-    from accelprof.timing.running import can_be_suspended
-
-    return can_be_suspended(frame)
 
 
 def simple_timer(name: str, timing_raw: dict[str, float]) -> _Timed:

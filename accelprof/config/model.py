@@ -19,9 +19,6 @@ from pydantic import (
 from accelprof.errors import shown
 from accelprof.numberset import LARGEST, NUMBERS_ALLOWED, NumberSet
 
-ALL: Literal["all"] = "all"
-PROCESS: Literal["process"] = "process"
-
 
 def _numbers_or(words: tuple[str, ...]) -> object:
     def parse(value: object) -> Any:

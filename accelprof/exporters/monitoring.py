@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
-from accelprof.errors import failures, text_of
+from accelprof.errors import ReadError, failures, text_of
 
 #: metric -> (help, labels); seconds, as Prometheus wants base units in names
 GAUGES = {
@@ -170,7 +170,6 @@ class OpenTelemetry(Exporter):
 
     def _phases(self, row: Mapping[str, object], directory: str) -> None:
         from accelprof.contracts.spans import Kind
-        from accelprof.errors import ReadError
         from accelprof.reading.chrome import read_chrome
 
         try:

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV, Launch
-from accelprof.errors import Problem
 
 __all__ = [
     "TARGET_ENV",
     "WRAPPED_ENV",
     "assemble",
     "canonical",
-    "check_known",
     "merge",
     "program",
     "render",
@@ -157,15 +155,3 @@ def assemble(launch: Launch, interpreter: Sequence[str], claim: str | None = Non
     if launch.make_dirs:
         argv = ["/bin/sh", "-c", _MKDIR_THEN_EXEC, "sh", str(len(launch.make_dirs)), *launch.make_dirs, *argv]
     return argv
-
-
-def check_known(path: str, given: Iterable[str], known: Iterable[str], tool: str) -> list[Problem]:
-    """One problem per option that ``tool`` does not have, with the nearest that it has."""
-    from accelprof.errors import nearest
-
-    known = sorted(set(known))
-    return [
-        Problem(f"{path}.{name}", f"{tool} has no option {name!r}", mend=nearest(name, known) or f"see {tool} --help")
-        for name in given
-        if name not in known
-    ]

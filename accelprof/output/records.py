@@ -26,8 +26,6 @@ NEVER_OPENED = "never_opened"
 #: state of a window that was never closed
 OPEN = "open"
 COMPLETE, MISSING, TRUNCATED, PARTIAL = "complete", "missing", "truncated", "partial"
-_LARGEST = 1 << 63
-_SHOWN = 60
 
 
 # --- fields: how each is read -------------------------------------------------------------------------------------------

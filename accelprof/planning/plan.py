@@ -53,7 +53,7 @@ class Plan:
     Attributes:
         config: with every tool under its registered name.
         uses: by the path of the rule (``groups.Actor[1]``, empty where no groups are named), and ``controller``: the tool
-            it has, made and validated. Empty in a plan that was made without a catalogue (:func:`make_plan`).
+            it has, made and validated. Empty in a plan that was made without a catalogue.
     """
 
     config: Config
@@ -288,7 +288,7 @@ class Plan:
         for other in rules[1:]:
             for key in ("discrete", "merge_steps"):
                 if getattr(first, key) != getattr(other, key):
-                    raise ConfigError(_contradiction(target, first, other, key))
+                    raise ConfigError(_contradiction(first, other, key))
         owners: list[tuple[ToolUse, _Resolved]] = []
         for rule in rules:
             if rule.use is None:
@@ -297,16 +297,16 @@ class Plan:
                 if use.name != rule.use.name:
                     reason = use.excludes(rule.use, target)
                     if reason:
-                        raise ConfigError(_contradiction(target, owner, rule, "tool", reason))
+                        raise ConfigError(_contradiction(owner, rule, "tool", reason))
                 elif not use.same(rule.use):
-                    raise ConfigError(_contradiction(target, owner, rule, "options"))
+                    raise ConfigError(_contradiction(owner, rule, "options"))
             if all(use.name != rule.use.name for use, _ in owners):
                 owners.append((rule.use, rule))
         uses = [use for use, _ in owners]
         modes = [_mode(rule.steps) for rule in rules]
         if "process" in modes and set(modes) != {"process"}:
             other = next(rule for rule in rules if _mode(rule.steps) != "process")
-            raise ConfigError(_contradiction(target, next(r for r in rules if r.steps == "process"), other, "steps"))
+            raise ConfigError(_contradiction(next(r for r in rules if r.steps == "process"), other, "steps"))
         mode = "all" if "all" in modes else modes[0] if len(set(modes)) == 1 else "steps"
         steps = (
             NumberSet().union(*(rule.steps for rule in rules if isinstance(rule.steps, NumberSet)))
@@ -360,17 +360,6 @@ class Plan:
             if isinstance(ranks, NumberSet):
                 numbers.update(itertools.islice(ranks, 64))
         return sorted(numbers)[:64] or [0]
-
-
-def make_plan(config: Config) -> Plan:
-    """The plan of ``config`` without a catalogue: tools are names, and two of them in one process are always refused.
-
-    Raises:
-        ConfigError: as :meth:`Plan.assign`, for contradictions that need no target.
-    """
-    plan = Plan(config)
-    plan.preview()
-    return plan
 
 
 def use_of(config: Config, rule: Rule) -> ToolUse | None:
@@ -456,7 +445,7 @@ def _steps_text(steps: object) -> object:
     return steps.to_config() if isinstance(steps, NumberSet) else steps
 
 
-def _contradiction(target: Target, one: _Resolved, other: _Resolved, key: str, reason: str = "") -> Problem:
+def _contradiction(one: _Resolved, other: _Resolved, key: str, reason: str = "") -> Problem:
     first, second = getattr(one, key), getattr(other, key)
     where = [f"{rule.path or 'config'}.{key}" + (f" (role {rule.role})" if rule.role else "") for rule in (one, other)]
     message = f"roles that share one process contradict each other: {where[0]} is {_steps_text(first)!r}, {where[1]} is {_steps_text(second)!r}"

@@ -5,7 +5,7 @@ Names were checked in the released packages named beside each table; where a nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -303,9 +303,3 @@ def check(config: Config, presets: Mapping[str, Preset]) -> list[Problem]:
         elif preset.refused:
             problems.append(Problem(path, preset.refused, value=name, mend=preset.mend))
     return problems
-
-
-def phases(names: Iterable[str], presets: Mapping[str, Preset]) -> list[str]:
-    """Phases that presets bring, for messages about schedules on phases that nobody has."""
-    found = [site.phase for name in names if name in presets for site in presets[name].sites if not site.refused]
-    return list(dict.fromkeys(found))

@@ -1,6 +1,6 @@
 """Schedules as the plan sees them: from the configuration's words to calls, how many windows, and what cannot go together.
 
-Pure functions; counting at run time is in :mod:`accelprof.session.schedule`.
+Pure functions; counting at run time is in :mod:`accelprof.session.triggers.schedules`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from accelprof.catalogue import Catalogue, get_registry, unlock_after_fork
+from accelprof.catalogue import Catalogue, get_registry, reset_registry, unlock_after_fork
 from accelprof.contracts import reasons
 from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, WRAPPED_ENV, Assignment, Target
 from accelprof.contracts.tool import Tool, ToolContext
@@ -161,8 +161,6 @@ def reset() -> None:
             children.forget()
         _uninstall()
         metrics.forget_all()
-        from accelprof.catalogue import reset_registry
-
         reset_registry()
 
 

@@ -20,9 +20,6 @@ from accelprof.timing.metrics import process_state
 from accelprof.timing.phase import PhaseSpec
 from accelprof.timing.running import Run
 
-#: what a target may be for its phase; empty = a call is the phase
-PARTS = ("each", "loop", "begin", "end")
-
 
 class _Turns(threading.local):
     """The turn that is open on this thread, by phase, and how many calls of the loop's method are on its stack."""
@@ -139,4 +136,5 @@ def _last(function: Callable[..., object], tag: str) -> Callable[..., object]:
     return wrapper
 
 
+#: what a target may be for its phase; empty = a call is the phase
 _PARTS = {"each": _each, "loop": _loop, "begin": _first, "end": _last}

@@ -21,11 +21,11 @@ OURS = """
 import sys
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import read_any
-from accelprof.analysis.seconds import device_seconds
+from accelprof.analysis.seconds import divisions
 from accelprof.reading.columns import columns_of
 trace = read_any(sys.argv[1], sys.argv[2])
 found = attribute(trace)
-device_seconds(columns_of(trace), "w")
+divisions(columns_of(trace), "w")
 assert sum(row.own_kernels for row in found.phases) + found.unattributed + found.unlaunched == found.kernels > 0
 """
 HTA = """

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accelprof.analysis.attribution import attribute
 from accelprof.cli.main import cli
-from accelprof.contracts.spans import Clock, Kind, busy_ns, union_ns
+from accelprof.contracts.spans import Clock, Kind, union_ns
 from accelprof.errors import ReadError
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import BadTimeError, exact_ns
@@ -56,7 +57,7 @@ def test_a_step_on_both_sides_is_one_step(shared: Path) -> None:
     assert [span.name for span in trace.of_kind(Kind.STEP)] == ["ProfilerStep#6"]
     annotations = list(trace.of_kind(Kind.DEVICE_ANNOTATION))
     assert sum(span.duration_ns for span in annotations) == 3_907_827
-    assert all(busy < 3_907_827 for busy in busy_ns(trace.spans).values())
+    assert all(busy < 3_907_827 for busy in [row.busy_ns for row in attribute(trace).devices])
 
 
 def test_string_time_stamps_keep_their_nanoseconds(shared: Path) -> None:
@@ -75,7 +76,7 @@ def test_base_time_is_added(shared: Path) -> None:
     trace = read_chrome(str(path), "torch")
     assert min(span.start_ns for span in trace.spans) == 1_719_853_884_000_000_000 + 1_212_075_525_586_016
     assert trace.origin.rank == 34
-    assert busy_ns(trace.spans) == {}
+    assert attribute(trace).devices == []
 
 
 def test_a_rocm_trace_has_its_launches(shared: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import accelprof
 from accelprof.analysis.critical import Leaf, Step
-from accelprof.analysis.replay import Graph, critical_path
+from accelprof.analysis.replay import Graph
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.whatif import what_if
 
@@ -118,9 +118,9 @@ def test_a_phase_follows_the_threads_inside_it() -> None:
             assert found["low_ns"] - MS <= real <= found["high_ns"] + MS, (seed, factors)
         assert what_if(step, dict.fromkeys(factors, 1.0))["predicted_ns"] == step.wall_ns
         moved += abs(real - step.wall_ns) > 0.1 * step.wall_ns
-        of_outer = sum(part["ns"] for part in critical_path(step) if part["phase"].startswith(("outer", "collect")))
+        of_outer = sum(part["ns"] for part in Graph(step).path() if part["phase"].startswith(("outer", "collect")))
         assert of_outer <= sum(outer.own + outer.rest + 70 * 50_000 for outer in program), seed
-        assert sum(part["ns"] for part in critical_path(step)) == step.wall_ns
+        assert sum(part["ns"] for part in Graph(step).path()) == step.wall_ns
     assert moved > 200
     assert right >= 0.9 * queued > 50
 
@@ -151,7 +151,7 @@ def test_counted_on_paper() -> None:
         leaf(0, "rollout", 0, 391), leaf(0, "train", 391, 500),
         leaf(1, "gen", 10, 210), leaf(1, "score", 210, 290), leaf(2, "gen", 10, 310), leaf(2, "score", 310, 390),
     ])  # fmt: skip
-    path = [(part["phase"], part["ns"] / MS) for part in critical_path(step)]
+    path = [(part["phase"], part["ns"] / MS) for part in Graph(step).path()]
     assert path == [("rollout", 10), ("gen", 300), ("score", 80), ("rollout", 1), ("train", 109)]
     assert what_if(step, {"gen": 0.5})["predicted_ns"] == 350 * MS
     assert what_if(step, {"score": 0.0})["predicted_ns"] == 420 * MS
@@ -168,7 +168,7 @@ def test_counted_on_paper() -> None:
 def test_threads_that_were_there_before_leave_it_open() -> None:
     """A thread that saved since before the phase and was done shortly before its end need not be what it waited for."""
     step = Step((1,), 0, 500 * MS, [leaf(0, "load", 0, 100), leaf(0, "update", 100, 500), leaf(1, "save", 1, 499.5)])
-    assert [part["phase"] for part in critical_path(step)] == ["load", "update"]
+    assert [part["phase"] for part in Graph(step).path()] == ["load", "update"]
     found = what_if(step, {"save": 0.5})
     assert found["predicted_ns"] == 500 * MS
     assert found["low_ns"] <= 300 * MS

@@ -18,7 +18,7 @@ import pytest
 
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import load_any
-from accelprof.analysis.seconds import device_seconds
+from accelprof.analysis.seconds import divisions
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.timeline import merge_files
 from accelprof.catalogue import get_registry
@@ -43,7 +43,7 @@ def read_and_report(path: Path) -> None:
     found = attribute(trace)
     kernels = sum(row.own_kernels for row in found.phases) + found.unattributed + found.unlaunched
     assert kernels == found.kernels
-    for second in device_seconds(columns_of(trace), "w"):
+    for second in divisions(columns_of(trace), "w")[0]:
         assert sum(second.parts.values()) == second.window_ns
     trace.completeness.lacks()
     assert len(trace.spans) == len(columns_of(trace))

@@ -18,7 +18,7 @@ from accelprof.analysis.attribution import Attribution, attribute
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.reading import Loaded, read_any
 from accelprof.analysis.run import WorkerId, open_run
-from accelprof.analysis.seconds import device_seconds
+from accelprof.analysis.seconds import divisions
 from accelprof.analysis.summary import Summary, _not_in_a_phase, summarise
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files
 from accelprof.analysis.toolfile import ToolFile
@@ -189,9 +189,9 @@ def test_a_window_belongs_to_its_process(ranks: list[tuple[Process, Any]]) -> No
         spans.extend(mine)
         spans.extend(Span(f"w{at}", Kind.WINDOW, at, at + length, pid, 1) for at, length in windows)
         stretches = [(f"w{at}", at, at + length) for at, length in (marked[0] if len(marked) == 1 else windows)]
-        alone.extend(row.to_json() for row in device_seconds(columns_of(Trace("x", "t", spans=mine)), "w", stretches))
+        alone.extend(row.to_json() for row in divisions(columns_of(Trace("x", "t", spans=mine)), "w", stretches)[0])
     parts = by_process(columns_of(Trace("x", "t", spans=spans)))
-    found = [row.to_json() for part in parts for row in device_seconds(part, "w")]
+    found = [row.to_json() for part in parts for row in divisions(part, "w")[0]]
     assert sorted(found, key=str) == sorted(alone, key=str)
 
 
@@ -279,7 +279,7 @@ def test_busy_shares_are_of_the_window(ranks: list[Process], begin: int, length:
         if span.kind is Kind.KERNEL:
             by_device[span.device] |= set(range(span.start_ns, span.end_ns))
     window = Span("window", Kind.WINDOW, begin, begin + length, 10, 1)
-    rows = device_seconds(columns_of(Trace("x", "t", spans=[*spans, window])), "w")
+    rows = divisions(columns_of(Trace("x", "t", spans=[*spans, window])), "w")[0]
     inside = set(range(begin, begin + length))
     for row in rows:
         if row.device is None:

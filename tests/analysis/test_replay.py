@@ -15,7 +15,7 @@ from accelprof.analysis.critical import OUTSIDE, OVERHEAD_NS, Leaf, Step
 from accelprof.analysis.first import sentences
 from accelprof.analysis.joints import joints_of
 from accelprof.analysis.releases import GAP_NS
-from accelprof.analysis.replay import Graph, critical_path, replayed
+from accelprof.analysis.replay import Graph
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.whatif import what_if
@@ -296,9 +296,9 @@ def test_a_phase_can_end_so_much_later_and_no_more(seed: int) -> None:
         assert max(slow(step, {place: spare + 1}, late) for late in (False, True)) == step.wall_ns + 1
         if one.call is None and not waits_for_others(one.phase, one.category) and not lets_go_inside(graph, one):
             factor = (one.ns + spare) / one.ns
-            assert abs(replayed(step, lambda other: factor if other is one else 1.0) - step.wall_ns) <= 1
+            assert abs(Graph(step).replayed(lambda other: factor if other is one else 1.0) - step.wall_ns) <= 1
             factor = (one.ns + spare + MS) / one.ns
-            assert abs(replayed(step, lambda other: factor if other is one else 1.0) - step.wall_ns - MS) <= 1
+            assert abs(Graph(step).replayed(lambda other: factor if other is one else 1.0) - step.wall_ns - MS) <= 1
     tight = {(one.worker, one.phase) for one in step.leaves if slacks[id(one)] == 0}
     on_path = {(part["worker"], part["phase"]) for part in graph.path() if part["phase"] != OUTSIDE}
     assert {(worker, phase) for worker, phase in on_path if phase in ("a", "b")} <= tight
@@ -325,7 +325,7 @@ def test_what_still_runs_lets_others_go_on(how: str) -> None:
         ],
     }[how]  # fmt: skip
     step = Step((4,), 0, 380 * MS, leaves)
-    path = [(part["worker"], part["phase"], part["ns"] / MS) for part in critical_path(step)]
+    path = [(part["worker"], part["phase"], part["ns"] / MS) for part in Graph(step).path()]
     assert path[0] == ("G/rank0", "stage", 150)
     assert path[-1][1] == "train"
     found = what_if(step, {"stage": 0.4})
@@ -347,7 +347,7 @@ def test_what_hardly_waited_may_wait_for_what_was_there_before() -> None:
         leaf(1, "train", 101, 111),
     ]
     step = Step((4,), 0, 111 * MS, leaves)
-    assert [part["phase"] for part in critical_path(step)] == ["prepare", "recv", "train"]
+    assert [part["phase"] for part in Graph(step).path()] == ["prepare", "recv", "train"]
     found = what_if(step, {"prepare": 0.1})
     assert found["predicted_ns"] == 90 * MS
     assert found["low_ns"] <= 80 * MS
@@ -421,7 +421,7 @@ def test_a_rank_that_is_late_holds_the_others_on_the_device(
 def test_the_path_runs_through_the_device() -> None:
     """Rank 1's data, its way to the kernel, the transfer, and the rest; rank 0 could have taken 30 ms more for its data."""
     step = late_host()
-    path = [(part["worker"], part["phase"], part["ns"] / MS) for part in critical_path(step)]
+    path = [(part["worker"], part["phase"], part["ns"] / MS) for part in Graph(step).path()]
     assert path[:3] == [("G/rank1", "data", 69.0), ("G/rank1", "update", 1.0), ("G/rank1", "allreduce (device)", 10.0)]
     assert path[3][1:] == ("update", 5.0)
     rows = {(row["worker"], row["phase"]): row["slack_ns"] / MS for row in Graph(step).slack_rows()}
@@ -612,5 +612,5 @@ def test_a_phase_is_of_the_step_that_its_worker_is_in(run_maker: Any, event: Any
     three, four = summarise(run_maker.write()).waits.of
     found = [[(one.rank, one.phase) for one in step.leaves] for step in (three, four)]
     assert found == [[(0, "fwd"), (1, "read"), (1, "write")], [(0, "fwd"), (1, "fwd")]]
-    assert [(part["phase"], part["ns"] / MS) for part in critical_path(three)] == [("read", 130), ("write", 20)]
+    assert [(part["phase"], part["ns"] / MS) for part in Graph(three).path()] == [("read", 130), ("write", 20)]
     assert what_if(three, {"write": 0.0})["predicted_ns"] == 130 * MS

@@ -15,8 +15,8 @@ from accelprof.analysis.critical import Leaf, Step, stragglers
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.first import sentences
 from accelprof.analysis.holders import launches_of
-from accelprof.analysis.replay import critical_path, replayed
-from accelprof.analysis.seconds import PARTS, WAITING_NAME, _named_so, device_seconds, divided, host_seconds
+from accelprof.analysis.replay import Graph
+from accelprof.analysis.seconds import PARTS, WAITING_NAME, _named_so, divided, divisions, host_seconds
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.whatif import what_if
 from accelprof.contracts.spans import Kind, Span
@@ -50,7 +50,7 @@ def test_every_part_of_a_device_second() -> None:
         host("recv", Kind.PHASE, 50, 60),
         host("next batch", Kind.RANGE, 75, 80),
     ]  # fmt: skip
-    [second] = device_seconds(Columns.from_spans(spans), "G/rank0")
+    [second] = divisions(Columns.from_spans(spans), "G/rank0")[0]
     assert second.parts == {
         "compute": 5,  # 15-20
         "communication_overlapped": 5,  # 20-25
@@ -69,9 +69,9 @@ def test_every_part_of_a_device_second() -> None:
 
 def test_a_file_without_a_host_is_unknown_where_the_device_idles() -> None:
     """Device work alone says nothing of why it is idle."""
-    [second] = device_seconds(
+    [second] = divisions(
         Columns.from_spans([work("k", Kind.KERNEL, 0, 4, 1), work("k", Kind.KERNEL, 9, 10, 2)]), "w"
-    )
+    )[0]
     assert (second.parts["compute"], second.parts["unknown"]) == (5, 5)
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_said_to_be_queued_or_not_without_its_launch(
     if waits is not None:
         spans.append(host("recv", Kind.PHASE, waits[0], sum(waits)))
         waiting = set(range(waits[0], sum(waits)))
-    [second] = device_seconds(Columns.from_spans(spans), "w", [("w", 0, window)])
+    [second] = divisions(Columns.from_spans(spans), "w", [("w", 0, window)])[0]
     idle = set(range(window)) - busy - queued
     expected = {
         "compute": len(busy), "idle_queued": len(queued - busy), "idle_waiting": len(idle & waiting),
@@ -155,7 +155,7 @@ def test_what_the_host_does_beside_a_count_of_each_nanosecond(
                     return name
         return "outside"
 
-    [second] = device_seconds(Columns.from_spans(spans), "w", [("w", 0, 60)])
+    [second] = divisions(Columns.from_spans(spans), "w", [("w", 0, 60)])[0]
     assert {name: ns for name, ns in second.parts.items() if ns} == dict(Counter(map(part, range(60))))
 
 
@@ -235,12 +235,12 @@ def test_a_data_loader_on_its_own_thread_hides_no_launching() -> None:
             host("cudaLaunchKernel", Kind.RUNTIME, begin + 7, begin + 8, correlation=n),
             work("gemm", Kind.KERNEL, begin + 8, begin + 9, n),
         ]
-    [second] = device_seconds(Columns.from_spans(spans), "w", [("w", 0, 100)])
+    [second] = divisions(Columns.from_spans(spans), "w", [("w", 0, 100)])[0]
     assert {part: ns for part, ns in second.parts.items() if ns} == {
         "compute": 10, "idle_launching": 80, "idle_waiting": 10,
     }  # fmt: skip
     spans.append(host("recv", Kind.PHASE, 91, 97))  # the main thread's own wait holds the device up
-    [second] = device_seconds(Columns.from_spans(spans), "w", [("w", 0, 100)])
+    [second] = divisions(Columns.from_spans(spans), "w", [("w", 0, 100)])[0]
     assert (second.parts["idle_waiting"], second.parts["idle_launching"]) == (10 + 6, 80 - 6)
 
 
@@ -324,7 +324,7 @@ def test_who_was_late_and_in_what() -> None:
 
 def test_the_critical_path_runs_over_the_last_to_arrive() -> None:
     """The chain is rank 1's update, the transfer, and a write; its parts are the step's wall time."""
-    path = critical_path(two_ranks())
+    path = Graph(two_ranks()).path()
     assert [(part["worker"], part["phase"], part["ns"] // MS) for part in path[:2]] == [
         ("G/rank1", "update", 70),
         ("G/rank1", "all_reduce", 10),
@@ -357,7 +357,7 @@ def test_a_role_that_waits_for_another_follows_it() -> None:
         (1,), 0, 102 * MS,
         [Leaf("R/rank0", "R", 0, "rollout", "", 0, 60 * MS, 0), Leaf("A/rank0", "A", 0, "update", "", 62 * MS, 102 * MS, 0)],
     )  # fmt: skip
-    assert [(part["phase"], part["ns"] // MS) for part in critical_path(step)] == [
+    assert [(part["phase"], part["ns"] // MS) for part in Graph(step).path()] == [
         ("rollout", 60), ("(outside every phase)", 2), ("update", 40),
     ]  # fmt: skip
     found = what_if(step, {"rollout": 0.5})
@@ -384,7 +384,7 @@ def test_a_phase_that_waits_ends_when_what_it_waits_for_is_there(
         leaf(0, "rollout", 0, 100), leaf(1, "prepare", 0, 20), leaf(1, name, 20, 101, category), leaf(1, "train", 101, 181),
     ]  # fmt: skip
     step = Step((3,), 0, 181 * MS, leaves)
-    assert [(part["worker"], part["phase"], part["ns"] // MS) for part in critical_path(step)] == [
+    assert [(part["worker"], part["phase"], part["ns"] // MS) for part in Graph(step).path()] == [
         ("G/rank0", "rollout", 100), ("G/rank1", name, 1), ("G/rank1", "train", 80),
     ]  # fmt: skip
     found = what_if(step, factors)
@@ -426,14 +426,14 @@ def test_a_little_time_between_phases_joins_no_ranks() -> None:
     step = Step((4,), 0, 153 * MS, leaves)
     found = what_if(step, {"rollout": 3.0}, rank=0)
     assert (found["predicted_ns"], found["low_ns"], found["high_ns"]) == (153 * MS, 153 * MS, 153 * MS)
-    assert {part["worker"] for part in critical_path(step)} == {"G/rank1"}
+    assert {part["worker"] for part in Graph(step).path()} == {"G/rank1"}
 
 
 def test_another_thread_of_the_process_goes_before_other_ranks() -> None:
     """Backward runs on a thread of its own, right after forward, when another rank's phase ended too: it follows forward."""
     backward = Leaf("G/rank0", "G", 1, "backward", "", 50 * MS, 90 * MS, 0)
     step = Step((4,), 0, 90 * MS, [leaf(0, "forward", 0, 50), leaf(1, "other", 0, 50), backward])
-    assert [part["phase"] for part in critical_path(step)] == ["forward", "backward"]
+    assert [part["phase"] for part in Graph(step).path()] == ["forward", "backward"]
     found = what_if(step, {"forward": 0.5})
     assert (found["predicted_ns"], found["notes"]) == (65 * MS, [])
 
@@ -455,9 +455,9 @@ def test_a_replay_without_a_change_changes_nothing(rows: list[tuple[int, int, in
         leaves.append(leaf(rank, phase, begin, begin + length))
         free[rank] = begin + length
     step = Step((1,), 0, max(free.values()) * MS + 3, leaves)
-    assert replayed(step, lambda _: 1.0) == step.wall_ns
-    assert replayed(step, lambda _: 1.0, bound=-1) == replayed(step, lambda _: 1.0, bound=1) == step.wall_ns
-    assert sum(part["ns"] for part in critical_path(step)) == step.wall_ns
+    assert Graph(step).replayed(lambda _: 1.0) == step.wall_ns
+    assert Graph(step).replayed(lambda _: 1.0, bound=-1) == Graph(step).replayed(lambda _: 1.0, bound=1) == step.wall_ns
+    assert sum(part["ns"] for part in Graph(step).path()) == step.wall_ns
 
 
 def test_windows_that_do_not_overlap_are_said(run_maker: Any, event: Any) -> None:
@@ -522,7 +522,7 @@ def test_who_waited_is_as_certain_as_clocks_and_ranks_are(
 def figures(columns: Columns) -> tuple[float, float, float, float | None]:
     """Idle, compute and other work in µs and overlap in %, from the first to the last piece of device work, as HTA divides it."""
     work = columns.work()
-    [second] = device_seconds(columns, "w", [("all", int(columns.start[work].min()), int(columns.end[work].max()))])
+    [second] = divisions(columns, "w", [("all", int(columns.start[work].min()), int(columns.end[work].max()))])[0]
     parts = {name: ns / 1000 for name, ns in second.parts.items()}
     assert parts["unknown"] <= 0.01 * second.window_ns / 1000
     talking = parts["communication_overlapped"] + parts["communication_exposed"]
@@ -598,7 +598,7 @@ def test_what_the_other_tool_leaves_out(
 def test_a_trace_without_a_device_has_no_device_second(shared: Any) -> None:
     """HTA's trace of the CPU alone has no device to divide; HTA ends with an IndexError there."""
     columns = of_sample(shared, "hta/cpu_only/rank-34.Jul_15_10_52_41.1074.pt.trace")
-    assert device_seconds(columns, "w") == []
+    assert divisions(columns, "w")[0] == []
 
 
 def test_what_if_from_the_command_line(run_maker: Any, event: Any, tmp_path: Any) -> None:

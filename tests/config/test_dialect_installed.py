@@ -10,7 +10,7 @@ import pytest
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
-from accelprof.planning.plan import make_plan
+from tests.planning.plans import make_plan
 
 pytestmark = pytest.mark.frameworks
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from accelprof.config.dialects import BUILTIN
 from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError
-from accelprof.planning.plan import make_plan
+from tests.planning.plans import make_plan
 
 BOTH = {"NRL_NSYS_WORKER_PATTERNS": "dtensor_policy_worker,vllm*", "NRL_NSYS_PROFILE_STEP_RANGE": "2:4"}
 

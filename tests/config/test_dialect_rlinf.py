@@ -10,7 +10,7 @@ from accelprof.config.dialects.rlinf import PHASES
 from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError
-from accelprof.planning.plan import make_plan
+from tests.planning.plans import make_plan
 
 SIX = ["ActorGroup", "RolloutGroup", "EnvGroup", "Actor", "Rollout", "Env"]
 LOGGER = {"logger": {"log_path": "../results", "experiment_name": "exp1"}}

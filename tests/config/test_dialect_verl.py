@@ -8,7 +8,7 @@ from accelprof.config.dialects import BUILTIN, VerlDialect
 from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError
-from accelprof.planning.plan import make_plan
+from tests.planning.plans import make_plan
 
 HYBRID = ("actor", "rollout", "ref")
 

@@ -11,7 +11,7 @@ import yaml
 
 from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
-from accelprof.planning.plan import make_plan
+from tests.planning.plans import make_plan
 
 pytest.importorskip("hydra", reason="hydra-core is not installed")
 PRESETS = Path(__file__).parents[2] / "accelprof/config/presets/profile"

@@ -32,7 +32,7 @@ from accelprof.analysis.attribution import attribute
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.operators import operators
 from accelprof.analysis.reading import load_any
-from accelprof.analysis.seconds import device_seconds
+from accelprof.analysis.seconds import divisions
 from accelprof.analysis.timeline import merge_files
 from accelprof.catalogue import get_registry
 from accelprof.errors import AccelprofError
@@ -307,7 +307,7 @@ def _read(path: Path, tool: str, *, whole: bool) -> str:
     kernels = sum(row.own_kernels for row in found.phases) + found.unattributed + found.unlaunched
     assert kernels == found.kernels, f"{kernels} of {found.kernels} kernels"
     columns = columns_of(trace)
-    for second in device_seconds(columns, "w"):
+    for second in divisions(columns, "w")[0]:
         assert sum(second.parts.values()) == second.window_ns, second
     assert all(row.self_ns <= row.total_ns for row in operators(columns))
     assert len(trace.spans) == len(columns)

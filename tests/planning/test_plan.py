@@ -10,7 +10,8 @@ from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError
 from accelprof.numberset import NumberSet
-from accelprof.planning.plan import LISTED_WINDOWS, make_plan, to_spec
+from accelprof.planning.plan import LISTED_WINDOWS, to_spec
+from tests.planning.plans import make_plan
 
 
 def plan(**config):

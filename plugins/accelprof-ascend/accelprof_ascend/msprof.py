@@ -28,6 +28,7 @@ from accelprof.output.layout import Layout
 from accelprof_ascend import vendor
 from accelprof_ascend.backend import NpuBackend
 from accelprof_ascend.options import _words
+from accelprof_ascend.trace_view import is_one as is_trace_view
 from accelprof_ascend.trace_view import read_trace_view
 
 #: what msprof sets in the application, and what a wheel must look at for its ranges to be recorded
@@ -161,9 +162,9 @@ class MsprofTool(Tool):
             return DIRECTORY.match(name) is not None
         if not name.startswith("msprof_"):
             return False
-        from accelprof_ascend import database, trace_view  # tables are loaded by who reads, not by training code
+        from accelprof_ascend import database  # tables are loaded by who reads, not by training code
 
-        return database.can_read(path) or trace_view.is_one(path, called=name.endswith(".json"))
+        return database.can_read(path) or is_trace_view(path, called=name.endswith(".json"))
 
     def read(self, path: str) -> Trace:
         """A ``PROF_*`` directory, or one of ``msprof_*.json`` and ``msprof_*.db`` in it.

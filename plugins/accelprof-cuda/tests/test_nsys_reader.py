@@ -14,7 +14,8 @@ import pytest
 from accelprof_cuda import installation, reader
 from accelprof_cuda.nsys import NsysTool
 
-from accelprof.contracts.spans import Clock, Kind, Span, Trace, busy_ns, union_ns
+from accelprof.analysis.attribution import attribute
+from accelprof.contracts.spans import Clock, Kind, Span, Trace, union_ns
 from accelprof.errors import ReadError
 from accelprof.testing import ToolConformance
 
@@ -66,7 +67,7 @@ def test_the_other_run(samples: Path) -> None:
 def test_busy_never_exceeds_the_span(before: Trace) -> None:
     """Busy time per device, copies included, is a union: never more than from first start to last end."""
     extent = max(span.end_ns for span in before.spans) - min(span.start_ns for span in before.spans)
-    assert all(0 < busy <= extent for busy in busy_ns(before.spans).values())
+    assert all(0 < busy <= extent for busy in [row.busy_ns for row in attribute(before).devices])
 
 
 def test_every_range_has_a_name(before: Trace) -> None:
@@ -153,8 +154,6 @@ def small_export(path: Path) -> str:
 
 def test_copies_waits_and_ranges_are_read(tmp_path: Path) -> None:
     """Kernels, copies, sets, the host's waits and NVTX ranges of one small export, each under its own kind, and in its phase."""
-    from accelprof.analysis.attribution import attribute
-
     path = small_export(tmp_path / "r.sqlite")
     trace = reader.read(str(path))
     found = {
@@ -168,8 +167,6 @@ def test_copies_waits_and_ranges_are_read(tmp_path: Path) -> None:
 
 def test_a_range_on_autograds_thread_is_inside_the_phase(tmp_path: Path) -> None:
     """The report's names of threads show whose thread a range of the user stands on: checkpointing runs them on autograd's."""
-    from accelprof.analysis.attribution import attribute
-
     thread = 7 << 24 | 9
     statements = [
         "CREATE TABLE ThreadNames (nameId, priority, globalTid)",
@@ -191,8 +188,6 @@ def test_a_range_on_autograds_thread_is_inside_the_phase(tmp_path: Path) -> None
 def test_kernels_that_do_not_say_their_process(tmp_path: Path) -> None:
     """With one process that calls CUDA they are its own; with several they are in no phase, for the reason that holds, and the
     column is named."""
-    from accelprof.analysis.attribution import attribute
-
     source = Path(small_export(tmp_path / "r.sqlite"))
     drop = "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN globalPid"
     for statement in (drop, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = NULL"):

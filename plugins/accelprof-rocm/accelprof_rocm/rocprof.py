@@ -217,7 +217,7 @@ class RocprofTool(Tool):
         return "pause" if self.pausable and self.options.windows != "whole" else "none"
 
     def trigger_of(self, assignment: Assignment) -> str:
-        """``none`` when the whole life of the process is one capture, else :meth:`gate`."""
+        """``none`` when the whole life of the process is one capture, else :meth:`trigger`."""
         whole = assignment.mode == "process" and not assignment.schedules
         return "none" if whole and self.options.windows != "pause" else self.trigger(assignment.target)
 

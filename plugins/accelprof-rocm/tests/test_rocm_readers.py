@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 from accelprof_rocm import readers
-from accelprof_rocm.readers import sys_metadata
 from accelprof_rocm.rocprof_sys import RocprofSysTool
 from accelprof_rocm.rocprofv3 import Rocprofv3Tool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelprof.analysis.attribution import attribute
 from accelprof.cli.main import main
-from accelprof.contracts.spans import Clock, Kind, Trace, busy_ns, union_ns
+from accelprof.contracts.spans import Clock, Kind, Trace, union_ns
 from accelprof.errors import ReadError
 from accelprof.testing import ToolConformance
 
@@ -49,7 +49,7 @@ def test_the_real_sample(shared: Path) -> None:
     assert len(trace.spans) == 43_915
     assert sum(span.duration_ns for span in trace.spans) == 4_441_741_378
     assert union_ns((span.start_ns, span.end_ns) for span in trace.spans) == 4_233_112_334
-    assert busy_ns(trace.spans) == {0: 4_233_112_334}
+    assert {row.device: row.busy_ns for row in attribute(trace).devices} == {0: 4_233_112_334}
     assert trace.clock is Clock.BOOTTIME
     assert trace.problems == []
     assert trace.origin.pid == 908
@@ -168,8 +168,6 @@ def test_kinds_are_found_by_name_and_windows_cut(tmp_path: Path, order: int, ran
 
 def test_attribution_by_phase(tmp_path: Path) -> None:
     """The report's own attribution finds each kernel in the phase that launched it."""
-    from accelprof.analysis.attribution import attribute
-
     path = tmp_path / "h-41_results.json"
     path.write_text(json.dumps(sdk_json()))
     result = attribute(Rocprofv3Tool().read(str(path)))
@@ -668,7 +666,7 @@ def test_the_metadata_lists_what_was_written(tmp_path: Path, root: str) -> None:
     path.write_text(json.dumps(data, indent=1))
     assert RocprofSysTool.can_read(str(path))
     trace = RocprofSysTool().read(str(path))
-    assert sys_metadata.outputs(str(path)) == [str(there), "/gone/wall_clock.txt"]
+    assert [name for row in trace.metadata["output"] for name in row["files"]] == [str(there), "/gone/wall_clock.txt"]
     assert trace.problems == ["listed, but not there: /gone/wall_clock.txt"]
     assert "hunter2" not in repr(trace)
 

@@ -30,15 +30,6 @@ def read(path: str, tool: str) -> Trace:
     return trace
 
 
-def outputs(path: str) -> list[str]:
-    """Every file that the tool says it wrote.
-
-    Raises:
-        ReadError: as :func:`read`.
-    """
-    return [name for row in read(path, "rocprof_sys").metadata["output"] for name in row["files"]]
-
-
 def _metadata(data: Any) -> Iterator[Mapping[str, Any]]:
     if not isinstance(data, dict):
         return
