@@ -240,9 +240,10 @@ def compare(
     _steps_of_one_kind(one, other, result.notes)
     common = one.workers & other.workers
     lacks = [f"{name} is not complete: {line}" for name, of in (("before", one), ("after", other)) for line in of.lacks]
-    reasons = [*([] if allow_partial else lacks), *_reasons(one, other, common, wanted)]
+    refused = [of.refused for of in (one, other) if of.refused]
+    reasons = [*refused, *([] if allow_partial else lacks), *_reasons(one, other, common, wanted)]
     if reasons:
-        mend = "" if allow_partial or not lacks else " (--allow-partial compares what is there)"
+        mend = "" if allow_partial or refused or not lacks else " (--allow-partial compares what is there)"
         line = "; ".join(dict.fromkeys(reasons))
         raise NotComparableError(f"not comparable: {one.path} and {other.path}: {line}{mend}")
     result.notes.extend(f"{name}: {line}" for name, of in (("before", one), ("after", other)) for line in of.notes)

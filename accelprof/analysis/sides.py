@@ -29,6 +29,7 @@ from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.summary import Summary, summarise
 from accelprof.errors import ReadError
 from accelprof.output.records import WindowRow
+from accelprof.reading.chrome import sources_of
 from accelprof.reading.columns import Columns, columns_of
 
 BASELINE = 3
@@ -48,6 +49,7 @@ class Side:
     Attributes:
         workers: ``""`` is the worker of a single file.
         lacks: what should be in the figures and is not, one line each; empty for a complete side.
+        refused: why it is no side at all, whatever is lacking; empty for one that is.
         notes: what lacks too little to stand in the way.
         summary: what a run's figures were made of.
     """
@@ -57,6 +59,7 @@ class Side:
     workers: set[str] = field(default_factory=set)
     lacks: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    refused: str = ""
     summary: Summary | None = field(default=None, repr=False)
 
     def devices(self, worker: str) -> set[str]:
@@ -173,6 +176,13 @@ def _file_side(path: str) -> Side:
     steps = steps_of(columns)
     attribution = attribute(trace, by_range=True)
     found.lacks = [f"{path}: {line}" for line in trace.completeness.lacks()]
+    sources = sources_of(trace.metadata.get("accelprof"))
+    if len(sources) > 1:
+        workers = {str(source.get("worker")) for _, source, _ in sources}
+        found.refused = (
+            f"{path} is a merged timeline ({len(sources)} files of {len(workers)} worker{'s' * (len(workers) != 1)}), which says of no "
+            "figure whose it is or of how many steps; compare the run, or the files, that it was made of"
+        )
     line, much = lost_launches(attribution)
     if line:
         (found.lacks if much else found.notes).append(f"{path}: {line}")

@@ -23,6 +23,7 @@ from accelprof import timer
 from accelprof.analysis.compare import compare, interval
 from accelprof.analysis.parts import Figure
 from accelprof.analysis.reading import read_any
+from accelprof.analysis.timeline import merge_files, write_timeline
 from accelprof.catalogue import get_registry
 from accelprof.cli.compare import compare as command
 from accelprof.contracts.spans import Kind
@@ -440,3 +441,19 @@ def test_an_unfinished_step_is_in_no_mean(tmp_path: Path) -> None:
     found = compare(*runs, allow_partial=True)
     [path] = [row for row in found.of("critical path") if "work" in row.name]
     assert (path.ratio or 0) > 0.8, path
+
+
+def test_a_merged_timeline_is_no_side(tmp_path: Path, run_maker: Any, event: Any) -> None:
+    """On either side it is refused by name, with the mend, whatever is allowed; the run it was made of is compared, and so is the
+    timeline of one file."""
+    for rank in range(2):
+        run_maker.timeline(run_maker.target(rank), [event("update", 10, 500)])
+    run = str(run_maker.write())
+    merged = write_timeline(run, str(tmp_path / "merged.json")).path
+    for sides in ((merged, run), (run, merged), (merged, merged)):
+        with pytest.raises(NotComparableError, match=r"merged timeline \(2 files of 2 workers\).* compare the run, or the files") as caught:
+            compare(*sides, allow_partial=True)
+        assert merged in str(caught.value)
+    assert compare(run, run).unchanged
+    one = merge_files([str(sorted(Path(run).glob("*-w0001.trace.json.gz"))[0])], str(tmp_path / "one.json")).path
+    assert compare(one, one).unchanged
