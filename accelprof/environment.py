@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 #: variables that hold lists, with what may stand between their words (ld.so takes blanks in LD_PRELOAD as well)
 LISTS: Mapping[str, str] = {"LD_PRELOAD": ": ", "PYTHONPATH": ":", "LD_LIBRARY_PATH": ":", "PATH": ":"}
+#: where our sitecustomize module lies: a process with this in its ``PYTHONPATH`` starts with it
+STARTUP = str(Path(__file__).with_name("startup"))
 
 
 def join_env(present: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:

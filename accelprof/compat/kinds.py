@@ -1,4 +1,4 @@
-"""Wrappers that keep the kind of what they wrap."""
+"""Wrappers that keep the kind of what they wrap: coroutine function, generator, async generator, or none of these."""
 
 from __future__ import annotations
 
@@ -12,42 +12,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NOTHING = contextlib.nullcontext()
 
 
-def _nothing(_: object) -> object:
-    return _NOTHING
+def within(function: F, block: Callable[[], Any]) -> F:
+    """A function of the same kind that runs inside ``with block()``, a new one for each call; of a generator from its first item to its
+    end."""
+    return _made(function, lambda args: function, lambda args: block())
 
 
-def by_kind_of_function(function: F, block: Callable[[], Any]) -> F:
-    """A function of the same kind that runs inside ``with block()``, a new one for each call."""
-    wrapper: Any
-    if inspect.iscoroutinefunction(function):
-
-        async def wrapper(*args: Any, **kwargs: Any) -> object:
-            with block():
-                return await function(*args, **kwargs)
-
-    elif inspect.isgeneratorfunction(function):
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with block():
-                return (yield from function(*args, **kwargs))
-
-    else:
-
-        def wrapper(*args: Any, **kwargs: Any) -> object:
-            with block():
-                return function(*args, **kwargs)
-
-    return functools.update_wrapper(wrapper, function)  # type: ignore[return-value]
-
-
-def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[object], Any] = _nothing) -> F:
+def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[object], Any] | None = None) -> F:
     """A method of the same kind as ``function`` that calls what ``choose(self)`` gives, inside ``with around(self)``."""
+    return _made(function, lambda args: choose(args[0]), lambda args: _NOTHING if around is None else around(args[0]))
+
+
+def _made(function: F, choose: Callable[[tuple[Any, ...]], Any], around: Callable[[tuple[Any, ...]], Any]) -> F:
     wrapper: Any
     if inspect.isasyncgenfunction(function):
 
-        async def wrapper(self: object, *args: object, **kwargs: object) -> Any:
-            with around(self):
-                inner = choose(self)(self, *args, **kwargs)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with around(args):
+                inner = choose(args)(*args, **kwargs)
                 sent: Any = None
                 thrown: BaseException | None = None
                 try:
@@ -68,20 +50,20 @@ def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[object]
 
     elif inspect.iscoroutinefunction(function):
 
-        async def wrapper(self: object, *args: object, **kwargs: object) -> Any:
-            with around(self):
-                return await choose(self)(self, *args, **kwargs)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with around(args):
+                return await choose(args)(*args, **kwargs)
 
     elif inspect.isgeneratorfunction(function):
 
-        def wrapper(self: object, *args: object, **kwargs: object) -> Any:
-            with around(self):
-                return (yield from choose(self)(self, *args, **kwargs))
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with around(args):
+                return (yield from choose(args)(*args, **kwargs))
 
     else:
 
-        def wrapper(self: object, *args: object, **kwargs: object) -> Any:
-            with around(self):
-                return choose(self)(self, *args, **kwargs)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with around(args):
+                return choose(args)(*args, **kwargs)
 
     return functools.update_wrapper(wrapper, function)  # type: ignore[return-value]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, TypeVar, overload
 
-from accelprof.compat.kinds import by_kind, by_kind_of_function
+from accelprof.compat.kinds import by_kind, within
 from accelprof.compat.process import ProcessSession
 from accelprof.compat.verl_marks import Mark, mark_end_range, mark_start_range
 from accelprof.errors import ConfigError, Problem
@@ -228,7 +228,7 @@ class Tracer:
         category = func_or_cat if isinstance(func_or_cat, str) else cat
 
         def decorator(function: F) -> F:
-            return by_kind_of_function(function, lambda: profiling_range(function.__name__, category=category))
+            return within(function, lambda: profiling_range(function.__name__, category=category))
 
         return decorator(func_or_cat) if callable(func_or_cat) else decorator
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import wrapt
 
+from accelprof.environment import STARTUP, join_env
+
 ENV = "ACCELPROF_INSTALL"
 #: framework -> the module whose import means that everything we replace is there
 TRIGGERS = {"verl": "verl.utils.profiler", "rlinf": "rlinf.scheduler", "nemo_rl": "nemo_rl.utils.timer"}
-SITE = str(Path(__file__).with_name("site"))
 
 log = logging.getLogger("accelprof")
 _watched: set[str] = set()
@@ -37,8 +37,7 @@ def environment(env: Mapping[str, str], frameworks: str | None = None) -> dict[s
     named = frameworks or env.get(ENV, "")
     if not named:
         return {}
-    path = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part and part != SITE]
-    return {ENV: named, "PYTHONPATH": os.pathsep.join([SITE, *path])}
+    return join_env({"PYTHONPATH": env.get("PYTHONPATH", "")}, {ENV: named, "PYTHONPATH": STARTUP})
 
 
 def watch() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import inspect
 import logging
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from accelprof.compat.kinds import within
 from accelprof.contracts.backend import Backend
 from accelprof.timing.gate import gate, now_ns
 from accelprof.timing.phase import PhaseSpec
@@ -103,20 +104,7 @@ class _Timed:
         self.__exit__(*error)
 
     def __call__(self, function: F) -> F:
-        again = functools.partial(type(self), self._name, self._raw, self._make)
-        if inspect.iscoroutinefunction(function):
-
-            async def awaited(*args: object, **kwargs: object) -> object:
-                async with again():
-                    return await function(*args, **kwargs)
-
-            return functools.update_wrapper(awaited, function)  # type: ignore[return-value]
-
-        def called(*args: object, **kwargs: object) -> object:
-            with again():
-                return function(*args, **kwargs)
-
-        return functools.update_wrapper(called, function)  # type: ignore[return-value]
+        return within(function, functools.partial(type(self), self._name, self._raw, self._make))
 
 
 def simple_timer(name: str, timing_raw: dict[str, float]) -> _Timed:
@@ -238,7 +226,7 @@ def log_gpu_memory_usage(
 class GPUMemoryLogger:
     """Decorator: says how much device memory is in use before and after each call, also when it raises.
 
-    The function keeps its name and signature; a coroutine function stays one.
+    The function keeps its name, signature and kind; of a generator the lines stand before its first item and after its end.
     """
 
     def __init__(
@@ -248,25 +236,15 @@ class GPUMemoryLogger:
 
     def __call__(self, decorated_function: F) -> F:
         name = getattr(decorated_function, "__name__", repr(decorated_function))
-        if inspect.iscoroutinefunction(decorated_function):
+        return within(decorated_function, lambda: self._lines(name))
 
-            async def awaited(*args: object, **kwargs: object) -> object:
-                self._say(f"Before {name}")
-                try:
-                    return await decorated_function(*args, **kwargs)
-                finally:
-                    self._say(f"After {name}")
-
-            return functools.update_wrapper(awaited, decorated_function)  # type: ignore[return-value]
-
-        def called(*args: object, **kwargs: object) -> object:
-            self._say(f"Before {name}")
-            try:
-                return decorated_function(*args, **kwargs)
-            finally:
-                self._say(f"After {name}")
-
-        return functools.update_wrapper(called, decorated_function)  # type: ignore[return-value]
+    @contextlib.contextmanager
+    def _lines(self, name: str) -> Iterator[None]:
+        self._say(f"Before {name}")
+        try:
+            yield
+        finally:
+            self._say(f"After {name}")
 
     def log(self, func: Callable[..., Any], *args: object, **kwargs: object) -> Any:
         """Call ``func`` once, with both lines."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelprof import texts
 from accelprof.config.model import Config
 from accelprof.contracts.targets import CONFIG_NAME, PARENT_ENV, RUN_ENV, Target
+from accelprof.environment import STARTUP, join_env
 from accelprof.planning.sampling import facts_fit
 from accelprof.session.instrument import PROCESS_FACTS, Instruments, Item
 from accelprof.versions import installed
@@ -20,8 +20,6 @@ from accelprof.voice import Voice
 
 if TYPE_CHECKING:
     from accelprof.session.session import Session
-
-STARTUP = str(Path(__file__).parent.parent / "engines" / "startup")
 
 #: the voice of a process that has no session yet
 voice = Voice(f"engine process {os.getpid()}")
@@ -78,12 +76,8 @@ def export(session: Session) -> None:
     except OSError as error:
         session.say(f"child processes of an engine cannot be instrumented: {error}")
         return
-    paths = [STARTUP, *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != STARTUP)]
-    for name, value in (
-        (RUN_ENV, run_dir),
-        (PARENT_ENV, texts.dumps(parent)),
-        ("PYTHONPATH", os.pathsep.join(paths)),
-    ):
+    ours = {RUN_ENV: run_dir, PARENT_ENV: texts.dumps(parent), "PYTHONPATH": STARTUP}
+    for name, value in join_env({name: os.environ[name] for name in ours if name in os.environ}, ours).items():
         _before.setdefault(name, os.environ.get(name))
         os.environ[name] = value
 

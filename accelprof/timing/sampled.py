@@ -6,21 +6,18 @@ nobody asked for their timings: so, closed, they cost one attribute test, and no
 
 from __future__ import annotations
 
-import functools
-import inspect
 from typing import Any
 
 from accelprof.timing.compiled import keep_out
-from accelprof.timing.gate import wrapper_globals
-from accelprof.timing.timer import RESERVED, def_name, fill, indented, parameters_of, timer
+from accelprof.timing.timer import RESERVED, kind_of, made, parameters_of, timer
 
 _BODIES = {
-    "": """
+    "sync": """
     if _accelprof_gate.entrance is None:
         return $fn($call)
     return $timed($call)
 """,
-    "async ": """
+    "coroutine": """
     if _accelprof_gate.entrance is None:
         return await $fn($call)
     return await $timed($call)
@@ -42,25 +39,12 @@ def sampled(function: Any, tag: str) -> Any:
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(sampled(function.__func__, tag))
     timed = timer(tag)(function)
-    if isinstance(function, property) or inspect.isasyncgenfunction(function):
+    if isinstance(function, property) or kind_of(function) == "asyncgen":
         return timed
-    kind = (
-        "async "
-        if inspect.iscoroutinefunction(function)
-        else "generator"
-        if inspect.isgeneratorfunction(function)
-        else ""
-    )
-    parameters, call, defaults, _ = parameters_of(function)
-    safe = def_name(function, "sampled")
-    prefix = "async " if kind == "async " else ""
-    words = {"fn": f"{RESERVED}fn", "timed": f"{RESERVED}timed", "call": call}
-    outer = ", ".join([words["fn"], words["timed"], *defaults])
-    inner = indented(f"{prefix}def {safe}({parameters}):{fill(_BODIES[kind], words)}")
-    source = f"def {RESERVED}factory({outer}):\n{inner}    return {safe}\n"
-    namespace: dict[str, Any] = {}
+    words = {name: RESERVED + name for name in ("fn", "timed", "self")}
     filename = f"<accelprof sampled {ascii(tag)[1:-1]}>"
-    exec(compile(source, filename, "exec"), wrapper_globals, namespace)  # made of identifiers only
-    wrapper = namespace[f"{RESERVED}factory"](function, timed, *defaults.values())
-    functools.update_wrapper(wrapper, function)
-    return keep_out(wrapper, f"instrument {tag!r}")
+    given = {"fn": function, "timed": timed}
+    body = _BODIES[kind_of(function)]
+    return keep_out(
+        made(function, parameters_of(function), body, words, given, filename, "sampled"), f"instrument {tag!r}"
+    )

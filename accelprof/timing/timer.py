@@ -67,8 +67,6 @@ def timer(tag: object = None, *, color: str = "", domain: str = "", category: st
 
 
 def _decorate(function: object, tag: str | None, domain: str, color: str, category: str, device: bool) -> Any:
-    import inspect  # here, because importing accelprof must stay cheap
-
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(_decorate(function.__func__, tag, domain, color, category, device))
     if isinstance(function, property):
@@ -81,18 +79,19 @@ def _decorate(function: object, tag: str | None, domain: str, color: str, catego
         raise TypeError(f"timer decorates functions, not {type(function).__name__}: {function!r}")
     label = bounded(tag or getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2])
     spec = PhaseSpec(label, domain, color, category, device)
+    kind = kind_of(function)
+    return keep_out(_generate(function, spec, "device" if kind == "sync" and device else kind), f"timer {label!r}")
+
+
+def kind_of(function: object) -> str:
+    """``asyncgen``, ``coroutine``, ``generator``, or ``sync``."""
+    import inspect  # here, because importing accelprof must stay cheap
+
     if inspect.isasyncgenfunction(function):
-        kind = "asyncgen"
-    elif inspect.iscoroutinefunction(function):
-        kind = "coroutine"
-    elif inspect.isgeneratorfunction(function):
-        kind = "generator"
-    else:
-        kind = "device" if device else "sync"
-    wrapper = _generate(function, spec, kind)
-    functools.update_wrapper(wrapper, function)
-    keep_out(wrapper, f"timer {label!r}")
-    return wrapper
+        return "asyncgen"
+    if inspect.iscoroutinefunction(function):
+        return "coroutine"
+    return "generator" if inspect.isgeneratorfunction(function) else "sync"
 
 
 # --- code generation --------------------------------------------------------------------------------------------------
@@ -103,7 +102,7 @@ def _decorate(function: object, tag: str | None, domain: str, color: str, catego
 
 _SYNC = """
     if $state is None:
-        return $slow
+        return _accelprof_slow($else, $spec, $fn, $call)
     if _accelprof_gate.entrance is None:
         try:
             $buffer = $state.pop()
@@ -260,25 +259,46 @@ RESERVED = "_accelprof_"
 
 
 def _generate(function: object, spec: PhaseSpec, kind: str) -> Any:
-    parameters, call, defaults, first = parameters_of(function)
+    told = parameters_of(function)
+    first = told[3]
     is_method = first is not None and "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
     words = {**LOCALS, **{name: RESERVED + name for name in OWN}}
-    words.update(call=call, fold_at=str(metrics.FOLD_AT), first=str(first), slot=metrics.slot_of(spec.tag))
+    words.update(fold_at=str(metrics.FOLD_AT), first=str(first), slot=metrics.slot_of(spec.tag))
     words.update(row=row_text(words, "phase"), short=row_text(words, "phase", short=True))
     words.update({"else": fill(_METHOD_ELSE if is_method else _FUNCTION_ELSE, words)})
-    words.update(slow=fill("_accelprof_slow($else, $spec, $fn, $call)", words))
     body = (_METHOD_STATE if is_method else _FUNCTION_STATE) + ("" if kind == "sync" else _ANY_STATE) + _BODIES[kind]
-    safe = def_name(function, "timed")
-    prefix = "async " if kind in ("coroutine", "asyncgen") else ""
-    outer = ", ".join([words["fn"], words["spec"], words["key"], words["tag"], *defaults])
-    inner = indented(f"{prefix}def {safe}({parameters}):{fill(body, words)}")
-    # the wrapper refers to itself so that a state is only put on instances whose class really holds it
-    me = words["self"]
+    given = {"fn": function, "spec": spec, "key": key_of(spec), "tag": spec.tag}
+    return made(function, told, body, words, given, f"{WRAPPER_FILE}{ascii(spec.tag)[1:-1]}>", "timed")
+
+
+def made(
+    function: Any,
+    told: tuple[str, str, dict[str, Any], str | None],
+    body: str,
+    words: Mapping[str, str],
+    given: Mapping[str, object],
+    filename: str,
+    otherwise: str,
+) -> Any:
+    """A wrapper with the function's own kind, name and parameters, whose body is the template ``body`` filled with ``words``.
+
+    Args:
+        told: what :func:`parameters_of` says of the function.
+        words: what the template's names stand for; ``self``, the wrapper itself, is among them.
+        given: what the wrapper is handed when it is made, by the template's names for it.
+        otherwise: its name where the function's own cannot stand behind ``def``.
+    """
+    parameters, call, defaults, _ = told
+    safe = def_name(function, otherwise)
+    prefix = "async " if kind_of(function) in ("coroutine", "asyncgen") else ""
+    outer = ", ".join([*(words[name] for name in given), *defaults])
+    inner = indented(f"{prefix}def {safe}({parameters}):{fill(body, {**words, 'call': call})}")
+    me = words["self"]  # so that a state is only put on instances whose class really holds the wrapper
     source = f"def {RESERVED}factory({outer}):\n    {me} = None\n{inner}    {me} = {safe}\n    return {safe}\n"
-    filename = f"{WRAPPER_FILE}{ascii(spec.tag)[1:-1]}>"
     namespace: dict[str, Any] = {}
     exec(compile(source, filename, "exec"), wrapper_globals, namespace)  # source is built from identifiers only
-    return namespace[f"{RESERVED}factory"](function, spec, key_of(spec), spec.tag, *defaults.values())
+    wrapper = namespace[f"{RESERVED}factory"](*given.values(), *defaults.values())
+    return functools.update_wrapper(wrapper, function)
 
 
 def row_text(words: Mapping[str, str], kind: str, short: bool = False) -> str:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
-from accelprof.compat.kinds import by_kind
+import pytest
+
+from accelprof.compat import rlinf, verl_marks
+from accelprof.compat.kinds import by_kind, within
 
 
 def test_async_generators_are_delegated_to():
@@ -34,3 +38,68 @@ def test_async_generators_are_delegated_to():
         assert seen == [("sent", 7), ("thrown", "x"), "closed"]
 
     asyncio.run(use())
+
+
+def functions(seen):
+    """One function of each kind, which tells when its body begins and ends."""
+
+    def plain():
+        seen.append("begins")
+        seen.append("ends")
+
+    async def coroutine():
+        seen.append("begins")
+        await asyncio.sleep(0)
+        seen.append("ends")
+
+    def generator():
+        seen.append("begins")
+        yield 1
+        seen.append("ends")
+
+    async def agenerator():
+        seen.append("begins")
+        yield 1
+        seen.append("ends")
+
+    return {"plain": plain, "coroutine": coroutine, "generator": generator, "agenerator": agenerator}
+
+
+async def run_through(kind, function):
+    if kind == "plain":
+        function()
+    elif kind == "coroutine":
+        await function()
+    elif kind == "generator":
+        assert list(function()) == [1]
+    else:
+        assert [item async for item in function()] == [1]
+
+
+@pytest.mark.parametrize("kind", ["plain", "coroutine", "generator", "agenerator"])
+@pytest.mark.parametrize("way", ["within", "trace_func", "marked_timer", "memory"])
+def test_a_decorated_functions_block_holds_its_body(monkeypatch, way, kind):
+    """Whatever decorates a function with a block: the block opens before the body begins and closes after it has ended."""
+    seen = []
+
+    class Block(contextlib.ContextDecorator):
+        def __enter__(self):
+            seen.append("in")
+
+        def __exit__(self, *error):
+            seen.append("out")
+
+    if way == "within":
+        decorate = lambda function: within(function, Block)  # noqa: E731
+    elif way == "trace_func":
+        monkeypatch.setattr(rlinf, "profiling_range", lambda *args, **kwargs: Block())
+        decorate = rlinf.Tracer.trace_func
+    elif way == "marked_timer":
+        monkeypatch.setattr(verl_marks._Timed, "__enter__", Block.__enter__)
+        monkeypatch.setattr(verl_marks._Timed, "__exit__", Block.__exit__)
+        decorate = verl_marks.marked_timer("gen", {})
+    else:
+        monkeypatch.setattr(verl_marks, "_say", lambda text, *_: seen.append("in" if "Before" in text else "out"))
+        decorate = verl_marks.GPUMemoryLogger("actor")
+    asyncio.run(run_through(kind, decorate(functions(seen)[kind])))
+    assert seen == ["in", "begins", "ends", "out"]

@@ -11,6 +11,7 @@ import pytest
 from accelprof.compat import install as install_framework
 from accelprof.compat import installed, verl
 from accelprof.compat.patching import Patches
+from accelprof.environment import STARTUP
 from accelprof.errors import ConfigError, UserError
 from accelprof.testing import capture
 
@@ -261,7 +262,7 @@ def test_environment_of_a_job(monkeypatch, caplog):
     from accelprof.compat import startup
 
     env = startup.environment({"ACCELPROF_INSTALL": "verl", "PYTHONPATH": "/a"})
-    assert env["PYTHONPATH"] == f"{startup.SITE}:/a"
+    assert env["PYTHONPATH"] == f"{STARTUP}:/a"
     assert startup.environment(env) == env
     assert startup.environment({}) == {}
     assert startup.names({"ACCELPROF_INSTALL": "verl, rlinff"}) == ["verl"]

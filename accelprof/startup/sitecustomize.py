@@ -1,7 +1,8 @@
-"""Runs in every Python process that inherits the environment of a worker with instruments; see accelprof.session.joining.
+"""Runs in every Python process of a job with ``ACCELPROF_INSTALL`` (accelprof.compat.startup), and in every one that inherits the
+environment of a worker with instruments (accelprof.session.joining).
 
-It only watches for the first import of an instrumented module, with the standard library alone, and then makes room for
-the sitecustomize module that it stands before.
+For instruments it only watches for the first import of an instrumented module, with the standard library alone. Then it
+makes room for the sitecustomize module that it stands before.
 """
 
 from __future__ import annotations
@@ -37,7 +38,16 @@ class _Watch:
         return None
 
 
-def _start() -> None:
+def _frameworks() -> None:
+    if not os.environ.get("ACCELPROF_INSTALL"):
+        return
+    try:
+        import accelprof.compat.startup  # noqa: F401
+    except ImportError as error:  # another environment than the job's
+        sys.stderr.write(f"accelprof: nothing is installed in process {os.getpid()}: {error}\n")
+
+
+def _instruments() -> None:
     parent = os.environ.get("ACCELPROF_PARENT")
     if not parent:
         return
@@ -67,5 +77,6 @@ def _next_one() -> None:
         sys.path[:] = [path for path in kept if os.path.abspath(path or ".") != here]
 
 
-_start()
+_frameworks()
+_instruments()
 _next_one()
