@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.errors import Problem
@@ -200,7 +201,7 @@ class Tool:
                 path=path,
                 tool=self.name,
                 windows=tuple(wid for stem, wid in stems.items() if path.startswith(stem)),
-                bytes=os.path.getsize(path) if os.path.isfile(path) else 0,
+                bytes=size_of(path) if os.path.exists(path) else 0,
             )
             for path in files
         ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 from accelprof.config.model import Config
+from accelprof.contracts.sizes import size_of
 from accelprof.contracts.targets import ArtifactFile
 from accelprof.engines.options import EngineOptions, Settings, engines_of, rank_of_file, settings_for
 from accelprof.engines.tables import DISTRIBUTIONS
@@ -78,9 +78,7 @@ class EngineProfiler:
             if path in self._seen:
                 continue
             rank = rank_of_file(self.settings.engine, self.settings.version, path, self.options, self._replica())
-            size = (
-                sum(f.stat().st_size for f in Path(path).rglob("*")) if os.path.isdir(path) else os.path.getsize(path)
-            )
+            size = size_of(path)
             reason = "" if rank is not None else "the engine's name for it does not tell its rank"
             found.append(
                 ArtifactFile(path, self.settings.engine, windows, size, "complete" if size else "truncated", reason)

@@ -22,6 +22,7 @@ import msgspec
 
 from accelprof import texts
 from accelprof.contracts.exporter import over_ranks
+from accelprof.contracts.sizes import size_of
 from accelprof.errors import ReadError
 from accelprof.output import atomic
 from accelprof.output.descriptor import Descriptor
@@ -417,6 +418,26 @@ def write(run_dir: str, manifest: Mapping[str, object]) -> str:
 
     atomic.write(path, fill)
     return path
+
+
+def resized(path: str) -> None:
+    """An artifact became smaller by its tool's own hand after its run had ended: its size goes into the run's manifest,
+    so that it counts as whole. Nothing happens where no manifest above names it.
+
+    Raises:
+        OSError: the manifest cannot be written.
+        ReadError: it cannot be read.
+    """
+    path = os.path.realpath(path)
+    run_dir = next((str(place) for place in Path(path).parents if (place / NAME).is_file()), None)
+    if run_dir is None:
+        return
+    manifest, changed = read(run_dir), False
+    for row in manifest.get("artifacts", ()):
+        if os.path.realpath(os.path.join(run_dir, row["path"])) == path and size_of(path) < row.get("bytes", 0):
+            row["bytes"], changed = size_of(path), True
+    if changed:
+        write(run_dir, manifest)
 
 
 def read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:

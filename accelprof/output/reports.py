@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelprof.catalogue import get_registry
+from accelprof.contracts.sizes import size_of
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, WindowInfo
 from accelprof.contracts.tool import Tool
 from accelprof.errors import failures, text_of
@@ -36,13 +37,6 @@ def find(pattern: str) -> dict[str, int]:
         except OSError:  # gone between the two calls
             continue
     return found
-
-
-def size_of(path: str) -> int:
-    """Bytes of a file, or of all files below a directory."""
-    if os.path.isdir(path):
-        return sum(entry.stat().st_size for entry in Path(path).rglob("*") if entry.is_file())
-    return os.path.getsize(path)
 
 
 class Wanted(NamedTuple):

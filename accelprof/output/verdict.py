@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
+from accelprof.contracts.sizes import size_of
 from accelprof.errors import IncompleteError
 from accelprof.output.records import (
     COMPLETE,
@@ -67,16 +67,14 @@ def on_disk(run_dir: str) -> Look:
         if outside(run_dir, path):
             return row.bytes, row.state, row.reason or ""
         try:
-            if os.path.isdir(path):
-                size = sum(entry.stat().st_size for entry in Path(path).rglob("*") if entry.is_file())
-                return size, row.state if size else PARTIAL, row.reason or ("" if size else "the directory is empty")
-            size = os.stat(path).st_size
+            size = size_of(path)
         except OSError:
             if row.remote:
                 return row.bytes, row.state, row.reason or ""
             return 0, MISSING, row.reason or ""
         if not size:
-            return 0, TRUNCATED, row.reason or "it is empty"
+            state, why = (PARTIAL, "the directory is empty") if os.path.isdir(path) else (TRUNCATED, "it is empty")
+            return 0, state, row.reason or why
         if size < row.bytes:
             return size, TRUNCATED, f"{size:,} of {row.bytes:,} bytes are there"
         return size, row.state if row.state != MISSING else COMPLETE, row.reason or ""

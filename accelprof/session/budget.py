@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelprof.config.model import Budget
+from accelprof.contracts.sizes import size_of
 from accelprof.contracts.targets import ArtifactFile, Assignment
 from accelprof.output.manifest import NAME
 from accelprof.output.manifest import read as read_manifest
@@ -61,7 +62,7 @@ class BudgetWatch:
             if free < budget.free_space:
                 return f"budget.free_space is {size_text(budget.free_space)}, and {size_text(free)} are free at {directory}"
         if budget.per_run is not None:
-            self._used = size_of(self._captures.process.layout.run_dir)
+            self._used = _left(self._captures.process.layout.run_dir)
             if self._used >= budget.per_run:
                 return f"budget.per_run is {size_text(budget.per_run)}, and the run has {size_text(self._used)} already"
         return ""
@@ -83,7 +84,7 @@ class BudgetWatch:
         """Learn from what ``tools`` left of a window that was open for ``seconds``."""
         seconds = max(seconds, 1e-3)
         for tool in tools:
-            left = sum(size_of(file.path) for file in files if file.tool == tool.name)
+            left = sum(_left(file.path) for file in files if file.tool == tool.name)
             if left:
                 self.rates[tool.name] = left / seconds
 
@@ -146,28 +147,19 @@ class BudgetWatch:
             captures.voice.guarded("closing a window that reached its budget", captures.request_close, "budget", window)
 
 
-def size_of(path: str) -> int:
-    """Bytes of a file, or of everything below a directory; what vanishes meanwhile does not count."""
+def _left(path: str) -> int:
+    """:func:`size_of`; nothing where nothing is there."""
     try:
-        if not os.path.isdir(path):
-            return os.path.getsize(path)
+        return size_of(path)
     except OSError:
         return 0
-    total = 0
-    for directory, _, names in os.walk(path):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(directory, name)).st_size
-            except OSError:
-                continue
-    return total
 
 
 def size_of_stem(stem: str) -> int:
     """Bytes of all files and directories whose name begins with a window's stem."""
     directory, prefix = os.path.split(stem)
     try:
-        return sum(size_of(entry.path) for entry in os.scandir(directory) if entry.name.startswith(prefix))
+        return sum(_left(entry.path) for entry in os.scandir(directory) if entry.name.startswith(prefix))
     except OSError:
         return 0
 

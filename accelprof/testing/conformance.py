@@ -28,10 +28,10 @@ import pytest
 
 from accelprof.analysis.attribution import attribute
 from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, Probe, RangeSpec
+from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Trace
 from accelprof.contracts.tool import Tool
 from accelprof.errors import CaptureError
-from accelprof.output.reports import size_of
 from accelprof.testing.files import from_the_file, launched, nowhere_else, read_apart, sound
 from accelprof.testing.recording import RecordingBackend
 from accelprof.testing.sessions import Captured, capture

@@ -334,6 +334,15 @@ def test_windows_of_an_async_engine(tmp_path):
     assert engine.calls == [("start", "p3", 2, 2), "stop"]
 
 
+def test_directories_of_nothing_hold_nothing(tmp_path):
+    """An engine that left directories without a file in them left no bytes, and is not complete."""
+    config, run_dir = config_with(tmp_path, "vllm", version="0.20.0")
+    settings = replica_settings(config, "vllm", run_dir)
+    os.makedirs(os.path.join(settings.directory, "rank0_ascend_pt", "ASCEND_PROFILER_OUTPUT"))
+    [found] = EngineProfiler(object(), settings, print).files()
+    assert (found.bytes, found.state) == (0, "truncated")
+
+
 def test_an_engine_that_stopped_by_itself(tmp_path):
     """SGLang's stop after its steps ran out is an error there and none here; another error is one."""
     config, run_dir = config_with(tmp_path, "sglang", version="0.5.23", iterations=2, contents=["memory"])

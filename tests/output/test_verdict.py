@@ -83,6 +83,58 @@ def test_the_disk_has_the_last_word(run_dir: Path, harm: Any, code: str, after: 
     assert "torch.json" in lack.words
 
 
+@pytest.mark.parametrize("parts", [["deep/a.csv"], ["deep/a.csv", "b.bin"], []])
+def test_a_directory_is_held_to_its_bytes(run_dir: Path, parts: list[str]) -> None:
+    """Files that are gone from it, or cut in it, are said as a file that was cut is; one that grew is whole."""
+    place = run_dir / "profile"
+    (place / "deep").mkdir(parents=True)
+    for name in ("deep/a.csv", "b.bin"):
+        (place / name).write_bytes(b"x" * 600)
+    found = rows()
+    row = ArtifactRow("profile", "torch", "G", rank=0, windows=["w"], bytes=1200)
+    found.artifacts[row.place] = row
+    written(run_dir, found)
+    assert codes(run_dir) == []
+    for name in parts:
+        (place / name).unlink()
+    if not parts:
+        os.truncate(place / "b.bin", 1)
+    [lack] = open_run(run_dir).lacks
+    left = 601 if not parts else 1200 - 600 * len(parts)
+    assert lack.code == ("file_cut" if left else "file_partial")
+    assert (f"{left} of 1,200 bytes are there" if left else "the directory is empty") in lack.words
+    (place / "results.db").write_bytes(b"x" * 5000)
+    assert codes(run_dir) == []
+
+
+def test_what_its_own_tool_made_smaller_is_whole(run_dir: Path) -> None:
+    """An analysis that replaces data by results, after the run: the size is that of now, and others' rows stay."""
+    (run_dir / "profile").mkdir()
+    (run_dir / "profile" / "raw").write_bytes(b"x" * 600)
+    found = rows()
+    row = ArtifactRow("profile", "torch", "G", rank=0, windows=["w"], bytes=600)
+    found.artifacts[row.place] = row
+    written(run_dir, found)
+    os.truncate(run_dir / "profile" / "raw", 10)
+    os.truncate(run_dir / "torch.json", 5)
+    manifests.resized(str(run_dir / "profile"))
+    [lack] = open_run(run_dir).lacks
+    assert "torch.json" in lack.words
+    manifests.resized(str(run_dir.parent))
+
+
+def test_a_directory_that_came_is_missing_no_more(run_dir: Path) -> None:
+    """As a file that came back."""
+    found = rows()
+    row = ArtifactRow("profile", "torch", "G", rank=0, windows=["w"], state="missing")
+    found.artifacts[row.place] = row
+    written(run_dir, found)
+    assert codes(run_dir) == ["file_missing"]
+    (run_dir / "profile").mkdir()
+    (run_dir / "profile" / "a").write_bytes(b"x")
+    assert codes(run_dir) == []
+
+
 def test_a_file_that_came_back_is_missing_no_more(run_dir: Path) -> None:
     """A lack that can be read off the disk is read off it each time."""
     (run_dir / "torch.json").unlink()
@@ -165,7 +217,7 @@ def test_what_lies_outside_of_the_run_is_not_looked_at(
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "deep.json").write_bytes(b"xyz")
     (run / "linked").symlink_to(tmp_path / "other")
-    monkeypatch.setattr(Path, "rglob", lambda *_: pytest.fail("walked"))
+    monkeypatch.setattr(os, "walk", lambda *_: pytest.fail("walked"))
     look = verdicts.on_disk(str(run))
     row = ArtifactRow(place.format(outside=outside, name=outside.name), "torch", "G", rank=0, windows=["w"], bytes=561)
     assert look(row) == (561, row.state, "")

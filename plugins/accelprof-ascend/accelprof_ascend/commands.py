@@ -12,7 +12,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import click
 
-from accelprof.errors import IncompleteError, UnavailableError, UserError
+from accelprof.errors import IncompleteError, ReadError, UnavailableError, UserError
+from accelprof.output.manifest import resized
 from accelprof_ascend import directory, vendor
 from accelprof_ascend.analysing import MOST_PROCESSES, Analysis, Outcome, at_once
 
@@ -57,6 +58,12 @@ def analyse(directories: Sequence[str], export: str | None, processes: int | Non
     limit = processes or at_once()
     outcomes = [*broken, *run_all([(path, wanted[path]) for path in todo], limit, timeout)]
     failed = [outcome for outcome in outcomes if not outcome.done]
+    for outcome in outcomes:
+        if outcome.done:
+            try:
+                resized(outcome.path)  # data_simplification takes data away that the results stand for
+            except (OSError, ReadError) as error:
+                click.echo(f"{outcome.path}: its new size is not in the run's manifest: {error}")
     done, skipped = len(outcomes) - len(failed), len(stopped) - len(todo)
     click.echo(f"{len(found)} directories: {done} analysed, {skipped} were done already, {len(failed)} failed")
     for outcome in failed:

@@ -6,7 +6,6 @@ parent of its own, in which each rank leaves one directory.
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import json
 import os
@@ -125,15 +124,6 @@ def _files(place: str) -> Iterator[str]:
     for root, _, names in os.walk(place):
         for name in names:
             yield os.path.join(root, name)
-
-
-def size(path: str) -> int:
-    """Bytes of all files below ``path``; files that vanish meanwhile do not count."""
-    total = 0
-    for file in _files(path):
-        with contextlib.suppress(OSError):
-            total += os.path.getsize(file)
-    return total
 
 
 def results(path: str, export: str) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
@@ -146,11 +147,9 @@ class MsprofTool(Tool):
 
     def match(self, files: Sequence[str], windows: Sequence[WindowInfo]) -> list[ArtifactFile]:
         """``PROF_*`` directories: each holds every window of its process."""
-        from accelprof_ascend.directory import size
-
         ids = tuple(window.id for window in windows)
         return [
-            ArtifactFile(path, self.name, ids, size(path))
+            ArtifactFile(path, self.name, ids, size_of(path))
             for path in files
             if DIRECTORY.match(os.path.basename(path.rstrip(os.sep)))
         ]

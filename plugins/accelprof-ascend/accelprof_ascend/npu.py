@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
@@ -166,14 +167,14 @@ class NpuTool(Tool):
         ]
         if self.context.target.rank is not None:
             directory.give_rank(path, self.context.target.rank)
-        artifact = ArtifactFile(path, self.name, (window.id,), directory.size(path))
+        artifact = ArtifactFile(path, self.name, (window.id,), size_of(path))
         if faults:
             self._fault(artifact, "; ".join(faults))
         elif self.options.analysis != "offline":
             self._analyse(artifact)
         beside = path + directory.OPERATOR_ARGUMENTS
         if os.path.isdir(beside):
-            return [artifact, ArtifactFile(beside, self.name, (window.id,), directory.size(beside))]
+            return [artifact, ArtifactFile(beside, self.name, (window.id,), size_of(beside))]
         return [artifact]
 
     def _fault(self, artifact: ArtifactFile, reason: str) -> None:
@@ -196,7 +197,7 @@ class NpuTool(Tool):
         outcome = analysis.wait(self.options.analysis_timeout)
         if not outcome.done:
             self._fault(artifact, f"its analysis failed, the data is kept for `accelprof analyse`: {outcome.reason}")
-        artifact.bytes = directory.size(artifact.path)
+        artifact.bytes = size_of(artifact.path)
 
     def finalise(self, reason: str) -> list[ArtifactFile]:
         """Wait for analyses that still run."""
@@ -216,7 +217,7 @@ class NpuTool(Tool):
                 continue
             ids = tuple(window.id for window in windows if name.startswith(directory.worker_of(window) + "_"))
             faults = directory.faults(path, self.options.wanted, self.options.level != "level_none")
-            artifact = ArtifactFile(path, self.name, ids, directory.size(path))
+            artifact = ArtifactFile(path, self.name, ids, size_of(path))
             if faults:
                 artifact.state, artifact.reason = "partial", "; ".join(faults)
             found.append(artifact)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
@@ -105,7 +106,7 @@ class JaxTool(Tool):
         path = window.stem + SUFFIX
         if not files_below(path):
             raise CaptureError(f"jax.profiler left no {XPLANE} below {path}")
-        return [ArtifactFile(path, self.name, (window.id,), _size(path))]
+        return [ArtifactFile(path, self.name, (window.id,), size_of(path))]
 
     # --- afterwards -------------------------------------------------------------------------------------------------
 
@@ -124,7 +125,3 @@ class JaxTool(Tool):
 def files_below(path: str) -> list[str]:
     """The xplane files of a directory that ``jax.profiler`` wrote, one a host."""
     return sorted(glob.glob(os.path.join(glob.escape(path), BELOW)))
-
-
-def _size(path: str) -> int:
-    return sum(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(path) for name in names)
