@@ -35,6 +35,7 @@ from accelprof.errors import AccelprofError, ConfigError
 from accelprof.exporters.host import figures_of, start_exporters
 from accelprof.output.delivery import RunFacts, deliver
 from accelprof.output.layout import claim_run
+from accelprof.output.manifest import step_row
 from accelprof.output.records import Lack
 from accelprof.output.verdict import NO_DIRECTORY, require_complete
 from accelprof.planning import names
@@ -106,6 +107,7 @@ class Controller:
             self._dumps = DumpWatch(self.roster, self.run_dir, self.voice.say)
         self._step_began = (0, 0)
         self._spans: dict[int, dict[str, tuple[int, int]]] = {}
+        self._cut: set[int] = set()
         for note in loaded.notes:
             if note.kind != "info":
                 log.info("accelprof: %s", note)
@@ -190,7 +192,7 @@ class Controller:
             yield self
         except BaseException:
             try:
-                self.end_step(number)
+                self._end_step(number, whole=False)
             except AccelprofError as error:
                 log.warning("accelprof: ending step %s failed: %s", number, error)
             raise
@@ -220,13 +222,21 @@ class Controller:
 
     def end_step(self, number: int | None = None) -> None:
         """The step ended; windows that hold no later step close. Harmless when none is running."""
+        self._end_step(number)
+
+    def _end_step(self, number: int | None, whole: bool = True) -> None:
+        """``whole``: it came to its end; of another no length is told."""
         with self._lock:
             number = self.step_now if number is None else number
             if self.manifest is not None or number is None or number != self.step_now:
                 return
             rows: dict[str, dict[str, Any]] = {}
             wall_ns = time.perf_counter_ns() - self._step_began[1]
-            self._spans[number] = {"controller": (self._step_began[0], wall_ns)}
+            if whole:
+                self._spans[number] = {"controller": (self._step_began[0], wall_ns)}
+                self._cut.discard(number)
+            elif number not in self._spans:  # one that failed and was done before has its end
+                self._cut.add(number)
             try:
                 self.roster.end(number, rows)
             finally:
@@ -235,9 +245,11 @@ class Controller:
                     gone = next(iter(self.history))
                     del self.history[gone]
                     self._spans.pop(gone, None)
+                    self._cut.discard(gone)
                 self.step_now = None
                 if self._exporters is not None:
-                    self._exporters.step(figures_of(number, rows, wall_ns, self.roster.records(number)))
+                    row = step_row(number, rows, self._spans.get(number), self.roster.records(number), whole)
+                    self._exporters.step(figures_of(row))
                 if self.session is not None:
                     self.session.end_step(number)
             self.voice.raise_deferred()
@@ -332,6 +344,7 @@ class Controller:
             self.plan,
             steps=self.history,
             spans=self._spans,
+            cut=self._cut,
             voice=self.voice,
             notes=self.notes,
         )

@@ -64,14 +64,14 @@ class StepFigures:
 
     Attributes:
         step: its number.
-        ended_ns: when it ended, Unix-epoch nanoseconds.
+        ended_ns: when it ended, Unix-epoch nanoseconds; ``None`` of one that did not come to its end.
         wall_ns: its length as the announcing process saw it, nanoseconds; ``None`` where that is not known.
         window: whether a planned window holds the step, so that profiling's own cost is in its times.
         phases: phase -> figures over ranks.
     """
 
     step: int
-    ended_ns: int
+    ended_ns: int | None
     wall_ns: int | None
     window: bool
     phases: Mapping[str, PhaseFigures]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 import zlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -69,8 +70,9 @@ class TensorBoard(Exporter):
         self._writer = Writer(self._logs)
 
     def step(self, figures: StepFigures) -> None:
+        at = None if figures.ended_ns is None else figures.ended_ns / 1e9  # else when it is written
         for name, value in scalars(figures).items():
-            self._writer.add_scalar(name, value, figures.step, wall_time=figures.ended_ns / 1e9)
+            self._writer.add_scalar(name, value, figures.step, wall_time=at)
         self._writer.flush()
 
     def finish(self, manifest: Mapping[str, Any], directory: str) -> None:
@@ -165,7 +167,7 @@ class Mlflow(Exporter):
     def step(self, figures: StepFigures) -> None:
         from mlflow.entities import Metric
 
-        at = figures.ended_ns // 1_000_000
+        at = (time.time_ns() if figures.ended_ns is None else figures.ended_ns) // 1_000_000
         metrics = [Metric(_mlflow_name(name), value, at, figures.step) for name, value in scalars(figures).items()]
         for first in range(0, len(metrics), BATCH):
             self._client.log_batch(self._id, metrics=metrics[first : first + BATCH])

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from accelprof import texts
-from accelprof.contracts.exporter import Exporter, PhaseFigures, RunFacts, StepFigures, over_ranks
+from accelprof.contracts.exporter import Exporter, PhaseFigures, RunFacts, StepFigures
 from accelprof.errors import failures, text_of
 from accelprof.threads import started
 
@@ -143,16 +143,14 @@ def afterwards(exporters: Exporters, manifest: Mapping[str, Any], directory: str
     """Hand over a run that has ended: its steps as the manifest has them, then the manifest; ``patience`` seconds for the steps."""
     until = time.monotonic() + patience
     for row in manifest.get("metrics", {}).get("steps", ()):
-        wall = row.get("wall_ns")
-        phases = {tag: PhaseFigures(**figures) for tag, figures in row["seconds"].items()}
-        ended = row["began_ns"] + wall if wall is not None else 0
-        exporters.step(StepFigures(row["step"], ended, wall, row["window"], phases), max(0.0, until - time.monotonic()))
+        exporters.step(figures_of(row), max(0.0, until - time.monotonic()))
     exporters.finish(manifest, directory)
 
 
-def figures_of(
-    step: int, rows: Mapping[str, Mapping[str, Mapping[str, float]]], wall_ns: int | None, window: bool
-) -> StepFigures:
-    """A step's figures from ``rows``: rank label -> phase -> ``{"seconds", "count"}``."""
-    phases = {texts.bounded(phase): figures for phase, figures in over_ranks(rows).items()}  # as any format can have it
-    return StepFigures(step, time.time_ns(), wall_ns, window, phases)
+def figures_of(row: Mapping[str, Any]) -> StepFigures:
+    """A step's figures from its row as the manifest has it (:func:`accelprof.output.manifest.step_row`)."""
+    wall = row.get("wall_ns")
+    ended = None if wall is None else row["began_ns"] + wall
+    # as any format can have it
+    phases = {texts.bounded(phase): PhaseFigures(**figures) for phase, figures in row["seconds"].items()}
+    return StepFigures(row["step"], ended, wall, row["window"], phases)

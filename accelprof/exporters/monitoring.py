@@ -153,7 +153,7 @@ class OpenTelemetry(Exporter):
 
     def step(self, figures: StepFigures) -> None:
         self._check()
-        if figures.wall_ns is None:
+        if figures.wall_ns is None or figures.ended_ns is None:
             return
         attributes: dict[str, object] = {"accelprof.step": figures.step, "accelprof.window": figures.window}
         for phase, row in figures.phases.items():

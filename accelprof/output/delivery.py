@@ -51,6 +51,7 @@ class RunFacts:
         clocks: rows of ``clock_offsets`` by target.
         steps: step -> label -> tag -> ``{"seconds", "count"}``; empty = as the journals have it.
         spans: step -> who announced it -> when it began (Unix epoch, ns) and how long it took (ns); with ``steps``.
+        cut: steps that did not come to their end; with ``steps``.
         groups: groups that took part; ``None`` where nobody can know of others, so that names are not checked.
         roles: roles of each group.
         nobody: why nothing came, in words, where no process took part and something was to be recorded.
@@ -74,6 +75,7 @@ class RunFacts:
     clocks: Mapping[str, Any] = field(default_factory=dict)
     steps: Mapping[int, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     spans: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    cut: Collection[int] = ()
     groups: Collection[str] | None = None
     roles: Mapping[str, Collection[str]] = field(default_factory=dict)
     nobody: str = ""
@@ -211,7 +213,7 @@ def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
     # one that failed and was then done again has its end
     done = {(row.label, row.step) for row in found.metrics if row.wall_ns is not None}
     begun = {(row.label, row.step) for row in found.metrics if row.began_ns is not None}
-    cut = {step for _, step in begun - done}
+    cut = {step for _, step in begun - done} | set(run.cut)
     profiled = {step for window in found.windows.values() for step in window.steps}
     from accelprof import __version__
 

@@ -15,6 +15,7 @@ from accelprof.contracts import reasons
 from accelprof.exporters.host import Exporters, figures_of, start_exporters
 from accelprof.output import verdict as verdicts
 from accelprof.output.delivery import RunFacts, deliver, finish
+from accelprof.output.manifest import step_row
 from accelprof.output.nodes import ThisHost
 from accelprof.output.presence import PAGE, TURN, Presence
 from accelprof.output.records import Lack, MetricsRow
@@ -88,7 +89,8 @@ class OwnRun:
         self._journal.add(MetricsRow(label, number, dict(timings), began, wall))
         if self._exporters is not None:
             held = any(number in window.steps for window in self._captures.rows[-2:])
-            self._exporters.step(figures_of(number, {label: timings}, wall, held))
+            spans = None if wall is None else {label: (began, wall)}
+            self._exporters.step(figures_of(step_row(number, {label: timings}, spans, held, wall is not None)))
 
     def flush(self) -> None:
         """Nothing waits."""

@@ -17,8 +17,15 @@ from accelprof.config.load import load_config
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts
 from accelprof.errors import ConfigError
 from accelprof.exporters.files import FileOptions, JsonLines
-from accelprof.exporters.host import Exporters, figures_of
+from accelprof.exporters.host import Exporters
+from accelprof.exporters.host import figures_of as figures_of_row
 from accelprof.exporters.monitoring import samples
+from accelprof.output.manifest import step_row
+
+
+def figures_of(step, rows, wall_ns, window):
+    spans = None if wall_ns is None else {"A/rank0": (1_790_000_000_000_000_000, wall_ns)}
+    return figures_of_row(step_row(step, rows, spans, window, wall_ns is not None))
 
 ROWS = {
     "Actor/rank0": {"actor/update": {"seconds": 0.25, "count": 2}, "actor/recv": {"seconds": 0.5, "count": 1}},
@@ -172,12 +179,14 @@ import json, resource, sys
 from accelprof.contracts.exporter import RunFacts
 from accelprof.exporters.files import FileOptions, JsonLines
 from accelprof.exporters.host import Exporters, figures_of
+from accelprof.output.manifest import step_row
 from accelprof.exporters.monitoring import samples
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 said = []
 exporters = Exporters([JsonLines(FileOptions())], RunFacts("r", sys.argv[1]), said.append)
 for step in range(20):
-    exporters.step(figures_of(step, {"A/rank0": {"phase": {"seconds": 1.0, "count": 1}}}, 1, False))
+    rows = {"A/rank0": {"phase": {"seconds": 1.0, "count": 1}}}
+    exporters.step(figures_of(step_row(step, rows, {"A/rank0": (1, 1)})))
 exporters.finish({}, sys.argv[1])
 print(json.dumps(said))
 """

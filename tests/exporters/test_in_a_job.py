@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -98,6 +99,50 @@ def test_the_launcher_exports_the_steps_of_its_processes(tmp_path):
     assert all(row["phases"]["work"]["ranks"] == 2 for row in rows)
     assert [row["step"] for row in rows if row["window"]] == [2]
     assert all(row["wall_ns"] > 0 and row["ended_ns"] > 1.7e18 for row in rows)
+
+
+JOB = """
+import accelprof
+{begin}
+p = accelprof.timer("p")(lambda: None)
+try:
+    for number in (1, 2, 3):
+        with run.step(number):
+            p()
+            if number == 2:
+                raise ValueError("the job's own")
+except ValueError:
+    pass
+run.close()
+"""
+PLAIN = "run = accelprof.configure(group='G', rank=0{values})"
+
+
+@pytest.mark.parametrize("how", ["plain", "launched", "controlled"])
+def test_a_step_that_raised_has_no_end_for_anybody(tmp_path, how):
+    """Whoever made the page: the step's figures are there, and neither a length nor a time at which it ended."""
+    values = {"steps": [2], "output_dir": str(tmp_path), "run": "r", "export": {"jsonl": {}}}
+    begin = PLAIN.format(values="" if how == "launched" else f", **{values}")
+    if how == "controlled":
+        pytest.importorskip("ray")
+        begin = f"from accelprof.cluster import Controller\nrun = Controller(controller={{'tool': None}}, **{values})"
+    job = tmp_path / "job.py"
+    job.write_text(JOB.format(begin=begin))
+    words = [sys.executable, str(job)]
+    if how == "launched":
+        registry = Registry()
+        config = registry.load(values).config
+        run(registry, config, registry.plan(config), words)
+    else:
+        subprocess.run(words, check=True, timeout=120)
+    rows = [json.loads(line) for line in (tmp_path / "r/steps.jsonl").read_text().splitlines()]
+    kept = json.loads((tmp_path / "r/manifest.json").read_text())["metrics"]["steps"]
+    assert [(row["step"], row["wall_ns"] is None, row["ended_ns"] is None) for row in rows] == [
+        (1, False, False),
+        (2, True, True),
+    ]
+    assert [row.get("ended", True) for row in kept] == [True, False]
+    assert rows[0]["ended_ns"] == kept[0]["began_ns"] + kept[0]["wall_ns"]
 
 
 def test_a_wrong_exporter_is_refused_where_the_plan_is_made(tmp_path):

@@ -19,7 +19,14 @@ import pytest
 import accelprof
 from accelprof.contracts.exporter import ExporterOptions, RunFacts
 from accelprof.exporters import dashboards, files, monitoring
-from accelprof.exporters.host import Exporters, figures_of
+from accelprof.exporters.host import Exporters
+from accelprof.exporters.host import figures_of as figures_of_row
+from accelprof.output.manifest import step_row
+
+
+def figures_of(step, rows, wall_ns, window):
+    spans = None if wall_ns is None else {"A/rank0": (1_790_000_000_000_000_000, wall_ns)}
+    return figures_of_row(step_row(step, rows, spans, window, wall_ns is not None))
 
 SECONDS = {1: (0.25, 0.75), 2: (0.5, 0.125), 3: (1.0, 2.0)}
 
