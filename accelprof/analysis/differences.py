@@ -27,12 +27,14 @@ WORTH_SAYING = 0.05
 
 @dataclass
 class WorkerSteps:
-    """One worker's steps: step -> phase -> self time in ns; ``walls``: step -> ns; ``running``: phases that had not ended."""
+    """One worker's steps: step -> phase -> self time in ns; ``walls``: step -> ns; ``running``: phases that had not ended;
+    ``unfinished``: the step that had not."""
 
     label: str
     times: dict[int, dict[str, int]] = field(default_factory=dict)
     walls: dict[int, int] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
+    unfinished: int | None = None
     waits: set[str] = field(default_factory=set)
 
 
@@ -57,6 +59,8 @@ def steps_of(label: str, spans: Sequence[Span]) -> WorkerSteps:
             if inside > 0:
                 times[name] += inside
         found.times[number], found.walls[number] = dict(times), step.end_ns - step.start_ns
+        if step.args.get(ROW_COLUMNS["cut"]):
+            found.unfinished = number
     last = max((s.end_ns for s in spans), default=0)
     open_now = [
         s for row in rows.values() for s in row if s.args.get(ROW_COLUMNS["cut"]) and s.end_ns >= last - 1_000_000
@@ -76,15 +80,14 @@ def differences(workers: Sequence[WorkerSteps], step: int | None, reason: str) -
     walls = {worker.label: worker.walls[step] for worker in workers if step in worker.walls}
     before = {w.label: [ns for n, ns in w.walls.items() if n < step] for w in workers}
     usual = [ns for rows in before.values() for ns in rows]
+    running = [worker for worker in workers if worker.unfinished == step]
     wall = max(walls.values(), default=0)
     if usual and wall:
         typical = statistics.median(usual)
-        verb = "had taken" if reason == "hang" else "took"
-        said.append(
-            f"step {step} {verb} {_seconds(wall)}, {wall / typical:.1f} times the median of the {len(set(numbers) - {step})} steps before"
-            if typical
-            else f"step {step} {verb} {_seconds(wall)}"
-        )
+        verb = "had taken" if running else "took"
+        earlier_ones = sum(number < step for number in numbers)
+        than = f", {wall / typical:.1f} times the median of the {earlier_ones} steps before" if typical else ""
+        said.append(f"step {step} {verb} {_seconds(wall)}{than}{' and was still running' if running else ''}")
     guilty: list[tuple[float, str, str]] = []
     waiting: list[tuple[float, str, str]] = []
     for worker in workers:
@@ -105,8 +108,8 @@ def differences(workers: Sequence[WorkerSteps], step: int | None, reason: str) -
         culprits = list(dict.fromkeys(label for _, label, _ in guilty))
         whom = f" for {culprits[0]}" if culprits and {culprits[0]} != {label for _, label, _ in waiting} else ""
         said.append(f"{names} waited{whom} in {phases}, up to {_seconds(waiting[0][0])} longer than usual")
-    if reason == "hang":
-        for worker in workers:
+    if reason == "hang" or running:
+        for worker in workers if reason == "hang" else running:
             doing = worker.running[-1] if worker.running else "no phase"
             said.append(f"{worker.label} was in {doing}")
     return said
@@ -116,7 +119,8 @@ def of_recorder(directory: str, traces: Mapping[str, str], targets: Iterable[Tar
     """What the flight recorder has to say of a directory, a dump's or a run's; ``traces``: label of a worker -> path of its timeline;
     ``targets``: whose part is there."""
     parent, name = os.path.split(os.path.normpath(directory))
-    asked = request_of(os.path.dirname(parent), name) if os.path.basename(parent) == PLACE else None
+    run_dir = os.path.dirname(parent)
+    asked = request_of(run_dir, name) if os.path.basename(parent) == PLACE else None
     if asked is None:
         return _of_run(directory)
     workers = []
@@ -127,7 +131,7 @@ def of_recorder(directory: str, traces: Mapping[str, str], targets: Iterable[Tar
             continue  # the report names files that cannot be read
         workers.append(steps_of(label, list(spans)))
     head = f"flight recorder: {asked.why or asked.reason}, asked by {asked.by}"
-    return [head, *_without_part(targets), *differences(workers, asked.step, asked.reason)]
+    return [head, *_without_part(targets), *_of_killed(run_dir), *differences(workers, asked.step, asked.reason)]
 
 
 def _of_run(run_dir: str) -> list[str]:
@@ -137,14 +141,18 @@ def _of_run(run_dir: str) -> list[str]:
         asked = request_of(run_dir, name)
         why = "" if asked is None else f": {asked.why or asked.reason}"
         said.append(f"the flight recorder wrote {PLACE}/{name}{why} (accelprof report reads that directory)")
+    return said + _of_killed(run_dir) + aside(run_dir)
+
+
+def _of_killed(run_dir: str) -> list[str]:
     killed = sorted(unread(run_dir))
-    if killed:
-        more = f" and {len(killed) - 5} more" if len(killed) > 5 else ""
-        said.append(
-            f"the flight recorder has the last steps of killed workers: {', '.join(killed[:5])}{more}; "
-            "accelprof window dump --run RUN writes them out"
-        )
-    return said + aside(run_dir)
+    if not killed:
+        return []
+    more = f" and {len(killed) - 5} more" if len(killed) > 5 else ""
+    return [
+        f"the flight recorder has the last steps of killed workers: {', '.join(killed[:5])}{more}; "
+        "accelprof window dump --run RUN writes them out"
+    ]
 
 
 def _without_part(targets: Iterable[TargetRow]) -> list[str]:

@@ -15,6 +15,7 @@ from accelprof.numberset import NumberSet
 from accelprof.output import fields
 from accelprof.output import manifest as manifests
 from accelprof.output.atomic import halves
+from accelprof.output.dumps import is_dump
 from accelprof.output.presence import there
 from accelprof.output.records import MISSING, ArtifactRow, Lack, Records, TargetRow
 from accelprof.output.verdict import judge, outside
@@ -194,9 +195,10 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
 
         journals = manifests.read_journals(directory)
         manifest = manifests.build(directory, version=__version__, config={}, plan={}, journals=journals)
-        problems.append(
-            "the run left no manifest (did the driver end before close()?); read from the workers' journals"
-        )
+        if not is_dump(directory):  # those of the flight recorder have none
+            problems.append(
+                "the run left no manifest (did the driver end before close()?); read from the workers' journals"
+            )
     stated = manifest.get("problems")
     problems.extend(line for line in stated if line and isinstance(line, str)) if isinstance(stated, list) else None
     records = Records.of_manifest(manifest)

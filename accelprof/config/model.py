@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     PrivateAttr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -92,6 +93,15 @@ Size = Annotated[int | None, BeforeValidator(parse_size)]
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        kinds = set(get_args(annotation) or (annotation,))
+        if isinstance(value, bool) and kinds <= {int, float, type(None)}:
+            raise ValueError(f"a truth value is no number; allowed: a number{', null' if type(None) in kinds else ''}")
+        return value
 
 
 class Schedule(_Model):

@@ -8,12 +8,13 @@ controller asks for it on each, and brings the parts together when the run ends.
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import itertools
 import json
 import os
 import re
+import shutil
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -78,24 +79,42 @@ def begin(run_dir: str, trigger: Trigger, by: str, at_most: int, apart: Collecti
             return name
     if len(known) >= at_most:
         return None
+    row = DumpRow(reason=reason, step=trigger.step, why=trigger.why, by=by, at=time.time())
     number = max((int(name.rpartition("-")[2]) for name in known), default=0) + 1
-    os.makedirs(os.path.join(run_dir, PLACE), exist_ok=True)
-    while True:
-        name = f"{reason}-{number}"
-        try:
-            os.mkdir(os.path.join(run_dir, PLACE, name))
-        except FileExistsError:  # another process was quicker
-            number += 1
-            continue
-        break
-    _ask(run_dir, name, DumpRow(reason=reason, step=trigger.step, why=trigger.why, by=by, at=time.time()))
-    _stacks(run_dir, name, by, trigger)
-    return name
+    if not _made(run_dir, f"{reason}-{number}", row):
+        return begin(run_dir, trigger, by, at_most, apart)  # another process was quicker, maybe for the same
+    _stacks(run_dir, f"{reason}-{number}", by, trigger)
+    return f"{reason}-{number}"
 
 
-def _ask(run_dir: str, name: str, row: DumpRow) -> None:
-    path = os.path.join(run_dir, PLACE, name, REQUEST)
-    atomic.write(path, lambda file: file.write(texts.dumps(row.to_json())))
+def _made(run_dir: str, name: str, row: DumpRow) -> bool:
+    """Make a dump's directory, with what was asked for in it from the first moment on; ``False``: there is one.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    place = os.path.join(run_dir, PLACE, name)
+    new = os.path.join(run_dir, PLACE, f".{name}.{os.getpid()}.{threading.get_ident()}")
+    os.makedirs(new, exist_ok=True)
+    try:
+        atomic.write(os.path.join(new, REQUEST), lambda file: file.write(texts.dumps(row.to_json())))
+        os.rename(new, place)
+    except OSError:
+        shutil.rmtree(new, ignore_errors=True)
+        if os.path.isdir(place):
+            return False
+        raise
+    return True
+
+
+def is_dump(directory: str) -> bool:
+    """Whether a directory is that of a dump: one that has no manifest of its own."""
+    parent, name = os.path.split(os.path.normpath(directory))
+    return (
+        os.path.basename(parent) == PLACE
+        and os.path.isfile(os.path.join(directory, REQUEST))
+        and bool(_NAME.fullmatch(name))
+    )
 
 
 def request_of(run_dir: str, name: str) -> DumpRow | None:
@@ -120,10 +139,7 @@ def known(run_dir: str) -> dict[str, DumpRow | None] | None:
 def adopt(run_dir: str, asked: Mapping[str, DumpRow]) -> None:
     """Ask this host's workers for dumps that were begun on another, under their names there; they join them as their own."""
     for name, request in asked.items():
-        path = os.path.join(run_dir, PLACE, name)
-        with contextlib.suppress(FileExistsError):  # one of this host's own
-            os.makedirs(path)
-            _ask(run_dir, name, request)
+        _made(run_dir, name, request)  # unless it is one of this host's own
 
 
 def spread(run_dir: str, nodes: Nodes, hosts: Collection[Node], told: set[str], timeout: float) -> dict[Node, str]:
@@ -237,13 +253,15 @@ def ask(run_dir: str, timeout: float, steps: int, say: Callable[[str], object]) 
     of rings that cannot be read. Its name.
 
     Raises:
-        UserError: there is no run directory.
-        OSError: nothing can be written in it.
+        UserError: there is no run directory, or nothing can be written in it.
     """
     if not os.path.isdir(run_dir):
         raise UserError(f"{run_dir}: no such directory; name the directory of a run")
     request = Trigger("request", None, "asked for by accelprof window dump")
-    name = begin(run_dir, request, "the command line", 1_000_000, apart=names(run_dir))
+    try:
+        name = begin(run_dir, request, "the command line", 1_000_000, apart=names(run_dir))
+    except OSError as error:
+        raise UserError(f"{run_dir}: a dump cannot be made in it: {error}") from None
     wanted = {ring.stem for ring in rings_of(run_dir)}
     until = time.monotonic() + timeout
     while not wanted <= parts(run_dir, str(name)) and time.monotonic() < until:
@@ -298,7 +316,8 @@ def _rows(records: list[StepRecord], phases: list[PhaseSpec]) -> tuple[list[Time
     for record in records:
         phases.append(PhaseSpec(f"step {record.step}" if record.step is not None else "between steps"))
         end = record.end_ns if record.end_ns is not None else max([row.end_ns for row in rows] + [record.begin_ns])
-        rows.append(TimelineRow(len(phases) - 1, Kind.STEP.value, record.begin_ns, end, 0, "steps"))
+        runs = record.end_ns is None
+        rows.append(TimelineRow(len(phases) - 1, Kind.STEP.value, record.begin_ns, end, 0, "steps", in_progress=runs))
     return rows, phases
 
 

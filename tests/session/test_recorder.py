@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import accelprof
 from accelprof.analysis.summary import summarise
 from accelprof.cli.window import window
-from accelprof.errors import IncompleteError
+from accelprof.errors import IncompleteError, UserError
 from accelprof.output import dumps
 from accelprof.output.ring import HEAD, NAMES, NOW, read_ring, rings_of
 
@@ -237,6 +237,53 @@ def test_an_exception_that_nobody_catches_is_written_out_once(tmp_path, how):
     assert rings_of(run) == []
     seen = [row.steps_seen for row in summarise(run / "recorder" / list(found)[-1]).run.records.targets.values()]
     assert [steps[-1] for steps in seen] == [3]
+
+
+def test_a_dump_is_there_with_what_was_asked_for(tmp_path):
+    """Many that see the same thing at one moment make one dump: nobody finds its directory without the request."""
+    code = """
+        import os, sys, time
+        from accelprof.output import dumps
+        open(f"{sys.argv[1]}/ready {os.getpid()}", "w").close()
+        while not os.path.exists(sys.argv[1] + "/go"):
+            time.sleep(0.001)
+        for reason in ("slow", "hang", "exception"):
+            print(dumps.begin(sys.argv[1] + "/r", dumps.Trigger(reason, 7, "test"), str(os.getpid()), 99))
+    """
+    started = [child(code, tmp_path) for _ in range(6)]
+    wait_for(lambda: len(list(tmp_path.glob("ready *"))) == len(started), 60)
+    (tmp_path / "go").touch()
+    for process in started:
+        assert process.communicate(timeout=60)[0].split() == ["slow-1", "hang-1", "exception-1"]
+    assert sorted(os.listdir(tmp_path / "r" / "recorder")) == ["exception-1", "hang-1", "slow-1"]
+
+
+def test_a_step_that_still_runs_is_said_to(tmp_path):
+    """A dump on request while a step stands still: it had taken so long, and in which phase it is."""
+    stands = child(JOB, tmp_path, 0, "hang")
+    try:
+        assert stands.stdout.readline() == "going\n"
+        wait_for(lambda: (found := read_ring(rings_of(tmp_path / "r")[0]).running) is not None and found.step == 25)
+        done = CliRunner().invoke(window, ["dump", "--run", str(tmp_path / "r")])
+        assert done.exit_code == 0, done.output
+    finally:
+        stands.kill()
+        stands.communicate()
+    summary = summarise(tmp_path / "r/recorder/request-1")
+    assert any(
+        line.startswith("step 25 had taken ") and line.endswith(" and was still running") for line in summary.notices
+    )
+    assert "G/rank0 was in p" in summary.notices
+    assert not any("manifest" in line for line in summary.problems)
+
+
+def test_a_dump_that_cannot_be_made_is_refused_by_name(tmp_path):
+    """A file in the place of the dumps."""
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "recorder").touch()
+    done = CliRunner().invoke(window, ["dump", "--run", str(tmp_path / "r")])
+    assert isinstance(done.exception, UserError)
+    assert "a dump cannot be made in it" in str(done.exception)
 
 
 def test_a_part_that_is_written_later_shows_the_same_moment(tmp_path):
