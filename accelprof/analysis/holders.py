@@ -7,6 +7,7 @@ launches. The time is that of sorting, whatever the ranges are called.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import re
 from collections import Counter
@@ -17,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from accelprof.analysis.intervals import among, distinct
-from accelprof.contracts.spans import Kind
+from accelprof.catalogue import get_registry
+from accelprof.contracts.spans import HostCalls, Kind
 from accelprof.reading import frameworks
 from accelprof.reading.columns import NONE, Array, Columns, groups_of
 
@@ -28,13 +30,6 @@ KERNELS = frozenset({Kind.KERNEL, Kind.COMMUNICATION})
 PART = 1 << 16
 #: what is said of a kernel whose launch number several processes of the file used
 SEVERAL = "launches of several processes with one number"
-#: calls that put a kernel or a graph of them on a device: CUDA's, HIP's, CANN's, Unified Runtime's and Level Zero's
-_LAUNCH = re.compile(
-    r"(?i)Launch(Cooperative|Multi(ple)?)?Kernel|(Graph|(?<!Append)Kernel)Launch|^hipLaunchByPtr"
-    r"|^cu(da)?Launch(Grid(Async)?)?(_v\d+)?$|EnqueueCommandBuffer|CommandBufferEnqueue"
-)
-#: calls between which a stream's launches are recorded into a graph, and the sign of the change that they make
-_CAPTURES = ((re.compile(r"BeginCapture|CaptureBegin"), 1), (re.compile(r"EndCapture|CaptureEnd"), -1))
 _NUMBERED = re.compile(r",? (?:seq|op_id|sizes|input_op_ids) = .*$")
 
 
@@ -154,7 +149,8 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
     processes, and kernels without a number, are taken for those that are missing.
     """
     calls = columns.rows(Kind.RUNTIME)
-    calls = calls[_named(columns, _LAUNCH)[columns.name[calls]] & (columns.correlation[calls] != NONE)]
+    said = _said(columns)
+    calls = calls[_named(columns, said.launches)[columns.name[calls]] & (columns.correlation[calls] != NONE)]
     if not calls.size:
         return Launches(0, 0, calls)
     calls = calls[np.lexsort((-columns.end[calls], columns.start[calls], columns.thread[calls]))]
@@ -173,7 +169,7 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
         among(keys(calls, columns.process[calls]), distinct(keys(served, columns.process[served]))), outer
     )
     lost = calls[outer[~found]]
-    lost = lost[~_recorded(columns, lost)]
+    lost = lost[~_recorded(columns, lost, said)]
     missing = lost.size
     if shared.size:
         missing = (Counter(keys(lost, 0).tolist()) - Counter(keys(shared, 0).tolist())).total()
@@ -181,9 +177,25 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
     return Launches(int(found.sum()) + int(lost.size), max(int(missing) - unnumbered, 0), lost)
 
 
-def _named(columns: Columns, pattern: re.Pattern[str]) -> Array:
-    """Which names the pattern is found in."""
-    return np.array([pattern.search(name) is not None for name in columns.names] or [False], dtype=np.bool_)
+def _said(columns: Columns) -> HostCalls:
+    """What the file's tool calls launches; where that does not say it, as of a merged timeline, what any tool does."""
+    if columns.calls is not None:
+        return columns.calls
+    registry = get_registry()
+    found = [registry.tool_class(name).host_calls for name in registry.tool_names()]
+    return _any_of(tuple(dict.fromkeys(one for one in found if isinstance(one, HostCalls) and not one.fault())))
+
+
+@functools.lru_cache
+def _any_of(said: tuple[HostCalls, ...]) -> HostCalls:
+    kinds = ([one.launches for one in said], [one.capture_begins for one in said], [one.capture_ends for one in said])
+    return HostCalls(*("|".join(f"(?:{pattern})" for pattern in patterns if pattern) for patterns in kinds))
+
+
+def _named(columns: Columns, pattern: str) -> Array:
+    """Which names the pattern is found in; an empty one in none."""
+    found = re.compile(pattern or "(?!)").search
+    return np.array([found(name) is not None for name in columns.names] or [False], dtype=np.bool_)
 
 
 def _outermost(columns: Columns, calls: Array) -> Array:
@@ -197,13 +209,13 @@ def _outermost(columns: Columns, calls: Array) -> Array:
     return np.flatnonzero(outer)
 
 
-def _recorded(columns: Columns, calls: Array) -> Array:
+def _recorded(columns: Columns, calls: Array, said: HostCalls) -> Array:
     """Which of the calls lie between the begin and the end of a capture, on whichever thread of their process: autograd's
     launches into the stream that another captures. A capture whose begin or end is not in the file goes on to its edge."""
     inside: Array = np.zeros(calls.size, dtype=np.bool_)
     rows = columns.rows(Kind.RUNTIME)
     change: Array = np.zeros(max(len(columns.names), 1), dtype=np.int64)
-    for pattern, sign in _CAPTURES:
+    for pattern, sign in ((said.capture_begins, 1), (said.capture_ends, -1)):
         change[_named(columns, pattern)] = sign
     if not calls.size or not change.any():
         return inside

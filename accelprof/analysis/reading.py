@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from accelprof import texts
 from accelprof.catalogue import get_registry
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
 from accelprof.reading import sqlite
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import ChromeFile, load
-from accelprof.reading.columns import columns_of
+from accelprof.reading.columns import Columns, columns_of
 from accelprof.reading.gzipped import GZIP, opened
 
 UTF8_MARK = b"\xef\xbb\xbf"
@@ -124,6 +124,7 @@ def _through_the_door(trace: Trace) -> Trace:
     """A third party's list of spans becomes columns here, where what is wrong with it still has the file's name; texts get bounds."""
     left_out = trace.completeness.events_left_out
     columns = columns_of(trace)
+    _say_calls(trace, columns)
     cut = 0
     for table in (columns.names, columns.processes, columns.tasks, columns.devices, columns.streams, columns.words):
         cut += _bounded(table)
@@ -143,6 +144,16 @@ def _through_the_door(trace: Trace) -> Trace:
     if lost:
         trace.problems.append(f"left out: {lost} span{'s' * (lost != 1)} whose times are none")
     return trace
+
+
+def _say_calls(trace: Trace, columns: Columns) -> None:
+    """What the tool whose file it is calls launches, where it says that."""
+    registry = get_registry()
+    said = registry.tool_class(trace.tool).host_calls if trace.tool in registry.tool_names() else HostCalls()
+    wrong = said.fault() if isinstance(said, HostCalls) else f"host_calls is {said!r}; a HostCalls is expected"
+    if wrong:
+        trace.problems.append(f"tool {trace.tool!r}: {wrong}; launches are looked for by what other tools call them")
+    columns.calls = said if not wrong and said.launches else None
 
 
 def _bound(value: Any) -> Any:

@@ -220,6 +220,32 @@ class Completeness:
 
 
 @dataclass(frozen=True, slots=True)
+class HostCalls:
+    """What a tool's files call the host's calls that put work on a device: regular expressions, searched for in a name.
+
+    Attributes:
+        launches: calls that put a kernel, or a graph of them, on a device.
+        capture_begins, capture_ends: calls between which a stream's launches are only recorded into a graph.
+    """
+
+    launches: str = ""
+    capture_begins: str = ""
+    capture_ends: str = ""
+
+    def fault(self) -> str:
+        """Which of them is no regular expression, and why; empty when all are."""
+        import re  # only who reads files asks
+
+        for name in ("launches", "capture_begins", "capture_ends"):
+            pattern = getattr(self, name)
+            try:
+                re.compile(pattern)
+            except (re.error, TypeError) as error:
+                return f"host_calls.{name} is {pattern!r}, which is no regular expression: {error}"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Figures of a file that have no place in time (sums by step, memory by operator); reports show them as they stand.
 

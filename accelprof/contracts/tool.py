@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.sizes import size_of
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.errors import Problem
 
@@ -72,6 +72,9 @@ class Tool:
     on_demand: ClassVar[bool] = True
     #: files are Chrome traces to which ``read`` adds nothing; a merged timeline takes their events over as they are
     writes_chrome_trace: ClassVar[bool] = False
+    #: the calls in its files that put kernels on a device: launches whose work is not in the file are counted by it. A tool that says
+    #: none is asked with the names of all that are registered
+    host_calls: ClassVar[HostCalls] = HostCalls()
     #: accelerator types this tool serves; empty = all
     accelerators: ClassVar[frozenset[str]] = frozenset()
 

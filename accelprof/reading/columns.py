@@ -23,6 +23,7 @@ from accelprof.contracts.spans import (
     LACKING,
     ROW_COLUMNS,
     UNKNOWN,
+    HostCalls,
     Kind,
     Span,
     Trace,
@@ -103,10 +104,11 @@ class Columns:
         own: time in ns inside a call that was suspended, :data:`NONE` where it is the whole span.
         cut: whether a window's edge cut the span.
         framework: codes of the threads that the file calls by a framework's name.
+        calls: what the tool whose file it is calls launches; ``None`` where it does not say.
     """
 
     __slots__ = (
-        *FIELDS, "_args", "_depth", "devices", "framework", "names", "processes", "streams", "tasks", "threads", "words",
+        *FIELDS, "_args", "_depth", "calls", "devices", "framework", "names", "processes", "streams", "tasks", "threads", "words",
     )  # fmt: skip
     kind: Array
     name: Array
@@ -163,6 +165,7 @@ class Columns:
         self.streams: list[int | str] = streams if streams is not None else []
         self.words: list[str] = words if words is not None else [""]
         self.framework: frozenset[int] = frozenset()
+        self.calls: HostCalls | None = None
         self._args = args
         self._depth: Array | None = None
 
@@ -233,7 +236,7 @@ class Columns:
             args=None if args is None else _Taken(args, rows),
             **{field: getattr(self, field)[rows] for field in FIELDS},
         )  # fmt: skip
-        taken.framework = self.framework
+        taken.framework, taken.calls = self.framework, self.calls
         return taken
 
     def _texts(self) -> dict[str, Any]:

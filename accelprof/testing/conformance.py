@@ -29,7 +29,7 @@ import pytest
 from accelprof.analysis.attribution import attribute
 from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, Probe, RangeSpec
 from accelprof.contracts.sizes import size_of
-from accelprof.contracts.spans import DEVICE_WORK, Kind, Trace
+from accelprof.contracts.spans import DEVICE_WORK, HostCalls, Kind, Trace
 from accelprof.contracts.tool import Tool
 from accelprof.errors import CaptureError
 from accelprof.testing.files import from_the_file, launched, nowhere_else, read_apart, sound
@@ -459,6 +459,8 @@ class ToolConformance:
         assert tool.schedule in ("ours", "native"), f"schedule is {tool.schedule!r}"
         assert isinstance(tool.exclusive, frozenset), f"exclusive is {tool.exclusive!r}; a frozenset is expected"
         _accelerators(tool)
+        assert isinstance(tool.host_calls, HostCalls), f"host_calls is {tool.host_calls!r}; a HostCalls is expected"
+        assert not tool.host_calls.fault(), tool.host_calls.fault()
         for flag in ("on_demand", "writes_chrome_trace"):
             assert isinstance(getattr(tool, flag), bool), (
                 f"{flag} is {getattr(tool, flag)!r}; True or False is expected"

@@ -18,13 +18,20 @@ from pydantic import BeforeValidator, Field
 
 from accelprof import texts
 from accelprof.contracts.backend import Backend, BoundRange, Emitter, Probe, RangeSpec
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError
 
 SUFFIX = ".pt.trace.json.gz"
 TAKEN = "another torch profiler was started inside the window and took this one's place"
+#: what torch's traces call the calls of every vendor's runtime and driver
+TRACED_CALLS = HostCalls(
+    launches=r"(?i:Launch(?:Cooperative|Multi(?:ple)?)?Kernel|(?:Graph|(?<!Append)Kernel)Launch|^hipLaunchByPtr"
+    r"|^cu(?:da)?Launch(?:Grid(?:Async)?)?(?:_v\d+)?$|EnqueueCommandBuffer|CommandBufferEnqueue)",
+    capture_begins=r"BeginCapture|CaptureBegin",
+    capture_ends=r"EndCapture|CaptureEnd",
+)
 Content = Literal["cpu", "cuda", "memory", "shapes", "stack", "flops", "modules"]
 
 
@@ -54,6 +61,7 @@ class TorchTool(Tool):
     aliases: ClassVar[tuple[str, ...]] = ("torch_profiler", "kineto")
     Options: ClassVar[type[ToolOptions]] = TorchOptions
     writes_chrome_trace: ClassVar[bool] = True
+    host_calls: ClassVar[HostCalls] = TRACED_CALLS
     thread: str = "any"  # with profile_all_threads; "starter" where this torch lacks it (set in attach)
     exclusive: ClassVar[frozenset[str]] = frozenset({"torch_profiler"})
     schedule: ClassVar[str] = "native"

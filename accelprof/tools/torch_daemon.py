@@ -30,12 +30,12 @@ from pydantic import BeforeValidator, Field
 
 from accelprof import texts
 from accelprof.contracts.backend import Backend, Emitter, Probe
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError
 from accelprof.threads import started
-from accelprof.tools.torch import RecordFunctionEmitter, TorchTool, unique
+from accelprof.tools.torch import TRACED_CALLS, RecordFunctionEmitter, TorchTool, unique
 
 DAEMON_ENV, SOCKETS_ENV = "KINETO_USE_DAEMON", "KINETO_IPC_SOCKET_DIR"
 #: without an answer, which is how it is between windows, Kineto writes an error to the terminal every few seconds
@@ -148,6 +148,7 @@ class TorchDaemonTool(Tool):
     aliases: ClassVar[tuple[str, ...]] = ("kineto_daemon",)
     Options: ClassVar[type[ToolOptions]] = TorchDaemonOptions
     writes_chrome_trace: ClassVar[bool] = True
+    host_calls: ClassVar[HostCalls] = TRACED_CALLS
     exclusive: ClassVar[frozenset[str]] = frozenset({"torch_profiler", "cupti"})
 
     def __init__(self, options: Any = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import pytest
 
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.compare import compare
+from accelprof.analysis.reading import read_any
 from accelprof.analysis.timeline import merge_files
-from accelprof.contracts.spans import Kind, Span, Trace
+from accelprof.catalogue import get_registry, reset_registry
+from accelprof.contracts.spans import HostCalls, Kind, Span, Trace
+from accelprof.contracts.tool import Tool
 from accelprof.errors import NotComparableError
 
 LAUNCHES = (
@@ -24,6 +28,10 @@ LAUNCHES = (
     "aclrtLaunchKernelWithConfig",
 )  # fmt: skip
 OTHERS = ("cudaLaunchHostFunc", "cudaEventRecord", "cudaMemcpyAsync", "urCommandBufferAppendKernelLaunchExp")
+
+
+#: tool -> what begins the names of its vendor's calls
+VENDORS = {"nsys": "cu", "rocprofv3": "hip", "rocprof_sys": "hip", "npu": "acl", "msprof": "acl", "unitrace": ("ur", "ze")}
 
 
 def launch(number: int, at: int, pid: int = 1, tid: int = 1, name: str = "cudaLaunchKernel", ns: int = 2) -> Span:
@@ -43,6 +51,51 @@ def lost(spans: list[Span]) -> tuple[int, int]:
 def test_a_launch_of_every_vendor_counts(name: str) -> None:
     """One of two has its kernel."""
     assert lost([launch(1, 0, name=name), launch(2, 10, name=name), kernel(2, 20)]) == (2, 1)
+
+
+@pytest.mark.parametrize("tool", VENDORS)
+def test_a_vendors_tool_says_what_its_files_call_launches(tool: str) -> None:
+    """Each of its vendor's, and nothing that is none; those of others are not asked for in its files."""
+    if tool not in get_registry().tool_names():
+        pytest.skip(f"no tool {tool}: its distribution is not installed")
+    said = get_registry().tool_class(tool).host_calls
+    found = {name for name in (*LAUNCHES, *OTHERS) if re.search(said.launches, name)}
+    mine = {name for name in LAUNCHES if name.startswith(VENDORS[tool])}
+    assert mine <= found <= set(LAUNCHES)
+    assert found == mine or VENDORS[tool] == "acl", "whose expression is not bound to a beginning"
+    assert said.fault() == ""
+
+
+def test_a_third_partys_tool_says_its_own(tmp_path: Path) -> None:
+    """Its word decides in its own files; in a merged timeline every tool's counts; a word that is none is said and harms nobody."""
+
+    class Acme(Tool):
+        name = "acme"
+        host_calls = HostCalls(launches=r"^acmeDispatch$")
+
+        @classmethod
+        def can_read(cls, path: str) -> bool:
+            return path.endswith(".acme")
+
+        def read(self, path: str) -> Trace:
+            names = ("acmeDispatch", "acmeDispatch", "cudaLaunchKernel")
+            return Trace(path, "acme", spans=[*(launch(n, 10 * n, name=name) for n, name in enumerate(names)), kernel(0, 5)])
+
+    path = tmp_path / "x.acme"
+    path.write_text("x")
+    try:
+        get_registry().put(tools=[Acme])
+        found = attribute(read_any(path))
+        assert (found.launches, found.launches_without_work) == (2, 1)
+        found = attribute(Trace("x", "merged", spans=read_any(path).spans))
+        assert (found.launches, found.launches_without_work) == (3, 2)
+        for wrong in (HostCalls("("), "acmeDispatch"):
+            Acme.host_calls = wrong
+            trace = read_any(path)
+            assert any("tool 'acme': host_calls" in line for line in trace.problems)
+            assert attribute(trace).launches == 1
+    finally:
+        reset_registry()
 
 
 @pytest.mark.parametrize("name", OTHERS)

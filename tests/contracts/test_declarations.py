@@ -57,6 +57,7 @@ TOOL = {
     "can_read": ("analysis/reading.py", "registry.tool_class(name).can_read"),
     "read": ("analysis/reading.py", "get_registry().make_tool(name).read"),
     "writes_chrome_trace": ("analysis/reading.py", "get_registry().tool_class(name).writes_chrome_trace"),
+    "host_calls": ("analysis/reading.py", "registry.tool_class(trace.tool).host_calls"),
     "count": ("session/triggers/demand.py", "tool.count"),
     "on_demand": ("session/triggers/demand.py", "tool.on_demand"),
     "thread": ("session/captures.py", "tool.thread"),

@@ -17,7 +17,7 @@ import pytest
 
 from accelprof.backends.cpu import CpuBackend
 from accelprof.contracts.backend import Backend, Emitter, Probe, RangeSpec
-from accelprof.contracts.spans import Clock, Kind, Span, Trace
+from accelprof.contracts.spans import Clock, HostCalls, Kind, Span, Trace
 from accelprof.contracts.targets import ArtifactFile, Launch
 from accelprof.contracts.tool import Tool
 from accelprof.testing import BackendConformance, FakeClock, RecordingBackend, RecordingTool, ToolConformance, capture
@@ -425,6 +425,7 @@ BROKEN = {
     "accelerators as a text, recorded": ({"accelerators": "cuda"}, "delivers", "accelerators is 'cuda'; a frozenset"),
     "accelerators of numbers": ({"accelerators": frozenset({1})}, "declared", "a frozenset of names"),
     "on_demand as a text": ({"on_demand": "no"}, "declared", "on_demand is 'no'; True or False"),
+    "host_calls that are none": ({"host_calls": HostCalls("(")}, "declared", "host_calls.launches is .*no regular expression"),
     "writes_chrome_trace as nothing": ({"writes_chrome_trace": None}, "declared", "writes_chrome_trace is None; True"),
     "expects texts": ({"expects": lambda self, a, d: ["a.json"]}, "pure", r"\['a.json'\]; a list of Expectation"),
     "claims all JSON": ({"can_read": classmethod(claims_json)}, "claims", "notes.json'.* answered True"),

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.sizes import size_of
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, Problem, ReadError
@@ -60,6 +60,7 @@ class MsprofTool(Tool):
     exclusive: ClassVar[frozenset[str]] = frozenset({"cann"})
     on_demand: ClassVar[bool] = False
     accelerators: ClassVar[frozenset[str]] = frozenset({"npu"})
+    host_calls: ClassVar[HostCalls] = vendor.CALLS
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.sizes import size_of
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, ConfigError, Problem, ReadError
@@ -33,6 +33,7 @@ class NpuTool(Tool):
     exclusive: ClassVar[frozenset[str]] = frozenset({"cann", "torch_profiler"})
     schedule: ClassVar[str] = "native"
     accelerators: ClassVar[frozenset[str]] = frozenset({"npu"})
+    host_calls: ClassVar[HostCalls] = vendor.CALLS
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)

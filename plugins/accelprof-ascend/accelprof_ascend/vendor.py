@@ -20,6 +20,14 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as distribution_version
 from typing import Any
 
+from accelprof.contracts.spans import HostCalls
+
+#: what CANN calls its launches, in the files of torch_npu and msprof
+CALLS = HostCalls(
+    launches=r"(?i:Launch(?:Cooperative)?Kernel|(?<!Append)(?:Graph|Kernel)Launch)",
+    capture_begins=r"CaptureBegin|BeginCapture",
+    capture_ends=r"CaptureEnd|EndCapture",
+)
 AUTOLOAD_ENV = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 HOME_ENV = "ASCEND_HOME_PATH"
 VISIBLE_ENV = "ASCEND_RT_VISIBLE_DEVICES"

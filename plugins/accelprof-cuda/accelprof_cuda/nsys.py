@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import LAUNCH_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, unordered
 from accelprof.errors import CaptureError, Problem, ReadError
@@ -59,6 +59,11 @@ class NsysTool(Tool):
     count: ClassVar[str] = "exact"
     exclusive: ClassVar[frozenset[str]] = frozenset({"cupti"})
     accelerators: ClassVar[frozenset[str]] = frozenset({"cuda"})
+    host_calls: ClassVar[HostCalls] = HostCalls(
+        launches=r"^cu(?:da)?(?:Launch(?:Cooperative)?Kernel|GraphLaunch|Launch(?:Grid(?:Async)?)?(?:_v\d+)?$)",
+        capture_begins=r"^cu(?:da)?StreamBeginCapture",
+        capture_ends=r"^cu(?:da)?StreamEndCapture",
+    )
 
     def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
         super().__init__(options)

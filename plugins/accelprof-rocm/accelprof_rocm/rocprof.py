@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.spans import HostCalls
 from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.errors import CaptureError, ConfigError, Problem
@@ -87,6 +88,11 @@ class RocprofTool(Tool):
     #: torch's profiler claims the device's tracing interface as ``cupti`` on every accelerator
     exclusive: ClassVar[frozenset[str]] = frozenset({"rocprofiler", "cupti"})
     accelerators: ClassVar[frozenset[str]] = frozenset({"rocm"})
+    host_calls: ClassVar[HostCalls] = HostCalls(
+        launches=r"^hip(?:\w*Launch(?:Cooperative|Multi)?Kernel|GraphLaunch|LaunchByPtr)",
+        capture_begins=r"^hipStreamBeginCapture",
+        capture_ends=r"^hipStreamEndCapture",
+    )
 
     def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
         super().__init__(options)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.contracts.spans import Trace
+from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import Assignment
 from accelprof_xpu.launching import IttTool, whole
 from accelprof_xpu.option_tables import UNITRACE, UNITRACE_SHORT, VTUNE, VTUNE_SHORT, Table
@@ -49,6 +49,10 @@ class UnitraceTool(IttTool):
 
     name: ClassVar[str] = "unitrace"
     exclusive: ClassVar[frozenset[str]] = frozenset({"itt_collector", "level_zero"})
+    host_calls: ClassVar[HostCalls] = HostCalls(
+        launches=r"^(?:ur|pi)Enqueue(?:Cooperative)?KernelLaunch|^zeCommandListAppendLaunch(?:Cooperative|Multiple)?Kernel"
+        r"|EnqueueCommandBuffer|CommandBufferEnqueue",
+    )
     program_name: ClassVar[str] = "unitrace"
     table: ClassVar[Table] = UNITRACE
     short: ClassVar[Mapping[str, str]] = UNITRACE_SHORT
