@@ -33,7 +33,7 @@ from accelprof.contracts import reasons
 from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Target
 from accelprof.errors import AccelprofError, ConfigError
 from accelprof.exporters.host import figures_of, start_exporters
-from accelprof.output.delivery import RunFacts, deliver
+from accelprof.output.delivery import RunFacts, add_said, deliver
 from accelprof.output.layout import claim_run
 from accelprof.output.manifest import step_row
 from accelprof.output.records import Lack
@@ -361,6 +361,7 @@ class Controller:
         manifest = deliver(run, RayNodes(self.roster.members))
         if self._exporters is not None:
             self._exporters.finish(manifest, self.run_dir or "")
+            add_said(run, manifest)
         return manifest
 
     @property

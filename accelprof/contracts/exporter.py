@@ -65,7 +65,8 @@ class StepFigures:
     Attributes:
         step: its number.
         ended_ns: when it ended, Unix-epoch nanoseconds; ``None`` of one that did not come to its end.
-        wall_ns: its length as the announcing process saw it, nanoseconds; ``None`` where that is not known.
+        wall_ns: its length, nanoseconds: as the announcing process saw it, the longest where each rank counts its own; ``None``
+            where that is not known.
         window: whether a planned window holds the step, so that profiling's own cost is in its times.
         phases: phase -> figures over ranks.
     """
@@ -75,6 +76,11 @@ class StepFigures:
     wall_ns: int | None
     window: bool
     phases: Mapping[str, PhaseFigures]
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks that the phase with the most is from."""
+        return max((row.ranks for row in self.phases.values()), default=0)
 
 
 class ExporterOptions(BaseModel):
@@ -86,8 +92,8 @@ class ExporterOptions(BaseModel):
 class Exporter:
     """Writes a run's figures to a place of its own. Configured under ``export: {<name>: {...}}``.
 
-    Each exporter runs on one thread of its own, off the step's path, in the process that announces steps (the controller, or
-    a plain process of rank 0). What it raises is said once, with its name, and it is asked no more; nobody else notices.
+    Each exporter runs on one thread of its own, off the step's path, in the process that announces steps (the controller;
+    without one, rank 0). What it raises is said once, with its name, and it is asked no more; nobody else notices.
 
     Declare ``name``, and ``Options`` where there are any. The constructor takes the validated options and touches
     nothing; heavy imports belong in :meth:`start`.

@@ -1,6 +1,7 @@
 """``tensorboard``, ``wandb`` and ``mlflow``: scalars of every step, the run's summary and its files at the end.
 
-Scalars have one name in all three: ``accelprof/step_seconds``, and ``accelprof/<phase>/max``, ``…/mean``, ``…/min``.
+Scalars have one name in all three: ``accelprof/step_seconds``, ``accelprof/ranks`` (whose times these are), and
+``accelprof/<phase>/max``, ``…/mean``, ``…/min``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ BATCH, LONGEST_METRIC = 1000, 240
 
 
 def scalars(figures: StepFigures) -> dict[str, float]:
-    """Name -> seconds."""
-    values = {} if figures.wall_ns is None else {"accelprof/step_seconds": figures.wall_ns / 1e9}
+    """Name -> seconds, and the number of ranks."""
+    values = {"accelprof/ranks": float(figures.ranks)}
+    if figures.wall_ns is not None:
+        values["accelprof/step_seconds"] = figures.wall_ns / 1e9
     for phase, row in figures.phases.items():
         values.update(
             {f"accelprof/{phase}/max": row.max, f"accelprof/{phase}/mean": row.mean, f"accelprof/{phase}/min": row.min}

@@ -13,6 +13,7 @@ from accelprof.errors import ReadError, failures, text_of
 GAUGES = {
     "accelprof_step_seconds": ("Wall time of the last step, seconds", ("run",)),
     "accelprof_step": ("Number of the last step", ("run",)),
+    "accelprof_ranks": ("Number of ranks that the times of phases in the last step are from", ("run",)),
     "accelprof_phase_seconds": ("Time in a phase in the last step over ranks, seconds", ("run", "phase", "stat")),
     "accelprof_window_step": ("1 where the last step was in a planned window, else 0", ("run",)),
 }
@@ -29,6 +30,7 @@ def samples(run: str, figures: StepFigures, seen: set[str]) -> list[tuple[str, d
     steps, took no time in one that lacks them. They are all in ``seen`` afterwards."""
     rows: list[tuple[str, dict[str, str], float]] = [
         ("accelprof_step", {"run": run}, float(figures.step)),
+        ("accelprof_ranks", {"run": run}, float(figures.ranks)),
         ("accelprof_window_step", {"run": run}, float(figures.window)),
     ]
     if figures.wall_ns is not None:
@@ -155,7 +157,9 @@ class OpenTelemetry(Exporter):
         self._check()
         if figures.wall_ns is None or figures.ended_ns is None:
             return
-        attributes: dict[str, object] = {"accelprof.step": figures.step, "accelprof.window": figures.window}
+        attributes: dict[str, object] = {
+            "accelprof.step": figures.step, "accelprof.window": figures.window, "accelprof.ranks": figures.ranks,
+        }  # fmt: skip
         for phase, row in figures.phases.items():
             attributes[f"accelprof.phase.{phase}.max_seconds"] = row.max
             attributes[f"accelprof.phase.{phase}.slowest"] = row.slowest

@@ -25,7 +25,7 @@ from accelprof.launch.command import assemble, program, to_shell, wrapped_by
 from accelprof.launch.compose import compose
 from accelprof.launch.devices import as_seen_here
 from accelprof.launch.trial import trial
-from accelprof.output.delivery import RunFacts, deliver
+from accelprof.output.delivery import RunFacts, add_said, deliver
 from accelprof.output.layout import Layout, claim_run, impossible
 from accelprof.output.manifest import NAME as MANIFEST
 from accelprof.output.nodes import ThisHost
@@ -273,4 +273,5 @@ def _finish(
     manifest = deliver(facts, ThisHost())
     if exporters is not None:
         afterwards(exporters, manifest, run_dir)
+        add_said(facts, manifest)
     return manifest

@@ -167,6 +167,14 @@ def finish(run: RunFacts, manifest: dict[str, Any]) -> None:
     run.catalogue.event("accelprof_run_end", manifest=manifest)
 
 
+def add_said(run: RunFacts, manifest: dict[str, Any]) -> None:
+    """What was said since the manifest was written, by exporters at their end, stands in it too."""
+    later = [text for text in run.problems if text not in manifest["problems"]]
+    manifest["problems"] += later
+    if later and run.run_dir is not None:
+        _write(run, manifest)
+
+
 def _gathered(run: RunFacts, nodes: Nodes) -> Records:
     """All rows: from the journals on this disk, on other nodes', and those that were handed over."""
     run_dir = str(run.run_dir)

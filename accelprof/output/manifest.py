@@ -162,7 +162,7 @@ def read_journals(run_dir: str) -> list[list[dict[str, object]]]:
         records: list[dict[str, object]] = []
         try:
             for line in _lines(str(place / name)):
-                record = _decoded(line)
+                record = decoded(line)
                 if isinstance(record, dict):
                     records.append(record)
         except OSError as error:
@@ -172,7 +172,7 @@ def read_journals(run_dir: str) -> list[list[dict[str, object]]]:
     return journals
 
 
-def _regular(path: str | os.PathLike[str], flags: int = 0) -> IO[bytes]:
+def regular(path: str | os.PathLike[str], flags: int = 0) -> IO[bytes]:
     """A regular file, open for reading. Nothing else is waited for or read: no pipe, directory, socket or device.
 
     Raises:
@@ -196,7 +196,7 @@ def _lines(path: str) -> Iterator[bytes]:
     Raises:
         OSError: it is none, cannot be read, or is beyond what a journal can be.
     """
-    with _regular(path, os.O_NOFOLLOW) as file:
+    with regular(path, os.O_NOFOLLOW) as file:
         found = os.fstat(file.fileno())
         if found.st_size > MAX_JOURNAL:
             raise OSError(f"it has {found.st_size:,} bytes, and no journal has more than {MAX_JOURNAL:,}")
@@ -208,7 +208,7 @@ def _lines(path: str) -> Iterator[bytes]:
             skipping = not whole
 
 
-def _decoded(text: bytes | str) -> object:
+def decoded(text: bytes | str) -> object:
     """JSON, or ``None`` for what is none; numbers that no JSON has are refused."""
     try:
         return json.loads(text, parse_constant=_refused)
@@ -448,7 +448,7 @@ def read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(run_dir, NAME)
     try:
-        with _regular(path) as file:
+        with regular(path) as file:
             found = os.fstat(file.fileno())
             if found.st_size > MAX_MANIFEST:
                 raise ReadError(path, f"it has {found.st_size:,} bytes; no manifest has more than {MAX_MANIFEST:,}")

@@ -236,7 +236,8 @@ def _make_session(
 ) -> Session:
     host = host_name()
     problem = ""
-    own = (assignment.selected or config.recorder is not None) and run_dir is None
+    exports = bool(config.export) and config.enabled
+    own = (assignment.selected or config.recorder is not None or exports) and run_dir is None
     if own:
         try:
             run_dir = claim_run(config.output_dir, config.run, _job(), host)
@@ -261,7 +262,7 @@ def _make_session(
             tools = [tool for tool in tools if tool.name != "trace"]
     if problem:
         assignment = replace(assignment, selected=False)
-    session = Session(config, assignment, backend, [], trace, layout, host, registry, launched)
+    session = Session(config, assignment, backend, [], trace, layout, host, registry, own or launched)
     if own:
         from accelprof.session.ownrun import OwnRun
 

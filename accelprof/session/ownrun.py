@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof import texts
 from accelprof.contracts import reasons
-from accelprof.exporters.host import Exporters, figures_of, start_exporters
+from accelprof.exporters.host import Exporters, start_exporters
 from accelprof.output import verdict as verdicts
 from accelprof.output.delivery import RunFacts, deliver, finish
-from accelprof.output.manifest import step_row
 from accelprof.output.nodes import ThisHost
 from accelprof.output.presence import PAGE, TURN, Presence
 from accelprof.output.records import Lack, MetricsRow
+from accelprof.session.overranks import OverRanks
 from accelprof.timing.gate import now_ns
 
 if TYPE_CHECKING:
@@ -78,19 +78,24 @@ class OwnRun:
         self._finished = False
         self._lock = threading.RLock()
         self._exporters: Exporters | None = None
+        self._exported: OverRanks | None = None
+        self._said = 0
         if self._process.target.rank in (0, None) and config.export:
             made = catalogue.make_exporters(config)
             self._exporters = start_exporters(made, config, run_dir, captures.voice.say)
+        if self._exporters is not None:
+            process = self._process
+            self._exported = OverRanks(
+                self._exporters, process.target, process.key, run_dir, self._presence, captures.voice
+            )
 
     def step_ended(self, number: int, timings: Timings, began: int, wall: int | None) -> None:
         """Timings of a step go into the journal, window or not; ``began`` is of the Unix epoch, ``wall`` its length (ns),
         ``None`` of one that did not come to its end."""
-        label = self._process.target.label
-        self._journal.add(MetricsRow(label, number, dict(timings), began, wall))
-        if self._exporters is not None:
-            held = any(number in window.steps for window in self._captures.rows[-2:])
-            spans = None if wall is None else {label: (began, wall)}
-            self._exporters.step(figures_of(step_row(number, {label: timings}, spans, held, wall is not None)))
+        row = MetricsRow(self._process.target.label, number, dict(timings), began, wall)
+        self._journal.add(row)
+        if self._exported is not None:
+            self._exported.step(row, any(number in window.steps for window in self._captures.rows[-2:]))
 
     def flush(self) -> None:
         """Nothing waits."""
@@ -122,21 +127,29 @@ class OwnRun:
                 return manifest
             self._finished = True
             target, hurried = self._process.target, reason in reasons.HURRIED
-            if self._presence is not None:
-                if not hurried and (not manifest.get("running") or target.rank in (0, None)):
-                    with self._presence.turn(PAGE, PAGE_S):
-                        finish(facts, manifest)
-                self._presence.close()
+            patience = HURRIED_S if hurried else EXPORT_S
+            if self._exported is not None:
+                self._exported.finish(patience)
+            leads = not manifest.get("running") or target.rank in (0, None)
+            if self._presence is not None and not hurried and leads:
+                with self._presence.turn(PAGE, PAGE_S):
+                    finish(facts, manifest)
             if self._exporters is not None:
-                self._exporters.finish(manifest, self.run_dir or "", HURRIED_S if hurried else EXPORT_S)
+                self._exporters.finish(manifest, self.run_dir or "", patience)
+                if len(self._captures.voice.problems) > self._said:  # what failed at the end stands in the manifest too
+                    manifest = self._write(HURRIED_S if hurried else TURN_S, set(), says=False)[1]
+                    self._journal.close()
+            if self._presence is not None:
+                self._presence.close()
             lies = "nothing was written" if self.run_dir is None else f"it lies in {texts.from_here(self.run_dir)}"
             log.info("accelprof %s: the run is %s; %s", target.label, manifest["status"], lies)
             return manifest
 
-    def _write(self, patience: float, running: set[str]) -> tuple[RunFacts, dict[str, object]]:
+    def _write(self, patience: float, running: set[str], says: bool = True) -> tuple[RunFacts, dict[str, object]]:
         catalogue, config = self._catalogue, self._config
         self._plan = self._plan or catalogue.plan(config, decided=True)
-        facts = RunFacts(self.run_dir, catalogue, config, self._plan, told=[self._journal.records])
+        self._said = len(self._captures.voice.problems)
+        facts = RunFacts(self.run_dir, catalogue, config, self._plan, told=[self._journal.records], says=says)
         if self._problem:
             facts.lacks.append(Lack(code=verdicts.NO_DIRECTORY, words=self._problem))
         if self._presence is None:

@@ -89,7 +89,7 @@ class Session:
         layout: Layout,
         host: str,
         registry: Catalogue,
-        launched: bool = False,
+        keeps: bool = False,
     ) -> None:
         self.config, self.assignment, self.backend, self.registry = config, assignment, backend, registry
         self.process = Process(assignment.target, layout, host, os.getpid())
@@ -102,7 +102,7 @@ class Session:
         self.lock = SessionLock(lambda: gate.refresh(self))
         self.voice = Voice(self.target.label, config.on_error == "raise", self._write_problem)
         self.say, self.problems = self.voice.say, self.voice.problems
-        keeps = assignment.selected or config.recorder is not None or launched
+        keeps = keeps or assignment.selected or config.recorder is not None
         path = f"{layout.workers_dir}/{self.key}.jsonl" if keeps else None
         self.journal = Journal(path, self.say)
         captures = self.captures = Captures(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 import accelprof
 from accelprof.catalogue import Registry
+from accelprof.contracts.exporter import Exporter
 from accelprof.errors import ConfigError
 from accelprof.launch.run import run
 
@@ -66,6 +69,138 @@ def test_a_plain_process_exports_its_steps(tmp_path):
     assert [(row["step"], row["window"]) for row in kept] == [(1, False), (2, True), (3, False)]
     assert [row["wall_ns"] for row in kept] == [row["wall_ns"] for row in rows]
     assert all(row["began_ns"] > 1.7e18 for row in kept)
+
+
+RANK = """
+import os, sys, time
+import accelprof
+from accelprof.session import overranks
+rank, directory, ranks, ends_at = int(os.environ["RANK"]), sys.argv[1], sys.argv[2], int(sys.argv[3])
+overranks.PATIENCE_S = float(sys.argv[4])
+session = accelprof.configure(
+    steps=[3], ranks=[0] if ranks == "0" else "all", output_dir=directory, run="r", group="G", export={"jsonl": {}}
+)
+work = accelprof.timer("work")(time.sleep)
+side = accelprof.timer("side")(time.sleep)
+open(f"{directory}/began-{rank}", "w").close()
+while not all(os.path.exists(f"{directory}/began-{other}") for other in range(int(sys.argv[5]))):
+    time.sleep(0.01)
+for step in range(1, 9):
+    with session.step(step):
+        work(0.02 * (1 + rank))
+        if rank:
+            side(0.01)
+    if rank and step == ends_at:
+        os._exit(1)
+if rank == 0:
+    until = time.monotonic() + 10
+    while not os.path.exists(f"{directory}/r/steps.jsonl") or open(f"{directory}/r/steps.jsonl").read().count("\\n") < 8:
+        assert time.monotonic() < until, "not live"
+        time.sleep(0.05)
+session.close()
+"""
+
+
+def of_two_ranks(tmp_path, ranks="all", ends_at=0, patience=10.0, started=2):
+    """The lines that two processes of torchrun leave, and their manifest; rank 1 ends at step ``ends_at``, if at any."""
+    script = tmp_path / "train.py"
+    script.write_text(RANK)
+    arguments = [sys.executable, str(script), str(tmp_path), ranks, str(ends_at), str(patience), str(started)]
+    job = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": str(time.time_ns()), "MASTER_ADDR": "x", "MASTER_PORT": "1"}
+    processes = [
+        subprocess.Popen(arguments, env={**os.environ, **job, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(started)
+    ]
+    assert [process.wait(60) for process in processes] == [0, 1 if ends_at else 0][:started]
+    rows = [json.loads(line) for line in (tmp_path / "r/steps.jsonl").read_text().splitlines()]
+    return rows, json.loads((tmp_path / "r/manifest.json").read_text())
+
+
+@pytest.mark.parametrize("ranks", ["all", "0"])
+def test_a_job_without_a_controller_exports_each_step_over_all_ranks(tmp_path, ranks):
+    """While it runs: each step once, the same figures as in the manifest, whoever opens windows; phases that rank 0 lacks are there."""
+    rows, manifest = of_two_ranks(tmp_path, ranks)
+    kept = manifest["metrics"]["steps"]
+    assert [row["step"] for row in rows] == [row["step"] for row in kept] == list(range(1, 9))
+    for row, same in zip(rows, kept, strict=True):
+        figures = {
+            name: {key.removesuffix("_s"): value for key, value in phase.items()}
+            for name, phase in row["phases"].items()
+        }
+        assert figures == same["seconds"]
+        assert (row["wall_ns"], row["window"]) == (same["wall_ns"], same["window"])
+        assert row["ended_ns"] == same["began_ns"] + same["wall_ns"]
+        assert (row["phases"]["work"]["ranks"], row["phases"]["work"]["slowest"]) == (2, "G/rank1")
+        assert (row["phases"]["side"]["ranks"], row["phases"]["side"]["slowest"]) == (1, "G/rank1")
+    assert [row["step"] for row in rows if row["window"]] == [3]
+    assert manifest["problems"] == []
+
+
+def test_a_rank_that_ended_is_not_waited_for_again(tmp_path):
+    """What it has written counts; the steps after it are of the ranks that are left, and come while the job runs."""
+    rows, _ = of_two_ranks(tmp_path, ends_at=4, patience=0.5)
+    assert [(row["step"], row["phases"]["work"]["ranks"]) for row in rows] == [
+        *((step, 2) for step in range(1, 5)),
+        *((step, 1) for step in range(5, 9)),
+    ]
+
+
+def test_ranks_that_write_elsewhere_are_missing_and_said(tmp_path):
+    """Figures of fewer ranks than the job has say so, in each row and once in words."""
+    rows, manifest = of_two_ranks(tmp_path, patience=0.5, started=1)
+    assert [(row["step"], row["phases"]["work"]["ranks"]) for row in rows] == [(step, 1) for step in range(1, 9)]
+    (said,) = manifest["problems"]
+    assert "figures are over 1 of 2 ranks" in said
+
+
+class FailsAtTheEnd(Exporter):
+    """Cannot finish, or cannot close."""
+
+    name = "fails"
+    at = "finish"
+
+    def _called(self, call):
+        if call == self.at:
+            raise OSError(28, "no space")
+
+    def finish(self, manifest, directory):
+        self._called("finish")
+
+    def close(self):
+        self._called("close")
+
+
+class Failing:
+    """Brings it."""
+
+    @accelprof.hookimpl
+    def accelprof_exporters(self):
+        return [FailsAtTheEnd]
+
+
+@pytest.mark.parametrize("at", ["finish", "close"])
+@pytest.mark.parametrize("way", ["plain", "launcher"])
+def test_what_fails_when_the_run_ends_stands_in_the_manifest(tmp_path, monkeypatch, at, way):
+    """Exporters are told of the end when the manifest is written: what fails then is in it all the same, once."""
+    monkeypatch.setattr(FailsAtTheEnd, "at", at)
+    values = {"steps": [1], "output_dir": str(tmp_path), "run": "r", "export": {"fails": {}}}
+    if way == "plain":
+        accelprof.register(Failing())
+        session = accelprof.configure(**values, group="G", rank=0)
+        with session.step(1):
+            pass
+        told = session.close()
+        accelprof.reset()
+    else:
+        registry = Registry()
+        registry.register(Failing(), "failing")
+        config = registry.load(values).config
+        script = "import accelprof as a; s = a.configure(group='G', rank=0); s.begin_step(1); s.close()"
+        told = run(registry, config, registry.plan(config), [sys.executable, "-c", script]).manifest
+    written = json.loads((tmp_path / "r/manifest.json").read_text())
+    (said,) = [text for text in written["problems"] if "export:" in text]
+    assert said.endswith(f"export: fails is left out from here on: {at}: OSError: [Errno 28] no space")
+    assert told["problems"] == written["problems"]
 
 
 def test_the_launcher_exports_the_steps_of_its_processes(tmp_path):
