@@ -134,7 +134,7 @@ class OverRanks:
             return False
         self._lost |= missing
         self._unseen_lost = self._unseen_lost or unseen > 0
-        if unseen > 0 and self._until == float("inf"):
+        if unseen > 0:
             self._voice.say(
                 f"export: figures are over {len(self._latest) + 1} of {self._world} ranks: the others have written no step into this "
                 "run's directory; ranks on other hosts are in it where output_dir is on a disk that all share",
