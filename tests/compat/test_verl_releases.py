@@ -31,35 +31,49 @@ TARGETS = {
     "critic": ("critic", ("critic",)),
     "reward_model": ("reward_model", ("reward_model",)),
 }
-RELEASES = [
-    pytest.param(name(version), marks=pytest.mark.xdist_group(f"verl {name(version)}")) for version in KNOWN
-]  # fmt: skip
+RELEASES = [name(version) for version in KNOWN]
 
 
-@functools.lru_cache
-def of_release(release):
-    """What the release's own code does with its own files, and their texts by name."""
+@pytest.fixture(scope="module")
+def of_every_release():
+    """By release, what its own code does with its own files, and their texts by name; those whose wheel is there.
+
+    One process imports what all of them need, and has a child of its own for each.
+    """
+    if not PYTHON.exists():
+        return {}
     place = Path(os.environ.get("ACCELPROF_VERL_WHEELS") or ROOT / ".venv-frameworks/releases")
-    wheels = sorted(place.glob(f"verl-{release}-*.whl"))
-    if not wheels or not PYTHON.exists():
-        pytest.skip(
-            f"the wheel of verl {release} is not in {place}, or {PYTHON} is not there; .ci/install-frameworks does both"
-        )
-    for plugin in ("accelprof_cuda", "accelprof_ascend"):
-        pytest.importorskip(plugin, reason="the plug-in is not installed")
-    with tempfile.TemporaryDirectory() as place:
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            wheel.extractall(f"{place}/verl")
+    found = {}
+    with tempfile.TemporaryDirectory() as directory:
+        unpacked = {}
+        for release in RELEASES:
+            for wheel in sorted(place.glob(f"verl-{release}-*.whl"))[:1]:
+                unpacked[release] = Path(directory, release)
+                with zipfile.ZipFile(wheel) as archive:
+                    archive.extractall(unpacked[release] / "verl")
         done = subprocess.run(
-            [PYTHON, "-W", "ignore", ROOT / "tests/compat/verl_calls.py", f"{place}/found.json"], cwd=place,
-            env={**os.environ, "PYTHONPATH": f"{place}/verl"}, capture_output=True, text=True, check=False, timeout=280,
+            [PYTHON, "-W", "ignore", ROOT / "tests/compat/verl_each.py", *unpacked.values()], cwd=directory,
+            capture_output=True, text=True, check=False, timeout=560,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
-        found = json.loads(Path(f"{place}/found.json").read_text())
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        files = {case.split()[0] for case in (*found["starts"], *found["calls"])}
-        texts = {file: Path(f"{place}/verl/verl/trainer/config/{file}").read_text() for file in files}
-    return found, {file: yaml.load(text, loader) for file, text in texts.items()}
+        for release, where in unpacked.items():
+            assert (where / "found.json").exists(), release + (where / "stderr").read_text()[-3000:]
+            calls = json.loads((where / "found.json").read_text())
+            loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            files = {case.split()[0] for case in (*calls["starts"], *calls["calls"])}
+            texts = {file: (where / "verl/verl/trainer/config" / file).read_text() for file in files}
+            found[release] = calls, {file: yaml.load(text, loader) for file, text in texts.items()}
+    return found
+
+
+@pytest.fixture
+def of_release(release, of_every_release):
+    """What the release's own code does with its own files, and their texts by name."""
+    for plugin in ("accelprof_cuda", "accelprof_ascend"):
+        pytest.importorskip(plugin, reason="the plug-in is not installed")
+    if release not in of_every_release:
+        pytest.skip(f"the wheel of verl {release} or {PYTHON} is not there; .ci/install-frameworks does both")
+    return of_every_release[release]
 
 
 @pytest.fixture(autouse=True)
@@ -73,20 +87,20 @@ def registry():
     return Registry()
 
 
-def plan_of(release, case, changes):
-    _, files = of_release(release)
+def plan_of(files, case, changes):
     return registry().plan(load_config(files[case.split()[0]], changes, dialects=BUILTIN).config)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("release", RELEASES)
-def test_ranks_and_steps_are_those_that_the_release_starts(release):
+def test_ranks_and_steps_are_those_that_the_release_starts(of_release):
     """Each composed file of each release, with one role switched on and ranks listed, empty or all: verl's own `DistProfiler`, from
     that release's wheel, calls the vendor's profiler on the ranks that the plan selects, and nowhere else."""
-    found = of_release(release)[0]["starts"]
+    calls, files = of_release
+    found = calls["starts"]
     assert len(found) >= 18
     for case, theirs in found.items():
-        plan = plan_of(release, case, theirs["changes"])
+        plan = plan_of(files, case, theirs["changes"])
         taken = theirs["taken"]
         for rank in range(5):
             hybrid = plan.assign(Target(*HYBRID, rank, 8))
@@ -104,18 +118,19 @@ OLD_MEMORY = "verl `torch_memory` (up to 0.7.0)"
 HISTORY = "verl `torch_memory`, history"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("release", RELEASES)
-def test_tools_are_called_with_what_the_release_calls_them_with(release):
+def test_tools_are_called_with_what_the_release_calls_them_with(release, of_release):
     """Each composed file, each role with a profiler of its own, each tool, contents, level, schedule, discrete or not: what the
     tool of our plan records is what verl's own code, from that release's wheel, asks of torch and torch_npu for the step; all
     else is a row of the table."""
-    found = of_release(release)[0]["calls"]
+    calls, files = of_release
+    found = calls["calls"]
     assert len(found) >= 50
     rows, table = set(), (ROOT / "docs/compat.md").read_text()
     for case, theirs in found.items():
         group, roles = TARGETS[theirs["role"]]
-        plan = plan_of(release, case, theirs["changes"])
+        plan = plan_of(files, case, theirs["changes"])
         row = plan.assign(Target(group, roles, 0, 8))
         enabled = case.endswith("enable=true")
         assert row.selected == enabled, case
@@ -128,17 +143,18 @@ def test_tools_are_called_with_what_the_release_calls_them_with(release):
     assert all(f"| {words} |" in table for words in rows)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("release", RELEASES)
-def test_nsys_is_started_with_the_options_that_the_release_starts_it_with(release):
+def test_nsys_is_started_with_the_options_that_the_release_starts_it_with(of_release):
     """Each composed file: the options that verl's own worker group gives Ray's nsight are those of our plan, but for when a capture
     begins and how many there are, which is a row of the table."""
-    found = of_release(release)[0]["nsys"]
+    calls, files = of_release
+    found = calls["nsys"]
     assert len(found) >= 2
     for file, theirs in found.items():
         place = "actor_rollout_ref.actor.profiler"
         changes = [f"{place}.enable=true", "global_profiler.tool=nsys", "global_profiler.steps=[2,5]"]
-        plan = plan_of(release, file, [*changes, f"{place}.ranks=[0]"])
+        plan = plan_of(files, file, [*changes, f"{place}.ranks=[0]"])
         row = plan.assign(Target(*TARGETS["actor"], 0, 8))
         captures = {"capture-range": "cudaProfilerApi", "capture-range-end": "repeat-shutdown:12"}
         assert theirs == {**plan.config.tools["nsys"], **captures}, file
