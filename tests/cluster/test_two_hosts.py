@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(480),
     pytest.mark.second_try("a cluster of processes starts and ends on a machine that may be busy"),
 ]
 
@@ -36,24 +36,35 @@ class Ran:
         return [row for row in self.told["manifest"]["artifacts"] if (row["tool"], row["host"]) == (tool, host)]
 
 
-def run(place: Path, **config: Any) -> Ran:
-    """Run the driver; skips where no second host can be made."""
+#: one cluster for all of them; files are copied, or stay where they are, where a worker is killed there
+RUNS: dict[str, dict[str, Any]] = {
+    "collected": {"steps": [1, 2], "collect": "copy", **({"tool": "nsys"} if NSYS else {})},
+    "killed": {"steps": [1, 2], "killed": True},
+    "dumped": {"recorder": {}, "collect": "copy", "fails": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """The runs by name; skips where no second host can be made."""
+    place = tmp_path_factory.mktemp("two-hosts")
     output = place / "out"
     output.mkdir()
     trial = ["unshare", "--mount", "--uts", "bash", "-c", 'hostname other && mount -t tmpfs none "$0"', str(output)]
     if shutil.which("unshare") is None or subprocess.run(trial, capture_output=True, check=False).returncode != 0:
         pytest.skip("a second host cannot be made here: unshare(1) with a mount and a UTS namespace is not allowed")
     env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": ""}
-    argv = [sys.executable, str(DRIVER), str(output), json.dumps(config)]
-    done = subprocess.run(argv, cwd=place, capture_output=True, text=True, timeout=240, env=env, check=False)
+    argv = [sys.executable, str(DRIVER), str(output), json.dumps(RUNS)]
+    done = subprocess.run(argv, cwd=place, capture_output=True, text=True, timeout=450, env=env, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    return Ran(json.loads(done.stdout.splitlines()[-1]), output / "run")
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {one["name"]: Ran(one, output / one["name"]) for one in told}
 
 
-@pytest.fixture(scope="module")
-def collected(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+@pytest.fixture
+def collected(ran: dict[str, Ran]) -> Ran:
     """Windows on two steps of a worker on each host, under nsys where it is installed; files are copied."""
-    return run(tmp_path_factory.mktemp("collected"), steps=[1, 2], collect="copy", **({"tool": "nsys"} if NSYS else {}))
+    return ran["collected"]
 
 
 def test_files_of_the_other_host_are_collected(collected: Ran) -> None:
@@ -91,21 +102,21 @@ def test_nsys_on_the_other_host(collected: Ran) -> None:
         assert (collected.place / row["path"]).stat().st_size == row["bytes"] > 0
 
 
-def test_a_worker_killed_on_the_other_host_leaves_what_it_had_finished(tmp_path: Path) -> None:
+def test_a_worker_killed_on_the_other_host_leaves_what_it_had_finished(ran: dict[str, Ran]) -> None:
     """Its journal is read on its own host; without ``collect`` its files stay there, and the manifest says where."""
-    ran = run(tmp_path, steps=[1, 2], killed=True)
-    rows = ran.rows("trace", "host2")
+    killed = ran["killed"]
+    rows = killed.rows("trace", "host2")
     assert [(row["state"], row["rank"], row["remote"]) for row in rows] == [("complete", 1, True)] * 2
-    assert not any((ran.place / row["path"]).exists() for row in rows)
-    windows = [row["steps"] for row in ran.told["manifest"]["windows"] if "host2" in row["target"]]
+    assert not any((killed.place / row["path"]).exists() for row in rows)
+    windows = [row["steps"] for row in killed.told["manifest"]["windows"] if "host2" in row["target"]]
     assert windows == [[1], [2]]
 
 
-def test_a_dump_of_one_host_is_the_dump_of_all(tmp_path: Path) -> None:
+def test_a_dump_of_one_host_is_the_dump_of_all(ran: dict[str, Ran]) -> None:
     """What only the second host has seen is asked for on the driver's too, of the same steps, and both parts end in one directory
     here, which the report reads."""
-    ran = run(tmp_path, recorder={}, collect="copy", fails=2)
-    (dump,) = (ran.place / "recorder").iterdir()
+    place = ran["dumped"].place
+    (dump,) = (place / "recorder").iterdir()
     assert dump.name == "exception-1"
     keys = {path.stem for path in (dump / ".workers").iterdir()}
     assert {key.split("-")[1] for key in keys} == {"r0", "r1"}
@@ -120,4 +131,4 @@ def test_a_dump_of_one_host_is_the_dump_of_all(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "a worker raised" in done.stdout
-    assert not list(ran.place.glob(".recorder/*.ring"))
+    assert not list(place.glob(".recorder/*.ring"))

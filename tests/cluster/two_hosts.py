@@ -1,4 +1,7 @@
-"""Driver of ``test_two_hosts.py``: a Ray cluster of this machine and a second "host", which has a name and files of its own.
+"""Driver of ``test_two_hosts.py``: runs, one after the other, on a Ray cluster of this machine and a second "host", which has a
+name and files of its own. Prints one line of JSON a run.
+
+usage: two_hosts.py OUTPUT CONFIGURATIONS, the latter JSON by the name of a run; a run ``NAME`` leaves ``OUTPUT/NAME``
 
 The second raylet runs in namespaces of its own (``unshare``), where an empty file system hides the output directory. Both run
 on one kernel, so their clocks are one.
@@ -51,7 +54,7 @@ def second_host(address: str, hidden: str) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    output, config = sys.argv[1], json.loads(sys.argv[2])
+    output, configs = sys.argv[1], json.loads(sys.argv[2])
     cluster = Cluster(
         initialize_head=True,
         head_node_args={
@@ -68,7 +71,8 @@ def main() -> None:
         while sum(node["Alive"] for node in ray.nodes()) < 2:
             assert time.monotonic() < limit, "the second host did not join"
             time.sleep(0.2)
-        run(output, config)
+        for name, config in configs.items():
+            print(json.dumps({"name": name, **run(output, name, config)}, default=str))
     finally:
         ray.shutdown()
         away.terminate()
@@ -76,9 +80,9 @@ def main() -> None:
         cluster.shutdown()
 
 
-def run(output: str, config: dict[str, Any]) -> None:
+def run(output: str, name: str, config: dict[str, Any]) -> dict[str, Any]:
     killed, fails = config.pop("killed", False), config.pop("fails", None)
-    ctl = Controller({"output_dir": output, "run": "run", "ranks": "all", **config})
+    ctl = Controller({"output_dir": output, "run": name, "ranks": "all", **config})
     here = ray.remote(num_cpus=0, resources={"here": 1})(Trainer).options(**ctl.options("Actors", rank=0)).remote()
     there = ray.remote(num_cpus=0, resources={"away": 1})(Trainer).options(**ctl.options("Actors", rank=1)).remote()
     hosts = ray.get([here.update.remote(), there.update.remote()], timeout=120)
@@ -96,14 +100,16 @@ def run(output: str, config: dict[str, Any]) -> None:
             timings = dict(ctl.metrics(per_rank=True))
     if fails is not None:  # the driver's own host has seen nothing wrong
         limit = time.monotonic() + 60
-        while not list(Path(output).glob("run/recorder/*/.workers/*")) and time.monotonic() < limit:
+        while not list(Path(output, name).glob("recorder/*/.workers/*")) and time.monotonic() < limit:
             time.sleep(0.2)
-    before = sorted(str(path.relative_to(output)) for path in Path(output).glob("run/Actors/*"))
+    before = sorted(str(path.relative_to(output)) for path in Path(output, name).glob("Actors/*"))
     if killed:
         ray.kill(there)
         time.sleep(1)
     manifest = ctl.close(end_workers=not killed)
-    print(json.dumps({"hosts": hosts, "before": before, "manifest": manifest, "timings": timings}, default=str))
+    for actor in [here] if killed else [here, there]:
+        ray.kill(actor)
+    return {"hosts": hosts, "before": before, "manifest": manifest, "timings": timings}
 
 
 if __name__ == "__main__":
