@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,23 +123,60 @@ def cann(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
+class Server:
+    """``npu_server.py``, which has imported torch and torch_npu, as most of a scenario's time would go into that."""
+
+    def __init__(self, environment: dict[str, str], place: Path) -> None:
+        self.said = place / "stderr"
+        with self.said.open("w") as file:
+            self.process = subprocess.Popen(
+                [str(PYTHON), str(HERE / "npu_server.py")],
+                env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True,
+            )  # fmt: skip
+
+    def run(self, code: str, env: dict[str, str], cwd: Path, limit: float) -> tuple[int, str, str]:
+        """Status, output and errors of ``code`` in a process of its own."""
+        out, err = cwd / "stdout.txt", cwd / "stderr.txt"
+        request = {"code": code, "env": env, "cwd": str(cwd), "out": str(out), "err": str(err), "limit": limit}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, self.said.read_text()
+        status = json.loads(answer)["status"]
+        assert status is not None, f"not over after {limit:g} s: {out.read_text()}\n{err.read_text()}"
+        return status, out.read_text(), err.read_text()
+
+    def end(self) -> None:
+        self.process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def server(cann: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    made = Server({**os.environ, **cann}, tmp_path_factory.mktemp("server"))
+    yield made
+    made.end()
+
+
 @pytest.fixture
-def npu(cann: dict[str, str], tmp_path: Path) -> Callable[..., Ran]:
-    """``npu(code, **env)`` runs a scenario in a process of its own.
+def npu(cann: dict[str, str], server: Server, tmp_path: Path) -> Callable[..., Ran]:
+    """``npu(code, **env)`` runs a scenario in a process of its own, forked where torch_npu is imported already unless it is started
+    in another way or with variables that an import may read.
 
     ``argv`` runs that in place of the code, ``wrap`` gets the interpreter and answers what stands in its place, ``msprof``
     puts the stand-in on PATH, ``env`` with the value ``unset`` takes a variable away.
     """
-    return runner(cann, tmp_path)
+    return runner(cann, server, tmp_path)
 
 
 @pytest.fixture(scope="session")
-def run_npu(cann: dict[str, str]) -> Callable[[Path], Callable[..., Ran]]:
+def run_npu(cann: dict[str, str], server: Server) -> Callable[[Path], Callable[..., Ran]]:
     """``run_npu(directory)`` is :func:`npu` for fixtures that several tests share."""
-    return lambda place: runner(cann, place)
+    return lambda place: runner(cann, server, place)
 
 
-def runner(cann: dict[str, str], place: Path) -> Callable[..., Ran]:
+def runner(cann: dict[str, str], server: Server, place: Path) -> Callable[..., Ran]:
     """See :func:`npu`; for fixtures of a module too."""
 
     def run(
@@ -162,6 +199,8 @@ def runner(cann: dict[str, str], place: Path) -> Callable[..., Ran]:
             environment["PATH"] = f"{tools}{os.pathsep}{environment['PATH']}"
         environment = {name: value for name, value in environment.items() if value != "unset"}
         text = (PRELUDE if prelude else "") + textwrap.dedent(code)
+        if argv is wrap is None and prelude and all(name.startswith("CANN_STUB_") for name in env):
+            return Ran(*server.run(text, environment, place, limit), calls_in(log), out)
         done = subprocess.run(
             [*(wrap(str(PYTHON)) if wrap else [str(PYTHON)]), *(argv or ["-c", text])],
             env=environment,
@@ -170,7 +209,10 @@ def runner(cann: dict[str, str], place: Path) -> Callable[..., Ran]:
             text=True,
             timeout=limit,
         )
-        calls = [line.split(" ", 3)[3] for line in log.read_text().splitlines() if line.count(" ") >= 3]
-        return Ran(done.returncode, done.stdout, done.stderr, calls, out)
+        return Ran(done.returncode, done.stdout, done.stderr, calls_in(log), out)
 
     return run
+
+
+def calls_in(log: Path) -> list[str]:
+    return [line.split(" ", 3)[3] for line in log.read_text().splitlines() if line.count(" ") >= 3]
