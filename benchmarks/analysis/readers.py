@@ -1,7 +1,7 @@
 """Reading and attributing traces beside HolisticTraceAnalysis, in one run: processor time and peak memory of each.
 
-Every program is a process of its own; its time is that of the processor, with imports, and its memory what the system
-counted at most. Traces are written here, of the shape of real ones.
+Every program is a process of its own; its time is that of the processor, with imports, and its memory the most that it had by its
+own account: what the system says of a child begins with what its parent had. Traces are written here, of the shape of real ones.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ analysis.get_temporal_breakdown(visualize=False)
 analysis.get_gpu_kernel_breakdown(visualize=False)
 analysis.get_comm_comp_overlap(visualize=False)
 """
+#: the last line that a program prints: the most memory that it had, in KiB
+PEAK = """
+with open("/proc/self/status") as status:
+    print(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+"""
 #: another interpreter that has HolisticTraceAnalysis, where this one has not
 HTA_PYTHON = "ACCELPROF_BENCH_HTA_PYTHON"
 
@@ -59,14 +64,15 @@ def cost(program: str, *arguments: str, bytecode: Path, python: str = sys.execut
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryFile() as said:
-        started = subprocess.Popen([python, "-c", program, *arguments], stdout=said, stderr=said, env=environment)
+        command = [python, "-c", program + PEAK, *arguments]
+        started = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
         _, status, used = os.wait4(started.pid, 0)
         started.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        lines = said.read().decode(errors="replace").strip().splitlines()
         if started.returncode:
-            said.seek(0)
-            lines = said.read().decode(errors="replace").strip().splitlines()
             raise RuntimeError(lines[-1] if lines else f"ended with {started.returncode}")
-    return Cost((used.ru_utime + used.ru_stime) * 1e9, used.ru_maxrss * 1024)
+    return Cost((used.ru_utime + used.ru_stime) * 1e9, int(lines[-1]) * 1024)
 
 
 def run() -> list[Table]:
