@@ -29,6 +29,7 @@ ACCELERATOR_ENV = "ACCELPROF_ACCELERATOR"
 #: comes in by name, as what is installed comes in by its entry point
 BUILTIN = "accelprof.builtin"
 T = TypeVar("T", bound="Backend | Tool | Exporter")
+ToolT = TypeVar("ToolT", bound=Tool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +290,11 @@ class Catalogue:
             PluginError: nobody registered the name, or its constructor failed.
             ConfigError: an option is unknown or has a value that is not allowed; paths begin with ``path`` (``tools.<name>``).
         """
-        cls = self.tool_class(name)
-        where = path or f"tools.{name}"
+        return self.make(self.tool_class(name), options, path or f"tools.{name}")
+
+    def make(self, cls: type[ToolT], options: Mapping[str, object] | None = None, path: str | None = None) -> ToolT:
+        """As :meth:`make_tool`, of a class."""
+        where = path or f"tools.{cls.name}"
         try:
             return cls(cls.normalise(dict(options or {})))
         except ValidationError as error:

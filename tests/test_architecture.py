@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+
+from accelprof.contracts import names
 
 tomllib = pytest.importorskip("tomllib", reason="tomllib is in the standard library from 3.11 on")
 
@@ -125,3 +127,39 @@ def test_values_of_any_type_get_fewer():
         lines += len(text.splitlines())
         count += sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(ast.parse(text)))
     assert 1000 * count / lines <= ANY_PER_1000
+
+
+def literals(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Every text in a module that is no docstring, parts of f-strings too."""
+    said = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            yield node
+
+
+#: where a tool's name means something else: words of other programs, the category of Kineto's window, a slot
+OTHER_TRACES = ("config/dialects/", "engines/", "compat/", "reading/chrome.py", "session/window.py")
+
+
+def test_names_of_a_run_have_one_owner() -> None:
+    """The files of a run's directory and the tool of our timelines are named in ``contracts/names.py`` and nowhere else."""
+    files = re.compile(
+        rf"(?<![\w.-])(?:{'|'.join(map(re.escape, (names.MANIFEST, names.TIMELINE, names.REPORT, names.WORKERS)))})(?![\w.])"
+        rf"|^\*?{re.escape(names.JOURNAL)}$"
+    )
+    found = []
+    for name, path in modules(CORE).items():
+        place = path.relative_to(CORE).as_posix()
+        if place == "contracts/names.py":
+            continue
+        for node in literals(ast.parse(path.read_text())):
+            tool = node.value == names.TIMELINE_TOOL and not place.startswith(OTHER_TRACES)
+            if tool or files.search(node.value):
+                found.append(f"{name}:{node.lineno}: {node.value!r}")
+    assert not found, found

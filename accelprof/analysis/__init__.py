@@ -10,6 +10,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from accelprof.contracts.names import MANIFEST, REPORT, TIMELINE
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -25,7 +27,7 @@ _finished: tuple[str, Summary] | None = None
 def _state_of(directory: str) -> str:
     """Tells whether a run directory is as it was: its path, and the manifest's size and time."""
     try:
-        found = os.stat(os.path.join(directory, "manifest.json"))
+        found = os.stat(os.path.join(directory, MANIFEST))
     except OSError:
         return ""
     return f"{os.path.realpath(directory)} {found.st_mtime_ns} {found.st_size}"
@@ -51,7 +53,7 @@ def finish_run(run_dir: str | os.PathLike[str]) -> None:
     files = read_files(builder, run.files(MAX_AT_END_BYTES), MAX_AT_END_S)
     summary = None
     try:
-        with TimelineWriter(os.path.join(directory, "timeline.json.gz"), first_moment(run)) as timeline:
+        with TimelineWriter(os.path.join(directory, TIMELINE), first_moment(run)) as timeline:
             for file, loaded in files:
                 timeline.add(source_of(run, file), loaded)
             summary = builder.finish()
@@ -64,7 +66,7 @@ def finish_run(run_dir: str | os.PathLike[str]) -> None:
     global _finished
     _finished = (_state_of(directory), summary)
     try:
-        write_report(summary, os.path.join(directory, "report.html"))
+        write_report(summary, os.path.join(directory, REPORT))
     except OSError as error:
         log.warning("accelprof: the report of %s cannot be written: %s", directory, error)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from accelprof.analysis.nesting import segments
 from accelprof.analysis.run import absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
+from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import ROW_COLUMNS, Kind, Span
 from accelprof.errors import ReadError
 from accelprof.output.dumps import PLACE, aside, names, request_of, unread
@@ -126,7 +127,7 @@ def of_recorder(directory: str, traces: Mapping[str, str], targets: Iterable[Tar
     workers = []
     for label, path in traces.items():
         try:
-            spans = read_chrome(path, "trace").spans
+            spans = read_chrome(path, TIMELINE_TOOL).spans
         except (ReadError, OSError):
             continue  # the report names files that cannot be read
         workers.append(steps_of(label, list(spans)))

@@ -17,8 +17,9 @@ from accelprof.analysis.attribution import label
 from accelprof.analysis.many import Failed, Progress, each, weight
 from accelprof.analysis.phases import TIMED
 from accelprof.analysis.reading import Loaded, load_any, reader_of
-from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, is_run
+from accelprof.analysis.run import Run, RunFile, WorkerId, is_run
 from accelprof.analysis.summary import SNAPSHOT_SUFFIX, Part, Summary, SummaryBuilder, reason_of
+from accelprof.contracts.names import MANIFEST, REPORT, TIMELINE, TIMELINE_TOOL, WORKERS
 from accelprof.contracts.spans import FURTHEST_NS, Kind, Span, Trace
 from accelprof.contracts.targets import Target
 from accelprof.errors import AccelprofError, ReadError, UserError, failures
@@ -32,9 +33,9 @@ ENDS = (".json", ".json.gz")
 #: what stands in place of a tool for a merged timeline with device work
 MERGED = "timeline"
 #: made by ourselves of the others
-OWN = frozenset({"timeline.json.gz", "report.html", "manifest.json"})
+OWN = frozenset({MANIFEST, REPORT, TIMELINE})
 MAX_LISTED = 20_000
-_BARREN = "is no run (no manifest, no .workers) and has no file that a reader knows"
+_BARREN = f"is no run (no manifest, no {WORKERS}) and has no file that a reader knows"
 RUNS_DIRECTORY = os.path.join("outputs", "profile")
 
 
@@ -354,7 +355,7 @@ def _runs(base: str, depth: int) -> Iterator[str]:
 
 def _when(directory: str) -> float:
     times = []
-    for name in ("manifest.json", ".workers", MARKER):
+    for name in (MANIFEST, WORKERS, MARKER):
         try:
             times.append(os.stat(os.path.join(directory, name)).st_mtime)
         except OSError:

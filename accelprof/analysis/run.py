@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL, WORKERS
 from accelprof.errors import ReadError
 from accelprof.numberset import NumberSet
 from accelprof.output import fields
@@ -21,7 +22,6 @@ from accelprof.output.records import MISSING, ArtifactRow, Lack, Records, Target
 from accelprof.output.verdict import judge, outside
 
 #: tool of the timelines that a run writes itself
-TIMELINE_TOOL = "trace"
 #: of a step's row: whole nanoseconds
 _WHOLE = frozenset({"wall_ns", "began_ns"})
 
@@ -175,7 +175,7 @@ class Run:
 def is_run(directory: str | os.PathLike[str]) -> bool:
     """Whether there is a manifest, or journals to make one of."""
     path = Path(directory)
-    return (path / manifests.NAME).exists() or (path / ".workers").is_dir()
+    return (path / MANIFEST).exists() or (path / WORKERS).is_dir()
 
 
 def open_run(directory: str | os.PathLike[str]) -> Run:
@@ -189,7 +189,7 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
     try:
         manifest = manifests.read(directory)
     except ReadError:
-        if os.path.exists(os.path.join(directory, manifests.NAME)) or not any(Path(directory, ".workers").glob("*")):
+        if os.path.exists(os.path.join(directory, MANIFEST)) or not any(Path(directory, WORKERS).glob("*")):
             raise
         from accelprof import __version__
 

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,10 +31,11 @@ from accelprof.analysis.memory import memory_rows
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
-from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, WorkerId, open_run
+from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import ALWAYS, Second, divisions, host_seconds, lost_second
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, clock_shift, not_matched, transfers, waits_of
+from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
 from accelprof.output.records import PARTIAL, Lack
@@ -324,8 +325,7 @@ def summarise(
     run = open_run(run_dir)
     builder = SummaryBuilder(run)
     if seconds is not None:
-        for _ in read_files(builder, run.files(max_bytes), seconds):
-            pass
+        deque(read_files(builder, run.files(max_bytes), seconds), maxlen=0)
         return builder.finish()
     of_worker = [list(files) for _, files in itertools.groupby(run.files(max_bytes), lambda file: file.worker.key)]
     sizes = [sum(0 if file.skip else weight(file.path, file.bytes) for file in files) for files in of_worker]
@@ -345,15 +345,13 @@ def of_timelines(run: Run, files: Sequence[RunFile]) -> Summary | None:
     if sum(0 if file.skip else file.bytes for file in own) > MAX_AT_END_BYTES:
         return None
     builder = SummaryBuilder(run)
-    for _ in read_files(builder, own):
-        pass
+    deque(read_files(builder, own), maxlen=0)
     return builder.finish()
 
 
 def _read_part(run: Run, files: list[RunFile]) -> Part:
     builder = SummaryBuilder(run, whole=False)
-    for _ in read_files(builder, files):
-        pass
+    deque(read_files(builder, files), maxlen=0)
     return builder.part()
 
 

@@ -26,8 +26,9 @@ from accelprof.analysis.many import Progress
 from accelprof.analysis.nesting import clip
 from accelprof.analysis.places import Places
 from accelprof.analysis.reading import Loaded, load_any
-from accelprof.analysis.run import TIMELINE_TOOL, Run, RunFile, open_run
+from accelprof.analysis.run import Run, RunFile, open_run
 from accelprof.analysis.tracks import Tracks, arguments, of_mark
+from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import FURTHEST_NS, Completeness, Flow, Mark, Trace, merge_intervals
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment

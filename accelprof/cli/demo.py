@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from accelprof import texts
+from accelprof.contracts.names import MANIFEST, REPORT, TIMELINE
 from accelprof.errors import UserError
 
 if TYPE_CHECKING:
@@ -127,9 +128,9 @@ def _show(result: DemoResult) -> None:
     if result.run_dir is None:
         return
     for what, name in (
-        ("Timeline, for ui.perfetto.dev", "timeline.json.gz"),
-        ("Report", "report.html"),
-        ("Manifest", "manifest.json"),
+        ("Timeline, for ui.perfetto.dev", TIMELINE),
+        ("Report", REPORT),
+        ("Manifest", MANIFEST),
     ):
         console.print(f"{what}: {_short(os.path.join(result.run_dir, name))}", soft_wrap=True, markup=False)
 

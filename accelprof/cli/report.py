@@ -10,6 +10,7 @@ import click
 
 from accelprof import texts
 from accelprof.cli.values import Source
+from accelprof.contracts.names import REPORT
 from accelprof.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, type=Source(), metavar="[DIR | FILE...]")
 @click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
 @click.option(
-    "--html", "html", type=click.Path(dir_okay=False), help="Where the page goes.  [default: DIR/report.html]"
+    "--html", "html", type=click.Path(dir_okay=False), help=f"Where the page goes.  [default: DIR/{REPORT}]"
 )
 @click.option("--no-html", is_flag=True, help="Write no page.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
@@ -67,9 +68,9 @@ def report(
         if not sources:
             click.echo(f"{texts.from_here(summary.run.directory)} (the newest run)\n")
         render(summary, Console(), everything=everything, by_file=by_file)
-    path = None if no_html else html or (os.path.join(directory, "report.html") if directory else None)
+    path = None if no_html else html or (os.path.join(directory, REPORT) if directory else None)
     if path is None and open_page:
-        path = os.path.abspath("report.html")
+        path = os.path.abspath(REPORT)
     if path is not None:
         write_page(ctx, summary, path, say=not as_json, show=open_page)
     for target, suffix in ((csv_dir, "csv"), (parquet_dir, "parquet")):

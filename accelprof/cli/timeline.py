@@ -9,6 +9,7 @@ import click
 from accelprof import texts
 from accelprof.cli.lines import say
 from accelprof.cli.values import Source
+from accelprof.contracts.names import MANIFEST, TIMELINE, WORKERS
 from accelprof.errors import UserError
 
 
@@ -18,7 +19,7 @@ from accelprof.errors import UserError
     "-o",
     "--output",
     type=click.Path(dir_okay=False),
-    help="Where it goes.  [default: DIR/timeline.json.gz or .pftrace]",
+    help=f"Where it goes.  [default: DIR/{TIMELINE} or .pftrace]",
 )
 @click.option(
     "--format",
@@ -44,11 +45,11 @@ def timeline(sources: tuple[str, ...], output: str | None, file_format: str, as_
 
         writer = PerfettoWriter
     if len(sources) == 1 and is_run(sources[0]):
-        name = "timeline.json.gz" if file_format == "json" else "timeline.pftrace"
+        name = TIMELINE if file_format == "json" else "timeline.pftrace"
         with Bar("merging") as bar:
             merged = write_timeline(sources[0], output or os.path.join(sources[0], name), writer=writer, progress=bar)
     elif len(sources) == 1 and os.path.isdir(sources[0]):
-        raise UserError(f"timeline: {sources[0]} is no run directory: it has neither manifest.json nor .workers")
+        raise UserError(f"timeline: {sources[0]} is no run directory: it has neither {MANIFEST} nor {WORKERS}")
     else:
         if output is None:
             raise UserError("timeline: files are merged into a new one; say which with -o FILE")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.numberset import NumberSet
 
 #: a run directory whose resolved configuration a process takes when it is given none (set by ``accelprof run``)
@@ -170,7 +171,7 @@ class Assignment:
         """Names of all that record in each window: the tool, those beside it, and the timeline."""
         if not self.selected:
             return ()
-        names = (self.tool, *(name for name, _ in self.also), "trace" if self.timeline else None)
+        names = (self.tool, *(name for name, _ in self.also), TIMELINE_TOOL if self.timeline else None)
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 

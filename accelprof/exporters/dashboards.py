@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
+from accelprof.contracts.names import MANIFEST, REPORT, TIMELINE
 
 #: metrics that MLflow takes in one request, and characters of a metric's name (it takes 250)
 BATCH, LONGEST_METRIC = 1000, 240
@@ -45,7 +46,7 @@ def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def pages(directory: str) -> list[str]:
     """The run's own pages that are there: report, merged timeline, manifest."""
-    names = ("report.html", "timeline.json.gz", "manifest.json")
+    names = (REPORT, TIMELINE, MANIFEST)
     return [path for name in names if os.path.isfile(path := os.path.join(directory, name))]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
+from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.errors import ReadError, failures, text_of
 
 #: metric -> (help, labels); seconds, as Prometheus wants base units in names
@@ -169,7 +170,7 @@ class OpenTelemetry(Exporter):
     def finish(self, manifest: Mapping[str, Any], directory: str) -> None:
         if self.options.spans:
             for row in manifest.get("artifacts") or ():
-                if row.get("tool") == "trace" and row.get("state") == "complete":
+                if row.get("tool") == TIMELINE_TOOL and row.get("state") == "complete":
                     self._phases(row, directory)
 
     def _phases(self, row: Mapping[str, object], directory: str) -> None:
@@ -177,7 +178,7 @@ class OpenTelemetry(Exporter):
         from accelprof.reading.chrome import read_chrome
 
         try:
-            trace = read_chrome(os.path.join(directory, str(row["path"])), "trace")
+            trace = read_chrome(os.path.join(directory, str(row["path"])), TIMELINE_TOOL)
         except ReadError:
             return  # the report names files that cannot be read
         origin = trace.origin

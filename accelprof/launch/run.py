@@ -17,6 +17,7 @@ from typing import Any
 
 from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
+from accelprof.contracts.names import MANIFEST
 from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Assignment, CaptureCount, Launch, Target
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, Problem, UnavailableError, UserError, shown
@@ -27,7 +28,6 @@ from accelprof.launch.devices import as_seen_here
 from accelprof.launch.trial import trial
 from accelprof.output.delivery import RunFacts, add_said, deliver
 from accelprof.output.layout import Layout, claim_run, impossible
-from accelprof.output.manifest import NAME as MANIFEST
 from accelprof.output.nodes import ThisHost
 from accelprof.output.reports import Expected
 from accelprof.output.verdict import exit_status, said_in

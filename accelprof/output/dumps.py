@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelprof import texts
+from accelprof.contracts.names import JOURNAL, WORKERS
 from accelprof.contracts.spans import Kind, TimelineRow
 from accelprof.contracts.targets import ArtifactFile, WindowInfo
 from accelprof.errors import ReadError, UserError
@@ -245,7 +246,7 @@ def write_part(run_dir: str, name: str, ring: str, steps: int) -> tuple[int, ...
 
 def parts(run_dir: str, name: str) -> set[str]:
     """Keys of the workers whose part is in a dump."""
-    return {path.stem for path in Path(run_dir, PLACE, name, ".workers").glob("*.jsonl")}
+    return {path.stem for path in Path(run_dir, PLACE, name, WORKERS).glob(f"*{JOURNAL}")}
 
 
 def ask(run_dir: str, timeout: float, steps: int, say: Callable[[str], object]) -> str:
@@ -332,7 +333,7 @@ def _journal(
 ) -> None:
     """The part's journal, as a session writes one."""
     os.makedirs(layout.workers_dir, exist_ok=True)
-    journal = Journal(f"{layout.workers_dir}/{target.key}.jsonl", lambda text: None)
+    journal = Journal(layout.journal(target.key), lambda text: None)
     target.tool, target.armed, target.windows_opened = TraceTool.name, True, 1
     target.steps_seen, target.phases_seen = list(window.steps), sorted({phase[0] for phase in found.phases})
     journal.add(target)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelprof.contracts.names import JOURNAL, WORKERS
 from accelprof.contracts.targets import Target
 from accelprof.errors import ConfigError, Problem
 
@@ -87,7 +88,11 @@ class Layout:
     @property
     def workers_dir(self) -> str:
         """Where each worker keeps its own journal."""
-        return os.path.join(self.run_dir, ".workers")
+        return os.path.join(self.run_dir, WORKERS)
+
+    def journal(self, key: str) -> str:
+        """Where the worker of this key keeps it."""
+        return os.path.join(self.workers_dir, key + JOURNAL)
 
 
 def impossible(output_dir: str) -> str:

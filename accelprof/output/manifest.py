@@ -22,6 +22,7 @@ import msgspec
 
 from accelprof import texts
 from accelprof.contracts.exporter import over_ranks
+from accelprof.contracts.names import JOURNAL, MANIFEST, WORKERS
 from accelprof.contracts.sizes import size_of
 from accelprof.errors import ReadError
 from accelprof.output import atomic
@@ -40,8 +41,6 @@ from accelprof.output.records import (
 from accelprof.output.verdict import look_at, on_disk
 
 FORMAT = 1
-NAME = "manifest.json"
-SUFFIX = ".jsonl"
 #: more than any run writes, and little enough to be read: bytes of a journal, of one line of it, of a manifest
 MAX_JOURNAL, MAX_LINE, MAX_MANIFEST = 1 << 30, 16 << 20, 1 << 30
 #: rows of memory by step that a journal holds for a driver that cannot read its file; that a manifest has in all
@@ -152,9 +151,9 @@ def read_journals(run_dir: str) -> list[list[dict[str, object]]]:
     An entry that is no file of its own (a link, a directory, a pipe), that cannot be read or that is too large is left out; a
     record of the kind ``problem`` in its place says so.
     """
-    place = Path(run_dir, ".workers")
+    place = Path(run_dir, WORKERS)
     try:
-        names = sorted(name for name in os.listdir(place) if name.endswith(SUFFIX))
+        names = sorted(name for name in os.listdir(place) if name.endswith(JOURNAL))
     except OSError:
         return []
     journals = []
@@ -166,7 +165,7 @@ def read_journals(run_dir: str) -> list[list[dict[str, object]]]:
                 if isinstance(record, dict):
                     records.append(record)
         except OSError as error:
-            why = f"the journal .workers/{name} was not read whole: {error.strerror or error}"
+            why = f"the journal {WORKERS}/{name} was not read whole: {error.strerror or error}"
             records.append(ProblemRow(message=why, code=JOURNAL_UNREAD).to_journal())
         journals.append(records)
     return journals
@@ -410,7 +409,7 @@ def write(run_dir: str, manifest: Mapping[str, object]) -> str:
     Raises:
         OSError: the directory cannot be written.
     """
-    path = os.path.join(run_dir, NAME)
+    path = os.path.join(run_dir, MANIFEST)
 
     def fill(file: IO[str]) -> None:
         file.write(texts.dumps(manifest, indent=1, default=str))
@@ -429,7 +428,7 @@ def resized(path: str) -> None:
         ReadError: it cannot be read.
     """
     path = os.path.realpath(path)
-    run_dir = next((str(place) for place in Path(path).parents if (place / NAME).is_file()), None)
+    run_dir = next((str(place) for place in Path(path).parents if (place / MANIFEST).is_file()), None)
     if run_dir is None:
         return
     manifest, changed = read(run_dir), False
@@ -446,7 +445,7 @@ def read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         ReadError: not there, no regular file, too large, not JSON, or of a newer format.
     """
-    path = Path(run_dir, NAME)
+    path = Path(run_dir, MANIFEST)
     try:
         with regular(path) as file:
             found = os.fstat(file.fileno())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from accelprof.output.manifest import SUFFIX, decoded, records_of, regular
+from accelprof.contracts.names import JOURNAL, WORKERS
+from accelprof.output.manifest import decoded, records_of, regular
 from accelprof.output.records import Records
 
 #: bytes of one journal that are read in one look
@@ -15,12 +16,12 @@ class Tail:
     """Of all journals below ``run_dir`` but that of the process ``key``. What cannot be read is left out; the end of the run says so."""
 
     def __init__(self, run_dir: str, key: str) -> None:
-        self._run_dir, self._place, self._own = run_dir, os.path.join(run_dir, ".workers"), key + SUFFIX
+        self._run_dir, self._place, self._own = run_dir, os.path.join(run_dir, WORKERS), key + JOURNAL
         self._read: dict[str, int] = {}
 
     def keys(self) -> list[str]:
         """The processes that have a journal so far."""
-        return [name.removesuffix(SUFFIX) for name in self._names()]
+        return [name.removesuffix(JOURNAL) for name in self._names()]
 
     def look(self) -> Records:
         """The rows that are whole by now and were not read before."""
@@ -28,7 +29,7 @@ class Tail:
 
     def _names(self) -> list[str]:
         try:
-            return [name for name in os.listdir(self._place) if name.endswith(SUFFIX) and name != self._own]
+            return [name for name in os.listdir(self._place) if name.endswith(JOURNAL) and name != self._own]
         except OSError:
             return []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.sizes import size_of
 from accelprof.errors import IncompleteError
 from accelprof.output.records import (
@@ -206,7 +207,7 @@ def _of_window(target: TargetRow, window: WindowRow, cause: str) -> Iterable[Lac
     for failure in window.failures:
         words = f"{head}: {failure.words}"
         yield Lack(code=WINDOW_FAILED, target=target.key, tool=failure.tool, words=words)
-    for tool in target.tools or ([target.tool] if target.tool not in (None, "trace") else []):
+    for tool in target.tools or ([target.tool] if target.tool not in (None, TIMELINE_TOOL) else []):
         if tool not in window.tools and window.tools:
             words = f"{head} was recorded without {tool}"
             yield Lack(code=TOOL_ABSENT, target=target.key, tool=tool or "", words=words)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelprof.config.model import Budget
+from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.targets import ArtifactFile, Assignment
-from accelprof.output.manifest import NAME
 from accelprof.output.manifest import read as read_manifest
 from accelprof.output.records import ArtifactRow, Records
 from accelprof.threads import started
@@ -180,7 +180,7 @@ def history(output_dir: str, runs: int = 20) -> dict[str, tuple[int, str]]:
     """``{tool: (bytes of its largest window, run)}`` from the newest earlier runs under ``output_dir``."""
     found: dict[str, tuple[int, str]] = {}
     try:
-        manifests = sorted(Path(output_dir).glob(f"*/{NAME}"), key=lambda path: path.stat().st_mtime, reverse=True)
+        manifests = sorted(Path(output_dir).glob(f"*/{MANIFEST}"), key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:
         return {}
     for path in manifests[:runs]:
@@ -208,7 +208,7 @@ def expected_size(assignment: Assignment, known: Mapping[str, tuple[int, str]], 
         return "0"
     tools = [name for name in (assignment.tool, *(name for name, _ in assignment.also)) if name]
     if assignment.timeline:
-        tools.append("trace")
+        tools.append(TIMELINE_TOOL)
     unknown = [tool for tool in tools if tool not in known]
     limit = "" if budget.per_window is None else f", at most {size_text(budget.per_window)} a window"
     if unknown:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.catalogue import Catalogue, get_registry, reset_registry, unlock_after_fork
 from accelprof.contracts import reasons
+from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, WRAPPED_ENV, Assignment, Target
 from accelprof.contracts.tool import Tool, ToolContext
 from accelprof.environment import without
@@ -257,9 +258,11 @@ def _make_session(
                 tools.append((made[index] if made else None) or registry.make_tool(name, options))
             except AccelprofError as error:
                 problems.append(f"tool {name} cannot be used here: {error}")
-        if assignment.timeline or assignment.tool == "trace":
-            trace = registry.make_tool("trace", config.tools.get("trace"))  # type: ignore[assignment]
-            tools = [tool for tool in tools if tool.name != "trace"]
+        if assignment.timeline or assignment.tool == TIMELINE_TOOL:
+            from accelprof.tools.trace import TraceTool
+
+            trace = registry.make(TraceTool, config.tools.get(TIMELINE_TOOL))
+            tools = [tool for tool in tools if tool.name != TIMELINE_TOOL]
     if problem:
         assignment = replace(assignment, selected=False)
     session = Session(config, assignment, backend, [], trace, layout, host, registry, own or launched)

@@ -103,7 +103,7 @@ class Session:
         self.voice = Voice(self.target.label, config.on_error == "raise", self._write_problem)
         self.say, self.problems = self.voice.say, self.voice.problems
         keeps = keeps or assignment.selected or config.recorder is not None
-        path = f"{layout.workers_dir}/{self.key}.jsonl" if keeps else None
+        path = layout.journal(self.key) if keeps else None
         self.journal = Journal(path, self.say)
         captures = self.captures = Captures(
             self.process, backend, tools, trace, self.voice, self.journal, self.lock,

@@ -28,6 +28,7 @@ import pytest
 
 from accelprof.analysis.attribution import attribute
 from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, Probe, RangeSpec
+from accelprof.contracts.names import MANIFEST, TIMELINE
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import DEVICE_WORK, HostCalls, Kind, Trace
 from accelprof.contracts.tool import Tool
@@ -557,8 +558,8 @@ class ToolConformance:
                 "notes.txt": b"no trace\n",
                 "empty.bin": b"",
                 "notes.json": b'{"no": "trace"}',
-                "manifest.json": b'{"format": 1}',
-                "timeline.json.gz": gzip.compress(b'{"traceEvents": []}'),
+                MANIFEST: b'{"format": 1}',
+                TIMELINE: gzip.compress(b'{"traceEvents": []}'),
             }
             for name, data in others.items():
                 with open(os.path.join(place, name), "wb") as file:

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from accelprof import texts
 from accelprof.contracts.backend import Backend, Emitter
+from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import CALL, FORMAT_VERSION, ROW_COLUMNS, Kind, TimelineRow, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolOptions
@@ -42,7 +43,7 @@ class TraceOptions(ToolOptions):
 class TraceTool(Tool):
     """A companion that runs beside any tool in every window, or alone."""
 
-    name: ClassVar[str] = "trace"
+    name: ClassVar[str] = TIMELINE_TOOL
     aliases: ClassVar[tuple[str, ...]] = ("timeline",)
     Options: ClassVar[type[ToolOptions]] = TraceOptions
     writes_chrome_trace: ClassVar[bool] = True
