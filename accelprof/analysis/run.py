@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL, WORKERS
+from accelprof.contracts.words import MISSING
 from accelprof.errors import ReadError
 from accelprof.numberset import NumberSet
 from accelprof.output import fields
@@ -18,7 +19,7 @@ from accelprof.output import manifest as manifests
 from accelprof.output.atomic import halves
 from accelprof.output.dumps import is_dump
 from accelprof.output.presence import there
-from accelprof.output.records import MISSING, ArtifactRow, Lack, Records, TargetRow
+from accelprof.output.records import ArtifactRow, Lack, Records, TargetRow
 from accelprof.output.verdict import judge, outside
 
 #: tool of the timelines that a run writes itself

@@ -37,8 +37,9 @@ from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.waits import Waits, clock_shift, not_matched, transfers, waits_of
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import Clock, Kind, Trace
+from accelprof.contracts.words import PARTIAL
 from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
-from accelprof.output.records import PARTIAL, Lack
+from accelprof.output.records import Lack
 from accelprof.output.verdict import nothing_measured, unread
 from accelprof.reading.columns import Columns, columns_of
 from accelprof.reading.snapshot import read_snapshot

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from accelprof.contracts.names import TIMELINE_TOOL
+from accelprof.contracts.words import ArtifactState, LaunchMode, Mode, WindowKind
 from accelprof.numberset import NumberSet
 
 #: a run directory whose resolved configuration a process takes when it is given none (set by ``accelprof run``)
@@ -139,7 +140,7 @@ class Assignment:
     options: Mapping[str, Any] = field(default_factory=dict)
     also: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     timeline: bool = True
-    mode: str = "off"
+    mode: Mode = "off"
     steps: NumberSet = NO_STEPS
     windows: tuple[tuple[int, ...], ...] = ()
     merge_steps: bool = False
@@ -184,7 +185,7 @@ class WindowInfo:
         sequence: 1-based count of windows in this process.
         steps: announced steps known when it opened; grows to the final list in the manifest.
         phase: the phase that made the window under ``discrete`` or a schedule, else ``None``.
-        kind: ``step`` | ``phase`` | ``schedule`` | ``process`` | ``on_demand``.
+        kind: what it was opened for.
         stem: absolute path without suffix; a tool appends its own suffix. The directory exists, the name is unique.
         warmup, active: calls of a scheduled stretch: those that a ``native`` tool runs through before ``open``, and those
             to record; 0 for every other kind of window.
@@ -196,7 +197,7 @@ class WindowInfo:
     sequence: int
     steps: tuple[int, ...]
     phase: str | None
-    kind: str
+    kind: WindowKind
     stem: str
     warmup: int = 0
     active: int = 0
@@ -219,7 +220,7 @@ class Launch:
         notes: what the user should know, one line each.
     """
 
-    mode: str = "none"
+    mode: LaunchMode = "none"
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     unset_in_children: tuple[str, ...] = ()
@@ -245,11 +246,11 @@ class Expectation:
 
 @dataclass(slots=True)
 class ArtifactFile:
-    """A file (or directory) found on disk. ``state``: complete | missing | truncated | partial."""
+    """A file (or directory) found on disk."""
 
     path: str
     tool: str
     windows: tuple[str, ...] = ()
     bytes: int = 0
-    state: str = "complete"
+    state: ArtifactState = "complete"
     reason: str = ""

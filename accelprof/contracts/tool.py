@@ -19,6 +19,7 @@ from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
+from accelprof.contracts.words import Count, Counting, Thread, TriggerCall
 from accelprof.errors import Problem
 
 
@@ -61,13 +62,13 @@ class Tool:
     Options: ClassVar[type[ToolOptions]] = ToolOptions
 
     #: ``exact`` (must be told how many captures) | ``open`` (any number) | ``whole_process`` (one, from start to exit)
-    count: ClassVar[str] = "open"
+    count: ClassVar[Count] = "open"
     #: ``any`` | ``starter`` (start and stop on one thread, the one that works) | ``work`` (start on the working thread)
-    thread: str = "any"
+    thread: Thread = "any"
     #: resources only one tool may own in a process: ``cupti``, ``torch_profiler``, ``cann``, ``rocprofiler``
     exclusive: ClassVar[frozenset[str]] = frozenset()
     #: who counts a schedule: ``ours`` or the tool's ``native`` one where it fits
-    schedule: ClassVar[str] = "ours"
+    schedule: ClassVar[Counting] = "ours"
     #: a window may be opened on a live process that was not planned to
     on_demand: ClassVar[bool] = True
     #: files are Chrome traces to which ``read`` adds nothing; a merged timeline takes their events over as they are
@@ -120,7 +121,7 @@ class Tool:
         """How the worker must be started; ``directory`` is its output directory, maybe on another node. Pure."""
         return Launch()
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         """The tool's trigger call, by which a window starts and stops what it records: ``none`` (it records from start to
         exit), ``api`` (the backend's capture_start/stop), ``range``, ``pause``, or ``in_process``."""
         if type(self).gate is not Tool.gate:
@@ -128,7 +129,7 @@ class Tool:
             return self.gate(target)
         return "api"
 
-    def gate(self, target: Target) -> str:
+    def gate(self, target: Target) -> TriggerCall:
         """The name of :meth:`trigger` in the last release; it goes with the next."""
         if type(self).gate is not Tool.gate:
             return "api"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV, Launch
+from accelprof.contracts.words import LAUNCH_MODES
 
 __all__ = [
     "TARGET_ENV",
@@ -140,8 +141,8 @@ def assemble(launch: Launch, interpreter: Sequence[str], claim: str | None = Non
     run the tool under itself). With ``claim``, a path on that node, only one living process at a time is started
     under the tool; others that are started by the same command (children that inherit it) run the interpreter alone.
     """
-    if launch.mode not in ("none", "env", "prefix", "replace"):
-        raise ValueError(f"launch mode {launch.mode!r} is unknown; allowed: none, env, prefix, replace")
+    if launch.mode not in LAUNCH_MODES:
+        raise ValueError(f"launch mode {launch.mode!r} is unknown; allowed: {', '.join(LAUNCH_MODES)}")
     bare = launch.mode in ("none", "env")
     if not bare and wrapped_by(interpreter, [program(launch.argv)]):
         return list(interpreter)

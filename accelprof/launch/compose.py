@@ -8,6 +8,7 @@ from dataclasses import replace
 from accelprof.catalogue import Catalogue
 from accelprof.contracts.targets import LAUNCH_ENV, TARGET_ENV, WRAPPED_ENV, Assignment, Launch
 from accelprof.contracts.tool import ToolUse
+from accelprof.contracts.words import LAUNCH_MODES
 from accelprof.environment import join_env
 from accelprof.errors import ConfigError, PluginError, Problem
 
@@ -55,8 +56,7 @@ def compose(
 
 
 def _joined(one: Launch, other: Launch) -> Launch:
-    strength = ("none", "env", "prefix", "replace")
-    stronger = max((one, other), key=lambda launch: strength.index(launch.mode))
+    stronger = max((one, other), key=lambda launch: LAUNCH_MODES.index(launch.mode))  # they stand in order of strength
     return Launch(
         mode=stronger.mode,
         argv=stronger.argv,

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from accelprof.contracts.targets import Target
+from accelprof.contracts.words import COMPLETE, MISSING
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
 from accelprof.output.nodes import Nodes
-from accelprof.output.records import COMPLETE, MISSING, ArtifactRow, Records
+from accelprof.output.records import ArtifactRow, Records
 from accelprof.threads import each
 
 AT_ONCE = 4

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from accelprof.contracts.targets import ArtifactFile, Target
+from accelprof.contracts.words import ARTIFACT_STATES, COMPLETE, PARTIAL, known
 from accelprof.output import fields
 from accelprof.output.fields import Read
 
@@ -25,7 +26,6 @@ Say = Callable[[str], None]
 NEVER_OPENED = "never_opened"
 #: state of a window that was never closed
 OPEN = "open"
-COMPLETE, MISSING, TRUNCATED, PARTIAL = "complete", "missing", "truncated", "partial"
 
 
 # --- fields: how each is read -------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class WindowRow(Record):
     """One window of one process.
 
     Attributes:
-        kind: ``step`` | ``phase`` | ``schedule`` | ``process`` | ``on_demand`` (``window_kind`` in a journal).
+        kind: as :attr:`WindowInfo.kind` (``window_kind`` in a journal).
         stem: path without suffix of its files, relative to the run directory.
         tools: those that recorded it.
         closed: ``None`` while it is open, and for ever where its process was killed.
@@ -394,7 +394,8 @@ class ArtifactRow(Record):
 
     def as_file(self) -> ArtifactFile:
         """As the hook ``accelprof_artifact`` gets it."""
-        return ArtifactFile(self.path, self.tool, tuple(self.windows), self.bytes, self.state, self.reason or "")
+        state = known(self.state, ARTIFACT_STATES, PARTIAL)
+        return ArtifactFile(self.path, self.tool, tuple(self.windows), self.bytes, state, self.reason or "")
 
     @classmethod
     def of(cls, file: ArtifactFile, target: Target, host: str | None, pid: int | None) -> ArtifactRow:

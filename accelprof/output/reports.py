@@ -15,10 +15,11 @@ from accelprof.catalogue import get_registry
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, WindowInfo
 from accelprof.contracts.tool import Tool
+from accelprof.contracts.words import MISSING, WINDOW_KINDS, known
 from accelprof.errors import failures, text_of
 from accelprof.output.layout import Layout
 from accelprof.output.nodes import Node, Nodes
-from accelprof.output.records import MISSING, ArtifactRow, Lack, Records, WindowRow
+from accelprof.output.records import ArtifactRow, Lack, Records, WindowRow
 from accelprof.output.verdict import REPORT_MISSING, UNMATCHED
 
 POLL_S = 0.1
@@ -141,7 +142,7 @@ def windows_of(rows: Iterable[WindowRow], keys: Collection[str], tool: str, run_
             row.sequence,
             tuple(row.steps),
             row.phase,
-            row.kind or "step",
+            known(row.kind, WINDOW_KINDS, "step"),
             os.path.join(run_dir, row.stem or row.id),
         )
         for row in rows

@@ -11,26 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.sizes import size_of
+from accelprof.contracts.words import COMPLETE, MISSING, PARTIAL, TRUNCATED
 from accelprof.errors import IncompleteError
-from accelprof.output.records import (
-    COMPLETE,
-    MISSING,
-    NEVER_OPENED,
-    OPEN,
-    PARTIAL,
-    TRUNCATED,
-    ArtifactRow,
-    Lack,
-    Records,
-    TargetRow,
-    WindowRow,
-)
+from accelprof.output.records import NEVER_OPENED, OPEN, ArtifactRow, Lack, Records, TargetRow, WindowRow
 
 # --- what can be read off the rows and the disk, each time anew
 WINDOW_OPEN = "window_open"
 WINDOW_FAILED = "window_failed"
 TOOL_ABSENT = "tool_absent"
-FILE = {MISSING: "file_missing", TRUNCATED: "file_cut", PARTIAL: "file_partial"}
+FILE: Mapping[str, str] = {MISSING: "file_missing", TRUNCATED: "file_cut", PARTIAL: "file_partial"}
 FILE_ODD = "file_odd"
 FILE_UNREAD = "file_unread"
 NOTHING = "nothing_measured"

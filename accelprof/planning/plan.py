@@ -9,12 +9,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from accelprof.config.beside import in_their_words
 from accelprof.config.model import Config, ControllerRule, Rule
 from accelprof.contracts.targets import DRIVER_GROUP, Assignment, CaptureCount, ScheduleSpec, Target
 from accelprof.contracts.tool import ToolUse
+from accelprof.contracts.words import Mode
 from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.numberset import NumberSet
 from accelprof.planning.sampling import check_schedules, facts_fit, schedule_notes, scheduled_captures, to_spec
@@ -33,7 +34,7 @@ class _Resolved:
     timeline: bool
     discrete: bool
     merge_steps: bool
-    steps: Any  # None | "all" | "process" | NumberSet
+    steps: NumberSet | Literal["all", "process"] | None
     phases: tuple[str, ...]
     schedules: tuple[ScheduleSpec, ...]
 
@@ -409,8 +410,8 @@ def describe(assignment: Assignment) -> dict[str, Any]:
     }
 
 
-def _mode(steps: object) -> str:
-    return "off" if steps is None else steps if isinstance(steps, str) else "steps"
+def _mode(steps: NumberSet | Literal["all", "process"] | None) -> Mode:
+    return "off" if steps is None else "steps" if isinstance(steps, NumberSet) else steps
 
 
 def _windows(steps: NumberSet, merge: bool) -> Iterable[tuple[int, ...]]:

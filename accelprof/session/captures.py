@@ -17,6 +17,7 @@ from accelprof.contracts.answers import emitter_of, files_of, named
 from accelprof.contracts.backend import Backend, Emitter
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool
+from accelprof.contracts.words import WindowKind
 from accelprof.errors import PluginError, failures, text_of
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal, relative
@@ -56,7 +57,7 @@ class Ask:
     """A window that somebody wants.
 
     Attributes:
-        kind: ``step`` | ``phase`` | ``schedule`` | ``process`` | ``on_demand``.
+        kind: as :attr:`WindowInfo.kind`.
         steps: announced steps known by now.
         phase: the phase that makes it, if one does.
         warmup, active, first: calls of a scheduled stretch, and the number of the first to record.
@@ -64,7 +65,7 @@ class Ask:
         seconds: for how long at most, where it was asked for on demand.
     """
 
-    kind: str
+    kind: WindowKind
     steps: tuple[int, ...] = ()
     phase: str | None = None
     warmup: int = 0

@@ -20,6 +20,7 @@ from accelprof.contracts import reasons
 from accelprof.contracts.backend import Backend
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.contracts.tool import Tool
+from accelprof.contracts.words import WindowKind
 from accelprof.numberset import whole
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
@@ -198,7 +199,7 @@ class Session:
 
     # --- windows by name --------------------------------------------------------------------------------------------
 
-    def open_window(self, kind: str = "on_demand", steps: Sequence[int] = ()) -> Window | None:
+    def open_window(self, kind: WindowKind = "on_demand", steps: Sequence[int] = ()) -> Window | None:
         """Open a window on this thread now; ``None`` when no tool could start (said once) or one is open already."""
         return self.captures.open(Ask(kind, tuple(steps)))
 
@@ -210,7 +211,7 @@ class Session:
         """Wait until the files of every window that is closed are written; ``close`` does that too."""
         self.captures.wait_for_files()
 
-    def arm(self, kind: str = "on_demand", steps: Sequence[int] = ()) -> bool:
+    def arm(self, kind: WindowKind = "on_demand", steps: Sequence[int] = ()) -> bool:
         """Open a window where the next phase begins; for one more release, windows on demand are asked for from outside
         (``accelprof window``). ``False`` when one waits already."""
         warnings.warn("Session.arm goes with the next release; use on_demand", DeprecationWarning, stacklevel=2)

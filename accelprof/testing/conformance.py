@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 
 from accelprof.analysis.attribution import attribute
+from accelprof.contracts import words
 from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, Probe, RangeSpec
 from accelprof.contracts.names import MANIFEST, TIMELINE
 from accelprof.contracts.sizes import size_of
@@ -455,9 +456,9 @@ class ToolConformance:
         """Name, options and every declaration have allowed values."""
         tool = self.make()
         assert tool.name, f"{type(tool).__name__} has no name"
-        assert tool.count in ("exact", "open", "whole_process"), f"count is {tool.count!r}"
-        assert tool.thread in ("any", "starter", "work"), f"thread is {tool.thread!r}"
-        assert tool.schedule in ("ours", "native"), f"schedule is {tool.schedule!r}"
+        assert tool.count in words.COUNTS, f"count is {tool.count!r}"
+        assert tool.thread in words.THREADS, f"thread is {tool.thread!r}"
+        assert tool.schedule in words.COUNTINGS, f"schedule is {tool.schedule!r}"
         assert isinstance(tool.exclusive, frozenset), f"exclusive is {tool.exclusive!r}; a frozenset is expected"
         _accelerators(tool)
         assert isinstance(tool.host_calls, HostCalls), f"host_calls is {tool.host_calls!r}; a HostCalls is expected"
@@ -492,11 +493,10 @@ class ToolConformance:
         )
         probe, word = tool.probe(), tool.trigger(target)
         assert isinstance(probe, Probe), f"probe() returned {probe!r}"
-        words = ("none", "api", "range", "pause", "in_process")
-        assert word in words, f"trigger() returned {word!r}; allowed: {', '.join(words)}"
+        assert word in words.TRIGGER_CALLS, f"trigger() returned {word!r}; allowed: {', '.join(words.TRIGGER_CALLS)}"
         launch = tool.launch(assignment, str(tmp_path / "out"))
         assert isinstance(launch, Launch), f"launch() returned {launch!r}; a Launch is expected"
-        assert launch.mode in ("none", "env", "prefix", "replace"), f"launch() has mode {launch.mode!r}"
+        assert launch.mode in words.LAUNCH_MODES, f"launch() has mode {launch.mode!r}"
         assert all(isinstance(part, str) for part in launch.argv), (
             f"launch() has argv {launch.argv!r}; texts are expected"
         )

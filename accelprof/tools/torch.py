@@ -21,6 +21,7 @@ from accelprof.contracts.backend import Backend, BoundRange, Emitter, Probe, Ran
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.words import Counting, Thread, TriggerCall
 from accelprof.errors import CaptureError
 
 SUFFIX = ".pt.trace.json.gz"
@@ -62,9 +63,9 @@ class TorchTool(Tool):
     Options: ClassVar[type[ToolOptions]] = TorchOptions
     writes_chrome_trace: ClassVar[bool] = True
     host_calls: ClassVar[HostCalls] = TRACED_CALLS
-    thread: str = "any"  # with profile_all_threads; "starter" where this torch lacks it (set in attach)
+    thread: Thread = "any"  # with profile_all_threads; "starter" where this torch lacks it (set in attach)
     exclusive: ClassVar[frozenset[str]] = frozenset({"torch_profiler"})
-    schedule: ClassVar[str] = "native"
+    schedule: ClassVar[Counting] = "native"
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
@@ -94,7 +95,7 @@ class TorchTool(Tool):
         host_only = bool(contents) and "cuda" not in contents and "cpu" in contents
         return self.exclusive if host_only or target.has_devices is False else self.exclusive | {"cupti"}
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "in_process"
 
     def attach(self, context: ToolContext) -> None:

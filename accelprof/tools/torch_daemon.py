@@ -33,6 +33,7 @@ from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.words import TriggerCall
 from accelprof.errors import CaptureError
 from accelprof.threads import started
 from accelprof.tools.torch import TRACED_CALLS, RecordFunctionEmitter, TorchTool, unique
@@ -160,7 +161,7 @@ class TorchDaemonTool(Tool):
     def probe(self) -> Probe:
         return TorchTool().probe()
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "in_process"
 
     def launch(self, assignment: Assignment, directory: str) -> Launch:

@@ -16,6 +16,7 @@ from pydantic import Field
 from accelprof.contracts.backend import Probe
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.words import TriggerCall
 from accelprof.errors import UnavailableError
 
 SUFFIX = ".memory.pickle"
@@ -54,7 +55,7 @@ class TorchMemoryTool(Tool):
             Probe(0, "torch is installed") if find_spec("torch") is not None else Probe(None, "torch is not installed")
         )
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "in_process"
 
     def attach(self, context: ToolContext) -> None:

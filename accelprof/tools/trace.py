@@ -23,6 +23,7 @@ from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import CALL, FORMAT_VERSION, ROW_COLUMNS, Kind, TimelineRow, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolOptions
+from accelprof.contracts.words import TriggerCall
 from accelprof.timing.gate import now_ns
 from accelprof.timing.phase import PhaseSpec
 from accelprof.timing.running import Running
@@ -60,7 +61,7 @@ class TraceTool(Tool):
         self._epoch_offset = 0
         self.dropped = 0
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "in_process"
 
     def emitter(self, backend: Backend) -> Emitter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from accelprof.contracts import reasons
 from accelprof.session.captures import Ask
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from accelprof.session.captures import Captures
     from accelprof.session.pending import Pending
 
-KIND = "on_demand"
+KIND: Final = "on_demand"
 DISPLACED = "a planned window opens where this one would have"
 
 

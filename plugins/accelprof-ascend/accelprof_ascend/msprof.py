@@ -23,6 +23,7 @@ from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.words import Count, TriggerCall
 from accelprof.errors import CaptureError, Problem, ReadError
 from accelprof.launch.command import WRAPPED_ENV
 from accelprof.output.layout import Layout
@@ -56,7 +57,7 @@ class MsprofTool(Tool):
 
     name: ClassVar[str] = "msprof"
     Options: ClassVar[type[ToolOptions]] = MsprofOptions
-    count: ClassVar[str] = "whole_process"
+    count: ClassVar[Count] = "whole_process"
     exclusive: ClassVar[frozenset[str]] = frozenset({"cann"})
     on_demand: ClassVar[bool] = False
     accelerators: ClassVar[frozenset[str]] = frozenset({"npu"})
@@ -89,7 +90,7 @@ class MsprofTool(Tool):
             )
         return problems
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "none"
 
     def output(self, target: Target, directory: str) -> str:

@@ -15,6 +15,7 @@ from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.words import Counting, Thread, TriggerCall
 from accelprof.errors import CaptureError, ConfigError, Problem, ReadError
 from accelprof_ascend import checks, directory, vendor
 from accelprof_ascend.analysing import Analysis
@@ -29,9 +30,9 @@ class NpuTool(Tool):
     name: ClassVar[str] = "npu"
     aliases: ClassVar[tuple[str, ...]] = ("torch_npu", "ascend_pytorch_profiler")
     Options: ClassVar[type[ToolOptions]] = NpuOptions
-    thread: str = "starter"
+    thread: Thread = "starter"
     exclusive: ClassVar[frozenset[str]] = frozenset({"cann", "torch_profiler"})
-    schedule: ClassVar[str] = "native"
+    schedule: ClassVar[Counting] = "native"
     accelerators: ClassVar[frozenset[str]] = frozenset({"npu"})
     host_calls: ClassVar[HostCalls] = vendor.CALLS
 
@@ -59,7 +60,7 @@ class NpuTool(Tool):
     def launch(self, assignment: Assignment, directory: str) -> Launch:
         return Launch(notes=tuple(checks.notes(self.options, [assignment])))
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "in_process"
 
     # --- in the worker ----------------------------------------------------------------------------------------------

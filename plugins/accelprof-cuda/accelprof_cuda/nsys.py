@@ -19,6 +19,7 @@ from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import LAUNCH_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, unordered
+from accelprof.contracts.words import Count, TriggerCall
 from accelprof.errors import CaptureError, Problem, ReadError
 from accelprof.launch.command import render
 from accelprof.output.layout import Layout
@@ -56,7 +57,7 @@ class NsysTool(Tool):
     name: ClassVar[str] = "nsys"
     aliases: ClassVar[tuple[str, ...]] = ("nsight", "nsight_systems", "nsight-systems")
     Options: ClassVar[type[ToolOptions]] = NsysOptions
-    count: ClassVar[str] = "exact"
+    count: ClassVar[Count] = "exact"
     exclusive: ClassVar[frozenset[str]] = frozenset({"cupti"})
     accelerators: ClassVar[frozenset[str]] = frozenset({"cuda"})
     host_calls: ClassVar[HostCalls] = HostCalls(
@@ -110,11 +111,11 @@ class NsysTool(Tool):
             self.exclusive if self.options.traces() & CUPTI_TRACES and target.has_devices is not False else frozenset()
         )
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         given = self.options.arguments().get("capture-range")
-        if given in TRIGGERS.values():
-            return next(trigger for trigger, value in TRIGGERS.items() if value == given)
-        return "api" if target.has_devices else "range"
+        if given not in TRIGGERS.values():
+            return "api" if target.has_devices else "range"
+        return "api" if given == TRIGGERS["api"] else "range"
 
     def trigger_of(self, assignment: Assignment) -> str:
         """What begins a capture: :meth:`trigger`; ``none`` where the whole process is one, ``own`` where a range of the user's does.

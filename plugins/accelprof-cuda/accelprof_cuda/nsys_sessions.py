@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from accelprof.contracts.targets import LAUNCH_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import ToolContext
+from accelprof.contracts.words import Count, TriggerCall
 from accelprof.errors import CaptureError, Problem
 from accelprof.launch.command import render
 from accelprof.output.layout import Layout
@@ -52,7 +53,7 @@ class NsysSessionTool(NsysTool):
 
     name: ClassVar[str] = "nsys_session"
     aliases: ClassVar[tuple[str, ...]] = ("nsys_attach",)
-    count: ClassVar[str] = "open"
+    count: ClassVar[Count] = "open"
     on_demand: ClassVar[bool] = True
 
     def __init__(self, options: Any = None) -> None:
@@ -61,7 +62,7 @@ class NsysSessionTool(NsysTool):
 
     # --- on the driver ----------------------------------------------------------------------------------------------
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "pause"  # nothing is collected until ``nsys start``
 
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:

@@ -11,6 +11,7 @@ from pydantic import Field
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolOptions
+from accelprof.contracts.words import TriggerCall
 from accelprof_example.backend import DRIVER
 from accelprof_example.reader import SUFFIX, read
 
@@ -29,7 +30,7 @@ class ExampleLogTool(Tool):
     accelerators: ClassVar[frozenset[str]] = frozenset({"example"})
     exclusive: ClassVar[frozenset[str]] = frozenset({"example_driver"})
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "in_process"
 
     def open(self, window: WindowInfo) -> None:

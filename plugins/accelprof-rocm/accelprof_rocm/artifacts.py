@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from accelprof.contracts.targets import ArtifactFile, WindowInfo
+from accelprof.contracts.words import ArtifactState
 
 SQLITE = b"SQLite format 3\x00"
 #: the pid in a file's name, and the target in that of a window's stem
@@ -63,7 +64,7 @@ def csv_stem(path: str) -> str:
     return _CSV.sub("", path)
 
 
-def state_of(path: str) -> tuple[str, str]:
+def state_of(path: str) -> tuple[ArtifactState, str]:
     """``(state, reason)`` by a look at the file's ends; only reading it tells more."""
     try:
         size = os.path.getsize(path)

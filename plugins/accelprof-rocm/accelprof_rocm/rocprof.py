@@ -15,6 +15,7 @@ from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.spans import HostCalls
 from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.words import Count, TriggerCall
 from accelprof.errors import CaptureError, ConfigError, Problem
 from accelprof.launch.command import render_value
 from accelprof.output.layout import Layout, safe
@@ -84,7 +85,7 @@ class RocprofTool(Tool):
     """See the module. Subclasses name their program, and say whether windows can be paused and which ranges are safe."""
 
     Options: ClassVar[type[ToolOptions]] = RocprofOptions
-    count: ClassVar[str] = "open"
+    count: ClassVar[Count] = "open"
     #: torch's profiler claims the device's tracing interface as ``cupti`` on every accelerator
     exclusive: ClassVar[frozenset[str]] = frozenset({"rocprofiler", "cupti"})
     accelerators: ClassVar[frozenset[str]] = frozenset({"rocm"})
@@ -219,10 +220,10 @@ class RocprofTool(Tool):
         text = f"ROCm {releases.show(release)}" if release else "its release is not known"
         return Probe(0, f"{self.program} at {path} ({text})", {"path": path, "release": release})
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "pause" if self.pausable and self.options.windows != "whole" else "none"
 
-    def trigger_of(self, assignment: Assignment) -> str:
+    def trigger_of(self, assignment: Assignment) -> TriggerCall:
         """``none`` when the whole life of the process is one capture, else :meth:`trigger`."""
         whole = assignment.mode == "process" and not assignment.schedules
         return "none" if whole and self.options.windows != "pause" else self.trigger(assignment.target)

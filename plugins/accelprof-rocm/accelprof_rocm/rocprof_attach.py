@@ -23,6 +23,7 @@ from accelprof.contracts.backend import Backend, Emitter
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.words import TriggerCall
 from accelprof.errors import CaptureError, Problem
 from accelprof_rocm import installation, releases
 from accelprof_rocm.releases import Release
@@ -90,7 +91,7 @@ class AttachingTool(RocprofTool):
 
     # --- on the driver ----------------------------------------------------------------------------------------------
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "in_process"
 
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:

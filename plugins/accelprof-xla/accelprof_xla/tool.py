@@ -13,6 +13,7 @@ from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.words import Thread, TriggerCall
 from accelprof.errors import CaptureError
 from accelprof.reading import sqlite
 from accelprof.reading.gzipped import is_json
@@ -40,7 +41,7 @@ class JaxTool(Tool):
     name: ClassVar[str] = "jax"
     aliases: ClassVar[tuple[str, ...]] = ("jax_profiler", "xprof")
     Options: ClassVar[type[ToolOptions]] = JaxOptions
-    thread: str = "starter"  # a step's annotation ends on the thread that it began on
+    thread: Thread = "starter"  # a step's annotation ends on the thread that it began on
     exclusive: ClassVar[frozenset[str]] = frozenset({"jax_profiler"})
 
     def __init__(self, options: Any = None) -> None:
@@ -56,7 +57,7 @@ class JaxTool(Tool):
         """On NVIDIA's GPUs JAX records through CUPTI, which one tool may own."""
         return self.exclusive | {"cupti"} if target.accelerator == "cuda" else self.exclusive
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "in_process"
 
     # --- in the worker ----------------------------------------------------------------------------------------------

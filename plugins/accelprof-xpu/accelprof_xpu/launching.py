@@ -13,6 +13,7 @@ from pydantic import Field
 from accelprof.contracts.backend import Probe
 from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.words import TriggerCall
 from accelprof.errors import CaptureError, Problem, nearest
 from accelprof.launch.command import canonical, render_value
 from accelprof.output.layout import Layout
@@ -60,7 +61,7 @@ class IttTool(Tool):
         path = shutil.which(self.program)
         return Probe(0, f"{self.program} at {path}") if path else Probe(None, f"{self.program} is not on PATH")
 
-    def trigger(self, target: Target) -> str:
+    def trigger(self, target: Target) -> TriggerCall:
         return "api"
 
     def given(self) -> dict[str, Any]:
@@ -158,8 +159,10 @@ class IttTool(Tool):
             mine = [window for window in windows if pid is None or window.stem.endswith(f"-{pid}")]
             held = tuple(window.id for window in sorted(mine, key=lambda item: item.sequence))
             size = os.path.getsize(path) if os.path.isfile(path) else 0
-            state = ("truncated", "empty file") if os.path.isfile(path) and not size else ("complete", "")
-            found.append(ArtifactFile(path, self.name, held, size, *state))
+            if os.path.isfile(path) and not size:
+                found.append(ArtifactFile(path, self.name, held, size, "truncated", "empty file"))
+            else:
+                found.append(ArtifactFile(path, self.name, held, size))
         return found
 
     def pid_of(self, path: str) -> str | None:
