@@ -420,11 +420,12 @@ def columns_of(trace: Trace) -> Columns:
             if fault:
                 trace.completeness.leave_out(fault)
             else:
-                lacking.update(_lacking(span))
+                for lack in _lacking(span):
+                    lacking[lack] += 1
                 sound.append(span)
         found = trace.columns = Columns.from_spans(sound)
         for (what, field), count in lacking.items():
-            line = f"{what} without {field}: {count:,} row{'s' * (count != 1)}; such rows {LACKING[field]}"
+            line = f"no {field} in {count:,} row{'s' * (count != 1)} of {what}; such rows {LACKING[field]}"
             trace.problems.append(line)
             trace.completeness.unread.append(line)
     named = frameworks.threads_of(trace.metadata)
@@ -449,7 +450,7 @@ def _fault(span: Span) -> str:
 def _lacking(span: Span) -> Iterator[tuple[str, str]]:
     """What a span is and what it lacks. Work without a device gets one, so that it counts."""
     work, call = span.kind in DEVICE_WORK, span.kind in CALLS
-    what = "device work" if work else "calls" if call else "spans of the host"
+    what = "device work" if work else "the host's calls" if call else "the host's ranges"
     if work:
         if span.device is None or (isinstance(span.device, (int, float)) and (span.device < 0 or span.device % 1)):
             span.device = UNKNOWN

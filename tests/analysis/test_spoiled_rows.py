@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -17,8 +18,9 @@ from accelprof.analysis.reading import load_any
 from accelprof.catalogue import get_registry
 from accelprof.cli.main import cli
 from accelprof.contracts.spans import DEVICE_WORK
+from accelprof.errors import ReadError
 from accelprof.reading.columns import columns_of
-from tests.fuzz.files import module_of
+from tests.fuzz.files import module_of, seeds
 
 #: what is no number of a device, process, thread or call, nor a time
 ODD = ("NULL", "'text'", "-1", "1.5", "''", "x'00ff'", "1e300")
@@ -209,6 +211,42 @@ def test_a_cell_of_csv_files(tmp_path: Path, tool: str, make: Callable[[Path], P
     assert unsaid == []
 
 
+def leaves(value: object, place: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        yield from leaves(inner, (*place, key))
+    if not isinstance(value, (dict, list)):
+        yield place
+
+
+@pytest.mark.parametrize("kind", ["rocprofv3 json", "ascend view"])
+def test_a_value_of_a_json_file(tmp_path: Path, kind: str) -> None:
+    """Each value in turn is null: no work is lost, on another device, or of another kind without a word."""
+    if kind not in seeds():
+        pytest.skip("its distribution is not installed")
+    name, tool, data = seeds()[kind]
+    path = tmp_path / name
+    path.write_bytes(data)
+    work, phases, whole = figures(path, tool)
+    assert whole
+    assert work
+    unsaid = []
+    for *place, last in leaves(json.loads(data)):
+        spoiled = json.loads(data)
+        at = spoiled
+        for key in place:
+            at = at[key]
+        at[last] = None
+        path.write_text(json.dumps(spoiled))
+        try:
+            found = figures(path, tool)
+        except ReadError:
+            continue
+        if found != (work, phases, True) and found[2]:
+            unsaid.append((*place, last))
+    assert unsaid == []
+
+
 def test_the_exits_follow(tmp_path: Path) -> None:
     """A kernel whose device nobody knows counts on a device called unknown; the report ends with 1, and compare refuses."""
     skip_without("rocprofv3")
@@ -219,7 +257,7 @@ def test_the_exits_follow(tmp_path: Path) -> None:
     bad.write_text(bad.read_text().replace("Agent 4", "-1", 1))
     told = CliRunner().invoke(cli, ["report", str(bad)])
     assert told.exit_code == 1
-    assert "device work without device: 1 row; such rows stand on a device called unknown" in " ".join(told.output.split())
+    assert "no device in 1 row of device work; such rows stand on a device called unknown" in " ".join(told.output.split())
     told = CliRunner().invoke(cli, ["compare", str(good), str(bad)])
     assert told.exit_code == 1
     assert "--allow-partial" in str(told.exception)

@@ -76,8 +76,15 @@ def read_trace_view(path: str, tool: str = "npu") -> Trace:
                 trace.flows.append(flow_of(event, event.pid or 0, event.tid or 0))
             except ValueError as error:
                 bad[f"time {error}"] += 1
+        elif not isinstance(event.ph, str) or not event.ph:
+            bad["of no kind (ph)"] += 1
         elif event.ph != "M":
-            others[str(event.ph)] += 1
+            others[event.ph] += 1
+    unnamed = sum(event.ph == "X" and event.pid not in names for event in file.events) if names else 0
+    if unnamed:
+        line = f"{unnamed} events are of processes that the file does not name; whether they are work of a device it does not say"
+        trace.problems.append(line)
+        trace.completeness.unread.append(line)
     _launches(file.events, trace.spans)
     leave_out(trace, bad, "event")
     if others:
@@ -106,7 +113,8 @@ def _names(events: list[Event]) -> tuple[dict[object, str], dict[Place, str], di
             continue
         args = _args(event)
         if event.name == "process_name":
-            names[event.pid] = str(args.get("name", ""))
+            if isinstance(args.get("name"), str):
+                names[event.pid] = args["name"]
         elif event.name == "thread_name":
             threads[event.pid, event.tid] = str(args.get("name", ""))
         elif event.name == "process_labels":

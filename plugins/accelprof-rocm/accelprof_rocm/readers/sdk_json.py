@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,11 +12,11 @@ from accelprof.errors import ReadError
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.lenient import until_damage
 from accelprof.reading.numbers import identity, place
-from accelprof_rocm.readers.building import Builder, call_kind, copy_name
+from accelprof_rocm.readers.building import RANGE_NAMES, Builder, call_kind, copy_name
 from accelprof_rocm.readers.packed import content
 
 ROOT = "rocprofiler-sdk-tool"
-GPU = 2
+CPU, GPU = 1, 2
 Record = Mapping[str, Any]
 
 
@@ -128,9 +128,9 @@ class _Process:
     def _kernel(self, row: Record, where: str) -> None:
         info = row["dispatch_info"]
         symbol = self.symbols.get(info["kernel_id"])
-        name = kernel_name(symbol) if symbol else f"kernel {info['kernel_id']}"
+        name = kernel_name(symbol) if symbol else ""
         args = {
-            "correlation": _correlation(row),
+            "correlation": identity(_correlation(row)),
             "queue": info["queue_id"]["handle"],
             "dispatch": info.get("dispatch_id"),
         }
@@ -141,7 +141,7 @@ class _Process:
         ends = [row[key]["handle"] for key in ("dst_agent_id", "src_agent_id") if isinstance(row.get(key), dict)]
         gpus = [handle for handle in ends if self.agents.get(handle, {}).get("type") == GPU]
         agent = gpus[0] if gpus else (ends[0] if ends else None)
-        args = {"correlation": _correlation(row), "bytes": row.get("bytes")}
+        args = {"correlation": identity(_correlation(row)), "bytes": row.get("bytes")}
         stream = row["stream_id"]["handle"] if "stream_id" in row else None
         self._device(copy_name(self._operation(row)), Kind.COPY, row, where, agent, stream, args)
 
@@ -170,12 +170,17 @@ class _Process:
             pid=self.pid,
             tid=row.get("thread_id", 0),
             category=self._kind(row),
-            args={"correlation": _correlation(row)},
+            args={"correlation": identity(_correlation(row))},
         )
 
     def _marker(self, row: Record, where: str) -> None:
         message = self.messages.get(_correlation(row))
         operation = self._operation(row)
+        if operation not in self._operations(row):
+            self.build.bad("a ROCTX record of no known operation", where)
+            return
+        if message is None and operation in RANGE_NAMES:
+            self.build.lack("without the text of their range", where)
         text = message if message is not None else operation
         fields = {"pid": self.pid, "tid": row.get("thread_id", 0)}
         self.build.marker(operation, text, row["start_timestamp"], row["end_timestamp"], where, **fields)
@@ -185,6 +190,9 @@ class _Process:
     def _kind(self, row: Record) -> str:
         name: str = self.names.get(row["kind"], ("", ()))[0]
         return name
+
+    def _operations(self, row: Record) -> Sequence[str]:
+        return [name for name in self.names.get(row["kind"], ("", ()))[1] if isinstance(name, str)]
 
     def _operation(self, row: Record) -> str:
         kind, operations = self.names.get(row["kind"], ("", ()))
@@ -197,13 +205,13 @@ class _Process:
         if agent is None:
             return UNKNOWN
         number = agent.get("logical_node_type_id", agent.get("logical_node_id", agent.get("node_id")))
-        return identity(number) if agent.get("type") == GPU else f"cpu {number}"
+        return identity(number) if agent.get("type") == GPU else f"cpu {number}" if agent.get("type") == CPU else UNKNOWN
 
 
 def kernel_name(symbol: Record) -> str:
     """The readable name of a kernel symbol."""
     name = (
-        symbol.get("formatted_kernel_name") or symbol.get("demangled_kernel_name") or symbol.get("kernel_name") or "?"
+        symbol.get("formatted_kernel_name") or symbol.get("demangled_kernel_name") or symbol.get("kernel_name") or ""
     )
     return str(name).removesuffix(".kd")
 
