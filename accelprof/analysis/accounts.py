@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from accelprof.analysis.attribution import Attribution, DeviceFigures, label
+from accelprof.analysis.division import WORKING
 from accelprof.analysis.holders import launches_of
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.run import Run, RunFile, WorkerId
-from accelprof.analysis.seconds import WORKING, Second, lost_second
+from accelprof.analysis.seconds import Second, lost_second
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Trace
 from accelprof.output.records import WindowRow

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from accelprof.analysis.division import TABLE, WORKING
 from accelprof.analysis.seconds import name_of_compute
 from accelprof.analysis.units import duration, percent
 from accelprof.output.fields import is_number
@@ -21,17 +22,8 @@ SEEN = 0.05
 SCATTER, SURE = 1.4826, 3 * 1.2533
 #: of so few of its own it is sure from the 95 % quantile of Student's t on
 FEW = {2: 12.71, 3: 4.30}
-#: parts of a second that are no idle time, and what the others mean
-IDLE = {
-    "idle_launching": "the host was busy launching and nothing was queued",
-    "idle_queued": "work was queued and had not started",
-    "idle_sync": "the host waited for the device",
-    "idle_collective": "a rank waited for another in a collective",
-    "idle_waiting": "a worker waited for another role or for data",
-    "outside": "no phase was running",
-    "unknown": "the device was idle and the files do not say why",
-    "communication_exposed": "communication ran with nothing to compute beside it",
-}
+#: parts of a second in which a device does not compute, and what happened in them; of two that are as long the idle one is named
+IDLE = {part.name: part.loss for part in sorted(TABLE, key=lambda part: part.name in WORKING) if part.loss}
 
 
 def sentences(report: Mapping[str, object]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from accelprof.analysis.seconds import PARTS
+from accelprof.analysis.division import PARTS
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.toolfile import ToolFile
 

@@ -20,17 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from accelprof.analysis.division import PARTS, WORKING
 from accelprof.analysis.holders import launches_of, lost_launches
 from accelprof.analysis.intervals import distinct, inside, intersection, merged
 from accelprof.contracts.spans import FURTHEST_NS, Kind
 from accelprof.reading.columns import NONE, Array, Columns
 
-PARTS = (
-    "compute", "communication_exposed", "communication_overlapped", "copy", "idle_launching", "idle_queued", "idle_sync",
-    "idle_collective", "idle_waiting", "outside", "unknown",
-)  # fmt: skip
-#: parts in which the device works
-WORKING = ("compute", "communication_exposed", "communication_overlapped", "copy")
 #: category of a phase in which ranks wait for each other
 COLLECTIVE = "collective"
 #: phases in which a worker waits for another role or for data, by category or by name

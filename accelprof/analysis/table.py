@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.analysis import figures, frames
 from accelprof.analysis.accounts import cost_rows
+from accelprof.analysis.division import TABLE
 from accelprof.analysis.escape import elide_apart, terminal
 from accelprof.analysis.first import sentences
 from accelprof.analysis.grid import Column, Grid, show, tell
@@ -25,15 +26,12 @@ if TYPE_CHECKING:
 
 MAX_PROBLEMS = 20
 #: columns of the table of where the time goes: the parts in each, and which columns go first
-GROUPS: tuple[tuple[str, tuple[str, ...], int], ...] = (
-    ("compute", ("compute",), 0),
-    ("exposed", ("communication_exposed",), 0),
-    ("overlapped", ("communication_overlapped",), 4),
-    ("copy", ("copy",), 3),
-    ("idle", ("idle_launching", "idle_queued", "idle_sync", "idle_collective", "idle_waiting"), 0),
-    ("outside", ("outside",), 1),
-    ("unknown", ("unknown",), 2),
-)
+GROUPS: tuple[tuple[str, tuple[str, ...], int], ...] = tuple(
+    (column, tuple(part.name for part in TABLE if part.column == column), rank)
+    for column, rank in {
+        "compute": 0, "exposed": 0, "overlapped": 4, "copy": 3, "idle": 0, "outside": 1, "unknown": 2,
+    }.items()
+)  # fmt: skip
 #: where the cost of ranges comes from
 COST_SOURCE = (
     "all ranges: those in the windows, each as long as one took, the median of the process's first calls in windows."

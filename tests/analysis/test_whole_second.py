@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.critical import Leaf, Step, stragglers
+from accelprof.analysis.division import PARTS
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.first import sentences
 from accelprof.analysis.holders import launches_of
 from accelprof.analysis.replay import Graph
-from accelprof.analysis.seconds import PARTS, WAITING_NAME, _named_so, divided, divisions, host_seconds
+from accelprof.analysis.seconds import WAITING_NAME, _named_so, divided, divisions, host_seconds
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.whatif import what_if
 from accelprof.contracts.spans import Kind, Span

@@ -9,25 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from accelprof.analysis.division import TABLE
 from accelprof.analysis.first import step_of_first
 from accelprof.analysis.phases import Call, WorkerTimeline
 from accelprof.analysis.seconds import COLLECTIVE, name_of_compute
 from accelprof.analysis.summary import Summary
 
 #: parts of a second in the order in which they are drawn, and what they are called
-PARTS = {
-    "compute": "compute",
-    "communication_overlapped": "communication under compute",
-    "communication_exposed": "communication exposed",
-    "copy": "copy",
-    "idle_launching": "idle: host launching",
-    "idle_queued": "idle: queued",
-    "idle_sync": "idle: host waits",
-    "idle_collective": "idle: waits for a rank",
-    "idle_waiting": "idle: waits for a role or data",
-    "outside": "outside any phase",
-    "unknown": "unknown",
-}
+PARTS = {part.name: part.drawn for part in sorted(TABLE, key=lambda part: part.place)}
 COLORS = 9
 MAX_BARS = 32
 #: bars times steps, and rows of waits times steps, of which the page has the figures of each
