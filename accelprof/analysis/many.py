@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+from accelprof.environment import ONE_THREAD
 from accelprof.errors import failures
 
 Job = TypeVar("Job")
@@ -138,8 +139,9 @@ class _Child:
         try:
             code = _CHILD.format(path=sys.path, read=reads, write=writes)
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code], pass_fds=(reads, writes), stdin=subprocess.DEVNULL
-            )
+                [sys.executable, "-c", code], pass_fds=(reads, writes), stdin=subprocess.DEVNULL,
+                env={**os.environ, **ONE_THREAD},
+            )  # fmt: skip
         finally:
             os.close(reads)
             os.close(writes)

@@ -8,6 +8,7 @@ import click
 
 from accelprof import texts
 from accelprof.cli.values import Number
+from accelprof.environment import numpy_on_one_thread
 
 if TYPE_CHECKING:
     from accelprof.analysis.compare import Comparison
@@ -52,6 +53,7 @@ def compare(
     and 1 when the two cannot be compared (empty, not whole, no worker in common, other devices) or when --fail-above found
     something slower.
     """
+    numpy_on_one_thread()
     from accelprof.analysis.compare import compare as compare_sides
     from accelprof.analysis.many import cores
     from accelprof.cli.progress import Bar

@@ -11,6 +11,7 @@ import click
 from accelprof import texts
 from accelprof.cli.values import Source
 from accelprof.contracts.names import REPORT
+from accelprof.environment import numpy_on_one_thread
 from accelprof.errors import UserError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def report(
 
 def _summary(sources: tuple[str, ...]) -> tuple[Summary, str | None]:
     """The summary, and the run directory it is of, if it is of one."""
+    numpy_on_one_thread()
     from accelprof.analysis.files import newest_run, summarise_files
     from accelprof.analysis.many import cores
     from accelprof.analysis.run import is_run

@@ -10,6 +10,7 @@ from accelprof import texts
 from accelprof.cli.lines import say
 from accelprof.cli.values import Source
 from accelprof.contracts.names import MANIFEST, TIMELINE, WORKERS
+from accelprof.environment import numpy_on_one_thread
 from accelprof.errors import UserError
 
 
@@ -35,6 +36,7 @@ def timeline(sources: tuple[str, ...], output: str | None, file_format: str, as_
 
     The clocks of a run's workers are brought together by the offsets in its manifest. Files that cannot be read are named.
     """
+    numpy_on_one_thread()
     from accelprof.analysis.run import is_run
     from accelprof.analysis.timeline import merge_files, write_timeline
     from accelprof.cli.progress import Bar

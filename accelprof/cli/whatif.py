@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from accelprof import texts
+from accelprof.environment import numpy_on_one_thread
 from accelprof.errors import UserError
 
 
@@ -24,6 +25,7 @@ def whatif(
     it waited for; collectives end after the last rank has arrived, and phases that wait for another role or for data after
     the work that they waited for.
     """
+    numpy_on_one_thread()
     from accelprof.analysis.critical import scatter
     from accelprof.analysis.summary import summarise
     from accelprof.analysis.units import duration

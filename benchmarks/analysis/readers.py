@@ -19,6 +19,8 @@ from benchmarks.harness import Result, Table
 MB = 1 << 20
 OURS = """
 import sys
+from accelprof.environment import numpy_on_one_thread
+numpy_on_one_thread()  # as accelprof report does
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import read_any
 from accelprof.analysis.seconds import divisions

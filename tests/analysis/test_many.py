@@ -18,6 +18,7 @@ from accelprof.analysis.many import Failed, each
 from accelprof.analysis.packed import Packed
 from accelprof.analysis.phases import Stretch
 from accelprof.analysis.summary import Summary, summarise
+from accelprof.environment import ONE_THREAD
 
 
 def work(shared: str, job: Any) -> Any:
@@ -198,6 +199,27 @@ def test_processes_work_at_the_same_time() -> None:
     assert os.getpid() not in pids
     at_once = [sum(began < end and start < until for _, start, end in found) for _, began, until in found]
     assert max(at_once) >= 2
+
+
+def threads(shared: None, job: int) -> int:
+    import numpy
+
+    assert numpy.ones(3).sum() == 3
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.usefixtures("worth")
+def test_nobody_who_only_reads_has_a_thread_for_each_core() -> None:
+    """numpy's library for matrices would start them, in each process, and keep them busy; the environment is left as it was."""
+    assert list(many.each(threads, None, [0, 1], [1, 1], processes=2)) == [1, 1]
+    code = (
+        "import os, accelprof.environment as e; before = dict(os.environ); e.numpy_on_one_thread(); import numpy; "
+        "print(len(os.listdir('/proc/self/task')), before == dict(os.environ))"
+    )
+    plain = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}
+    for said in ({}, {"OPENBLAS_NUM_THREADS": "2"}):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=plain | said, check=True)
+        assert done.stdout.split() == ["1", "True"]
 
 
 def test_packed_files_weigh_what_is_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
