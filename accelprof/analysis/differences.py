@@ -1,6 +1,6 @@
 """A dump of the flight recorder: what its last step did that the steps before did not, by which rank, and who waited for it.
 
-Times are self times: of nested phases each instant counts for the innermost. A phase waits when it is a collective
+Times are self times: of nested phases each instant counts for the innermost, and what is in none for :data:`OUTSIDE`. A phase waits when it is a collective
 (``category="collective"``) or waits for others or for data as :mod:`accelprof.analysis.seconds` has it: more time there is somebody else's fault.
 """
 
@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from accelprof.analysis.critical import OUTSIDE
 from accelprof.analysis.nesting import segments
 from accelprof.analysis.run import absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.names import TIMELINE_TOOL
-from accelprof.contracts.spans import ROW_COLUMNS, Kind, Span
+from accelprof.contracts.spans import ROW_COLUMNS, Kind, Span, merge_intervals
 from accelprof.errors import ReadError
 from accelprof.output.dumps import PLACE, aside, names, request_of, unread
 from accelprof.output.records import TargetRow
@@ -59,10 +60,13 @@ def steps_of(label: str, spans: Sequence[Span]) -> WorkerSteps:
             inside = min(end, step.end_ns) - max(begin, step.start_ns)
             if inside > 0:
                 times[name] += inside
-        found.times[number], found.walls[number] = dict(times), step.end_ns - step.start_ns
+        wall = step.end_ns - step.start_ns
+        within = [(max(a, step.start_ns), min(b, step.end_ns)) for a, b, _ in pieces if a < step.end_ns]
+        times[OUTSIDE] = wall - sum(b - a for a, b in merge_intervals([(a, b) for a, b in within if a < b]))
+        found.times[number], found.walls[number] = dict(times), wall
         if step.args.get(ROW_COLUMNS["cut"]):
             found.unfinished = number
-    last = max((s.end_ns for s in spans), default=0)
+    last = max((s.end_ns for row in rows.values() for s in row), default=0)
     open_now = [
         s for row in rows.values() for s in row if s.args.get(ROW_COLUMNS["cut"]) and s.end_ns >= last - 1_000_000
     ]
@@ -70,8 +74,10 @@ def steps_of(label: str, spans: Sequence[Span]) -> WorkerSteps:
     return found
 
 
-def differences(workers: Sequence[WorkerSteps], step: int | None, reason: str) -> list[str]:
-    """Sentences, the most telling first; none where there is nothing to compare with."""
+def differences(
+    workers: Sequence[WorkerSteps], step: int | None, reason: str, stacks: Mapping[str, str] | None = None
+) -> list[str]:
+    """Sentences, the most telling first; none where there is nothing to compare with. ``stacks``: label -> file of its stacks."""
     numbers = sorted({number for worker in workers for number in worker.walls})
     if step is None or step not in numbers:
         step = numbers[-1] if numbers else None
@@ -102,28 +108,37 @@ def differences(workers: Sequence[WorkerSteps], step: int | None, reason: str) -
     guilty.sort(reverse=True)
     waiting.sort(reverse=True)
     for more, label, phase in guilty[:3]:
-        said.append(f"{label} was {_seconds(more)} longer in {phase} than in the steps before")
+        said.append(f"{label} was {_seconds(more)} longer {_where(phase)} than in the steps before")
+    waiters = {label for _, label, _ in waiting}
+    awaited = [label for _, label, _ in guilty]
+    if reason == "hang":  # whoever does not wait has not come yet
+        awaited += [worker.label for worker in workers if not set(worker.running) & worker.waits]
     if waiting:
-        names = ", ".join(sorted({label for _, label, _ in waiting}))
         phases = ", ".join(dict.fromkeys(phase for _, _, phase in waiting))
-        culprits = list(dict.fromkeys(label for _, label, _ in guilty))
-        whom = f" for {culprits[0]}" if culprits and {culprits[0]} != {label for _, label, _ in waiting} else ""
-        said.append(f"{names} waited{whom} in {phases}, up to {_seconds(waiting[0][0])} longer than usual")
-    if reason == "hang" or running:
-        for worker in workers if reason == "hang" else running:
-            doing = worker.running[-1] if worker.running else "no phase"
-            said.append(f"{worker.label} was in {doing}")
+        whom = f" for {awaited[0]}" if awaited and {awaited[0]} != waiters else ""
+        longest = _seconds(waiting[0][0])
+        said.append(f"{', '.join(sorted(waiters))} waited{whom} in {phases}, up to {longest} longer than usual")
+    for worker in workers if reason == "hang" else running:
+        said.append(f"{worker.label} was {_where(worker.running[-1] if worker.running else OUTSIDE)}")
+    if awaited and stacks and awaited[0] in stacks:
+        said.append(f"what {awaited[0]} was doing there is in {stacks[awaited[0]]}")
     return said
 
 
-def of_recorder(directory: str, traces: Mapping[str, str], targets: Iterable[TargetRow] = ()) -> list[str]:
-    """What the flight recorder has to say of a directory, a dump's or a run's; ``traces``: label of a worker -> path of its timeline;
-    ``targets``: whose part is there."""
+def _where(phase: str) -> str:
+    return "outside every phase" if phase == OUTSIDE else f"in {phase}"
+
+
+def of_recorder(
+    directory: str, traces: Mapping[str, str], targets: Iterable[TargetRow] = ()
+) -> tuple[list[str], list[str]]:
+    """What the flight recorder has to say of a directory, a dump's or a run's, and of a dump :func:`differences`; ``traces``: label of
+    a worker -> path of its timeline; ``targets``: whose part is there."""
     parent, name = os.path.split(os.path.normpath(directory))
     run_dir = os.path.dirname(parent)
     asked = request_of(run_dir, name) if os.path.basename(parent) == PLACE else None
     if asked is None:
-        return _of_run(directory)
+        return _of_run(directory), []
     workers = []
     for label, path in traces.items():
         try:
@@ -131,8 +146,12 @@ def of_recorder(directory: str, traces: Mapping[str, str], targets: Iterable[Tar
         except (ReadError, OSError):
             continue  # the report names files that cannot be read
         workers.append(steps_of(label, list(spans)))
+    targets = list(targets)
+    files = {row.target.label: f"stacks-{row.key}.txt" for row in targets}
+    stacks = {label: file for label, file in files.items() if os.path.isfile(os.path.join(directory, file))}
     head = f"flight recorder: {asked.why or asked.reason}, asked by {asked.by}"
-    return [head, *_without_part(targets), *_of_killed(run_dir), *differences(workers, asked.step, asked.reason)]
+    said = differences(workers, asked.step, asked.reason, stacks)
+    return [head, *_without_part(targets), *_of_killed(run_dir)], said
 
 
 def _of_run(run_dir: str) -> list[str]:

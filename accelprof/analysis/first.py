@@ -28,6 +28,9 @@ IDLE = {part.name: part.loss for part in sorted(TABLE, key=lambda part: part.nam
 
 def sentences(report: Mapping[str, object]) -> list[str]:
     """At most three sentences on a summary as ``Summary.to_json`` has it, the most telling first."""
+    dump = report.get("dump")
+    if isinstance(dump, list) and dump:  # the critical path is that of all its steps, and not of the one it was made for
+        return [f"{line[0].upper()}{line[1:]}." for line in dump[:3]]
     found = [
         _died(report)[1] or _step(report) or _phase(report) or _timed(report),
         _longer(report),

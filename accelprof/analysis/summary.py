@@ -59,6 +59,7 @@ class Summary:
     Attributes:
         lacks: what was asked for and did not come; not empty = the command line ends with status 1.
         notices: what to know before reading a figure, shown above all tables.
+        dump: of a dump of the flight recorder, what its last step did that the steps before did not; also in the notices.
         problems: what went wrong without that: files that could not be read, events left out, the manifest's own.
         absent: what is not in the figures although a file should have it: files that were cut, damaged or not read, events
             left out, spans dropped, launches without their work, steps and calls of a window that are not there. A comparison
@@ -74,6 +75,7 @@ class Summary:
     files: list[ToolFile] = field(default_factory=list)
     lacks: list[Lack] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    dump: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
     seconds: list[Second] = field(default_factory=list)
@@ -101,6 +103,7 @@ class Summary:
             "delivered": not self.undelivered and not self.empty,
             "undelivered": self.undelivered,
             "notices": self.notices,
+            **({"dump": self.dump} if self.dump else {}),
             "problems": self.problems,
             "workers": [_worker_json(timeline) for timeline in self.timelines],
             "phases": [_phase_json(row) for row in self.phases],
@@ -266,7 +269,8 @@ class SummaryBuilder:
         summary = self.summary
         summary.files.sort(key=lambda file: (file.tool, file.worker.order, file.path))
         summary.phases = phase_rows(summary.timelines)
-        summary.notices.extend(of_recorder(summary.run.directory, self._paths, summary.run.records.targets.values()))
+        told, summary.dump = of_recorder(summary.run.directory, self._paths, summary.run.records.targets.values())
+        summary.notices.extend([*told, *summary.dump])
         summary.notices.extend(line for file in summary.files if (line := _not_in_a_phase(file)))
         missing = list(not_in_files(summary.run, summary.files, summary.timelines))
         summary.absent.extend(line for line, much in missing if much)

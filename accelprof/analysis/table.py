@@ -60,7 +60,7 @@ def render(summary: Summary, console: Console, *, everything: bool = False, by_f
         tell(console, f"not delivered: {line}", "bold red")
     for line in summary.notices:
         tell(console, f"note: {line}", "bold yellow")
-    first = sentences(summary.to_json())
+    first = [] if summary.dump else sentences(summary.to_json())  # those of a dump are among the notices
     for line in first:
         tell(console, line, "bold")
     if first:

@@ -30,7 +30,7 @@ from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
 from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import ArtifactRow, DumpRow, Moment, ProblemRow, TargetRow, WindowRow
-from accelprof.output.ring import Contents, StepRecord, deserted, put_aside, read_ring, rings_of
+from accelprof.output.ring import Contents, StepRecord, at_work, deserted, put_aside, read_ring, rings_of
 from accelprof.timing.phase import PhaseSpec
 from accelprof.tools.trace import SUFFIX as TIMELINE
 from accelprof.tools.trace import TimelineFile, TraceTool
@@ -230,9 +230,9 @@ def write_part(run_dir: str, name: str, ring: str, steps: int) -> tuple[int, ...
     layout, target, host, pid = Layout(os.path.join(run_dir, PLACE, name)), row.target, row.host or "", row.pid or 0
     row.key = key = layout.key(target, host, pid)
     phases = [PhaseSpec(*phase) for phase in found.phases]
-    rows, phases = _rows(records, phases)
+    rows, phases = _rows(records, phases, until if at_work(ring) else None)
     opened = min([record.begin_ns for record in records] + [row.start_ns for row in rows])
-    closed = max([record.end_ns or record.begin_ns for record in records] + [row.end_ns for row in rows])
+    closed = max(row.end_ns for row in rows)
     numbers = tuple(record.step for record in records if record.step is not None)
     directory = layout.target_dir(target)
     os.makedirs(directory, exist_ok=True)
@@ -298,8 +298,11 @@ def write_lost(run_dir: str, name: str, steps: int, say: Callable[[str], object]
                 say(f"{ring.stem} has no part in {name}: {error}")
 
 
-def _rows(records: list[StepRecord], phases: list[PhaseSpec]) -> tuple[list[TimelineRow], list[PhaseSpec]]:
-    """Rows of all steps, and a row a step; phases that the ring could not name have their number."""
+def _rows(
+    records: list[StepRecord], phases: list[PhaseSpec], until: int | None
+) -> tuple[list[TimelineRow], list[PhaseSpec]]:
+    """Rows of all steps, and a row a step; phases that the ring could not name have their number. ``until``: to when a step that
+    runs did so at least."""
     rows: list[TimelineRow] = []
     phases = list(phases)
     for record in records:
@@ -316,8 +319,9 @@ def _rows(records: list[StepRecord], phases: list[PhaseSpec]) -> tuple[list[Time
             rows.append(made)
     for record in records:
         phases.append(PhaseSpec(f"step {record.step}" if record.step is not None else "between steps"))
-        end = record.end_ns if record.end_ns is not None else max([row.end_ns for row in rows] + [record.begin_ns])
-        runs = record.end_ns is None
+        end, runs = record.end_ns, record.end_ns is None
+        if end is None:
+            end = max([row.end_ns for row in rows] + [record.begin_ns, until or 0])
         rows.append(TimelineRow(len(phases) - 1, Kind.STEP.value, record.begin_ns, end, 0, "steps", in_progress=runs))
     return rows, phases
 

@@ -338,14 +338,23 @@ def rings_of(run_dir: str | os.PathLike[str]) -> list[Path]:
 
 def deserted(path: str | os.PathLike[str]) -> bool:
     """Whether the process that made a ring is gone; ``False`` where it ran on another host, or the ring does not tell."""
+    return _is_alive(path) is False
+
+
+def at_work(path: str | os.PathLike[str]) -> bool:
+    """Whether the process that made a ring is there; ``False`` where that is not known."""
+    return _is_alive(path) is True
+
+
+def _is_alive(path: str | os.PathLike[str]) -> bool | None:
     try:
         with open(path, "rb") as file:
             data = file.read(HEAD)
         *_, length = _HEAD.unpack_from(data)
         who = json.loads(data[_HEAD.size : _HEAD.size + length])
-        return who["host"] == os.uname().nodename and not os.path.isdir(f"/proc/{int(who['pid'])}")
+        return os.path.isdir(f"/proc/{int(who['pid'])}") if who["host"] == os.uname().nodename else None
     except (OSError, struct.error, ValueError, TypeError, KeyError, RecursionError):
-        return False
+        return None
 
 
 def put_aside(run_dir: str | os.PathLike[str]) -> list[Path]:

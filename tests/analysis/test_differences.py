@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from accelprof.analysis.differences import differences, steps_of
-from accelprof.contracts.spans import Kind, Span
+from accelprof.contracts.spans import ROW_COLUMNS, Kind, Span
 
 MS = 1_000_000
 
@@ -60,6 +60,60 @@ def test_the_injected_rank_is_found_whichever_it_is():
         said = differences(workers, 11, "slow")
         assert said[1].startswith(f"G/rank{slow} was 0.20 s longer in {phase} ")
         assert f"waited for G/rank{slow} in actor/all_reduce" in said[2]
+
+
+def hung(label, running, phases=(), until=4000):
+    """Five steps of 25 ms, then one that runs from 6000 ms to ``until`` ms later, with ``phases`` done and ``running`` in progress."""
+    spans = []
+    for number in range(1, 7):
+        at = begin = number * 1000 * MS
+        for phase, ms in [("actor/forward", 20), ("actor/all_reduce", 5)] if number < 6 else phases:
+            category = "collective" if phase == "actor/all_reduce" else ""
+            spans.append(Span(phase, Kind.PHASE, at, at + ms * MS, 1, 7, category=category))
+            at += ms * MS
+        end = at if number < 6 else begin + until * MS
+        if number == 6 and running:
+            category = "collective" if running == "actor/all_reduce" else ""
+            spans.append(Span(running, Kind.PHASE, at, end, 1, 7, category=category, args={ROW_COLUMNS["cut"]: True}))
+        cut = {ROW_COLUMNS["cut"]: True} if number == 6 else {}
+        spans.append(Span(f"step {number}", Kind.STEP, begin, end, 1, 0, task="steps", args=cut))
+    return steps_of(label, spans)
+
+
+def test_a_rank_that_hangs_outside_every_phase_is_the_one_they_wait_for():
+    """It has no phase that is longer: the time of its step that is in none is, wherever in the step it stands."""
+    for done in ([], [("actor/forward", 20)], [("actor/forward", 20), ("actor/all_reduce", 5)]):
+        waiters = [hung(f"G/rank{rank}", "actor/all_reduce", [("actor/forward", 20)]) for rank in (0, 1, 3)]
+        said = differences([*waiters, hung("G/rank2", "", done)], 6, "hang", {"G/rank2": "stacks-G-r2.txt"})
+        assert said[0] == "step 6 had taken 4.00 s, 160.0 times the median of the 5 steps before and was still running"
+        assert said[1].startswith("G/rank2 was ")
+        assert said[1].endswith(" s longer outside every phase than in the steps before")
+        assert said[2].startswith("G/rank0, G/rank1, G/rank3 waited for G/rank2 in actor/all_reduce, up to ")
+        assert said[3:] == [
+            *(f"G/rank{rank} was in actor/all_reduce" for rank in (0, 1, 3)),
+            "G/rank2 was outside every phase",
+            "what G/rank2 was doing there is in stacks-G-r2.txt",
+        ]
+
+
+def test_whoever_does_not_wait_is_waited_for_where_nothing_can_be_compared():
+    """A rank that stands in a phase that is no longer than usual, or whose ring ends early, is named all the same in a hang."""
+    waiters = [hung(f"G/rank{rank}", "actor/all_reduce", [("actor/forward", 20)]) for rank in (0, 1)]
+    said = differences([*waiters, hung("G/rank2", "actor/forward", until=20)], 6, "hang")
+    assert "G/rank0, G/rank1 waited for G/rank2 in actor/all_reduce, up to 3.98 s longer than usual" in said
+
+
+def test_time_outside_every_phase_is_somebody_elses_wait_in_a_slow_step_too():
+    """A step that ended: the same."""
+    steps = {number: usual() for number in range(1, 6)}
+    slow = worker("G/rank1", steps)
+    slow.times[6], slow.walls[6] = (
+        {"actor/forward": 20 * MS, "actor/all_reduce": 5 * MS, "(outside every phase)": 100 * MS},
+        125 * MS,
+    )
+    said = differences([worker("G/rank0", {**steps, 6: usual(20, 105)}), slow], 6, "slow")
+    assert said[1] == "G/rank1 was 0.10 s longer outside every phase than in the steps before"
+    assert said[2] == "G/rank0 waited for G/rank1 in actor/all_reduce, up to 0.10 s longer than usual"
 
 
 def test_nested_time_counts_once():

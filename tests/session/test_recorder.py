@@ -587,7 +587,8 @@ def test_memory_and_file_stay_flat(tmp_path, monkeypatch):
 
 @pytest.mark.torch
 @pytest.mark.timeout(200)
-def test_a_hang_of_one_of_four_ranks_names_rank_phase_and_stack(tmp_path):
+@pytest.mark.parametrize("where", ["in actor/forward", "outside every phase"])
+def test_a_hang_of_one_of_four_ranks_names_rank_phase_and_stack(tmp_path, where):
     """Four gloo ranks, one sleeps before the collective: the dump has all four, says who was where, and the sleeper's stack."""
     pytest.importorskip("torch", reason="torch is not installed")
     code = """
@@ -602,10 +603,13 @@ def test_a_hang_of_one_of_four_ranks_names_rank_phase_and_stack(tmp_path):
         dist.barrier()  # all have started: no step is long because another is still importing
         for n in range(1, 100):
             with s.step(n):
-                forward(60 if n == 8 and rank == 2 else .005)
+                late = n == 8 and rank == 2
+                if late and sys.argv[4].startswith("outside"):
+                    oversleep(60)
+                forward(60 if late else .005)
                 reduce()
     """
-    ranks = [child(code, tmp_path, rank, tmp_path / "store") for rank in range(4)]
+    ranks = [child(code, tmp_path, rank, tmp_path / "store", where) for rank in range(4)]
     run = str(tmp_path / "r")
     try:
         wait_for(lambda: len(dumps.parts(run, "hang-1")) == 4, 150)
@@ -616,7 +620,11 @@ def test_a_hang_of_one_of_four_ranks_names_rank_phase_and_stack(tmp_path):
             process.stdout.close()
     notices = summarise(f"{run}/recorder/hang-1").notices
     text = "\n".join(notices)
-    assert "G/rank2 was in actor/forward" in notices
+    assert f"G/rank2 was {where}" in notices
+    assert any(
+        line.startswith("G/rank2 was ") and line.endswith(f" longer {where} than in the steps before")
+        for line in notices
+    )
     for rank in (0, 1, 3):
         assert f"G/rank{rank} was in actor/all_reduce" in notices
     assert "waited for G/rank2 in actor/all_reduce" in text
