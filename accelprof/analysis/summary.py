@@ -58,8 +58,7 @@ class Summary:
 
     Attributes:
         lacks: what was asked for and did not come; not empty = the command line ends with status 1.
-        notices: what to know before reading a figure, shown above all tables.
-        dump: of a dump of the flight recorder, what its last step did that the steps before did not; also in the notices.
+        notices: what to know before reading a figure, shown above all tables; ``dump``: those on the last step of a recorder's dump.
         problems: what went wrong without that: files that could not be read, events left out, the manifest's own.
         absent: what is not in the figures although a file should have it: files that were cut, damaged or not read, events
             left out, spans dropped, launches without their work, steps and calls of a window that are not there. A comparison
@@ -274,8 +273,7 @@ class SummaryBuilder:
         summary.notices.extend(line for file in summary.files if (line := _not_in_a_phase(file)))
         missing = list(not_in_files(summary.run, summary.files, summary.timelines))
         summary.absent.extend(line for line, much in missing if much)
-        summary.notices.extend([*(line for line, _ in missing), *doubts(summary.files)])
-        summary.notices.extend(undrained(summary.run))
+        summary.notices.extend([*(line for line, _ in missing), *doubts(summary.files), *undrained(summary.run)])
         for seconds, line in idle_windows(summary.run, summary.files):
             summary.seconds.extend(seconds)
             summary.notices.extend([line] if line else [])
@@ -292,8 +290,7 @@ class SummaryBuilder:
             elif label not in with_device:
                 summary.seconds.extend(_host_seconds(timeline, [*over.get(label, []), *timeline.transfers]))
         divided = [one for one in summary.timelines if one.worker.label not in with_device | lost]
-        summary.notices.extend(not_matched(divided))
-        summary.notices.extend(summary.waits.notices)
+        summary.notices.extend([*not_matched(divided), *summary.waits.notices])
         if summary.empty and not summary.lacks:
             summary.lacks.append(nothing_measured())
         return summary
