@@ -29,6 +29,7 @@ from accelprof.analysis.critical import OUTSIDE
 from accelprof.analysis.held import waited
 from accelprof.analysis.holders import holders, label
 from accelprof.analysis.nesting import segments
+from accelprof.analysis.report_rows import Straggler, Waits
 from accelprof.analysis.run import WorkerId
 from accelprof.contracts.spans import Kind
 from accelprof.reading.columns import NONE, Array, Columns, groups_of, whole_number
@@ -286,10 +287,10 @@ class Call:
         return self.file.ends[self.at] - self.file.starts[self.at]
 
 
-def device_stragglers(files: Sequence[FileCollectives]) -> list[dict[str, Any]]:
+def device_stragglers(files: Sequence[FileCollectives]) -> list[Straggler]:
     """A row for each collective in which ranks waited, as :func:`accelprof.analysis.critical.stragglers` has them for the
     host, ``on`` the device; beyond :data:`MAX_ROWS` the shorter waits are summed by step and rank."""
-    rows: list[tuple[int, dict[str, Any], list[Call], Call]] = []
+    rows: list[tuple[int, Straggler, list[Call], Call]] = []
     for group, _, key, number, calls, labels in each_collective(files):
         if (found := _row(key, number, group, calls, labels)) is not None:
             rows.append((calls[0].start, *found))
@@ -375,7 +376,7 @@ def _together(one: Sequence[Call], other: Sequence[Call]) -> int:
 
 def _row(
     key: Kinship, number: int, group: str, calls: list[Call], labels: Mapping[int, str]
-) -> tuple[dict[str, Any], list[Call], Call] | None:
+) -> tuple[Straggler, list[Call], Call] | None:
     """The row of one collective without ``late_in``, its calls, and the last to arrive; ``None`` where nobody waited."""
     if len(calls) < 2:
         return None
@@ -407,7 +408,7 @@ def _row(
     if not waiting:
         return None
     seq, missing = int(last.file.number[last.at]), _missing(key, calls, labels)
-    row = {
+    row: Straggler = {
         "step": _shown(last.file.steps[int(last.file.step[last.at])]), "phase": key.name,
         "number": number if seq == NONE else seq, "group": group, "worker": last.file.worker.label,
         "waited_ns": waited, "low_ns": low, "high_ns": high,
@@ -428,10 +429,11 @@ def _missing(key: Kinship, calls: Sequence[Call], labels: Mapping[int, str]) -> 
     return [f"{lost} of {key.size} ranks"] if lost > 0 else []
 
 
-def _shown(steps: object) -> Any:
-    if not isinstance(steps, tuple):
-        return steps
-    return steps[0] if len(steps) == 1 else "-".join(map(str, (steps[0], steps[-1]))) if steps else None
+def _shown(steps: Any) -> int | str | None:
+    shown: int | str | None = steps
+    if isinstance(steps, tuple):
+        shown = steps[0] if len(steps) == 1 else "-".join(map(str, (steps[0], steps[-1]))) if steps else None
+    return shown
 
 
 def _late_in(calls: Sequence[Call], last: Call) -> str | None:
@@ -487,16 +489,18 @@ def _excess(spent: Mapping[Call, Mapping[str, int]], last: Call) -> str | None:
     return worst if worst is not None and more[worst] > 0 else None
 
 
-def add_waits(mine: dict[str, Any], row: Mapping[str, Any]) -> None:
+def add_waits(mine: Waits, row: Waits) -> None:
     """Add the times of a row of stragglers to those of several; the transfer of all is known where that of each is."""
-    for name in ("waited_ns", "low_ns", "high_ns", "without_ns"):
-        mine[name] += row[name]
-    known = mine["transfer_ns"] is not None and row["transfer_ns"] is not None
-    mine["transfer_ns"] = mine["transfer_ns"] + row["transfer_ns"] if known else None
+    mine["waited_ns"] += row["waited_ns"]
+    mine["low_ns"] += row["low_ns"]
+    mine["high_ns"] += row["high_ns"]
+    mine["without_ns"] += row["without_ns"]
+    one, other = mine["transfer_ns"], row["transfer_ns"]
+    mine["transfer_ns"] = None if one is None or other is None else one + other
 
 
-def _summed(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found: dict[tuple[Any, str], dict[str, Any]] = {}
+def _summed(rows: Iterable[Straggler]) -> list[Straggler]:
+    found: dict[tuple[int | str | None, str], Straggler] = {}
     for row in rows:
         mine = found.setdefault(
             (row["step"], row["worker"]),

@@ -15,8 +15,9 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from accelprof.analysis.report_rows import Straggler
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.contracts.spans import merge_intervals
 
@@ -360,13 +361,13 @@ class Step:
         return alone or max(ends) - min(ends) <= max(self.overhead_ns, self.doubt_ns)
 
 
-def stragglers(step: Step) -> list[dict[str, Any]]:
+def stragglers(step: Step) -> list[Straggler]:
     """A row for each collective of the step in which others waited: for whom, how long in all, and in which of its phases
     the last one was late. Times in ns; ``low_ns`` and ``high_ns`` take the clocks' error in. When ranks that are missing came nobody
     knows: any part of ``without_ns``, which the others were in it for in all after the last of them, may be waiting for those, and
     the transfer is not known.
     """
-    rows = []
+    rows: list[Straggler] = []
     before: dict[str, int] = {}
     earlier = _Before(step.leaves if step.collectives else ())
     for one in sorted(step.collectives, key=lambda one: one.calls[-1].start_ns):

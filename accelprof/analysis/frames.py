@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from accelprof.analysis.division import PARTS
+from accelprof.analysis.report_rows import Straggler, columns_of
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.toolfile import ToolFile
 
@@ -302,11 +303,7 @@ TABLES: dict[str, dict[str, type]] = {
     "seconds": {
         "worker": str, "window": str, "device": int, "window_ns": int, **{f"parts_{name}": int for name in PARTS},
     },
-    "stragglers": {
-        "step": int, "phase": str, "number": int, "group": str, "worker": str, "waited_ns": int, "low_ns": int,
-        "high_ns": int, "waited_by": str, "late_in": str, "missing": str, "without_ns": int, "transfer_ns": int, "on": str,
-        "process_group": str,
-    },
+    "stragglers": columns_of(Straggler),
     "critical_path": {"step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int, "ended": bool},
     "slack": {
         "step": int, "worker": str, "phase": str, "spans": int, "ns": int, "slack_ns": int, "low_ns": int, "high_ns": int,

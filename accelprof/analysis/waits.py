@@ -17,6 +17,7 @@ from accelprof.analysis.handed import Handed, handed
 from accelprof.analysis.joints import MAX_ARRIVALS, Joints, joints_of
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
 from accelprof.analysis.replay import Graph
+from accelprof.analysis.report_rows import Straggler
 from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.units import duration
@@ -37,7 +38,7 @@ NOTED = 0.05
 class Waits:
     """Rows as ``accelprof report --json`` has them; ``of``: the steps they were made of; ``notices``: what is not in them."""
 
-    stragglers: list[dict[str, Any]] = field(default_factory=list)
+    stragglers: list[Straggler] = field(default_factory=list)
     critical_path: list[dict[str, Any]] = field(default_factory=list)
     slack: list[dict[str, object]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)

@@ -26,6 +26,7 @@ from accelprof.analysis.figures import shown
 from accelprof.analysis.first import sentences
 from accelprof.analysis.html.data import COLORS, MAX_ROWS, MAX_SHARES, page_data
 from accelprof.analysis.memory import by_worker
+from accelprof.analysis.report_rows import Straggler, Waits
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.table import COST_SOURCE, ranges_cost, slowest_text
 from accelprof.analysis.units import NONE, duration, percent
@@ -208,14 +209,29 @@ def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _waited(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+class _Sum(Waits):
+    """What was waited in several rows; ``longest`` is one of them."""
+
+    times: int
+    missing: list[str]
+    longest: Straggler
+
+
+class _Waited(_Sum):
+    """The same over all steps and in each."""
+
+    steps: dict[int | str | None, _Sum]
+
+
+def _waited(rows: Iterable[Straggler]) -> list[_Waited]:
     """Waits by whom they were for, in which collective and where that one was late, the longest in all first; ``longest`` is one of
     them as the report has it, and ``steps`` has the same of each step."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    found: dict[tuple[str, ...], _Waited] = {}
     for row in rows:
-        key = tuple(str(row[name]) for name in ("worker", "phase", "on", "process_group", "late_in"))
+        key = tuple(str(one) for one in (row["worker"], row["phase"], row["on"], row["process_group"], row["late_in"]))
         mine = found.setdefault(key, {**_no_waits(row), "steps": {}})
-        for one in (mine, mine["steps"].setdefault(row["step"], _no_waits(row))):
+        sums: tuple[_Sum, ...] = (mine, mine["steps"].setdefault(row["step"], _no_waits(row)))
+        for one in sums:
             one["times"] += 1
             add_waits(one, row)
             if row["waited_ns"] > one["longest"]["waited_ns"]:
@@ -224,12 +240,13 @@ def _waited(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda row: -row["waited_ns"])
 
 
-def _no_waits(row: Mapping[str, Any]) -> dict[str, Any]:
-    sums = dict.fromkeys(("times", "waited_ns", "low_ns", "high_ns", "without_ns", "transfer_ns"), 0)
-    return {**sums, "missing": [], "longest": row}
+def _no_waits(row: Straggler) -> _Sum:
+    return {
+        "times": 0, "waited_ns": 0, "low_ns": 0, "high_ns": 0, "without_ns": 0, "transfer_ns": 0, "missing": [], "longest": row,
+    }  # fmt: skip
 
 
-def _waits_by_step(rows: Sequence[Mapping[str, Any]]) -> list[list[list[Any]]]:
+def _waits_by_step(rows: Sequence[_Waited]) -> list[list[list[Any]]]:
     """Of each row ``[step, times, waited, low, high, longest, transfer]`` of each step; empty where there are too many."""
     if sum(len(row["steps"]) for row in rows) > MAX_SHARES:
         return []
