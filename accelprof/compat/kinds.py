@@ -20,7 +20,10 @@ def within(function: F, block: Callable[[], Any]) -> F:
 
 def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[object], Any] | None = None) -> F:
     """A method of the same kind as ``function`` that calls what ``choose(self)`` gives, inside ``with around(self)``."""
-    return _made(function, lambda args: choose(args[0]), lambda args: _NOTHING if around is None else around(args[0]))
+    # without self a TypeError, as any method raises
+    return _made(
+        function, lambda args: choose(*args[:1]), lambda args: _NOTHING if around is None else around(*args[:1])
+    )
 
 
 def _made(function: F, choose: Callable[[tuple[Any, ...]], Any], around: Callable[[tuple[Any, ...]], Any]) -> F:

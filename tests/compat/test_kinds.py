@@ -103,3 +103,15 @@ def test_a_decorated_functions_block_holds_its_body(monkeypatch, way, kind):
         decorate = verl_marks.GPUMemoryLogger("actor")
     asyncio.run(run_through(kind, decorate(functions(seen)[kind])))
     assert seen == ["in", "begins", "ends", "out"]
+
+
+@pytest.mark.parametrize("around", [None, lambda self: contextlib.nullcontext()])
+def test_a_method_called_without_self_raises_as_any_does(around):
+    """Under ``staticmethod`` it gets none; what comes is what the method itself would raise."""
+
+    class Worker:
+        def update(self):
+            return 1
+
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        by_kind(Worker.update, lambda self: Worker.update, around)()
