@@ -126,12 +126,14 @@ class FileCollectives:
     @functools.cached_property
     def starts(self) -> list[int]:
         """On the driver's clock."""
-        return (self.start - self.shift).tolist()  # type: ignore[no-any-return]
+        found: list[int] = (self.start - self.shift).tolist()
+        return found
 
     @functools.cached_property
     def ends(self) -> list[int]:
         """On the driver's clock."""
-        return (self.end - self.shift).tolist()  # type: ignore[no-any-return]
+        found: list[int] = (self.end - self.shift).tolist()
+        return found
 
     @functools.cached_property
     def ended(self) -> Array:

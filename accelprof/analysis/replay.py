@@ -275,7 +275,8 @@ class Graph:
     def path(self) -> list[dict[str, Any]]:
         """The chain of leaves that decided the step's end, first to last, as ``{"worker", "phase", "ns"}``; gaps stand under
         :data:`OUTSIDE`. Their sum is the step's wall time."""
-        step, chain = self.step, []  # type: ignore[var-annotated]
+        step = self.step
+        chain: list[dict[str, Any]] = []
 
         def add(who: str, phase: str, ns: int) -> None:
             if ns <= 0:

@@ -403,7 +403,7 @@ def _records(data: bytes, base: int, size: int, first: int, end: int, found: Con
 
 
 def _running(data: bytes, base: int, now: int, found: Contents) -> None:
-    best = (0, None)
+    best: tuple[int, StepRecord | None] = (0, None)
     for at in (base, base + now // 2):
         turn, length, checksum = _SLOT.unpack_from(data, at)
         if length == 0 and checksum == _IDLE and turn > best[0]:
@@ -412,7 +412,7 @@ def _running(data: bytes, base: int, now: int, found: Contents) -> None:
             payload = data[at + _SLOT.size : at + _SLOT.size + length]
             record = _record(payload) if zlib.crc32(payload) == checksum else None
             if record is not None:
-                best = (turn, record)  # type: ignore[assignment]
+                best = (turn, record)
     found.running = best[1]
 
 
