@@ -33,6 +33,7 @@ from accelprof.contracts import reasons
 from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Target
 from accelprof.errors import AccelprofError, ConfigError
 from accelprof.exporters.host import figures_of, start_exporters
+from accelprof.numberset import whole
 from accelprof.output.delivery import RunFacts, add_said, deliver
 from accelprof.output.layout import claim_run
 from accelprof.output.manifest import step_row
@@ -40,7 +41,7 @@ from accelprof.output.records import Lack
 from accelprof.output.verdict import NO_DIRECTORY, require_complete
 from accelprof.planning import names
 from accelprof.session.configure import configure
-from accelprof.session.identity import host_name
+from accelprof.session.identity import host_name, number_of
 from accelprof.session.session import Session
 from accelprof.voice import Voice
 
@@ -145,6 +146,8 @@ class Controller:
         given = {**dict(base or {}), **ray_options}
         if has_devices is None:
             has_devices = sees_devices(given, self.registry)
+        rank, replica = number_of("rank", rank), number_of("replica", replica)
+        world_size = number_of("world_size", world_size)
         target = Target(group, roles_of(role), rank, world_size, replica, node, has_devices=has_devices)
         launch = PlannedLaunch(target, self.plan.assign(target))
         if not target.roles and not launch.assignment.selected:
@@ -187,6 +190,7 @@ class Controller:
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[Controller]:
         """One training step on all selected workers. An exception of the body reaches the caller unchanged."""
+        number = whole(number, "step: step numbers")
         self.begin_step(number)
         try:
             yield self
@@ -206,8 +210,7 @@ class Controller:
             TypeError: ``number`` is not a whole number.
             CaptureError: a worker failed and ``on_error`` is ``raise``.
         """
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"begin_step: step numbers are whole numbers, got {number!r}")
+        number = whole(number, "begin_step: step numbers")
         with self._lock:
             if self.manifest is not None:
                 return
@@ -222,7 +225,7 @@ class Controller:
 
     def end_step(self, number: int | None = None) -> None:
         """The step ended; windows that hold no later step close. Harmless when none is running."""
-        self._end_step(number)
+        self._end_step(None if number is None else whole(number, "end_step: step numbers"))
 
     def _end_step(self, number: int | None, whole: bool = True) -> None:
         """``whole``: it came to its end; of another no length is told."""

@@ -18,6 +18,7 @@ from accelprof.contracts.targets import Assignment, Target
 from accelprof.errors import UserError
 from accelprof.planning.plan import Plan
 from accelprof.session.configure import plain_target
+from accelprof.session.identity import number_of
 
 log = logging.getLogger("accelprof")
 
@@ -104,6 +105,9 @@ class Roster:
         for name, given in (("ranks", ranks), ("replicas", replicas)):
             if given is not None and len(given) != len(handles):
                 raise UserError(f"attach({group!r}): {len(handles)} actors and {len(given)} {name}; give one for each")
+        ranks = None if ranks is None else [number_of("ranks", rank) for rank in ranks]
+        replicas = None if replicas is None else [number_of("replicas", replica) for replica in replicas]
+        world_size = number_of("world_size", world_size)
         first = self.joined.setdefault(group, 0)
         launches = self._take_planned(group, len(handles), ranks)
         before = len(self._members)

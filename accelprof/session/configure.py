@@ -17,10 +17,9 @@ from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, WRAPPED_ENV, Assig
 from accelprof.contracts.tool import Tool, ToolContext
 from accelprof.environment import without
 from accelprof.errors import AccelprofError, CaptureError, ConfigError, Problem, UnavailableError, UserError, failures
-from accelprof.numberset import whole
 from accelprof.output.layout import Layout, claim_run, job_token
 from accelprof.session import ending
-from accelprof.session.identity import from_environment, host_name
+from accelprof.session.identity import from_environment, host_name, number_of
 from accelprof.session.session import Session
 from accelprof.timing import metrics
 from accelprof.timing.compiled import hide
@@ -100,11 +99,11 @@ def configure(
         target = Target(
             group=group or told.get("group") or DEFAULT_GROUP,
             roles=roles,
-            rank=_number("rank", rank, told.get("rank"), identity.rank),
-            world_size=_number("world_size", world_size, told.get("world_size"), identity.world_size),
-            replica=_number("replica", replica, told.get("replica")),
+            rank=number_of("rank", rank, told.get("rank"), identity.rank),
+            world_size=number_of("world_size", world_size, told.get("world_size"), identity.world_size),
+            replica=number_of("replica", replica, told.get("replica")),
             node=node or host_name(),
-            engine_rank=_number("engine_rank", engine_rank),
+            engine_rank=number_of("engine_rank", engine_rank),
         )
         current: Session | None = gate.session
         if current is not None and not current.closed:
@@ -375,24 +374,6 @@ def _listen(session: Session) -> None:
 def _text(name: str, value: object) -> None:
     if value is not None and not isinstance(value, str):
         raise ConfigError(Problem(name, "it is no text", value=value, allowed="text; None where it is not known"))
-
-
-def _number(name: str, *values: object) -> int | None:
-    """The first that is known, as a number; whoever starts a process may give what an environment gave it, as text."""
-    given = next((value for value in values if value is not None), None)
-    if given is None:
-        return None
-    try:
-        number = whole(given, name, text=True)
-    except failures():  # a value of the user's may raise whatever it likes where it is asked for a number
-        number = -1
-    if not 0 <= number < 1 << 63:
-        raise ConfigError(
-            Problem(
-                name, "it is no such number", value=given, allowed="a whole number from 0; None where it is not known"
-            )
-        )
-    return number
 
 
 def _job() -> str:

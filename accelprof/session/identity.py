@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from accelprof.errors import shown
+from accelprof.errors import ConfigError, Problem, failures, shown
 from accelprof.numberset import whole
 
 #: variables by launcher, tried in order: (what sets them, rank, world size)
@@ -45,6 +45,28 @@ def from_environment(env: Mapping[str, str]) -> Identity:
 def host_name() -> str:
     """This node's name as used in targets and file names."""
     return os.uname().nodename
+
+
+def number_of(name: str, *values: object) -> int | None:
+    """The first that is known, as a number; whoever starts a process may give what an environment gave it, as text.
+
+    Raises:
+        ConfigError: it is no whole number from 0.
+    """
+    given = next((value for value in values if value is not None), None)
+    if given is None:
+        return None
+    try:
+        number = whole(given, name, text=True)
+    except failures():  # a value of the user's may raise whatever it likes where it is asked for a number
+        number = -1
+    if not 0 <= number < 1 << 63:
+        raise ConfigError(
+            Problem(
+                name, "it is no such number", value=given, allowed="a whole number from 0; None where it is not known"
+            )
+        )
+    return number
 
 
 def _number(env: Mapping[str, str], name: str, problems: list[str]) -> int | None:

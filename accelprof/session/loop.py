@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from accelprof.contracts import reasons
 from accelprof.errors import CaptureError
+from accelprof.numberset import whole
 from accelprof.timing.timer import timer
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Loop:
     @contextlib.contextmanager
     def one(self, number: int, given: T) -> Iterator[T]:
         """One step, with ``given`` for its ``as``. An exception of the body reaches the caller unchanged."""
+        number = whole(number, "step: step numbers")
         self._begin(number)
         try:
             yield given
@@ -41,7 +43,7 @@ class Loop:
         """Each of ``items`` in a step of its own; waiting for the next is the phase ``data`` at the end of the step before."""
         waiting = timer("data", category="data")(next)
         iterator, none = iter(items), object()
-        number, item = first, waiting(iterator, none)
+        number, item = whole(first, "steps: numbers of first steps"), waiting(iterator, none)
         while item is not none:
             self._begin(number)
             try:
