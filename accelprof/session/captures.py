@@ -135,6 +135,8 @@ class Captures:
         self.work_is_plain = False
         self.ended = False
         self._failures: dict[str, int] = {}
+        self._last_failure: dict[str, str] = {}
+        self._no_place = ""
         self._close_times = CloseTimes(voice)
         self._writing = Writing()
         #: whose answers could not be called
@@ -187,28 +189,38 @@ class Captures:
                     self.voice.guarded(f"tool {tool.name}, ending its warm-up", tool.abandon, info)
 
     def open(self, ask: Ask) -> Window | None:
-        """Open a window on this thread; ``None`` when no tool could start (said once) or one is open already.
+        """:meth:`open_or_why` for those who have nobody to tell why; ``None``: there is none."""
+        window = self.open_or_why(ask)
+        return None if isinstance(window, str) else window
+
+    def open_or_why(self, ask: Ask) -> Window | str:
+        """Open a window on this thread, or why there is none: each time anew, while what failed is said once.
 
         Never raises an ``Exception``.
         """
         with self.lock:
-            if self.ended or self.window is not None or not self.selected:
-                return None
+            if self.ended:
+                return "the session is closed"
+            if self.window is not None:
+                return f"window {self.window.info.sequence} is open already"
+            if not self.selected:
+                return "this process is not selected"
             info = ask.info or self._reserve(ask)
             if info is None:
-                return None
+                return self._no_place
             refused = self._refused()
             if refused:
-                self.voice.say(f"no further window is opened: {refused}")
+                text = f"no further window is opened: {refused}"
+                self.voice.say(text)
                 if info.warmup:
                     self.abandon(info)
-                return None
+                return text
             self.lock.hold_signals()
             self._close_times.opens(info.sequence, self.usable())
             before = now_ns()
             opened = self._opened(info)
             if not opened:
-                return None
+                return "; ".join(self._last_failure.values()) or "there is no tool"
             emitters = self._emitters(opened)
             took = now_ns() - before
             row = WindowRow(
@@ -255,6 +267,7 @@ class Captures:
         try:
             os.makedirs(self._place, exist_ok=True)
         except OSError as error:
+            self._no_place = f"making the output directory failed: {text_of(error)}"
             self.voice.trouble("making the output directory", error)
         else:
             self._has_place = True
@@ -293,6 +306,7 @@ class Captures:
             self._failed(tool, "opening a window", error)
             return False
         self._failures[tool.name] = 0
+        self._last_failure.pop(tool.name, None)
         return True
 
     def _emitters(self, opened: Sequence[Tool]) -> list[Emitter]:
@@ -500,6 +514,7 @@ class Captures:
         off = failures == FAILURES_BEFORE_OFF
         if off:
             text += f"; it failed {failures} times in a row and is off in this process from now on"
+        self._last_failure[tool.name] = text
         self.voice.say(text, about=(tool.name, doing, nature(error), off))
         self.voice.defer(text, error)
 

@@ -547,6 +547,34 @@ def test_a_window_ends_by_a_clock_that_tests_can_turn():
         assert run.session.windows[0].reason == "on demand: its time is over"
 
 
+class Broken(RecordingTool):
+    name = "broken"
+
+    def open(self, window):
+        raise RuntimeError("the driver says no")
+
+
+def test_every_ask_hears_why_no_window_opened(tmp_path, monkeypatch):
+    """What fails is said once in the log; whoever asks is told each time: a tool, the directory, the budget, another window."""
+    with capture(tool="broken", tools=(Broken,), timeline=False, on_demand=True) as run:
+        answers = [run.session.demand.open(5) for _ in range(5)]
+        assert all(state == "refused" and "the driver says no" in text for state, text in answers), answers
+    with capture(on_demand=True) as run:
+        captures = run.session.captures
+        with monkeypatch.context() as patch:
+            patch.setattr(captures, "_place", "/dev/null/no")
+            patch.setattr(captures, "_has_place", False)
+            answers = [run.session.demand.open(5) for _ in range(3)]
+        assert all(state == "refused" and "Not a directory" in text for state, text in answers), answers
+        monkeypatch.setattr(captures, "_refused", lambda: "the run's budget is used up")
+        answers = [run.session.demand.open(5) for _ in range(3)]
+        assert set(answers) == {("refused", "no further window is opened: the run's budget is used up")}
+        monkeypatch.undo()
+        assert run.session.demand.open(5)[0] == "open"
+        assert run.session.demand.open(5) == ("refused", f"window {run.session.window.info.sequence} is open already")
+    assert run.session.demand.open(5) == ("refused", "the session is closed")
+
+
 def test_who_asks_waits_by_a_clock_that_tests_can_turn():
     """A worker that never answers is silent after an hour of that clock, and it was looked for all the while."""
     now = [0.0]

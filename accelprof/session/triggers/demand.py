@@ -53,22 +53,17 @@ class Demand(Quiet):
             if why:
                 return "refused", why
         with captures.lock:
-            if captures.ended:
-                return "refused", "the session is closed"
-            if captures.window is not None:
-                return "refused", f"window {captures.window.info.sequence} is open already"
             ask = Ask(KIND, () if self._step is None else (self._step,), seconds=seconds)
-            if captures.bound:
+            if captures.bound and not captures.ended and captures.window is None:
                 if self._pending.ask is not None:
                     waits = "one that was asked for before" if self._pending.waits(KIND) else "a planned window"
                     return "refused", f"{waits} opens where the next phase begins"
                 self._pending.put(ask, displaced=self._give_way)
                 self._until, self._displaced = self._clock() + seconds, False
                 return "armed", "opens where the next phase begins, on the thread that works"
-            said = len(captures.voice.problems)
-            window = captures.open(ask)
-            if window is None:
-                return "refused", (captures.voice.problems[said:] or ["no tool could start"])[-1]
+            window = captures.open_or_why(ask)
+            if isinstance(window, str):
+                return "refused", window
             self._until = self._clock() + seconds
             return "open", f"window {window.info.sequence}, for {seconds:g} s at most"
 
