@@ -127,7 +127,7 @@ class Control:
             self._voice.say(f"a request for a window is not followed: {wrong}")
             self._say("refused", request, wrong)
         elif not self._meant(request):
-            self._say("listening", request, "not asked for")
+            self._say("listening", request, "not asked for", meant=False)
         elif request["action"] == "open" and _is_gone(request.get("by")):
             text = f"who asked for a window (process {request['by']['pid']}) has ended meanwhile"
             self._voice.say(f"no window on demand: {text}")
@@ -208,7 +208,10 @@ class Control:
             if state == "refused":
                 self._voice.say(f"no window on a signal: {text}")
 
-    def _say(self, state: str, request: Mapping[str, object] | None = None, text: str = "") -> None:
+    def _say(
+        self, state: str, request: Mapping[str, object] | None = None, text: str = "", meant: bool = True
+    ) -> None:
+        """``meant``: whether ``request`` is for this process."""
         process, tools, window = self._process, self._captures.tools, self._captures.window
         if self._ended:
             state = "ended"  # an answer that comes after the end must not say that somebody listens
@@ -226,6 +229,7 @@ class Control:
             "state": state,
             "window": None if window is None else window.info.id,
             "request": None if request is None else request.get("id"),
+            "meant": meant,
             "text": text,
         }
         trusted(self.directory, directory=True)
@@ -399,7 +403,7 @@ def ask(
     for key in live:
         row = rows[key]
         if key in answered:
-            if row["text"] != "not asked for":
+            if row.get("meant") is not False:
                 answers.append(_answer(row))
         elif displaced:
             text = "another request took this one's place before it was seen; ask again"

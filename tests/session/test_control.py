@@ -107,6 +107,17 @@ def test_off_means_off():
         assert not os.path.exists(os.path.join(run.run_dir, DIRECTORY))
 
 
+def test_who_was_not_asked_is_told_by_more_than_words(monkeypatch):
+    """An answer counts by what it says of the request, whatever its text is; one that was for another worker is none."""
+    with capture(on_demand=True, ranks="all", identity={"group": "G", "rank": 1}) as run:
+        session = quick(run)
+        assert ask(run.run_dir, "open", rank="0") == []
+        with monkeypatch.context() as patch:
+            patch.setattr(session.demand, "open", lambda seconds: ("refused", "not asked for"))
+            [answer] = ask(run.run_dir, "open", rank="1")
+        assert (answer.state, answer.text) == ("refused", "not asked for")
+
+
 def test_a_planned_window_is_not_disturbed():
     """While a planned window is open, open and close on demand say no, by its name."""
     with capture(steps=[1]) as run:
