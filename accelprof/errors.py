@@ -107,6 +107,14 @@ class Problem:
     __repr__ = __str__
 
 
+class NotAllowedError(ValueError):
+    """A value that a schema refuses: ``message`` without, ``allowed`` with what it takes instead."""
+
+    def __init__(self, message: str, allowed: str) -> None:
+        super().__init__(f"{message}; allowed: {allowed}")
+        self.message, self.allowed = message, allowed
+
+
 class PluginError(UserError):
     """A plug-in was asked for that is broken or not there; the message carries the kept reason."""
 

@@ -16,17 +16,17 @@ from accelprof.config.dialect import Dialect, Note, Translation
 from accelprof.config.dialects.reading import Source
 from accelprof.config.door import MAX_TEXT, as_config_errors, composed, line_of, parse, plain
 from accelprof.config.model import Config, Rule
-from accelprof.errors import UNKNOWN_KEY, ConfigError, Problem, nearest, nearest_word
+from accelprof.errors import UNKNOWN_KEY, ConfigError, NotAllowedError, Problem, nearest, nearest_word
 
 #: how like one of ours a key is that is meant to be it
 ALMOST = 0.75
 _MESSAGES = {
-    "bool_parsing": "not a truth value; allowed: true, false",
-    "bool_type": "not a truth value; allowed: true, false",
-    "int_type": "not a whole number",
-    "int_parsing": "not a whole number",
-    "string_type": "not a text",
-    "dict_type": "not a mapping",
+    "bool_parsing": ("not a truth value", "true, false"),
+    "bool_type": ("not a truth value", "true, false"),
+    "int_type": ("not a whole number", ""),
+    "int_parsing": ("not a whole number", ""),
+    "string_type": ("not a text", ""),
+    "dict_type": ("not a mapping", ""),
 }
 
 
@@ -248,14 +248,18 @@ def problems_of(
                 )
             )
         elif kind == "value_error":
-            message, _, allowed = str(item["ctx"]["error"]).partition("; allowed: ")
+            refused = item["ctx"]["error"]
+            if not isinstance(refused, NotAllowedError):
+                problems.append(Problem(path, str(refused), value=given))
+                continue
+            message, allowed = refused.message, refused.allowed
             problems.append(Problem(path, message, value=given, allowed=allowed))
         elif kind == "literal_error":
             allowed = str(item["ctx"]["expected"])
             near = nearest(str(given), [word.strip(" '") for word in allowed.replace(" or ", ",").split(",")])
             problems.append(Problem(path, "not one of the allowed values", value=given, allowed=allowed, mend=near))
         else:
-            message, _, allowed = _MESSAGES.get(kind, item["msg"]).partition("; allowed: ")
+            message, allowed = _MESSAGES.get(kind, (item["msg"], ""))
             problems.append(Problem(path, message, value=given, allowed=allowed))
     return problems
 

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from accelprof.errors import shown
+from accelprof.errors import NotAllowedError, shown
 from accelprof.numberset import LARGEST, NUMBERS_ALLOWED, NumberSet
 
 
@@ -31,7 +31,7 @@ def _numbers_or(words: tuple[str, ...]) -> object:
             return NumberSet.parse(value)
         except ValueError as error:
             choices = ", ".join(repr(word) for word in words)
-            raise ValueError(f"{error}; allowed: {choices}, {NUMBERS_ALLOWED}") from None
+            raise NotAllowedError(str(error), f"{choices}, {NUMBERS_ALLOWED}") from None
 
     return parse
 
@@ -49,12 +49,12 @@ def _nodes(value: object) -> object:
         return value
     items = [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
     if not isinstance(items, (list, tuple, set, range)):
-        raise ValueError(
-            f"{value!r} is a {type(value).__name__}; allowed: 'all', node names (patterns with * work) or node numbers"
+        raise NotAllowedError(
+            f"{value!r} is a {type(value).__name__}", "'all', node names (patterns with * work) or node numbers"
         )
     for item in items:
         if isinstance(item, bool) or not isinstance(item, (str, int)) or (isinstance(item, int) and item < 0):
-            raise ValueError(f"{item!r} names no node; allowed: node names (patterns with * work) or numbers >= 0")
+            raise NotAllowedError(f"{item!r} names no node", "node names (patterns with * work) or numbers >= 0")
     return tuple(str(item) for item in items)
 
 
@@ -81,7 +81,7 @@ def parse_size(value: object) -> int | None:
         return value
     match = _SIZE.match(value) if isinstance(value, str) else None
     if not match:
-        raise ValueError(f"{shown(value)} is not a size; allowed: bytes, or a text such as 2GiB, 500MB")
+        raise NotAllowedError(f"{shown(value)} is not a size", "bytes, or a text such as 2GiB, 500MB")
     number = float(match[1]) * _UNIT[(match[2] or "").lower()]
     if number > LARGEST:
         raise ValueError("a size above 10^18 bytes; leave it out for no limit")
@@ -311,12 +311,12 @@ class Config(_Model):
     @classmethod
     def _run_is_a_name(cls, value: str) -> str:
         if not value or "/" in value or "\\" in value or value in (".", ".."):
-            raise ValueError(f"{value!r} is not a directory name; allowed: auto, or a name without slashes")
+            raise NotAllowedError(f"{value!r} is not a directory name", "auto, or a name without slashes")
         return value
 
     @field_validator("accelerator")
     @classmethod
     def _accelerator_is_a_name(cls, value: str) -> str:
         if not value:
-            raise ValueError("'' is not an accelerator type; allowed: auto, or a registered type")
+            raise NotAllowedError("'' is not an accelerator type", "auto, or a registered type")
         return value

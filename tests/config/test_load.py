@@ -274,3 +274,18 @@ def test_a_wrong_value_of_a_foreign_file_names_the_line_of_its_own_word(tmp_path
         get_registry().load(str(file))
     places = [problem.place for problem in caught.value.problems if problem.path == "global_profiler.steps"]
     assert places == [f"{file}, line 5"]
+
+
+@pytest.mark.parametrize("key", ["run", "budget.per_window", "steps"])
+def test_a_value_that_has_our_words_is_one_value(key):
+    """What is allowed comes from the schema, never from the words of a value in its message."""
+    value = "a/b; allowed: everything"
+    text = value
+    for part in reversed(key.split(".")):
+        text = {part: text}
+    with pytest.raises(ConfigError) as caught:
+        load_config(text)
+    [problem] = caught.value.problems
+    assert value in problem.message
+    assert problem.allowed
+    assert "everything" not in problem.allowed

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, create_model
 
 from accelprof.contracts.tool import ToolOptions
+from accelprof.errors import NotAllowedError
 from accelprof.launch.command import canonical, merge, render_value
 
 #: one-letter forms, and other spellings that users bring along
@@ -88,8 +89,8 @@ def _text(value: object) -> Any:
         return render_value(value)
     if isinstance(value, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in value):
         return render_value(value)
-    raise ValueError(
-        f"{value!r} is a {type(value).__name__}; allowed: text, a number, true or false, a list of these, or null"
+    raise NotAllowedError(
+        f"{value!r} is a {type(value).__name__}", "text, a number, true or false, a list of these, or null"
     )
 
 
