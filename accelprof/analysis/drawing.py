@@ -70,12 +70,13 @@ class Drawing:
         row: the number in ``rows``, which are process and thread as the file has them; ``lane`` is 0 for the row itself.
         flows: of each arrow's end its number in the file, and whether it means the next slice to begin.
         deferred: events to be written behind all others, in this order: at one moment the longest has to come first.
-        bad: why events are left out, and how many; ``moved`` counts events by row that got a lane of their own.
+        bad: why events are left out, and how many; ``no_spans`` by phase letter those that no report counts; ``moved`` counts events by row that got a lane of their own.
     """
 
     def __init__(self) -> None:
         self.rows: dict[Place, int] = Codes()
         self.bad: Counter[str] = Counter()
+        self.no_spans: Counter[str] = Counter()
         self.moved: Counter[int] = Counter()
         self.deferred: list[int] = []
         self._parts: list[tuple[Array, ...]] = []

@@ -13,6 +13,7 @@ import os
 import queue
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -55,8 +56,6 @@ LANES = 1 << 20
 WAITED, GUESS, JOINED = "waited for", "waited for (a guess)", -1
 #: below this a time in ns has at most 15 digits, which a float64 in µs keeps
 EXACT_NS = 10**15
-#: so begins why events are left out that no report counts
-NO_SPAN = "of the phase letter "
 _encoder = msgspec.json.Encoder()
 #: the ends of names of files that are gzip, under their name and while they are written
 _ZIPPED = re.compile(r"\.gz(\.\d+\.part)?(\.moved)?$")
@@ -605,7 +604,7 @@ class TimelineWriter:
         drawing.bad["marks whose times are no whole numbers of 64 bits"] += len(trace.marks) - len(marks)
         drawing.bad["ends of arrows whose times are no whole numbers of 64 bits"] += len(trace.flows) - len(flows)
         for letter, count in others.items():
-            drawing.bad[f"{NO_SPAN}{letter}, which its reader takes for no span"] += count
+            drawing.no_spans[letter] += count
         shift = self._shift(source, drawing, 0)
         places = self._places(source, drawing)
         self._threads.update(tracks.threads)
@@ -637,9 +636,12 @@ class TimelineWriter:
             line = f"{moved} event{'s' * (moved != 1)} on {rows} row{'s' * (rows != 1)} overlapped without nesting; put on rows beside"
             self.merged.notes.append(f"{source.worker}: {os.path.basename(source.path)}: {line}")
         for what, count in (+drawing.bad).items():
+            source.completeness.leave_out(what, count)
+        left = +drawing.bad + Counter(
+            {f"of the phase letter {letter}, which its reader takes for no span": n for letter, n in drawing.no_spans.items()}
+        )
+        for what, count in left.items():
             self.merged.left_out += count
-            if not what.startswith(NO_SPAN):
-                source.completeness.leave_out(what, count)
             self.problem(source, f"{count} event{'s' * (count != 1)} left out: {what}")
         self._threads.clear()
         self._sorted.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -263,7 +263,8 @@ class _Build:
             return False
         return bool(carried.keys() & {"cuda_gate", "profiler", "activities"})
 
-    def _say_ignored(self, carried: Mapping[str, str]) -> None:
+    def _say_ignored(self, carried: Collection[str]) -> None:
+        """What was asked for beside the settings that are ``carried`` to the engine."""
         name = f"{self.engine} {self.version}"
         for setting in ("stack", "shapes", "memory", "flops"):
             wanted = self.values[setting]
@@ -334,8 +335,7 @@ class _Build:
                     mend="give iterations, or runtime: true where the release has start_profile",
                 )
             )
-        self._say_ignored({})
-        self.ignored = [text for text in self.ignored if not text.startswith(("skip", "iterations"))]
+        self._say_ignored(("skip", "iterations"))
         env = {self.release.names["span"]: f"{options.skip}-{options.skip + options.iterations - 1}"}
         if options.profiler == "torch":
             env[self.release.names["trace"]] = os.path.join(self.directory, "trace.json")
