@@ -14,6 +14,9 @@ from typing import Any
 #: characters of a name that are kept; a C++ kernel's has some thousands
 LONGEST = 10_000
 _HALF = re.compile(r"[\ud800-\udfff]")
+#: ends a text that is percent-encoded; no percent-encoding has it
+QUOTED = "%%"
+_PERCENT = re.compile(rb"%([0-9A-F]{2})")
 #: in JSON's ASCII: a pair, a half, any other escape
 _ESCAPES = re.compile(r"\\(?:ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(ud[89a-f][0-9a-f]{2})|.)")
 
@@ -37,6 +40,24 @@ def bounded(text: str) -> str:
         check = zlib.crc32(text.encode("utf-8", "surrogatepass"))
         text = f"{text[: LONGEST - 1100]}…({len(text):,} characters, {check:08x})…{text[-1000:]}"
     return encodable(text)
+
+
+def quoted(text: str, spoilt: re.Pattern[str]) -> str:
+    """``text`` for a format that does not keep what ``spoilt`` finds: that in percent-encoding, with :data:`QUOTED` behind all of it;
+    encodable in any case. :func:`unquoted` gives it back."""
+    text = encodable(text)
+    if not spoilt.search(text) and not text.endswith(QUOTED):
+        return text
+    plain = text.replace("%", "%25")
+    return spoilt.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), plain) + QUOTED
+
+
+def unquoted(text: str) -> str:
+    """What :func:`quoted` made of a text back again; any other as it is."""
+    if not text.endswith(QUOTED):
+        return text
+    plain = _PERCENT.sub(lambda found: bytes([int(found[1], 16)]), text.removesuffix(QUOTED).encode("utf-8", "replace"))
+    return plain.decode("utf-8", "replace")
 
 
 def dumps(value: object, **options: Any) -> str:

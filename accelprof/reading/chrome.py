@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import (
     DEVICE_WORK,
     FURTHEST_NS,
@@ -46,6 +47,7 @@ from accelprof.reading.columns import (
 )  # fmt: skip
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.times import exact_column
+from accelprof.texts import unquoted
 
 #: stands for a time that the file's base puts beyond all times
 BEYOND = np.iinfo(np.int64).min
@@ -407,6 +409,8 @@ class _Reading:
             ordinal = ordinal[rows]
             self.raw = {at: self.raw[row] for at, row in enumerate(rows.tolist()) if row in self.raw}
         names = _texts(self.names)
+        if self.trace.tool != TIMELINE_TOOL:  # which keeps every label as it is
+            names = [unquoted(name) for name in names]
         joined["kind"] = _by_name(joined["kind"], joined["name"], names)
         categories = _texts(self.categories)
         processes, threads, lanes = _Codes[int | str](), Names(), _lanes(ours)

@@ -170,10 +170,10 @@ class PlainCalls:
         push, pop = _together(pushers)
         return push, pop, 0 if trace is None else trace.number(spec)
 
-    def failed(self, error: BaseException) -> PlainBound:
+    def failed(self, error: BaseException) -> tuple[Callable[[], object], Callable[[], object]]:
         """A vendor's call raised: reported once; what was not pushed is not popped."""
         self._trouble("emitting a range", error)
-        return _nothing, _nothing, 0
+        return _nothing, _nothing
 
 
 def _nothing() -> None:

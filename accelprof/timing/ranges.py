@@ -93,7 +93,7 @@ class DirectRange(_accelprof_ProfilingRange):
         try:
             $push()
         except _accelprof_failures() as $error:
-            $push, self.pop, $number = $plain.failed($error)
+            $push, self.pop = $plain.failed($error)
         self.start = _accelprof_clock()
 
     def __exit__(self, *$rest):

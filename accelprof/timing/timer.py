@@ -149,7 +149,7 @@ _SYNC = """
                 try:
                     $push()
                 except _accelprof_failures() as $error:
-                    $push, $pop, $number = $plain.failed($error)
+                    $push, $pop = $plain.failed($error)
                 $start = $state.since = _accelprof_clock()
                 try:
                     return $fn($call)

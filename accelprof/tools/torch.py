@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gzip
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -25,6 +26,8 @@ from accelprof.contracts.words import Counting, Thread, TriggerCall
 from accelprof.errors import CaptureError
 
 SUFFIX = ".pt.trace.json.gz"
+#: what torch's writer of traces cuts, changes or leaves out in names
+SPOILT = re.compile(r'[^\x20-\x7e]|["\\]')
 TAKEN = "another torch profiler was started inside the window and took this one's place"
 #: what torch's traces call the calls of every vendor's runtime and driver
 TRACED_CALLS = HostCalls(
@@ -304,7 +307,7 @@ class RecordFunctionEmitter(Emitter):
         self._exit = torch.ops.profiler._record_function_exit._RecordFunction
 
     def bind(self, spec: RangeSpec) -> BoundRange:
-        enter, leave, label = self._enter, self._exit, spec.label
+        enter, leave, label = self._enter, self._exit, texts.quoted(spec.label, SPOILT)
         stack: dict[int, list[object]] = {}
         from threading import get_ident
 
@@ -319,4 +322,4 @@ class RecordFunctionEmitter(Emitter):
         return BoundRange(push, pop, lambda: enter(label, None), leave)
 
     def mark(self, spec: RangeSpec) -> None:
-        self._exit(self._enter(spec.label, None))
+        self._exit(self._enter(texts.quoted(spec.label, SPOILT), None))

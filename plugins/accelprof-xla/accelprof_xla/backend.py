@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import importlib.util
+import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any, ClassVar
 
 from accelprof.contracts.backend import Backend, BoundEmitter, BoundRange, Probe, RangeSpec
 from accelprof.errors import CaptureError
+from accelprof.texts import quoted
 
 #: device files of TPUs: the older driver's, and VFIO's beside Google's PCI vendor
 TPU_FILES = "/dev/accel[0-9]*"
@@ -20,6 +22,8 @@ PCI_VENDORS = "/sys/bus/pci/devices/*/vendor"
 GOOGLE = "0x1ae0"
 #: the key of an annotation's arguments by which the reader knows our ranges and marks
 KEY = "accelprof"
+#: XLA ends a name at ``#``, where an annotation's arguments begin, takes no NUL, and cuts blanks off its ends
+_SPOILT = re.compile(r"[#\0]|^\s+|\s+$")
 
 
 def loaded() -> Any | None:
@@ -133,5 +137,4 @@ class XlaBackend(BoundEmitter, Backend):
 
 
 def _label(spec: RangeSpec) -> str:
-    """XLA ends a name at ``#``, where an annotation's arguments begin, and takes no NUL."""
-    return str(spec.label).replace("\0", "\\0").replace("#", "\uff03").encode("utf-8", "backslashreplace").decode()
+    return quoted(str(spec.label), _SPOILT)

@@ -18,6 +18,7 @@ from accelprof.contracts.spans import Clock, Kind, Mark, Span, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import whole_number
+from accelprof.texts import unquoted
 from accelprof_xla.backend import KEY
 
 HOST, ENVIRONMENT = "/host:CPU", "Task Environment"
@@ -125,7 +126,9 @@ class _Reading:
     def _events(self, line: Any) -> Iterator[Event]:
         for event in line.events:
             start = self.base + round(event.start_ns)
-            yield event.name, start, start + round(event.duration_ns), dict(event.stats)
+            stats = dict(event.stats)
+            name = unquoted(event.name) if KEY in stats else event.name
+            yield name, start, start + round(event.duration_ns), stats
 
 
 class _Launches:
