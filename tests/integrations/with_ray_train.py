@@ -50,7 +50,7 @@ def test_as_many_steps_as_batches(monkeypatch, tmp_path, count):
     assert begun == list(range(1, count + 2))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster():
     handler = signal.getsignal(signal.SIGTERM)
     ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
