@@ -100,7 +100,7 @@ class _Model(BaseModel):
         annotation = cls.model_fields[info.field_name or ""].annotation
         kinds = set(get_args(annotation) or (annotation,))
         if isinstance(value, bool) and kinds <= {int, float, type(None)}:
-            raise ValueError(f"a truth value is no number; allowed: a number{', null' if type(None) in kinds else ''}")
+            raise NotAllowedError("a truth value is no number", f"a number{', null' if type(None) in kinds else ''}")
         return value
 
 
