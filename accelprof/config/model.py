@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
     PrivateAttr,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from accelprof.contracts.options import Options
 from accelprof.errors import NotAllowedError, shown
 from accelprof.numberset import LARGEST, NUMBERS_ALLOWED, NumberSet
 
@@ -91,17 +90,8 @@ def parse_size(value: object) -> int | None:
 Size = Annotated[int | None, BeforeValidator(parse_size)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
-        annotation = cls.model_fields[info.field_name or ""].annotation
-        kinds = set(get_args(annotation) or (annotation,))
-        if isinstance(value, bool) and kinds <= {int, float, type(None)}:
-            raise NotAllowedError("a truth value is no number", f"a number{', null' if type(None) in kinds else ''}")
-        return value
+class _Model(Options):
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 class Schedule(_Model):
@@ -156,7 +146,7 @@ def _many(value: object) -> object:
     """A single mapping stands for a list of one."""
     if value is None:
         return ()
-    return (value,) if isinstance(value, (dict, BaseModel)) else value
+    return (value,) if isinstance(value, (dict, Options)) else value
 
 
 Schedules = Annotated[tuple[Schedule, ...], BeforeValidator(_many)]

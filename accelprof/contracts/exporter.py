@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from accelprof.contracts.options import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,8 @@ class StepFigures:
         return max((row.ranks for row in self.phases.values()), default=0)
 
 
-class ExporterOptions(BaseModel):
-    """Base of every exporter's options: unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class ExporterOptions(Options):
+    """Base of every exporter's options; see :class:`accelprof.contracts.options.Options`."""
 
 
 class Exporter:

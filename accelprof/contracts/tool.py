@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
 from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.options import Options
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
@@ -23,10 +22,8 @@ from accelprof.contracts.words import Count, Counting, Thread, TriggerCall
 from accelprof.errors import Problem
 
 
-class ToolOptions(BaseModel):
-    """Base of option models: unknown keys are refused, with the nearest match named by the configuration loader."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class ToolOptions(Options):
+    """Base of option models; see :class:`accelprof.contracts.options.Options`."""
 
 
 @dataclass(frozen=True)

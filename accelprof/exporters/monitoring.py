@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.errors import ReadError, failures, text_of
@@ -46,9 +48,9 @@ def samples(run: str, figures: StepFigures, seen: set[str]) -> list[tuple[str, d
 
 
 class PrometheusOptions(ExporterOptions):
-    """``port``: serve metrics there (``None`` = do not; register only, for a server of your own); ``address``: interface."""
+    """``port``: serve metrics there (0 = one that is free; ``None`` = do not; register only, for a server of your own); ``address``: interface."""
 
-    port: int | None = None
+    port: int | None = Field(None, ge=0, le=65535)
     address: str = "127.0.0.1"
 
 

@@ -1,0 +1,24 @@
+"""The base of all that a configuration is read into: its own keys, those of tools, those of exporters."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+
+from accelprof.errors import NotAllowedError
+
+
+class Options(BaseModel):
+    """Unknown keys are refused, with the nearest match named by the configuration loader, and truth values where a number belongs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        kinds = set(get_args(annotation) or (annotation,))
+        if isinstance(value, bool) and kinds <= {int, float, type(None)}:
+            raise NotAllowedError("a truth value is no number", f"a number{', null' if type(None) in kinds else ''}")
+        return value
