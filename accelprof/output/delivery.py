@@ -132,8 +132,8 @@ def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]
         manifest = {**earlier, **{name: manifest[name] for name in ("targets", "windows", "artifacts")}}
     _told(run, manifest, found)
     _write(run, manifest)
-    if last:
-        finish(run, manifest)
+    if last and finish(run, manifest):
+        _write(run, manifest)
     return manifest
 
 
@@ -156,8 +156,10 @@ def _bring_dumps(run: RunFacts, nodes: Nodes) -> None:
             run.voice.say(f"the flight recorder's dumps on node {host} were not collected: {text_of(error)}")
 
 
-def finish(run: RunFacts, manifest: dict[str, Any]) -> None:
-    """Timeline and page of what was delivered, and the hooks are told."""
+def finish(run: RunFacts, manifest: dict[str, Any]) -> bool:
+    """Timeline and page of what was delivered, and the hooks are told. Whether something was added to the manifest's problems,
+    which the caller writes: it knows who else writes."""
+    said = len(manifest["problems"])
     if run.run_dir is not None and not any(row.get("code") == verdicts.UNWRITTEN for row in manifest["lacks"]):
         for text in map(str, run.catalogue.event("accelprof_run_pages", run_dir=run.run_dir)):
             run.voice.say(text)
@@ -165,6 +167,7 @@ def finish(run: RunFacts, manifest: dict[str, Any]) -> None:
     for row in Records.of_manifest(manifest).artifacts.values():
         run.catalogue.event("accelprof_artifact", artifact=row.as_file())
     run.catalogue.event("accelprof_run_end", manifest=manifest)
+    return len(manifest["problems"]) > said
 
 
 def add_said(run: RunFacts, manifest: dict[str, Any]) -> None:
@@ -286,7 +289,8 @@ def _write(run: RunFacts, manifest: dict[str, Any]) -> None:
     except OSError as error:
         text = f"the manifest cannot be written: {error}"
         run.voice.say(text)
-        manifest["problems"].append(text)
+        if text not in manifest["problems"]:
+            manifest["problems"].append(text)
         lacks = [*Records.of_manifest(manifest).lacks, Lack(code=verdicts.UNWRITTEN, words=text)]
         verdicts.write_into(manifest, lacks)
 

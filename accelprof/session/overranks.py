@@ -137,7 +137,8 @@ class OverRanks:
         if unseen > 0:
             self._voice.say(
                 f"export: figures are over {len(self._latest) + 1} of {self._world} ranks: the others have written no step into this "
-                "run's directory; ranks on other hosts are in it where output_dir is on a disk that all share",
+                "run's directory. Processes that no common launcher (torchrun, SLURM, MPI) started have a directory each; ranks on "
+                "other hosts are in this one where output_dir is on a disk that all share",
                 about="export over ranks",
             )
         return True

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from accelprof.planning.plan import Plan
     from accelprof.session.captures import Captures
     from accelprof.session.steptimes import Timings
+    from accelprof.voice import Voice
 
 log = logging.getLogger("accelprof")
 #: seconds to wait while another process of the run writes; with a signal that ends the process, hardly any
@@ -131,25 +132,29 @@ class OwnRun:
             if self._exported is not None:
                 self._exported.finish(patience)
             leads = not manifest.get("running") or target.rank in (0, None)
+            failed = False
             if self._presence is not None and not hurried and leads:
                 with self._presence.turn(PAGE, PAGE_S):
-                    finish(facts, manifest)
+                    failed = finish(facts, manifest)
             if self._exporters is not None:
                 self._exporters.finish(manifest, self.run_dir or "", patience)
-                if len(self._captures.voice.problems) > self._said:  # what failed at the end stands in the manifest too
-                    manifest = self._write(HURRIED_S if hurried else TURN_S, set(), says=False)[1]
-                    self._journal.close()
+            if failed or len(self._captures.voice.problems) > self._said:  # what failed at the end stands in it too
+                self._written = self._write(HURRIED_S if hurried else TURN_S, set(), facts.voice)
+                manifest = self._written[1]
+                self._journal.close()
             if self._presence is not None:
                 self._presence.close()
             lies = "nothing was written" if self.run_dir is None else f"it lies in {texts.from_here(self.run_dir)}"
             log.info("accelprof %s: the run is %s; %s", target.label, manifest["status"], lies)
             return manifest
 
-    def _write(self, patience: float, running: set[str], says: bool = True) -> tuple[RunFacts, dict[str, object]]:
+    def _write(self, patience: float, running: set[str], said: Voice | None = None) -> tuple[RunFacts, dict[str, object]]:
+        """``said``: by whom the run's manifest was written before: what that one said stands in this one, and is not said again."""
         catalogue, config = self._catalogue, self._config
         self._plan = self._plan or catalogue.plan(config, decided=True)
         self._said = len(self._captures.voice.problems)
-        facts = RunFacts(self.run_dir, catalogue, config, self._plan, told=[self._journal.records], says=says)
+        facts = RunFacts(self.run_dir, catalogue, config, self._plan, told=[self._journal.records], says=said is None)
+        facts.voice = said or facts.voice
         if self._problem:
             facts.lacks.append(Lack(code=verdicts.NO_DIRECTORY, words=self._problem))
         if self._presence is None:

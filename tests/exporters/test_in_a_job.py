@@ -151,6 +151,8 @@ def test_ranks_that_write_elsewhere_are_missing_and_said(tmp_path):
     assert [(row["step"], row["phases"]["work"]["ranks"]) for row in rows] == [(step, 1) for step in range(1, 9)]
     (said,) = manifest["problems"]
     assert "figures are over 1 of 2 ranks" in said
+    assert "no common launcher" in said
+    assert "output_dir is on a disk that all share" in said
 
 
 class FailsAtTheEnd(Exporter):
@@ -201,6 +203,41 @@ def test_what_fails_when_the_run_ends_stands_in_the_manifest(tmp_path, monkeypat
     (said,) = [text for text in written["problems"] if "export:" in text]
     assert said.endswith(f"export: fails is left out from here on: {at}: OSError: [Errno 28] no space")
     assert told["problems"] == written["problems"]
+
+
+class NoPage:
+    """Cannot make the run's page."""
+
+    @accelprof.hookimpl
+    def accelprof_run_pages(self, run_dir):
+        return "no page: disk full"
+
+
+@pytest.mark.parametrize("exporter", [True, False])
+@pytest.mark.parametrize("way", ["plain", "launcher"])
+def test_what_fails_while_the_page_is_made_stands_in_the_one_manifest(tmp_path, way, exporter):
+    """On disk, returned and returned again: the same, whether an exporter failed after it or not."""
+    values = {"steps": [1], "output_dir": str(tmp_path), "run": "r", "export": {"fails": {}} if exporter else {}}
+    if way == "plain":
+        accelprof.register(Failing())
+        accelprof.register(NoPage())
+        session = accelprof.configure(**values, group="G", rank=0)
+        with session.step(1):
+            pass
+        told = session.close()
+        assert session.close() == told
+        accelprof.reset()
+    else:
+        registry = Registry()
+        registry.register(Failing(), "failing")
+        registry.register(NoPage(), "no page")
+        config = registry.load(values).config
+        script = "import accelprof as a; s = a.configure(group='G', rank=0); s.begin_step(1); s.close()"
+        told = run(registry, config, registry.plan(config), [sys.executable, "-c", script]).manifest
+    written = json.loads((tmp_path / "r/manifest.json").read_text())
+    assert told["problems"] == written["problems"]
+    assert written["problems"].count("no page: disk full") == 1
+    assert any("export: fails" in text for text in written["problems"]) == exporter
 
 
 def test_the_launcher_exports_the_steps_of_its_processes(tmp_path):
