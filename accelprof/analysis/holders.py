@@ -7,11 +7,10 @@ launches. The time is that of sorting, whatever the ranges are called.
 
 from __future__ import annotations
 
-import functools
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -150,7 +149,9 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
     """
     calls = columns.rows(Kind.RUNTIME)
     said = _said(columns)
-    calls = calls[_named(columns, said.launches)[columns.name[calls]] & (columns.correlation[calls] != NONE)]
+    calls = calls[
+        _named(columns, [one.launches for one in said])[columns.name[calls]] & (columns.correlation[calls] != NONE)
+    ]
     if not calls.size:
         return Launches(0, 0, calls)
     calls = calls[np.lexsort((-columns.end[calls], columns.start[calls], columns.thread[calls]))]
@@ -177,25 +178,19 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
     return Launches(int(found.sum()) + int(lost.size), max(int(missing) - unnumbered, 0), lost)
 
 
-def _said(columns: Columns) -> HostCalls:
+def _said(columns: Columns) -> tuple[HostCalls, ...]:
     """What the file's tool calls launches; where that does not say it, as of a merged timeline, what any tool does."""
     if columns.calls is not None:
-        return columns.calls
+        return (columns.calls,)
     registry = get_registry()
     found = [registry.tool_class(name).host_calls for name in registry.tool_names()]
-    return _any_of(tuple(dict.fromkeys(one for one in found if isinstance(one, HostCalls) and not one.fault())))
+    return tuple(one for one in found if isinstance(one, HostCalls) and not one.fault())
 
 
-@functools.lru_cache
-def _any_of(said: tuple[HostCalls, ...]) -> HostCalls:
-    kinds = ([one.launches for one in said], [one.capture_begins for one in said], [one.capture_ends for one in said])
-    return HostCalls(*("|".join(f"(?:{pattern})" for pattern in patterns if pattern) for patterns in kinds))
-
-
-def _named(columns: Columns, pattern: str) -> Array:
-    """Which names the pattern is found in; an empty one in none."""
-    found = re.compile(pattern or "(?!)").search
-    return np.array([found(name) is not None for name in columns.names] or [False], dtype=np.bool_)
+def _named(columns: Columns, patterns: Iterable[str]) -> Array:
+    """Which names one of the patterns is found in. Each is compiled alone: flags and groups of one are nothing to the others."""
+    searches = [re.compile(pattern).search for pattern in dict.fromkeys(patterns) if pattern]
+    return np.array([any(search(name) for search in searches) for name in columns.names] or [False], dtype=np.bool_)
 
 
 def _outermost(columns: Columns, calls: Array) -> Array:
@@ -209,14 +204,15 @@ def _outermost(columns: Columns, calls: Array) -> Array:
     return np.flatnonzero(outer)
 
 
-def _recorded(columns: Columns, calls: Array, said: HostCalls) -> Array:
+def _recorded(columns: Columns, calls: Array, said: Sequence[HostCalls]) -> Array:
     """Which of the calls lie between the begin and the end of a capture, on whichever thread of their process: autograd's
     launches into the stream that another captures. A capture whose begin or end is not in the file goes on to its edge."""
     inside: Array = np.zeros(calls.size, dtype=np.bool_)
     rows = columns.rows(Kind.RUNTIME)
     change: Array = np.zeros(max(len(columns.names), 1), dtype=np.int64)
-    for pattern, sign in ((said.capture_begins, 1), (said.capture_ends, -1)):
-        change[_named(columns, pattern)] = sign
+    begins, ends = [one.capture_begins for one in said], [one.capture_ends for one in said]
+    for patterns, sign in ((begins, 1), (ends, -1)):
+        change[_named(columns, patterns)] = sign
     if not calls.size or not change.any():
         return inside
     rows = rows[change[columns.name[rows]] != 0]

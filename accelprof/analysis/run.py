@@ -22,7 +22,6 @@ from accelprof.output.presence import there
 from accelprof.output.records import ArtifactRow, Lack, Records, TargetRow
 from accelprof.output.verdict import judge, outside
 
-#: tool of the timelines that a run writes itself
 #: of a step's row: whole nanoseconds
 _WHOLE = frozenset({"wall_ns", "began_ns"})
 

@@ -129,7 +129,7 @@ class _Lane:
 def start_exporters(
     made: Sequence[Exporter], config: Config, run_dir: str | None, say: Callable[[str], object]
 ) -> Exporters | None:
-    """The exporters of a run, begun; ``None`` where there are none. ``run_dir`` is ``None`` where nothing is recorded: files of
+    """The exporters of a run, begun; ``None`` where there are none. ``run_dir`` is ``None`` where none could be made: files of
     exporters then go to the output directory."""
     if not made or not config.enabled:
         return None

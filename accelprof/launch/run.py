@@ -114,12 +114,13 @@ def launcher_of(registry: Catalogue, plan: Plan) -> tuple[Assignment, bool] | No
 
     All processes of a command share one launcher. With ranks chosen among several the launcher surrounds all of them, and
     only the chosen ones open windows. How many captures a shared launcher will see nobody knows beforehand.
-    Where ``controller`` asks for the driver, the command is that driver, and its workers are started by its controller.
+    Where ``controller`` names a tool for the driver, the command is that driver, and its workers are started by its controller.
 
     Raises:
         ConfigError: the rules want different ones.
     """
-    driver = plan.driver()
+    own = plan.config.controller
+    driver = plan.driver() if own is not None and own.tool else None
     rows = [
         as_seen_here(registry, row, plan.uses_of(row))
         for row in ([driver] if driver is not None else plan.preview())

@@ -109,7 +109,7 @@ def _made(run_dir: str, name: str, row: DumpRow) -> bool:
 
 
 def is_dump(directory: str) -> bool:
-    """Whether a directory is that of a dump: one that has no manifest of its own."""
+    """Whether a directory is that of a dump."""
     parent, name = os.path.split(os.path.normpath(directory))
     return (
         os.path.basename(parent) == PLACE

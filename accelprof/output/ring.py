@@ -353,7 +353,7 @@ def _is_alive(path: str | os.PathLike[str]) -> bool | None:
         *_, length = _HEAD.unpack_from(data)
         who = json.loads(data[_HEAD.size : _HEAD.size + length])
         return os.path.isdir(f"/proc/{int(who['pid'])}") if who["host"] == os.uname().nodename else None
-    except (OSError, struct.error, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, struct.error, ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
 

@@ -415,12 +415,13 @@ def columns_of(trace: Trace) -> Columns:
         sound = []
         lacking: Counter[tuple[str, str]] = Counter()
         settle_processes(trace.spans)
+        told = any(span.device is not None for span in trace.spans if span.kind in DEVICE_WORK)
         for span in trace.spans:
             fault = _fault(span)
             if fault:
                 trace.completeness.leave_out(fault)
             else:
-                for lack in _lacking(span):
+                for lack in _lacking(span, told):
                     lacking[lack] += 1
                 sound.append(span)
         found = trace.columns = Columns.from_spans(sound)
@@ -447,14 +448,16 @@ def _fault(span: Span) -> str:
     return "negative duration" if end < start else ""
 
 
-def _lacking(span: Span) -> Iterator[tuple[str, str]]:
-    """What a span is and what it lacks. Work without a device gets one, so that it counts."""
+def _lacking(span: Span, told: bool) -> Iterator[tuple[str, str]]:
+    """What a span is and what it lacks. Work without a device gets one, so that it counts; ``told``: the file names devices."""
     work, call = span.kind in DEVICE_WORK, span.kind in CALLS
     what = "device work" if work else "the host's calls" if call else "the host's ranges"
     if work:
         if span.device is None or (isinstance(span.device, (int, float)) and (span.device < 0 or span.device % 1)):
-            span.device = UNKNOWN
-        if span.device == UNKNOWN:
+            lacks, span.device = told or span.device is not None, UNKNOWN
+        else:
+            lacks = span.device == UNKNOWN
+        if lacks:
             yield what, "device"
         if span.stream == UNKNOWN:
             yield what, "stream"

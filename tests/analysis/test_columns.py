@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accelprof.contracts.spans import Completeness, Kind, Span, Trace
+from accelprof.contracts.spans import UNKNOWN, Completeness, Kind, Span, Trace
 from accelprof.reading.columns import FIELDS, KINDS, NONE, Columns, columns_of
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -120,6 +120,18 @@ def test_spans_with_impossible_times_are_left_out_and_counted() -> None:
     assert not trace.completeness.complete
     assert len(columns_of(trace)) == 1
     assert trace.completeness.events_left_out == 3
+
+
+def test_work_of_a_format_without_devices_lacks_none() -> None:
+    """It stands on one device called unknown; in a file that names devices, work that does not say its own is counted."""
+    work = [Span("k", Kind.KERNEL, 1, 2), Span("k", Kind.KERNEL, 3, 4)]
+    trace = Trace("f", "mine", spans=[*work, Span("r", Kind.RANGE, 0, 9)])
+    assert columns_of(trace).devices == [UNKNOWN]
+    assert trace.completeness.complete
+    for device in (0, "d", -1):
+        trace = Trace("f", "mine", spans=[Span("k", Kind.KERNEL, 1, 2), Span("k", Kind.KERNEL, 3, 4, device=device)])
+        assert UNKNOWN in columns_of(trace).devices
+        assert [line.split(":")[0] for line in trace.completeness.lacks()] == ["not read"]
 
 
 def test_a_trace_has_one_truth() -> None:

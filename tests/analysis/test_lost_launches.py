@@ -31,7 +31,14 @@ OTHERS = ("cudaLaunchHostFunc", "cudaEventRecord", "cudaMemcpyAsync", "urCommand
 
 
 #: tool -> what begins the names of its vendor's calls
-VENDORS = {"nsys": "cu", "rocprofv3": "hip", "rocprof_sys": "hip", "npu": "acl", "msprof": "acl", "unitrace": ("ur", "ze")}
+VENDORS = {
+    "nsys": "cu",
+    "rocprofv3": "hip",
+    "rocprof_sys": "hip",
+    "npu": "acl",
+    "msprof": "acl",
+    "unitrace": ("ur", "ze"),
+}
 
 
 def launch(number: int, at: int, pid: int = 1, tid: int = 1, name: str = "cudaLaunchKernel", ns: int = 2) -> Span:
@@ -79,7 +86,9 @@ def test_a_third_partys_tool_says_its_own(tmp_path: Path) -> None:
 
         def read(self, path: str) -> Trace:
             names = ("acmeDispatch", "acmeDispatch", "cudaLaunchKernel")
-            return Trace(path, "acme", spans=[*(launch(n, 10 * n, name=name) for n, name in enumerate(names)), kernel(0, 5)])
+            return Trace(
+                path, "acme", spans=[*(launch(n, 10 * n, name=name) for n, name in enumerate(names)), kernel(0, 5)]
+            )
 
     path = tmp_path / "x.acme"
     path.write_text("x")
@@ -89,6 +98,10 @@ def test_a_third_partys_tool_says_its_own(tmp_path: Path) -> None:
         assert (found.launches, found.launches_without_work) == (2, 1)
         found = attribute(Trace("x", "merged", spans=read_any(path).spans))
         assert (found.launches, found.launches_without_work) == (3, 2)
+        for odd in (r"(?i)ACMEDISPATCH", r"^acme(?P<what>Dispatch)$", r"^(a)cmeDispatch$", r"(?x) ^ acmeDispatch $"):
+            Acme.host_calls = HostCalls(odd)  # flags and groups are its own: names of others mean what they meant
+            found = attribute(Trace("x", "merged", spans=read_any(path).spans))
+            assert (found.launches, found.launches_without_work) == (3, 2), odd
         for wrong in (HostCalls("("), "acmeDispatch"):
             Acme.host_calls = wrong
             trace = read_any(path)

@@ -309,6 +309,17 @@ def test_the_driver_is_started_for_the_windows_that_it_opens(
     assert shown["windows"] == [list(window) for window in opened.windows]
 
 
+@pytest.mark.parametrize("controller", [None, {}, {"tool": None}, {"options": {}}])
+def test_a_driver_without_a_tool_of_its_own_leaves_the_launcher_to_the_workers(
+    launcher: None, controller: dict[str, Any] | None
+) -> None:
+    """``controller`` that is absent, empty or without a tool means the same."""
+    registry, _, plan = planned(controller=controller)
+    found = launch_run.launcher_of(registry, plan)
+    assert found is not None
+    assert (found[0].tool, found[0].target.group) == ("launcher", planned()[2].preview()[0].target.group)
+
+
 def test_a_driver_that_opens_nothing_is_started_as_it_is(launcher: None) -> None:
     """Its workers have steps of their own, and are started by its controller."""
     registry, _, plan = planned(steps=None, groups={"Actor": {"steps": [2]}}, controller={"tool": "launcher"})

@@ -238,6 +238,20 @@ def test_what_is_no_ring_is_refused(tmp_path, what):
         read_ring(path)
 
 
+@pytest.mark.parametrize(
+    "who",
+    ['{"pid": 1e999}', '{"pid": -1}', '{"pid": null}', '{"pid": "1/../1"}', '{"pid": [1]}', "[]", "{", '{"pid": 1.5}'],
+)
+def test_whether_its_process_is_there_ends_no_report(tmp_path, who):
+    """Whatever stands in the head of a ring."""
+    path = tmp_path / "x.ring"
+    text = who.replace("{", f'{{"host": "{os.uname().nodename}", ', 1).encode()
+    head = module._HEAD.pack(module.MAGIC, module.VERSION, 0, 0, 0, 0, 0, 0, 0, 0, len(text)) + text
+    path.write_bytes(head.ljust(HEAD, b"\0"))
+    assert module.deserted(path) in (True, False)
+    assert not (module.deserted(path) and module.at_work(path))
+
+
 def test_names_end_when_their_room_does(tmp_path, monkeypatch):
     """No more room for names is answered, not written past."""
     monkeypatch.setattr(module, "NAMES", 100)
