@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from accelprof import texts
-from accelprof.contracts.spans import Flow, Mark, Trace
+from accelprof.contracts.spans import ROW_COLUMNS, Flow, Mark, Trace
 from accelprof.reading.columns import NONE, Array, Columns
 
 #: the process and the thread of a file's own, as it writes them
@@ -121,6 +121,8 @@ def arguments(columns: Columns, rows: Array) -> list[Any]:
         there = np.flatnonzero(codes != NONE)
         for at, code in zip(there.tolist(), codes[there].tolist(), strict=True):
             found[at].setdefault(field, labels[code])
+    for at in np.flatnonzero(columns.cut[rows]).tolist():
+        found[at][ROW_COLUMNS["cut"]] = True
     return [plain_arguments(args) for args in found]
 
 

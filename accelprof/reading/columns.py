@@ -252,6 +252,8 @@ class Columns:
         args = self.args(row)
         if correlation >= 0 and "correlation" not in args:
             args = {**args, "correlation": correlation}
+        if self.cut[row]:
+            args = {**args, ROW_COLUMNS["cut"]: True}
         return Span(
             self.names[self.name[row]], KINDS[self.kind[row]], int(self.start[row]), int(self.end[row]),
             self.processes[self.process[row]], self.threads[self.thread[row]][1], self.tasks[self.task[row]],

@@ -26,7 +26,7 @@ from accelprof.reading.kernels import kernel_kind
 from accelprof_cuda import colors, installation
 from accelprof_cuda.backend import DOMAIN
 from accelprof_cuda.nsys_files import RAW, REPORT
-from accelprof_cuda.tables import CODES, MISSING, NONE, Stretches, Tables
+from accelprof_cuda.tables import CODES, EMPTY, MISSING, NONE, Stretches, Tables
 
 if TYPE_CHECKING:
     from accelprof.reading.columns import Array
@@ -209,14 +209,18 @@ class Reading:
         known = (PUSH_POP, START_END, MARK)
         wanted = f'"eventType" IN {known} OR typeof("eventType") != \'integer\' OR "eventType" < 0'
         numbers = (*kinds, "start", "end", "color", "int64Value", "uint64Value")
-        for part, texts in self._parts("NVTX_EVENTS", numbers, "text", where=wanted):
+        for part, texts in self._parts("NVTX_EVENTS", numbers, "text", where=wanted, empty="end"):
             told = np.isin(part["eventType"], known)
             self._count("NVTX_EVENTS", "rows", "eventType", int((~told).sum()))
             mark = part["eventType"] == MARK
             for at in np.flatnonzero(mark).tolist():
                 self._mark({name: int(values[at]) for name, values in part.items()}, texts[at], domains, categories)
             self._hollow("NVTX_EVENTS", "ranges", part, ("globalTid",))
-            keep = told & ~mark & self._sound(part, told & ~mark, "NVTX ranges that never ended or ended before they began")
+            ranges = told & ~mark
+            # without an end: open when recording stopped, which is where it goes to
+            part["cut"] = ranges & (part[EMPTY] == 1)
+            part["end"] = np.where(part["cut"], part["start"], part["end"])
+            keep = ranges & self._sound(part, ranges, "NVTX ranges without a beginning or that ended before it")
             rows = np.flatnonzero(keep)
             part = {name: values[rows] for name, values in part.items()}
             ids = part["textId"].tolist()
@@ -241,7 +245,7 @@ class Reading:
             self.stretch.add(
                 kind=np.where(ours, kind, CODES[Kind.RANGE]), name=name_codes, where=part["globalTid"],
                 start=part["start"] + self.base, end=part["end"] + self.base, domain=where, category=of, color=color,
-                extra={"payload": payload},
+                cut=part["cut"], extra={"payload": payload},
             )  # fmt: skip
 
     def _mark(
@@ -396,10 +400,10 @@ class Reading:
             self.empty[table, what, column] += lacking
 
     def _parts(
-        self, table: str, numbers: Sequence[str], text: str = "", where: str = ""
+        self, table: str, numbers: Sequence[str], text: str = "", where: str = "", empty: str = ""
     ) -> Iterator[tuple[dict[str, Array], list[Any]]]:
         """The parts of a table; a number that names no device, stream, call or process is none."""
-        for part, texts in self.tables.parts(table, numbers, text, where):
+        for part, texts in self.tables.parts(table, numbers, text, where, empty):
             for name in part.keys() & NUMBERED:
                 part[name][part[name] < 0] = MISSING
             for name in part.keys() & OWNERS:

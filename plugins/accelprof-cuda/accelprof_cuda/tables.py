@@ -28,7 +28,9 @@ NONE = -1
 CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(Kind)}
 PART = 20_000
 #: columns that rows of an export fill
-WRITTEN = ("kind", "name", "thread", "device", "stream", "start", "end", "correlation", "domain", "category", "color")
+WRITTEN = ("kind", "name", "thread", "device", "stream", "start", "end", "correlation", "domain", "category", "color", "cut")
+#: column of a part: 1 where the column that was asked about is there and empty
+EMPTY = "is empty"
 _VERSIONED = re.compile(r"^(.*?)_V(\d+)$")
 
 
@@ -60,15 +62,19 @@ class Tables:
         return iter(self._database.execute(f"SELECT {wanted} FROM {self.quoted(table)}{self._where(where, there)}"))
 
     def parts(
-        self, table: str, numbers: Sequence[str], text: str = "", where: str = ""
+        self, table: str, numbers: Sequence[str], text: str = "", where: str = "", empty: str = ""
     ) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-        """``(column -> int64 array, texts)`` of at most :data:`PART` rows at a time; texts are empty without ``text``."""
+        """``(column -> int64 array, texts)`` of at most :data:`PART` rows at a time; texts are empty without ``text``. With ``empty``,
+        a column, there is :data:`EMPTY` too, which tells nothing from something that is no number."""
         import numpy as np
 
         if table not in self.names:
             return
         there = set(self.columns(table))
         fields = [f'ifnull("{name}", {MISSING})' if name in there else str(MISSING) for name in numbers]
+        if empty:
+            fields.append(f'"{empty}" IS NULL' if empty in there else "0")
+            numbers = (*numbers, EMPTY)
         if text:
             fields.append(f'CAST("{text}" AS TEXT)' if text in there else "NULL")
         query = f"SELECT {', '.join(fields)} FROM {self.quoted(table)}{self._where(where, there)}"
@@ -124,7 +130,8 @@ def _table_version(name: str) -> int:
 
 
 class Stretches:
-    """Rows of one table after another, in the end one table of columns sorted by start.
+    """Rows of one table after another, in the end one table of columns sorted by start. Rows that are ``cut`` go on to the last
+    moment of all.
 
     Places, devices and streams become codes as the rows come, so that a row takes 40 bytes.
     """
@@ -193,6 +200,8 @@ class Stretches:
         from accelprof.reading.columns import Columns
 
         count, extras = self._count, self._extras
+        ends, cut = self._columns["end"][:count], self._columns["cut"][:count]
+        ends[cut] = ends.max(initial=MISSING)
         first = np.array(self._first or [0], dtype=np.int64)
         order = np.argsort(self._columns["start"][:count], kind="stable").astype(np.uint32)
         joined: dict[str, Array] = {}

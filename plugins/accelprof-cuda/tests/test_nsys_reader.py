@@ -15,8 +15,11 @@ from accelprof_cuda import installation, reader
 from accelprof_cuda.nsys import NsysTool
 
 from accelprof.analysis.attribution import attribute
+from accelprof.analysis.reading import load_any
+from accelprof.analysis.timeline import merge_files
 from accelprof.contracts.spans import Clock, Kind, Span, Trace, union_ns
 from accelprof.errors import ReadError
+from accelprof.reading.columns import Columns, columns_of
 from accelprof.testing import ToolConformance
 
 KERNELS = (Kind.KERNEL, Kind.COMMUNICATION)
@@ -241,17 +244,51 @@ def test_a_missing_kernel_table_is_named(samples: Path, tmp_path: Path) -> None:
     assert len(list(trace.of_kind(Kind.RANGE))) == 19_118
 
 
-def test_endless_and_backward_ranges_are_counted_out(samples: Path, tmp_path: Path) -> None:
-    """A range without end, or with its end before its start, is left out and counted."""
+def test_backward_ranges_are_counted_out(samples: Path, tmp_path: Path) -> None:
+    """A range with its end before its start, or with a time that is no number, is left out and counted."""
     path = edited(
         samples / "mfu_2gpu_before.sqlite",
         tmp_path / "r.sqlite",
-        "UPDATE NVTX_EVENTS SET end = NULL WHERE rowid = 1",
+        "UPDATE NVTX_EVENTS SET start = 'early', end = NULL WHERE rowid = 1",
         "UPDATE NVTX_EVENTS SET end = start - 1 WHERE rowid = 2",
+        "UPDATE NVTX_EVENTS SET end = 'late' WHERE rowid = 3",
     )
     trace = reader.read(path)
-    assert len(list(trace.of_kind(Kind.RANGE))) == 19_116
-    assert "2 NVTX ranges that never ended or ended before they began left out" in trace.problems
+    assert len(list(trace.of_kind(Kind.RANGE))) == 19_115
+    assert "3 NVTX ranges without a beginning or that ended before it left out" in trace.problems
+    assert not trace.completeness.complete
+
+
+@pytest.mark.parametrize("event", [reader.PUSH_POP, reader.START_END])
+def test_a_range_that_was_open_when_recording_stopped_goes_to_the_end_of_the_file(tmp_path: Path, event: int) -> None:
+    """It is there, marked as cut, with the work that it launched, and the file is whole; read back from a merged timeline too."""
+    path, thread = small_export(tmp_path / "r.sqlite"), 7 << 24 | 7
+    opened = f"INSERT INTO NVTX_EVENTS VALUES (5, NULL, {event}, 'epoch', {thread}, 0)"
+    last = f"INSERT INTO NVTX_EVENTS VALUES (1200, NULL, {event}, 'last', {thread}, 0)"
+    path = edited(Path(path), tmp_path / "open.sqlite", opened, last)
+    merged = str(tmp_path / "merged.json.gz")
+    merge_files([path], merged)
+    for trace in (reader.read(path), load_any(merged).trace()):
+        ranges = {span.name: span for span in trace.of_kind(Kind.RANGE)}
+        first = ranges["actor/update"].start_ns
+        assert {name: (span.start_ns - first, span.end_ns - first) for name, span in ranges.items()} == {
+            "actor/update": (0, 1000), "epoch": (5, 1200), "last": (1200, 1200),
+        }  # fmt: skip
+        columns = columns_of(trace)
+        assert {columns.names[columns.name[row]] for row in columns.cut.nonzero()[0].tolist()} == {"epoch", "last"}
+        assert Columns.from_spans(columns.spans()).cut.tolist() == columns.cut.tolist()
+        assert trace.completeness.complete
+        assert not trace.completeness.lacks()
+        phase = next(phase for phase in attribute(trace).phases if phase.name == "epoch")
+        assert sum(phase.busy_ns.values()) == 450
+
+
+def test_work_and_calls_without_an_end_are_lost(tmp_path: Path) -> None:
+    """What a device did or the host called until then nobody knows: unlike a range, the file is not whole without it."""
+    path = small_export(tmp_path / "r.sqlite")
+    for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"):
+        spoilt = edited(Path(path), tmp_path / f"{table}.sqlite", f"UPDATE {table} SET end = NULL WHERE rowid = 1")
+        assert sum(reader.read(spoilt).completeness.left_out.values()) == 1
 
 
 def test_an_older_export_with_fewer_columns(samples: Path, tmp_path: Path) -> None:
