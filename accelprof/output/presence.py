@@ -20,6 +20,8 @@ from accelprof.output.layout import MARKER
 #: bytes that are locked for a turn; those of processes lie behind them
 TURN, PAGE = 0, 1
 POLL_S = 0.02
+#: who asks whether a process is there holds its byte for a moment, maybe while that process begins: s that it tries for
+PROBED_S = 0.2
 
 
 class Presence:
@@ -35,9 +37,9 @@ class Presence:
         self._handle: Descriptor | None = None
         try:
             self._handle = Descriptor(os.path.join(run_dir, MARKER), os.O_RDWR | os.O_CREAT)
-            self._lock(_place(key), block=False)
         except OSError:
             self._give_up()
+        self._wait(_place(key), PROBED_S, lambda: False)
 
     def leave(self) -> None:
         """This process has nothing more to add."""
@@ -69,7 +71,7 @@ class Presence:
         deadline = time.monotonic() + seconds
         while self._held() is not None:
             try:
-                self._lock(which, block=False)
+                self._lock(which)
             except BlockingIOError:
                 pass
             except OSError:
@@ -86,7 +88,7 @@ class Presence:
         if self._held() is None:
             return False
         try:
-            self._lock(place, block=False)
+            self._lock(place)
         except (BlockingIOError, PermissionError):
             return True
         except OSError:
@@ -94,9 +96,9 @@ class Presence:
         self._unlock(place)
         return False
 
-    def _lock(self, place: int, *, block: bool) -> None:
+    def _lock(self, place: int) -> None:
         if (handle := self._held()) is not None:
-            fcntl.lockf(handle.number, fcntl.LOCK_EX | (0 if block else fcntl.LOCK_NB), 1, place)
+            fcntl.lockf(handle.number, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
 
     def _unlock(self, place: int) -> None:
         if (handle := self._held()) is not None and self._pid == os.getpid():

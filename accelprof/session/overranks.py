@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: seconds between two looks at the journals while a step waits, that a step waits for ranks that lag or whose journals are elsewhere
 POLL_S, PATIENCE_S = 0.2, 10.0
-#: steps of a rank that is ahead of this one, or behind it, that are kept: the latest
-STEPS_KEPT = 1000
+#: numbers of steps that are kept of a rank that is ahead of this one, or behind it, and of this one: the latest; rows of one number
+STEPS_KEPT, ROWS_KEPT = 1000, 8
 
 
 @dataclass(slots=True)
@@ -33,10 +33,27 @@ class _Waiting:
     ended_s: float
     held: bool
 
+    @property
+    def began_ns(self) -> int:
+        """Of the Unix epoch."""
+        return self.row.began_ns or 0
+
+
+@dataclass(slots=True)
+class _Sent:
+    """The last step of its number that went to the exporters: when it began here (Unix epoch, ns), and the ranks that it is of."""
+
+    began_ns: int
+    labels: frozenset[str]
+
 
 class OverRanks:
     """Each step of this process waits for the same step of the other ranks of its group, :data:`PATIENCE_S` at most, off the step's
     path. Ranks that did not come within it are not waited for until they write again; the figures say of how many ranks they are.
+
+    Numbers may begin anew, in another loop or where a job was started again in the same directory. What processes that were gone
+    before this one began have written is another attempt's. A row of a rank that lags belongs to the step of its number that
+    began nearest in time, so one that comes after its step went out counts for none.
     """
 
     def __init__(
@@ -54,11 +71,15 @@ class OverRanks:
         self._tail = Tail(run_dir or "", key)
         self._given: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._steps: deque[_Waiting] = deque()
-        self._found: dict[str, dict[int, MetricsRow]] = {}  # label -> step -> timings that wait for this process
+        self._begins: dict[int, deque[int]] = {}  # step -> when those of `_steps` began
+        self._found: dict[str, dict[int, deque[MetricsRow]]] = {}  # label -> step -> timings that wait for this process
         self._latest: dict[str, MetricsRow] = {}  # label -> what it has written down last
-        self._profiled: set[int] = set()
+        self._profiled: dict[int, tuple[int, int]] = {}  # step -> when a window with it opened and closed
+        self._sent: dict[int, _Sent] = {}
+        self._labels: frozenset[str] = frozenset()
+        self._forgotten = 0  # when the latest step began that is not in `_sent` any more
         self._lost: set[str] = set()
-        self._unseen_lost = self._last = False
+        self._unseen_lost = self._last = self._over = False
         self._until = float("inf")
         self._thread = started(self._work, "accelprof steps over ranks")
 
@@ -74,20 +95,33 @@ class OverRanks:
             self._work()  # the interpreter started no thread any more
         else:
             self._thread.join(seconds + 1.0)
+        self._over = True
+        left = len(self._steps) + self._given.qsize() - (not self._last)
+        if left > 0:
+            self._voice.say(
+                f"export: steps left out at the end: {left}; the journals of the other ranks were not read within {seconds:g} s. "
+                "The manifest has what they hold"
+            )
 
     def _work(self) -> None:
         look_at = 0.0
-        while not self._last or self._steps:
+        if self._world > 1:
+            keys = self._tail.keys()
+            self._tail.pass_over(set(keys) - self._there(keys))
+        while not self._over and (not self._last or self._steps):
             if self._world == 1:
                 self._take(None)
             else:
                 self._take(look_at)
-                if self._last and self._nobody_there():  # asked before looking: who leaves has written everything
-                    self._until = 0.0
+                # asked before looking: who leaves has written everything
+                nobody = self._last and not self._there(self._tail.keys())
                 began = time.monotonic()
                 self._look()
-                look_at = time.monotonic() + max(POLL_S, time.monotonic() - began)
-            while self._steps and self._ready(self._steps[0]):
+                if nobody and not self._tail.behind:
+                    self._until = 0.0
+                took = time.monotonic() - began
+                look_at = time.monotonic() + (took if self._tail.behind else max(POLL_S, took))
+            while self._steps and not self._over and self._ready(self._steps[0]):
                 self._hand_on(self._steps.popleft())
 
     def _take(self, until: float | None) -> None:
@@ -102,6 +136,7 @@ class OverRanks:
                 self._last = True
             else:
                 self._steps.append(given)
+                self._begins.setdefault(given.row.step, deque()).append(given.began_ns)
         if until is not None:
             time.sleep(max(0.0, min(until, self._until) - time.monotonic()))
 
@@ -111,20 +146,23 @@ class OverRanks:
             if row.label == self._label or row.label.rpartition("/")[0] != self._group:
                 continue
             steps = self._found.setdefault(row.label, {})
-            steps[row.step] = row
+            steps.setdefault(row.step, deque(maxlen=ROWS_KEPT)).append(row)
             while len(steps) > STEPS_KEPT:
                 del steps[next(iter(steps))]
             self._latest[row.label] = row
             self._lost.discard(row.label)
-        self._profiled.update(step for window in found.windows.values() for step in window.steps)
+        for window in found.windows.values():
+            if window.opened is not None:
+                closed = window.closed or window.opened
+                self._profiled.update(dict.fromkeys(window.steps, (window.opened.epoch_ns, closed.epoch_ns)))
 
     def _ready(self, waiting: _Waiting) -> bool:
         number = waiting.row.step
-        came = {label for label, steps in self._found.items() if number in steps}
+        came = {label for label in self._found if self._row_of(label, waiting) is not None}
         past = {
             label
             for label, row in self._latest.items()
-            if row.step > number and (row.began_ns or 0) >= (waiting.row.began_ns or 0)  # numbers may begin anew
+            if row.step > number and (row.began_ns or 0) >= waiting.began_ns  # numbers may begin anew
         }
         missing = self._latest.keys() - came - past - self._lost
         unseen = 0 if self._unseen_lost else self._world - 1 - len(self._latest)
@@ -145,16 +183,68 @@ class OverRanks:
 
     def _hand_on(self, waiting: _Waiting) -> None:
         number = waiting.row.step
-        of_others = [(label, steps.pop(number, None)) for label, steps in self._found.items()]
-        rows = [waiting.row, *(row for _, row in of_others if row is not None)]
+        rows = [waiting.row]
+        for label, steps in self._found.items():
+            row = self._row_of(label, waiting)
+            if row is not None:
+                rows.append(row)
+                steps[number].popleft()
+            if not steps.get(number, True):
+                del steps[number]
         spans = {
             row.label: (row.began_ns, row.wall_ns)
             for row in rows
             if row.began_ns is not None and row.wall_ns is not None
         }
         timings = {row.label: row.timings() for row in rows}
-        held, whole = waiting.held or number in self._profiled, len(spans) == len(rows)
+        held, whole = waiting.held or self._in_window(waiting), len(spans) == len(rows)
+        self._note_sent(waiting, rows)
         self._exporters.step(figures_of(step_row(number, timings, spans, held, whole)))
 
-    def _nobody_there(self) -> bool:
-        return self._presence is None or not self._presence.there(self._tail.keys())
+    def _note_sent(self, waiting: _Waiting, rows: list[MetricsRow]) -> None:
+        number, labels = waiting.row.step, frozenset(row.label for row in rows)
+        if labels != self._labels:
+            self._labels = labels  # as a rule one set for all steps, however many ranks there are
+        self._sent.pop(number, None)
+        self._sent[number] = _Sent(waiting.began_ns, self._labels)
+        if len(self._sent) > STEPS_KEPT:
+            self._forgotten = self._sent.pop(next(iter(self._sent))).began_ns
+        self._begins[number].popleft()
+        if not self._begins[number]:
+            del self._begins[number]
+
+    def _row_of(self, label: str, waiting: _Waiting) -> MetricsRow | None:
+        """The row of another rank that belongs to this step, if it has come; those that came too late for theirs are dropped."""
+        rows = self._found[label].get(waiting.row.step)
+        while rows and self._late(rows[0], waiting):
+            rows.popleft()
+        if not rows:
+            return None
+        at, begins = rows[0].began_ns, self._begins[waiting.row.step]
+        ahead = at is not None and len(begins) > 1 and abs(at - begins[1]) < abs(at - waiting.began_ns)
+        return None if ahead else rows[0]
+
+    def _late(self, row: MetricsRow, waiting: _Waiting) -> bool:
+        """Whether a row is an earlier step's of its number, which went out without it."""
+        if row.began_ns is None:
+            return False
+        sent = self._sent.get(row.step)
+        if sent is None:
+            return row.began_ns <= self._forgotten
+        nearer = abs(row.began_ns - sent.began_ns) < abs(row.began_ns - waiting.began_ns)
+        return nearer and row.label not in sent.labels
+
+    def _in_window(self, waiting: _Waiting) -> bool:
+        """Whether a window of another process holds this step, and not an earlier one of its number."""
+        window, sent = self._profiled.get(waiting.row.step), self._sent.get(waiting.row.step)
+        if window is None or sent is None:
+            return window is not None
+        return _apart(window, waiting.began_ns) <= _apart(window, sent.began_ns)
+
+    def _there(self, keys: list[str]) -> set[str]:
+        return set() if self._presence is None else self._presence.there(keys)
+
+
+def _apart(span: tuple[int, int], moment: int) -> int:
+    """How far a moment lies outside a span of time."""
+    return max(span[0] - moment, moment - span[1], 0)
