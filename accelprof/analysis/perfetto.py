@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 import msgspec
 import numpy as np
 
-from accelprof import __version__
+from accelprof import __version__, texts
 from accelprof.analysis import escape
 from accelprof.analysis.drawing import (
     BEGIN,
@@ -48,6 +48,7 @@ from accelprof.analysis.packets import (
 from accelprof.analysis.rows import Drawn
 from accelprof.analysis.timeline import LANES, Source, TimelineWriter, decoded, open_written
 from accelprof.contracts.spans import Trace
+from accelprof.reading.chrome import is_ours
 from accelprof.reading.chrome_file import Event
 from accelprof.reading.columns import KINDS, Array
 from accelprof.reading.gzipped import GZIP
@@ -82,8 +83,8 @@ class _Names(dict[str, int]):
         try:
             return np.fromiter(map(self.__getitem__, map(get, block)), np.int32, len(block))
         except TypeError:
-            texts = (value if isinstance(value, str) else other(value) for value in map(get, block))
-            return np.fromiter((self[text] for text in texts), np.int32, len(block))
+            found = (value if isinstance(value, str) else other(value) for value in map(get, block))
+            return np.fromiter((self[text] for text in found), np.int32, len(block))
 
 
 _name, _cat = operator.attrgetter("name"), operator.attrgetter("cat")
@@ -173,8 +174,9 @@ class PerfettoWriter(TimelineWriter):
         name, cat = (
             (np.concatenate(columns) for columns in zip(*parts, strict=True)) if parts else (np.zeros(0, np.int32),) * 2
         )
+        shown = list(names) if is_ours(file.top) else [texts.unquoted(text) for text in names]
         self._rows(
-            drawing, places, shift, list(names), name, list(cats), cat, self._arrows(source, number, drawing, cats, cat)
+            drawing, places, shift, shown, name, list(cats), cat, self._arrows(source, number, drawing, cats, cat)
         )
         self._count(source, drawing, counters, shift)
 

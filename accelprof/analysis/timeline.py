@@ -33,7 +33,7 @@ from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import FURTHEST_NS, Completeness, Flow, Mark, Trace, merge_intervals
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
-from accelprof.reading.chrome import said_before
+from accelprof.reading.chrome import is_ours, said_before
 from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
 from accelprof.reading.columns import KINDS, Array, Columns, columns_of, whole
 from accelprof.threads import started
@@ -430,8 +430,12 @@ class TimelineWriter:
         waiting = dict.fromkeys(drawing.deferred)
         ordinary = drawing.kept & (drawing.code == COMPLETE)
         ordinary[drawing.deferred] = False
-        first = 0
+        first, plain_names = 0, is_ours(file.top)
         for block in Stream(source.path, Event).blocks():
+            if not plain_names:
+                for event in block:
+                    if isinstance(event.name, str) and event.name.endswith(texts.QUOTED):
+                        event.name = texts.unquoted(event.name)
             now = slice(first, first + len(block))
             lengths = np.where(drawing.end[now] == NEVER, 0, drawing.end[now] - drawing.at[now])
             rows = zip(block, pids[now].tolist(), tids[now].tolist(), _times(drawing.at[now] + shift), _times(lengths), strict=True)  # fmt: skip

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import (
     DEVICE_WORK,
     FURTHEST_NS,
@@ -409,8 +408,10 @@ class _Reading:
             ordinal = ordinal[rows]
             self.raw = {at: self.raw[row] for at, row in enumerate(rows.tolist()) if row in self.raw}
         names = _texts(self.names)
-        if self.trace.tool != TIMELINE_TOOL:  # which keeps every label as it is
+        if ours is None:
             names = [unquoted(name) for name in names]
+            for mark in self.trace.marks:
+                mark.name = unquoted(mark.name)
         joined["kind"] = _by_name(joined["kind"], joined["name"], names)
         categories = _texts(self.categories)
         processes, threads, lanes = _Codes[int | str](), Names(), _lanes(ours)
@@ -609,6 +610,12 @@ def _args(event: Some) -> Mapping[str, Any]:
 
 #: a pid or tid: a number, or text such as ``Spans``
 _place = place
+
+
+def is_ours(top: Mapping[str, object]) -> bool:
+    """Whether accelprof wrote the file: labels stand there as they were given. In other tools' they may be
+    :func:`accelprof.texts.quoted`."""
+    return _facts(top) is not None
 
 
 def _facts(top: Mapping[str, object]) -> Mapping[str, Any] | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from typing import ClassVar
 
 import pytest
 
 import accelprof
+from accelprof.analysis.attribution import attribute
+from accelprof.analysis.perfetto import PerfettoWriter
+from accelprof.analysis.reading import load_any
 from accelprof.analysis.summary import summarise
+from accelprof.analysis.timeline import merge_files, write_timeline
 from accelprof.contracts.backend import BoundRange, Emitter
 from accelprof.testing import RecordingBackend, capture
 from accelprof.texts import bounded, encodable, quoted, unquoted
@@ -70,6 +76,41 @@ def test_labels_of_the_report_are_those_that_were_given(tmp_path, tool):
         assert {row.name: row.calls for row in file.attribution.phases} == wanted
     assert [line for line in found.notices if "calls are in the file" in line] == []
     assert found.problems == []
+    merged = str(tmp_path / "merged.json.gz")
+    write_timeline(tmp_path / "r", merged)
+    shown = {row.name: row.calls for row in attribute(load_any(merged).trace()).phases}
+    assert shown == {label: calls * (1 + len(found.files)) for label, calls in wanted.items()}
+
+
+class Noting(PerfettoWriter):
+    """Keeps the names that it draws."""
+
+    names: ClassVar[set[str]] = set()
+
+    def _track(self, place, names, name, cats, cat, first):
+        self.names.update(names[code] for code in name.tolist())
+        return super()._track(place, names, name, cats, cat, first)
+
+
+@pytest.mark.parametrize("ending", ["%%", "%41%%", "plain"])
+def test_a_merged_timeline_has_labels_as_they_were_given_however_often_it_is_merged(tmp_path, ending):
+    """Another tool's are unquoted once, our own never; those of instants too, and in Perfetto's own format."""
+    Noting.names.clear()
+    label = f'grad "norm" {ending}'
+    sent = quoted(label, re.compile('"'))
+    path = str(tmp_path / "1.pt.trace.json")
+    span = {"cat": "user_annotation", "pid": 1, "tid": 1, "ts": 10, "dur": 5}
+    events = [{**span, "ph": "X", "name": sent}, {**span, "ph": "i", "s": "t", "name": sent}]
+    (tmp_path / "1.pt.trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    for number in range(3):
+        trace = load_any(path).trace()
+        assert [span.name for span in trace.spans] == [label], number
+        assert [mark.name for mark in trace.marks] == [label]
+        merge_files([path], str(tmp_path / f"{number}.pftrace"), Noting)
+        assert Noting.names == {label}
+        merged = str(tmp_path / f"merged{number}.json")
+        merge_files([path], merged)
+        path = merged
 
 
 class Refuses(Emitter):
