@@ -216,7 +216,8 @@ def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
     steps = dict(run.steps)
     spans = {step: dict(rows) for step, rows in run.spans.items()}
     if not steps:
-        for row in found.metrics:
+        # of a rank that was started again the later attempt counts, whichever journal is read first
+        for row in sorted(found.metrics, key=lambda row: row.began_ns or 0):
             steps.setdefault(row.step, {})
             steps[row.step] = {**steps[row.step], row.label: row.timings()}
             if row.began_ns is not None and row.wall_ns is not None:

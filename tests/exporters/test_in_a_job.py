@@ -15,6 +15,7 @@ from accelprof.catalogue import Registry
 from accelprof.contracts.exporter import Exporter
 from accelprof.errors import ConfigError
 from accelprof.launch.run import run
+from accelprof.output.records import MetricsRow
 
 
 @pytest.mark.ray
@@ -69,6 +70,22 @@ def test_a_plain_process_exports_its_steps(tmp_path):
     assert [(row["step"], row["window"]) for row in kept] == [(1, False), (2, True), (3, False)]
     assert [row["wall_ns"] for row in kept] == [row["wall_ns"] for row in rows]
     assert all(row["began_ns"] > 1.7e18 for row in kept)
+
+
+def test_the_manifest_has_the_later_attempts_step(tmp_path):
+    """Of a step that two processes of one rank did, whatever their journals' names: the one that began last."""
+    session = accelprof.configure(steps=[2], output_dir=str(tmp_path), run="r", group="G", rank=0, export={"jsonl": {}})
+    earlier = MetricsRow("G/rank0", 1, {"work": {"seconds": 9.0, "count": 1}}, 1_000_000_000, 9_000_000_000)
+    for name in ("A", "zz"):
+        (tmp_path / f"r/.workers/{name}.jsonl").write_text(json.dumps(earlier.to_journal()) + "\n")
+    work = accelprof.timer("work")(lambda: None)
+    with session.step(1):
+        work()
+    (step,) = session.close()["metrics"]["steps"]
+    accelprof.reset()
+    assert step["seconds"]["work"]["max"] < 1.0
+    assert step["began_ns"] > 1.7e18
+    assert step["wall_ns"] < 9_000_000_000
 
 
 RANK = """
