@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from accelprof.contracts.spans import UNKNOWN, Kind, Mark, Origin, Span, Trace
+from accelprof.contracts.spans import ROW_COLUMNS, UNKNOWN, Kind, Mark, Origin, Span, Trace
 from accelprof.errors import ReadError
 from accelprof.reading import sqlite
 from accelprof.reading.numbers import identity, whole_number
@@ -214,6 +214,7 @@ class _Reading:
             self._add(row, self._text(row.get("opName")), Kind.COMMUNICATION, device=device, args=args)
 
     def _mstx(self) -> None:
+        opened: list[Span] = []
         for row in self._rows("MSTX_EVENTS"):
             name, domain = self._text(row.get("message")), self._text(row.get("domainId"))
             if identity(row.get("eventType")) == UNKNOWN:
@@ -226,7 +227,16 @@ class _Reading:
                 continue
             # newer wheels mark their steps here too, for the device's timeline
             kind = Kind.DEVICE_ANNOTATION if kinds.STEP.match(name) else Kind.RANGE
-            self._add(row, name, kind, domain=domain, category="mstx")
+            if "endNs" not in row or row["endNs"] is not None:
+                self._add(row, name, kind, domain=domain, category="mstx")
+                continue
+            # open when recording stopped, which is where it goes to
+            args = {ROW_COLUMNS["cut"]: True}
+            span = self._add({**row, "endNs": row.get("startNs")}, name, kind, domain=domain, category="mstx", args=args)
+            opened += [] if span is None else [span]
+        last = max((span.end_ns for span in self.trace.spans), default=0)
+        for span in opened:
+            span.end_ns = last
 
 
 def _number(row: Row, column: str) -> int | str | None:

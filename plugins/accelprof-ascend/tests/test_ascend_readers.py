@@ -24,6 +24,7 @@ from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import read_any
 from accelprof.contracts.spans import Clock, Kind, union_ns
 from accelprof.errors import ReadError
+from accelprof.reading.columns import columns_of
 
 
 def union(trace: Any, *kinds: Kind) -> int:
@@ -197,6 +198,19 @@ def test_database(tmp_path: Path) -> None:
     assert trace.metadata["steps"] == [{"step": 7, "type": "device", "device": 3, "computing_ns": 60, "free_ns": 200}]
     phase = next(row for row in attribute(trace).phases if row.name == "actor/update")
     assert (phase.kernels, phase.busy_ns) == (1, {3: 60})
+
+
+def test_a_range_that_was_open_when_recording_stopped_goes_to_the_end_of_the_file(tmp_path: Path) -> None:
+    """It is there, cut, and the file is whole."""
+    path = tmp_path / "ascend_pytorch_profiler_1.db"
+    make_database(path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE MSTX_EVENTS SET endNs = NULL WHERE eventType = 2")
+    trace = read_any(path)
+    (found,) = (span for span in trace.spans if span.category == "mstx")
+    assert found.end_ns == max(span.end_ns for span in trace.spans) > found.start_ns
+    assert columns_of(trace).cut.sum() == 1
+    assert (trace.problems, trace.completeness.complete) == ([], True)
 
 
 def test_a_database_without_device_tables_says_so(tmp_path: Path) -> None:
