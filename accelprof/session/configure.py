@@ -264,7 +264,8 @@ def _make_session(
             tools = [tool for tool in tools if tool.name != TIMELINE_TOOL]
     if problem:
         assignment = replace(assignment, selected=False)
-    session = Session(config, assignment, backend, [], trace, layout, host, registry, own or launched)
+    kept = (own and not problem) or launched
+    session = Session(config, assignment, backend, [], trace, layout, host, registry, kept)
     if own:
         from accelprof.session.ownrun import OwnRun
 

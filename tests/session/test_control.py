@@ -366,7 +366,7 @@ def test_a_failure_is_an_answer(monkeypatch):
     """When opening fails for a reason nobody thought of, whoever asked hears it, and the worker goes on listening."""
     with capture(on_demand=True) as run:
         session = quick(run)
-        monkeypatch.setattr(session.captures, "open", lambda ask: 1 / 0)
+        monkeypatch.setattr(session.captures, "open_or_why", lambda ask: 1 / 0)
         [answer] = ask(run.run_dir, "open")
         assert answer.state == "refused"
         assert "ZeroDivisionError" in answer.text

@@ -416,7 +416,9 @@ def test_a_ring_that_was_put_aside_is_said_and_can_be_read_as_it_says(tmp_path):
     """A worker that was started again under the same number: the dump names the old one's ring, and the way to read it works."""
     run, other = str(tmp_path / "r"), tmp_path / "other"
     for step in (1, 2):
-        made = accelprof.configure(recorder={"slow": None, "hang": None}, run_dir=run, group="G", rank=0)
+        made = accelprof.configure(
+            steps=[1, 2], recorder={"slow": None, "hang": None}, run_dir=run, group="G", rank=0
+        )
         with made.step(step):
             outer(0)
         (ring,) = rings_of(run)
