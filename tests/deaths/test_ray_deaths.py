@@ -343,7 +343,8 @@ def test_how_a_driver_ends(how: str, drivers: dict[str, tuple[int, str, Path]]) 
     if windows is None:
         assert {(0, 1), (1, 1)} <= found
         assert not Path(run_dir, "manifest.json").exists()
-        assert {lack.code for lack in open_run(run_dir).lacks} <= {"window_open"}
+        # step 3 is named by workers that Ray ends in order, as where the driver exits
+        assert {lack.code for lack in open_run(run_dir).lacks} <= {"window_open", "never_opened"}
     else:
         assert found == windows, said
         assert [lack.code for lack in open_run(run_dir).lacks] == codes
