@@ -164,7 +164,7 @@ class TimelineFile:
         Raises:
             OSError: the file cannot be written.
         """
-        temporary = path + ".part"
+        temporary = f"{path}.{os.getpid()}.part"  # says whose half it is, should the process be killed
         try:
             lines = self._lines()
             with gzip.open(temporary, "wb", compresslevel=1) as file:
