@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator
 from typing import IO
+
+from accelprof.contracts.names import half
 
 #: entries of a run's directory that are looked at for halves
 MOST = 100_000
@@ -19,7 +20,7 @@ def write(path: str, fill: Callable[[IO[str]], object], mode: int = 0o644) -> No
     Raises:
         OSError: the directory cannot be written, or the disk is full; what stood at ``path`` stands there still.
     """
-    temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
+    temporary = half(path)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field
 
 from accelprof import texts
 from accelprof.contracts.backend import Backend, BoundRange, Emitter, Probe, RangeSpec
+from accelprof.contracts.names import half
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
@@ -227,14 +228,14 @@ class TorchTool(Tool):
     def _write(self, profiler: Any, window: WindowInfo) -> list[ArtifactFile]:
         """Export and compress. torch holds the interpreter for the export itself; the compression, longer than it, lets others run."""
         path = window.stem + SUFFIX
-        plain = path.removesuffix(".gz") + ".part"
+        plain, packed = half(path.removesuffix(".gz")), half(path)
         try:
             profiler.export_chrome_trace(plain)
-            with open(plain, "rb") as source, gzip.open(path + ".part", "wb", compresslevel=3) as target:
+            with open(plain, "rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
                 shutil.copyfileobj(source, target, 1 << 20)
-            os.replace(path + ".part", path)
+            os.replace(packed, path)
         finally:
-            for leftover in (plain, path + ".part"):
+            for leftover in (plain, packed):
                 if os.path.exists(leftover):
                     os.unlink(leftover)
         return [ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))]

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from accelprof import texts
 from accelprof.contracts.backend import Backend, Emitter
-from accelprof.contracts.names import TIMELINE_TOOL
+from accelprof.contracts.names import TIMELINE_TOOL, half
 from accelprof.contracts.spans import CALL, FORMAT_VERSION, ROW_COLUMNS, Kind, TimelineRow, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolOptions
@@ -164,7 +164,7 @@ class TimelineFile:
         Raises:
             OSError: the file cannot be written.
         """
-        temporary = f"{path}.{os.getpid()}.part"  # says whose half it is, should the process be killed
+        temporary = half(path)
         try:
             lines = self._lines()
             with gzip.open(temporary, "wb", compresslevel=1) as file:
