@@ -54,6 +54,16 @@ def quick(run):
     return run.session
 
 
+def looking_on_request(run):
+    """Let the session look only where the test polls: the look that is going on, or waited for by the old interval, is over."""
+    control, over = run.session.control, threading.Event()
+    control._interval = 1000.0
+    control.poll = over.set
+    assert over.wait(10)
+    del control.poll
+    return control
+
+
 def test_open_and_close_on_a_live_session():
     """A window opens without any step, is closed again, and both are in the journal; ``steps`` may be off."""
     with capture(on_demand=True) as run:
@@ -610,7 +620,7 @@ def test_a_request_whose_asker_was_ended_opens_no_window(number):
     """Ctrl-C and SIGTERM take the request back; after SIGKILL it lies there, and the worker refuses it and says why."""
     with capture(on_demand=True) as run:
         session = run.session
-        session.control._interval = 1000.0
+        looking_on_request(run)
         place = Path(run.run_dir, DIRECTORY, REQUEST)
         code = "import sys; from accelprof.cli.main import main; main()"
         command = subprocess.Popen(
