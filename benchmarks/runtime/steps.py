@@ -1,4 +1,4 @@
-"""What the flight recorder and an exporter add to a step of 20 phases: one session that writes its own run, with them and without, in turns."""
+"""What the flight recorder and an exporter add to a step of 20 phases: sessions that write their own run, with it and without, in turns."""
 
 from __future__ import annotations
 
@@ -19,22 +19,15 @@ LIMIT = 0.001
 
 def run() -> list[Table]:
     """One table: a step without the recorder, and what recorder and exporter add to it; of the recorder as a share of a step of 10 ms."""
-    with tempfile.TemporaryDirectory() as place:
-        session = accelprof.configure(
-            output_dir=place, run="steps", group="G", rank=0, recorder={"slow": 2.0, "hang": 3600}, export={"jsonl": {}}
-        )
-        try:
-            recorder, exporter = _measured(session)
-        finally:
-            accelprof.reset()
-    without = statistics.median([*recorder.floor, *exporter.floor])
-    more, exported = recorder.median, exporter.median
+    recorder = _measured(_recorder, recorder={"slow": 2.0, "hang": 3600})
+    exporter = _measured(_exporter, export={"jsonl": {}})
+    more, exported, without = recorder.median, exporter.median, statistics.median(exporter.floor)
     return [
         Table(
             f"a step of {PHASES} phases",
             "without the flight recorder",
             [
-                Result("without the flight recorder", without, 1.0),
+                Result("without the flight recorder", statistics.median(recorder.floor), 1.0),
                 Result("more for the recorder, of a step of 10 ms", more, more / STEP_NS, LIMIT, recorder.spread),
                 Result("more for an exporter", exported, exported / without, note=exporter.spread),
             ],
@@ -56,28 +49,41 @@ def _worker() -> Callable[[], None]:
     return body
 
 
-def _measured(session: Any) -> tuple[Pairs, Pairs]:
+def _measured(switches: Callable[[Any], Callable[[bool], None]], **asked: Any) -> Pairs:
+    """In a session of its own, which has nothing but what is ``asked``: threads of the others would be measured along."""
     body, step = _worker(), [0]
-    recorder, background, exporters = session.course.recorder, session.entrance.background, session.own_run._exporters
+    with tempfile.TemporaryDirectory() as place:
+        session = accelprof.configure(output_dir=place, run="steps", group="G", rank=0, **asked)
 
-    def one() -> None:
-        step[0] += 1
-        session.begin_step(step[0])
-        body()
-        session.end_step(step[0])
+        def one() -> None:
+            step[0] += 1
+            session.begin_step(step[0])
+            body()
+            session.end_step(step[0])
 
-    def record(on: bool) -> None:
+        switch = switches(session)
+        try:
+            return paired(one, one, switch)
+        finally:
+            switch(True)
+            accelprof.reset()
+
+
+def _recorder(session: Any) -> Callable[[bool], None]:
+    recorder, background = session.course.recorder, session.entrance.background
+
+    def switch(on: bool) -> None:
         with session.lock:  # the gate is asked again when it is left
             session.course.recorder = recorder if on else None
             session.entrance.background = background if on else None
 
-    def export(on: bool) -> None:
+    return switch
+
+
+def _exporter(session: Any) -> Callable[[bool], None]:
+    exporters = session.own_run._exporters
+
+    def switch(on: bool) -> None:
         session.own_run._exporters = exporters if on else None
 
-    export(False)
-    recorded = paired(one, one, record)
-    record(False)
-    exported = paired(one, one, export)
-    export(True)
-    record(True)
-    return recorded, exported
+    return switch
