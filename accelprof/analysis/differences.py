@@ -77,12 +77,12 @@ def steps_of(label: str, spans: Sequence[Span]) -> WorkerSteps:
 def differences(
     workers: Sequence[WorkerSteps], step: int | None, reason: str, stacks: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Sentences, the most telling first; none where there is nothing to compare with. ``stacks``: label -> file of its stacks."""
+    """Sentences, the most telling first; none where there is nothing to say. ``stacks``: label -> file of its stacks."""
     numbers = sorted({number for worker in workers for number in worker.walls})
-    if step is None or step not in numbers:
-        step = numbers[-1] if numbers else None
-    if step is None:
+    if not numbers and reason != "hang":
         return []
+    if step is None or step not in numbers:
+        step = numbers[-1] if numbers else 0
     said: list[str] = []
     walls = {worker.label: worker.walls[step] for worker in workers if step in worker.walls}
     before = {w.label: [ns for n, ns in w.walls.items() if n < step] for w in workers}
@@ -111,15 +111,17 @@ def differences(
         said.append(f"{label} was {_seconds(more)} longer {_where(phase)} than in the steps before")
     waiters = {label for _, label, _ in waiting}
     awaited = [label for _, label, _ in guilty]
-    if reason == "hang":  # whoever does not wait has not come yet
-        awaited += [worker.label for worker in workers if not set(worker.running) & worker.waits]
+    if reason == "hang":  # whoever does not wait has not come yet, least of all who has not begun the step
+        late = [worker for worker in workers if not set(worker.running) & worker.waits]
+        awaited += [worker.label for worker in sorted(late, key=lambda worker: step in worker.walls)]
     if waiting:
         phases = ", ".join(dict.fromkeys(phase for _, _, phase in waiting))
         whom = f" for {awaited[0]}" if awaited and {awaited[0]} != waiters else ""
         longest = _seconds(waiting[0][0])
         said.append(f"{', '.join(sorted(waiters))} waited{whom} in {phases}, up to {longest} longer than usual")
     for worker in workers if reason == "hang" else running:
-        said.append(f"{worker.label} was {_where(worker.running[-1] if worker.running else OUTSIDE)}")
+        first = "" if worker.walls else ", and had not begun a step"
+        said.append(f"{worker.label} was {_where(worker.running[-1] if worker.running else OUTSIDE)}{first}")
     if awaited and stacks and awaited[0] in stacks:
         said.append(f"what {awaited[0]} was doing there is in {stacks[awaited[0]]}")
     return said

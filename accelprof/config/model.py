@@ -216,12 +216,14 @@ class OnDemand(_Model):
 class Recorder(_Model):
     """The flight recorder: the last steps at all times, written out when something is wrong.
 
-    ``steps``: how many a dump holds; ``slow``: times the running median; ``hang``: seconds without a step; ``dumps``: at most, a reason.
+    ``steps``: how many a dump holds; ``slow``: times the running median; ``hang``: seconds without a step;
+    ``hang_start``: seconds before the first step in which nothing is recorded; ``dumps``: at most, a reason.
     """
 
     steps: int = Field(20, ge=1)
     slow: float | None = Field(2.0, gt=1)
     hang: float | None = Field(30.0, gt=0)
+    hang_start: float | None = Field(1800.0, gt=0)
     dumps: int = Field(5, ge=1)
 
 

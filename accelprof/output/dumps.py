@@ -47,12 +47,11 @@ JOIN_WITHIN_S = 10.0
 
 @dataclass(frozen=True)
 class Trigger:
-    """Why a dump is made: ``reason`` is one of ``REASONS``; ``stacks``: those of all threads are wanted too."""
+    """Why a dump is made: ``reason`` is one of ``REASONS``."""
 
     reason: str
     step: int | None
     why: str
-    stacks: bool = False
 
 
 def names(run_dir: str) -> list[str]:
@@ -76,7 +75,6 @@ def begin(run_dir: str, trigger: Trigger, by: str, at_most: int, apart: Collecti
     for name in known:
         asked = request_of(run_dir, name) if name not in apart else None
         if asked is not None and asked.reason == reason and time.time() - asked.at < JOIN_WITHIN_S:
-            _stacks(run_dir, name, by, trigger)
             return name
     if len(known) >= at_most:
         return None
@@ -84,7 +82,6 @@ def begin(run_dir: str, trigger: Trigger, by: str, at_most: int, apart: Collecti
     number = max((int(name.rpartition("-")[2]) for name in known), default=0) + 1
     if not _made(run_dir, f"{reason}-{number}", row):
         return begin(run_dir, trigger, by, at_most, apart)  # another process was quicker, maybe for the same
-    _stacks(run_dir, f"{reason}-{number}", by, trigger)
     return f"{reason}-{number}"
 
 
@@ -318,7 +315,7 @@ def _rows(
                 phases.append(PhaseSpec(f"phase {len(phases)}"))
             rows.append(made)
     for record in records:
-        phases.append(PhaseSpec(f"step {record.step}" if record.step is not None else "between steps"))
+        phases.append(PhaseSpec(f"step {record.step}" if record.step is not None else "outside steps"))
         end, runs = record.end_ns, record.end_ns is None
         if end is None:
             end = max([row.end_ns for row in rows] + [record.begin_ns, until or 0])
@@ -352,8 +349,12 @@ def _journal(
     journal.close()
 
 
-def _stacks(run_dir: str, name: str, by: str, trigger: Trigger) -> None:
-    """Stacks of all threads of this process; written without running any of their code."""
-    if trigger.stacks:
+def write_stacks(run_dir: str, name: str, by: str) -> None:
+    """Of a hang, the stacks of all threads of this process; written without running any of their code.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    if name.startswith("hang-"):
         with open(os.path.join(run_dir, PLACE, name, f"stacks-{by}.txt"), "w", encoding="utf-8") as file:
             faulthandler.dump_traceback(file, all_threads=True)

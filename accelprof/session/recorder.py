@@ -82,7 +82,11 @@ class Recorder:
         self._ended_step: int | None = None
         #: the slow step that was written out last: when it ended and how long it took; an exception that was: its id, and the step
         self._slow, self._raised = (0, 0), (0, 0)
-        self._began = self._last_event = 0
+        #: when the running step began, before the first the session; when one began or ended last, before the first when anything
+        #: was recorded last
+        self._began = self._last_event = now_ns()
+        #: before the first step: rows so far
+        self._so_far = 0
         self._walls: deque[int] = deque(maxlen=max(config.steps, STEPS_TO_COMPARE))
         #: no longer than the shortest of them
         self._floor = 0
@@ -250,10 +254,11 @@ class Recorder:
                     )
                 )
             self._name()
-            if number is None and not rows:
+            if number is None and not rows and self._ended_step is not None:
                 ring.idle()
             else:
-                ring.now(number, self._began, rows)
+                began = self._began if number is not None or self._ended_step is None else self._last_event
+                ring.now(number, began, rows)
             ring.look_ahead()
         finally:
             self._lock.release()
@@ -275,17 +280,30 @@ class Recorder:
     def _look(self) -> None:
         self._running_step()
         self._made_wanted()
-        limit, last = self._config.hang, self._last_event
-        if limit is not None and last and now_ns() - last > limit * 1e9 and self._hung_in != last:
-            self._hung_in = last
-            where = f"in step {self._step}" if self._step is not None else "after a step had ended"
-            seconds = (now_ns() - last) / 1e9
-            self._dump(
-                dumps.Trigger("hang", self._step, f"no step began or ended for {seconds:.0f} s, {where}", stacks=True)
-            )
+        self._hangs()
         for name in dumps.names(self._run_dir):
             if name not in self._seen:
                 self._join(name)
+
+    def _hangs(self) -> None:
+        """A dump where no step has begun or ended for too long, nor anything else been recorded before the first."""
+        limit, what = self._config.hang, "no step began or ended"
+        if self._step is not None:
+            where = f"in step {self._step}"
+        elif self._ended_step is not None:
+            where = "after a step had ended"
+        else:
+            limit, what, where = self._config.hang_start, "nothing was recorded", "before the first step"
+            rows = (
+                len(self._quick) + len(self._rows.rows) + self._rows.dropped + sum(1 for _ in self._rows_of_windows())
+            )
+            if rows != self._so_far:
+                self._so_far, self._last_event = rows, now_ns()
+        last = self._last_event
+        took = (now_ns() - last) / 1e9
+        if limit is not None and took > limit and self._hung_in != last:
+            self._hung_in = last
+            self._dump(dumps.Trigger("hang", self._step, f"{what} for {took:.0f} s, {where}"))
 
     def _made_wanted(self) -> None:
         while self._wanted:
@@ -314,6 +332,7 @@ class Recorder:
     def _join(self, name: str) -> bool:
         """Whether this process had something to write."""
         self._seen[name] = BEFORE_ALL
+        dumps.write_stacks(self._run_dir, name, self._process.key)
         ring = self._ring
         if ring is None or ring.lost:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from accelprof.analysis.differences import differences, steps_of
+from accelprof.analysis.differences import WorkerSteps, differences, steps_of
 from accelprof.contracts.spans import ROW_COLUMNS, Kind, Span
 
 MS = 1_000_000
@@ -134,3 +134,20 @@ def test_without_earlier_steps_nothing_is_called_longer():
     """A first step has nothing to be compared with: it has no sentence; nor have no steps at all."""
     assert differences([worker("G/rank0", {1: usual()})], 1, "request") == []
     assert differences([], None, "hang") == []
+
+
+def test_who_never_began_the_first_step_is_awaited():
+    """Rank 1 has begun no step while rank 0 waits in its first: rank 1 is named, with its stacks; also where nobody began one."""
+    files = {"G/rank0": "stacks-0.txt", "G/rank1": "stacks-1.txt"}
+    behind = WorkerSteps("G/rank1", running=["load"])
+    first = WorkerSteps("G/rank0", {1: {"reduce": 9}}, {1: 9}, ["other"], 1)
+    assert differences([first, behind], 1, "hang", files) == [
+        "G/rank0 was in other",
+        "G/rank1 was in load, and had not begun a step",
+        "what G/rank1 was doing there is in stacks-1.txt",
+    ]
+    assert differences([behind], None, "hang", files) == [
+        "G/rank1 was in load, and had not begun a step",
+        "what G/rank1 was doing there is in stacks-1.txt",
+    ]
+    assert differences([behind], None, "slow") == []

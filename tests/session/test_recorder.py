@@ -21,6 +21,7 @@ from accelprof.cli.window import window
 from accelprof.errors import IncompleteError, UserError
 from accelprof.output import dumps
 from accelprof.output.ring import HEAD, NAMES, NOW, read_ring, rings_of
+from accelprof.reading.chrome import read_chrome
 
 
 @pytest.fixture
@@ -416,9 +417,7 @@ def test_a_ring_that_was_put_aside_is_said_and_can_be_read_as_it_says(tmp_path):
     """A worker that was started again under the same number: the dump names the old one's ring, and the way to read it works."""
     run, other = str(tmp_path / "r"), tmp_path / "other"
     for step in (1, 2):
-        made = accelprof.configure(
-            steps=[1, 2], recorder={"slow": None, "hang": None}, run_dir=run, group="G", rank=0
-        )
+        made = accelprof.configure(steps=[1, 2], recorder={"slow": None, "hang": None}, run_dir=run, group="G", rank=0)
         with made.step(step):
             outer(0)
         (ring,) = rings_of(run)
@@ -634,3 +633,52 @@ def test_a_hang_of_one_of_four_ranks_names_rank_phase_and_stack(tmp_path, where)
     (sleeper,) = [stack for name, stack in stacks.items() if "-r2-" in name]
     assert "oversleep" in sleeper
     assert json.loads(Path(run, "recorder/hang-1/request.json").read_text())["step"] == 8
+
+
+@pytest.mark.parametrize("where", ["in outer", "outside every phase"])
+def test_a_hang_before_the_first_step_is_written_out(tmp_path, where):
+    """What is recorded before the first step keeps it from being one; every part of the dump has its stacks, also that of a
+    worker who does not count as hung himself."""
+    made = accelprof.configure(
+        recorder={"slow": None, "hang_start": 1.5}, run_dir=str(tmp_path / "r"), group="G", rank=0
+    )
+    run = made.layout.run_dir
+    code = """
+        import sys, time, accelprof
+        s = accelprof.configure(recorder={"hang": 60, "hang_start": None}, run_dir=sys.argv[1] + "/r", group="G", rank=1)
+        print("going", flush=True)
+        def oversleep(): time.sleep(60)
+        oversleep()
+    """
+    other = child(code, tmp_path)
+    assert other.stdout.readline() == "going\n"
+    try:
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            inner(0.2)
+        assert dumps.names(run) == []
+        if where == "in outer":
+            outer(6)
+        wait_for(lambda: len(dumps.parts(run, "hang-1")) == 2)
+    finally:
+        other.kill()
+        other.communicate()
+    with made.step(1):
+        pass
+    (ring,) = [path for path in rings_of(run) if "-r0-" in path.name]
+    assert read_ring(ring).steps[0].step == 1
+    asked = dumps.request_of(run, "hang-1")
+    assert (asked.step, asked.why.rpartition(" for ")[0]) == (None, "nothing was recorded")
+    assert asked.why.endswith(" s, before the first step")
+    summary = summarise(f"{run}/recorder/hang-1")
+    assert summary.problems == []
+    assert summary.dump[:2] == [
+        f"G/rank0 was {'in inner' if where == 'in outer' else where}, and had not begun a step",
+        "G/rank1 was outside every phase, and had not begun a step",
+    ]
+    stacks = {path.name: path.read_text() for path in Path(run, "recorder/hang-1").glob("stacks-*.txt")}
+    assert ["oversleep" in text for _, text in sorted(stacks.items())] == [False, True]
+    (mine,) = Path(run, "recorder/hang-1/G").glob("*-r0-*")
+    step = [span for span in read_chrome(str(mine), "trace").spans if span.name == "outside steps"]
+    assert [3 < span.duration_ns / 1e9 < 12 for span in step] == [True]  # from the session's beginning on
+    accelprof.reset()
