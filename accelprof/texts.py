@@ -17,6 +17,10 @@ _HALF = re.compile(r"[\ud800-\udfff]")
 #: ends a text that is percent-encoded; no percent-encoding has it
 QUOTED = "%%"
 _PERCENT = re.compile(rb"%([0-9A-F]{2})")
+#: C ends a text at a NUL, and some of its libraries refuse an empty one; for :func:`quoted`
+C_TEXT = re.compile(r"\0|^\Z")
+#: the same of a library behind which text is written into JSON or CSV as it stands
+PLAIN_C_TEXT = re.compile(r'[\x00-\x1f\x7f"\\]|^\Z')
 #: in JSON's ASCII: a pair, a half, any other escape
 _ESCAPES = re.compile(r"\\(?:ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(ud[89a-f][0-9a-f]{2})|.)")
 
@@ -56,8 +60,9 @@ def unquoted(text: str) -> str:
     """What :func:`quoted` made of a text back again; any other as it is."""
     if not text.endswith(QUOTED):
         return text
-    plain = _PERCENT.sub(lambda found: bytes([int(found[1], 16)]), text.removesuffix(QUOTED).encode("utf-8", "replace"))
-    return plain.decode("utf-8", "replace")
+    sent = text.removesuffix(QUOTED).encode("utf-8", "replace")
+    plain, escapes = _PERCENT.subn(lambda found: bytes([int(found[1], 16)]), sent)
+    return plain.decode("utf-8", "replace") if escapes or not sent else text
 
 
 def dumps(value: object, **options: Any) -> str:

@@ -17,7 +17,7 @@ from accelprof.analysis.summary import summarise
 from accelprof.analysis.timeline import merge_files, write_timeline
 from accelprof.contracts.backend import BoundRange, Emitter
 from accelprof.testing import RecordingBackend, capture
-from accelprof.texts import bounded, encodable, quoted, unquoted
+from accelprof.texts import C_TEXT, PLAIN_C_TEXT, bounded, encodable, quoted, unquoted
 
 LABELS = [
     "train/opt#1", "#", "a#", "##x#", "\uff03", "a\uff03b#c", "a%23b", "a%23b%%", "a%b#c", "%%", "x:y", "a$b", "k=v,w=x", "[b](c){d}",
@@ -31,12 +31,13 @@ def test_what_is_quoted_comes_back():
     """Any text, whatever is spoilt: nothing of that is left in it, and texts that differ stay apart."""
     draw = random.Random(7)
     alphabet = 'ab%#\\"\n\0 é☃😀2FE3\ud800'
-    for spoilt in (re.compile(r'[^\x20-\x7e]|["\\]'), re.compile(r"[#\0]|^\s+|\s+$")):
+    for spoilt in (re.compile(r'[^\x20-\x7e]|["\\]'), re.compile(r"[#\0]|^\s+|\s+$"), C_TEXT, PLAIN_C_TEXT):
         for _ in range(3000):
             text = "".join(draw.choice(alphabet) for _ in range(draw.randrange(9)))
             sent = quoted(text, spoilt)
             assert not spoilt.search(sent)
             assert unquoted(sent) == encodable(text)
+    assert [unquoted(text) for text in ("done 50%%", "%s%%", "100 %%%")] == ["done 50%%", "%s%%", "100 %%%"]  # not ours
 
 
 @pytest.mark.parametrize(

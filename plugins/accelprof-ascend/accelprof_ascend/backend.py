@@ -23,6 +23,7 @@ from accelprof.contracts.backend import (
     RangeSpec,
     wait_for_devices,
 )
+from accelprof.texts import C_TEXT, quoted
 from accelprof_ascend import vendor
 
 log = logging.getLogger("accelprof")
@@ -175,5 +176,4 @@ class NpuBackend(BoundEmitter, Backend):
 
 def _message(spec: RangeSpec, domains: bool) -> str:
     """mstx refuses an empty message and one with a NUL; a wheel without domains gets the domain in front."""
-    text = spec.label.replace("\0", "\\0") or "range"
-    return f"{spec.domain}:{text}" if spec.domain and not domains else text
+    return quoted(f"{spec.domain}:{spec.label}" if spec.domain and not domains else spec.label, C_TEXT)

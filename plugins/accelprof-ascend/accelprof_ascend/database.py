@@ -14,6 +14,7 @@ from accelprof.contracts.spans import ROW_COLUMNS, UNKNOWN, Kind, Mark, Origin, 
 from accelprof.errors import ReadError
 from accelprof.reading import sqlite
 from accelprof.reading.numbers import identity, whole_number
+from accelprof.texts import unquoted
 from accelprof_ascend import kinds
 from accelprof_ascend.tables import add_steps
 from accelprof_ascend.times import clock_of, leave_out, ns_of_ns, ns_of_us
@@ -159,7 +160,10 @@ class _Reading:
         for row in self._rows("CANN_API"):
             name = self._text(row.get("name"))
             connection = row.get("connectionId")
-            more: dict[str, object] = {"connection_id": connection, "type": self.strings.get(row.get("type"), row.get("type"))}
+            more: dict[str, object] = {
+                "connection_id": connection,
+                "type": self.strings.get(row.get("type"), row.get("type")),
+            }
             if connection is not None and connection not in self.launched_by:
                 more["correlation"] = UNKNOWN if identity(connection) == UNKNOWN else f"cann:{connection}"
             self._add(row, name, kinds.host_kind(name, Kind.RUNTIME), category="CANN", args=more)
@@ -216,7 +220,7 @@ class _Reading:
     def _mstx(self) -> None:
         opened: list[Span] = []
         for row in self._rows("MSTX_EVENTS"):
-            name, domain = self._text(row.get("message")), self._text(row.get("domainId"))
+            name, domain = unquoted(self._text(row.get("message"))), self._text(row.get("domainId"))
             if identity(row.get("eventType")) == UNKNOWN:
                 self.unsaid["of MSTX_EVENTS do not say whether they are ranges or marks"] += 1
             if row.get("eventType") in MSTX_MARKS:
@@ -232,7 +236,9 @@ class _Reading:
                 continue
             # open when recording stopped, which is where it goes to
             args = {ROW_COLUMNS["cut"]: True}
-            span = self._add({**row, "endNs": row.get("startNs")}, name, kind, domain=domain, category="mstx", args=args)
+            span = self._add(
+                {**row, "endNs": row.get("startNs")}, name, kind, domain=domain, category="mstx", args=args
+            )
             opened += [] if span is None else [span]
         last = max((span.end_ns for span in self.trace.spans), default=0)
         for span in opened:

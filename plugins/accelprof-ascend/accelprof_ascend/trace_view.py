@@ -12,6 +12,7 @@ from accelprof.contracts.spans import DEVICE_WORK, Kind, Mark, Span, Trace
 from accelprof.reading import sqlite
 from accelprof.reading.chrome_file import FLOWS, Arguments, Event, exact_ns, flow_of, load
 from accelprof.reading.gzipped import edges
+from accelprof.texts import unquoted
 from accelprof_ascend import kinds
 from accelprof_ascend.times import clock_of, leave_out
 
@@ -68,7 +69,9 @@ def read_trace_view(path: str, tool: str = "npu") -> Trace:
             trace.spans.append(_span(event, start, start + length, names, threads, labels))
         elif event.ph in ("i", "I", "R"):
             try:
-                trace.marks.append(Mark(str(event.name), exact_ns(bytes(event.ts)), event.pid or 0, event.tid or 0))
+                trace.marks.append(
+                    Mark(unquoted(str(event.name)), exact_ns(bytes(event.ts)), event.pid or 0, event.tid or 0)
+                )
             except ValueError as error:
                 bad[f"time {error}"] += 1
         elif event.ph in FLOWS:
@@ -125,7 +128,7 @@ def _names(events: list[Event]) -> tuple[dict[object, str], dict[Place, str], di
 def _span(
     event: Event, start: int, end: int, names: dict[object, str], threads: dict[Place, str], labels: dict[object, str]
 ) -> Span:
-    name, args = str(event.name), _args(event)
+    name, args = unquoted(str(event.name)), _args(event)
     category = event.cat if isinstance(event.cat, str) else ""
     process = names.get(event.pid, "")
     kind = kinds.PROCESSES.get(process.casefold(), Kind.RANGE)

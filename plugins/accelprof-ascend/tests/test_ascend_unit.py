@@ -23,6 +23,7 @@ from accelprof.contracts.backend import NO_RANGE, RangeSpec
 from accelprof.contracts.spans import Kind
 from accelprof.contracts.targets import Assignment, Target, WindowInfo
 from accelprof.testing import BackendConformance, ToolConformance
+from accelprof.texts import unquoted
 
 
 class OldMstx:
@@ -134,7 +135,8 @@ def test_labels_that_mstx_refuses_are_made_takeable(wheel: Any) -> None:
     backend = wheel(mstx)
     backend.push(RangeSpec(""))
     backend.push(RangeSpec("a\0b"))
-    assert [call[1] for call in mstx.calls] == ["range", "a\\0b"]
+    assert [call[1] for call in mstx.calls] == ["%%", "a%00b%%"]
+    assert [unquoted(call[1]) for call in mstx.calls] == ["", "a\0b"]
 
 
 class TestNpuBackend(BackendConformance):

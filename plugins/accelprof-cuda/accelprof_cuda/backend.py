@@ -21,6 +21,7 @@ from accelprof.contracts.backend import (
     Probe,
     RangeSpec,
 )
+from accelprof.texts import C_TEXT, quoted
 from accelprof_cuda import colors, domains, vendor
 
 #: the NVTX domain of ranges that name none
@@ -64,10 +65,13 @@ class CudaBackend(BoundEmitter, Backend):
         """``(domain, event attributes)`` of a range, made once; the payload is the step that is running."""
         found = self._attributes.get(spec)
         if found is None:
-            where = domains.domain(spec.domain or DOMAIN)
-            category = where.get_category_id(spec.category) if spec.category else None
+            domain, label, category = (
+                quoted(text, C_TEXT) for text in (spec.domain or DOMAIN, spec.label, spec.category)
+            )
+            where = domains.domain(domain)
+            number = where.get_category_id(category) if spec.category else None
             color = colors.to_argb(spec.color) if spec.color else None
-            made = where.get_event_attributes(message=spec.label, color=color, category=category, payload=self._step)
+            made = where.get_event_attributes(message=label, color=color, category=number, payload=self._step)
             found = self._attributes[spec] = (where, made)
         return found
 

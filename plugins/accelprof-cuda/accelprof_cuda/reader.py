@@ -23,6 +23,7 @@ from accelprof.errors import ReadError
 from accelprof.reading import sqlite
 from accelprof.reading.gzipped import is_json
 from accelprof.reading.kernels import kernel_kind
+from accelprof.texts import unquoted
 from accelprof_cuda import colors, installation
 from accelprof_cuda.backend import DOMAIN
 from accelprof_cuda.nsys_files import RAW, REPORT
@@ -200,7 +201,7 @@ class Reading:
         for kind, category, text_id, thread, domain, text in self.tables.rows(
             "NVTX_EVENTS", *kinds, "text", where=named
         ):
-            name = text or strings.get(text_id, "")
+            name = unquoted(str(text or strings.get(text_id, "")))
             if kind == DOMAIN_CREATE:
                 domains[(_process(thread), domain)] = name
             else:
@@ -232,7 +233,7 @@ class Reading:
             pids = (part["globalTid"] >> 24) & 0xFFFFFF
             where = _mapped(np, lambda pid, domain: word(_domain(domains, pid, domain)), pids, part["domainId"])
             ours = where == word(DOMAIN)
-            name_codes = np.fromiter((code(str(name)) for name in names), dtype=np.int32, count=len(names))
+            name_codes = np.fromiter((code(unquoted(str(name))) for name in names), dtype=np.int32, count=len(names))
             kind = np.where(name_codes == code(WINDOW), CODES[Kind.WINDOW], CODES[Kind.PHASE])
             of = _mapped(
                 np, lambda pid, domain, number: word(categories.get((pid, domain, number), "") if number > 0 else ""),
@@ -262,7 +263,7 @@ class Reading:
         payload = row["int64Value"] if row["int64Value"] != MISSING else row["uint64Value"]
         self.trace.marks.append(
             Mark(
-                str(text if text is not None else self.strings.get(row["textId"], "")), row["start"] + self.base, pid,
+                unquoted(str(text if text is not None else self.strings.get(row["textId"], ""))), row["start"] + self.base, pid,
                 _thread(row["globalTid"]), _domain(domains, pid, row["domainId"]),
                 categories.get((pid, row["domainId"], category), "") if category > 0 else "",
                 colors.from_argb(row["color"] if row["color"] != MISSING else None),

@@ -19,15 +19,37 @@ from typing import Any
 import pytest
 from accelprof_cuda import installation, nsys_files, reader
 
+from accelprof.analysis.attribution import attribute
+from accelprof.analysis.reading import load_any
+from accelprof.analysis.timeline import write_timeline
 from accelprof.catalogue import get_registry
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.contracts.targets import Target
 from accelprof.launch.command import assemble
 from accelprof.output.layout import Layout
+from accelprof.texts import bounded, encodable
 
 pytestmark = [pytest.mark.nsys, pytest.mark.timeout(400)]
 
-WORKER = """
+LABELS = [
+    "a\0b",
+    "a\\0b",
+    "a%00b%%",
+    "50 %%",
+    "half\ud800",
+    "new\nline",
+    "cr\r",
+    "tab\t",
+    'q"uo\\te',
+    "päth/☃",
+    " x ",
+    "y" * 5000,
+]
+WORKER = (
+    f"""
+LABELS = {LABELS!r}
+"""
+    + """
 import json, os, signal, subprocess, sys, time
 import accelprof
 from accelprof import Worker
@@ -51,6 +73,9 @@ for step in range(steps):
             subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
         if ending == "kill" and step == 4:
             os.kill(os.getpid(), signal.SIGKILL)
+        for label in LABELS if ending == "labels" else ():
+            with accelprof.profiling_range(label):
+                pass
         if ending == "exit" and step == 4:
             sys.exit(3)
 with open(os.path.join(run_dir, "summary.json"), "w") as file:
@@ -58,6 +83,7 @@ with open(os.path.join(run_dir, "summary.json"), "w") as file:
 with open(os.path.join(run_dir, "seen.json"), "w") as file:
     json.dump(sorted(os.listdir(session.layout.target_dir(session.target))), file)
 """
+)
 
 
 @dataclass
@@ -167,6 +193,18 @@ def test_colour_and_domain_arrive(three: Run) -> None:
     """The report has the phase's colour and accelprof's domain."""
     span = next(span for span in three.traces()[0].of_kind(Kind.PHASE) if span.name == "actor/update")
     assert (span.domain, span.color) == ("accelprof", "#008000")
+
+
+def test_labels_are_those_that_were_given(worker: Callable[..., Run]) -> None:
+    """What a C string cannot hold, and what formats spoil: each label once, in nsys's report and in the merged timeline."""
+    run = worker({"steps": [2]}, ending="labels", steps=4)
+    (trace,) = run.traces()
+    ours = [span.name for span in trace.of_kind(Kind.PHASE) if not span.name.startswith("actor/")]
+    assert ours == [encodable(label) for label in LABELS]
+    merged = str(run.run_dir / "merged.json.gz")
+    write_timeline(run.run_dir, merged)
+    calls = {row.name: row.calls for row in attribute(load_any(merged).trace()).phases}
+    assert {bounded(label): calls.get(bounded(label)) for label in LABELS} == {bounded(label): 2 for label in LABELS}
 
 
 def test_the_cost_of_closing_is_written_down(three: Run) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from accelprof.texts import encodable, unquoted
+
 Recorded = Callable[..., list[Any]]
 
 TIMED = '''
@@ -177,3 +179,26 @@ def test_nvtx_disable_is_respected(recorded: Recorded) -> None:
         TIMED + "with windows(steps=[0]) as run, run.session.step(0):\n    Actor().inner()\n", NVTX_DISABLE="1"
     )
     assert events == []
+
+
+LABELS = ["a\0b", "a\\0b", "a%00b%%", "half\ud800", "", 'q"uo\\te', "päth/☃", "x" * 5000]
+
+
+def test_labels_reach_the_tool_whole(recorded: Recorded) -> None:
+    """Where C would end one, or UTF-8 has no letter for it; domains and categories too."""
+    events = recorded(
+        f"""
+from accelprof_cuda.backend import CudaBackend
+from accelprof.contracts.backend import RangeSpec
+backend = CudaBackend()
+for label in {LABELS!r}:
+    for spec in (RangeSpec(label), RangeSpec("x", "d" + label, category="c" + label)):
+        backend.push(spec)
+        backend.pop(spec)
+"""
+    )
+    sent = [event for event in events if event.kind == "push"]
+    assert [unquoted(event.message) for event in sent[::2]] == [encodable(label) for label in LABELS]
+    assert [unquoted(event.domain) for event in sent[1::2]] == ["d" + encodable(label) for label in LABELS]
+    categories = [unquoted(event.message) for event in events if event.kind == "category"]
+    assert categories == ["c" + encodable(label) for label in LABELS]

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from accelprof.texts import PLAIN_C_TEXT, quoted
 from accelprof_rocm import vendor
 
 #: set to one of the sources to have only that one looked at
@@ -73,8 +74,8 @@ class NotFoundError(Exception):
 
 
 def plain(label: Any) -> bytes:
-    """``label`` as C sees it whole: text, UTF-8, without NUL (an int would be taken for an address)."""
-    return str(label).replace("\0", "\\0").encode("utf-8", "backslashreplace")
+    """``label`` as C and AMD's tools keep it whole: text, UTF-8 (an int would be taken for an address)."""
+    return quoted(str(label), PLAIN_C_TEXT).encode()
 
 
 def _text(label: Any) -> str:

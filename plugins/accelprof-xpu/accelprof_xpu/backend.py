@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from accelprof.contracts import backend as api
 from accelprof.contracts.backend import BoundRange, EventTimer, Probe, RangeSpec
 from accelprof.errors import CaptureError
+from accelprof.texts import PLAIN_C_TEXT, quoted
 
 COLLECTOR_ENV = "INTEL_LIBITTNOTIFY64"
 #: without ``all`` a collector that brings its own functions hears pause and resume only
@@ -102,10 +103,9 @@ class XpuBackend(api.BoundEmitter, api.Backend):
     # --- ranges -----------------------------------------------------------------------------------------------------
 
     def bind(self, spec: RangeSpec) -> BoundRange:
-        itt, name = self.itt, spec.domain or DOMAIN
-        label = str(spec.label).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()  # C ends it at a NUL
+        itt, name = self.itt, quoted(spec.domain or DOMAIN, PLAIN_C_TEXT)
         domain = self._domains.get(name) or self._domains.setdefault(name, itt.Domain(name))
-        handle = itt.StringHandle(label)
+        handle = itt.StringHandle(quoted(str(spec.label), PLAIN_C_TEXT))
         begin, make, finish = itt.task_begin_overlapped, itt.Id, itt.task_end_overlapped
 
         def start() -> Any:

@@ -17,6 +17,7 @@ from accelprof.reading.chrome_file import FLOWS, Event, exact_ns, flow_of, load
 from accelprof.reading.columns import place
 from accelprof.reading.gzipped import edges
 from accelprof.reading.kernels import kernel_kind
+from accelprof.texts import unquoted
 
 HEAD = 1 << 16
 #: what stands near the beginning of a torch trace, which has the category ``cpu_op`` too, and never in one of unitrace
@@ -88,7 +89,7 @@ def read_unitrace(path: str, tool: str = "unitrace") -> Trace:
 
 
 def _span(event: Event, start: int, length: int, names: dict[Any, str], threads: dict[tuple[Any, Any], str]) -> Span:
-    name, args, (pid, tid) = str(event.name), _args(event), _at(event)
+    name, args, (pid, tid) = unquoted(str(event.name)), _args(event), _at(event)
     device: int | str | None = None
     if event.cat == "gpu_op":
         kind = (

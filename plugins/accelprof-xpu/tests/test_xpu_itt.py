@@ -17,6 +17,7 @@ import pytest
 
 from accelprof.contracts.backend import Backend, Probe
 from accelprof.testing import BackendConformance
+from accelprof.texts import PLAIN_C_TEXT, unquoted
 
 pytest.importorskip("ittapi", reason="ittapi is not installed (.ci/install-wings)")
 pytest.importorskip("accelprof_xpu", reason="accelprof-xpu is not installed")
@@ -116,9 +117,10 @@ BASIC = """
     xpu = XpuBackend()
     xpu.capture_stop()
     xpu.capture_start()
-    for label in ("actor/update", "päth/ü", "a\\0b", ""):
+    for label in ("actor/update", "päth/ü", "a\\0b", "new\\nline\\t", "\\udcff", ""):
         xpu.push(RangeSpec(label)); xpu.pop(RangeSpec(label))
-    xpu.push(RangeSpec("x", "data")); xpu.pop(RangeSpec("x", "data"))
+    for domain in ("data", "da\\0ta"):
+        xpu.push(RangeSpec("x", domain)); xpu.pop(RangeSpec("x", domain))
     one, two = RangeSpec("one"), RangeSpec("two")
     a = xpu.start(one); b = xpu.start(two); xpu.end(one, a); xpu.end(two, b)
     xpu.mark(RangeSpec("here"))
@@ -130,10 +132,11 @@ def test_every_call_arrives(run: Any) -> None:
     """Resume, tasks with their domain and whole label, overlapping ones by number, pause once."""
     done, calls = run(BASIC)
     assert done.returncode == 0, done.stderr
-    assert [(call.kind, call.domain, call.name) for call in calls] == [
+    assert not any(PLAIN_C_TEXT.search(call.name) for call in calls if call.name)
+    assert [(call.kind, unquoted(call.domain), unquoted(call.name)) for call in calls] == [
         ("resume", "", ""),
-        *(row for label in ("actor/update", "päth/ü", "a\\0b", "") for row in (("begin", "accelprof", label), ("end", "accelprof", ""))),
-        ("begin", "data", "x"), ("end", "data", ""),
+        *(row for label in ("actor/update", "päth/ü", "a\0b", "new\nline\t", "\\udcff", "") for row in (("begin", "accelprof", label), ("end", "accelprof", ""))),
+        ("begin", "data", "x"), ("end", "data", ""), ("begin", "da\0ta", "x"), ("end", "da\0ta", ""),
         ("start", "accelprof", "one"), ("start", "accelprof", "two"), ("stop", "accelprof", ""), ("stop", "accelprof", ""),
         ("begin", "accelprof", "here"), ("end", "accelprof", ""),
         ("pause", "", ""),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelprof.contracts.spans import DEVICE_WORK, UNKNOWN, Clock, Kind, Mark, Span, Trace, settle_processes
+from accelprof.texts import unquoted
 from accelprof_rocm.releases import REGION
 
 #: host calls that wait for the device
@@ -82,6 +83,7 @@ class Builder:
 
     def marker(self, operation: str, message: str, start: Any, end: Any, where: str, **fields: Any) -> None:
         """One ROCTX record, by the name of its operation."""
+        message = unquoted(message)
         window = _WINDOW.match(message) is not None  # formats without operations cannot tell a mark from a range
         if message == REGION and operation not in MARK_NAMES:
             return  # rocprof-sys records while this range is open; the marks inside it are the window
@@ -174,9 +176,7 @@ def cut_by_windows(trace: Trace) -> None:
     if len(kept) < len(trace.spans):
         trace.metadata["outside_windows"] = len(trace.spans) - len(kept)
     trace.spans = [*windows, *kept]
-    trace.marks = [
-        mark for mark in rest if any(w.start_ns <= mark.at_ns <= w.end_ns and _of(w, mark) for w in windows)
-    ]
+    trace.marks = [mark for mark in rest if any(w.start_ns <= mark.at_ns <= w.end_ns and _of(w, mark) for w in windows)]
 
 
 def _window(wid: str, begin: Mark, end_ns: int) -> Span:

@@ -17,6 +17,7 @@ from accelprof.errors import ReadError
 from accelprof.reading.gzipped import MAX_RATIO, allowed
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import whole_number
+from accelprof.texts import unquoted
 from accelprof_rocm.readers.building import CONTROL_NAMES, MARK_NAMES, Builder, call_kind, copy_name
 from accelprof_rocm.readers.packed import content
 
@@ -242,7 +243,7 @@ class _Reader:
         for track, name, category, at, notes in self.instants:
             if category in MARKER or category == "user":
                 pid, tid = self._thread(track)
-                self.build.trace.marks.append(Mark(name, at, pid, notes.get("tid", tid), category=category))
+                self.build.trace.marks.append(Mark(unquoted(name), at, pid, notes.get("tid", tid), category=category))
         problems, lacks = self.build.trace.problems, self.build.trace.completeness
         unfinished = sum(len(stack) for stack in self.open.values())
         if unfinished:
