@@ -6,6 +6,7 @@ import csv
 import os
 from collections.abc import Callable
 
+from accelprof import atomic
 from accelprof.analysis import escape, frames
 from accelprof.analysis.summary import Summary
 from accelprof.errors import UserError
@@ -24,13 +25,8 @@ def write_tables(summary: Summary, directory: str, suffix: str) -> list[str]:
     written = []
     for name in frames.TABLES:
         path = os.path.join(directory, f"{name}.{suffix}")
-        temporary = f"{path}.{os.getpid()}.part"
-        try:
+        with atomic.whole(path) as temporary:
             write(frames.table(summary, name), temporary)
-            os.replace(temporary, path)
-        finally:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
         written.append(os.path.basename(path))
     return written
 

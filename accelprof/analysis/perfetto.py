@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gzip
 import operator
-import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, cast
@@ -46,7 +45,7 @@ from accelprof.analysis.packets import (
     varint,
 )
 from accelprof.analysis.rows import Drawn
-from accelprof.analysis.timeline import LANES, Source, TimelineWriter, decoded, open_written
+from accelprof.analysis.timeline import LANES, Source, TimelineWriter, decoded
 from accelprof.contracts.spans import Trace
 from accelprof.reading.chrome import is_ours
 from accelprof.reading.chrome_file import Event
@@ -109,9 +108,8 @@ _USUAL = frozenset("XBEisft")
 class PerfettoWriter(TimelineWriter):
     """Writes packets where its base writes JSON; clocks, numbers, names and lanes are the same."""
 
-    @staticmethod
-    def _opened(path: str) -> IO[bytes]:
-        return open_written(path) if ".gz." in os.path.basename(path) else cast("IO[bytes]", Squeezed(path))
+    def _opened(self, path: str) -> IO[bytes]:
+        return super()._opened(path) if self._zipped else cast("IO[bytes]", Squeezed(path))
 
     def _head(self) -> None:
         self._tracks = 0

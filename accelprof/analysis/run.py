@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from accelprof import atomic
 from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL, WORKERS
 from accelprof.contracts.words import MISSING
 from accelprof.errors import ReadError
 from accelprof.numberset import NumberSet
 from accelprof.output import fields
 from accelprof.output import manifest as manifests
-from accelprof.output.atomic import halves
 from accelprof.output.dumps import is_dump
 from accelprof.output.presence import there
 from accelprof.output.records import ArtifactRow, Lack, Records, TargetRow
@@ -210,7 +210,7 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
             getattr(records, name).update(getattr(later, name))
         running = there(directory, records.targets)
     problems.extend(f"manifest: {line}" for line in records.odd)
-    left = [] if running else halves(directory)  # a worker of another host may be writing
+    left = atomic.halves(directory, unknown=not running)  # a worker of another host may be writing
     if left:
         more = f" and {len(left) - 5} more" if len(left) > 5 else ""
         problems.append(

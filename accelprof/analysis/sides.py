@@ -10,12 +10,11 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.analysis.accounts import lost_launches
 from accelprof.analysis.attribution import RANGES, Attribution, attribute
 from accelprof.analysis.fileparts import parts_of, steps_of
@@ -117,12 +116,7 @@ def store(found: Side, path: str) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    temporary = f"{path}.{os.getpid()}.part"
-    try:
-        Path(temporary).write_text(texts.dumps(found.to_json(), separators=(",", ":")), encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    atomic.write(path, lambda file: file.write(texts.dumps(found.to_json(), separators=(",", ":"))))
 
 
 class _Format(msgspec.Struct):

@@ -11,7 +11,6 @@ import copy
 import gzip
 import os
 import queue
-import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import msgspec
 import numpy as np
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.analysis.drawing import COMPLETE, ELSEWHERE, META, NEVER, Drawing, drawing_of, drawing_of_spans, plain
 from accelprof.analysis.many import Progress
 from accelprof.analysis.nesting import clip
@@ -57,8 +56,6 @@ WAITED, GUESS, JOINED = "waited for", "waited for (a guess)", -1
 #: below this a time in ns has at most 15 digits, which a float64 in µs keeps
 EXACT_NS = 10**15
 _encoder = msgspec.json.Encoder()
-#: the ends of names of files that are gzip, under their name and while they are written
-_ZIPPED = re.compile(r"\.gz(\.\d+\.part)?(\.moved)?$")
 
 
 @dataclass
@@ -237,16 +234,15 @@ class TimelineWriter:
         self._late: list[Event] = []
         self._empty = True
         self._earliest = 0
-        self._temporary = f"{out}.{os.getpid()}.part"
+        self._temporary, self._zipped = atomic.half(out), out.endswith(".gz")
         self._file = self._opened(self._temporary)
         self._head()
 
     def _head(self) -> None:
         self._file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
 
-    @staticmethod
-    def _opened(path: str) -> IO[bytes]:
-        return open_written(path)
+    def _opened(self, path: str) -> IO[bytes]:
+        return cast("IO[bytes]", Zipped(path)) if self._zipped else open(path, "wb")
 
     def __enter__(self) -> Self:
         return self
@@ -257,8 +253,7 @@ class TimelineWriter:
                 self._finish()
         finally:
             self._file.close()
-            if os.path.exists(self._temporary):
-                os.unlink(self._temporary)
+            atomic.discard(self._temporary)
 
     def read(self, source: Source) -> None:
         """Read and add one file; one that cannot be read is named in the problems."""
@@ -389,7 +384,17 @@ class TimelineWriter:
         os.replace(self._temporary, self.merged.path)
 
     def _rebase(self, by_ns: int) -> None:
-        _rebase(self._temporary, by_ns)
+        """Move every event later; for the rare file with events long before the first window."""
+        stream, separator = Stream(self._temporary, Event), b'{"displayTimeUnit":"ns","traceEvents":[\n'
+        with atomic.whole(self._temporary) as moved, self._opened(moved) as new:
+            for block in stream.blocks():
+                for event in block:
+                    if event.ph != "M":
+                        event.ts = msgspec.Raw(_us(exact_ns(bytes(event.ts)) + by_ns))
+                new.write(separator + _encoder.encode(block)[1:-1])
+                separator = b",\n"
+            base, rest = stream.file.top["baseTimeNanoseconds"], _encoder.encode(stream.file.top["otherData"])
+            new.write(b'\n],"baseTimeNanoseconds":%d,"otherData":%s}\n' % (base, rest))
 
     def _shift(self, source: Source, drawing: Drawing, own_base: int) -> int:
         """What to add to the file's times to get ns after ``self.base``; kept in the source."""
@@ -642,7 +647,10 @@ class TimelineWriter:
         for what, count in (+drawing.bad).items():
             source.completeness.leave_out(what, count)
         left = +drawing.bad + Counter(
-            {f"of the phase letter {letter}, which its reader takes for no span": n for letter, n in drawing.no_spans.items()}
+            {
+                f"of the phase letter {letter}, which its reader takes for no span": n
+                for letter, n in drawing.no_spans.items()
+            }
         )
         for what, count in left.items():
             self.merged.left_out += count
@@ -689,29 +697,6 @@ def _times(ns: Array) -> list[Any]:
         return [msgspec.Raw(_us(value)) for value in ns.tolist()]
     found: list[Any] = (ns / 1000.0).tolist()
     return found
-
-
-def _rebase(path: str, by_ns: int) -> None:
-    """Move every event of a finished file later; for the rare file with events long before the first window."""
-    moved = path + ".moved"
-    stream, separator = Stream(path, Event), b'{"displayTimeUnit":"ns","traceEvents":[\n'
-    with open_written(moved) as new:
-        for block in stream.blocks():
-            for event in block:
-                if event.ph != "M":
-                    event.ts = msgspec.Raw(_us(exact_ns(bytes(event.ts)) + by_ns))
-            new.write(separator + _encoder.encode(block)[1:-1])
-            separator = b",\n"
-        base, rest = stream.file.top["baseTimeNanoseconds"], _encoder.encode(stream.file.top["otherData"])
-        new.write(b'\n],"baseTimeNanoseconds":%d,"otherData":%s}\n' % (base, rest))
-    os.replace(moved, path)
-
-
-def open_written(path: str) -> IO[bytes]:
-    """A file to write, gzip when its final name ends in ``.gz``."""
-    if not _ZIPPED.search(path):
-        return open(path, "wb")
-    return cast("IO[bytes]", Zipped(path))
 
 
 class Behind:

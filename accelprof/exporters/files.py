@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
 
 
@@ -113,5 +113,5 @@ class Parquet(Exporter):
 
         path = os.path.join(directory, self.options.path or "steps.parquet")
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        parquet.write_table(arrow.Table.from_pylist(self._rows, schema=self._schema), path + ".part")
-        os.replace(path + ".part", path)
+        with atomic.whole(path) as temporary:
+            parquet.write_table(arrow.Table.from_pylist(self._rows, schema=self._schema), temporary)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from accelprof import atomic
 from accelprof.contracts.targets import Target
 from accelprof.contracts.words import COMPLETE, MISSING
 from accelprof.output.layout import Layout
@@ -89,8 +90,7 @@ def fetch(nodes: Nodes, node: str | None, source: str, target: str, *, remove: b
         OSError: the copy cannot be written, or is not what the source is.
     """
     names = nodes.call(node, listing, source)
-    part = target + ".part"
-    try:
+    with atomic.whole(target) as part:
         if [name for name, _ in names] != [""]:  # a directory, which may be empty
             os.makedirs(part, exist_ok=True)
         for name, size in names:
@@ -109,13 +109,6 @@ def fetch(nodes: Nodes, node: str | None, source: str, target: str, *, remove: b
                 raise OSError(
                     f"the copy of {source} is not what the source is (it changed meanwhile, or the disk is full)"
                 )
-        os.replace(part, target)
-    except BaseException:
-        if os.path.isdir(part):
-            shutil.rmtree(part, ignore_errors=True)
-        elif os.path.exists(part):
-            os.unlink(part)
-        raise
     if remove:
         nodes.call(node, discard, source)
 

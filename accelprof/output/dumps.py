@@ -20,17 +20,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.contracts.names import JOURNAL, WORKERS
 from accelprof.contracts.spans import Kind, TimelineRow
 from accelprof.contracts.targets import ArtifactFile, WindowInfo
 from accelprof.errors import ReadError, UserError
-from accelprof.output import atomic, collecting
+from accelprof.output import collecting
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
 from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import ArtifactRow, DumpRow, Moment, ProblemRow, TargetRow, WindowRow
-from accelprof.output.ring import Contents, StepRecord, at_work, deserted, put_aside, read_ring, rings_of
+from accelprof.output.ring import Contents, StepRecord, is_written, put_aside, read_ring, rings_of
 from accelprof.timing.phase import PhaseSpec
 from accelprof.tools.trace import SUFFIX as TIMELINE
 from accelprof.tools.trace import TimelineFile, TraceTool
@@ -227,7 +227,7 @@ def write_part(run_dir: str, name: str, ring: str, steps: int) -> tuple[int, ...
     layout, target, host, pid = Layout(os.path.join(run_dir, PLACE, name)), row.target, row.host or "", row.pid or 0
     row.key = key = layout.key(target, host, pid)
     phases = [PhaseSpec(*phase) for phase in found.phases]
-    rows, phases = _rows(records, phases, until if at_work(ring) else None)
+    rows, phases = _rows(records, phases, until if is_written(ring) else None)
     opened = min([record.begin_ns for record in records] + [row.start_ns for row in rows])
     closed = max(row.end_ns for row in rows)
     numbers = tuple(record.step for record in records if record.step is not None)
@@ -282,7 +282,7 @@ def aside(run_dir: str) -> list[str]:
 def unread(run_dir: str) -> set[str]:
     """Keys of the workers whose process is gone, with a ring left and no part in a dump that was made on request."""
     read = {key for name in names(run_dir) if name.startswith("request-") for key in parts(run_dir, name)}
-    return {ring.stem for ring in rings_of(run_dir) if deserted(ring)} - read
+    return {ring.stem for ring in rings_of(run_dir) if is_written(ring) is False} - read
 
 
 def write_lost(run_dir: str, name: str, steps: int, say: Callable[[str], object]) -> None:

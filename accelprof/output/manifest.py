@@ -20,12 +20,11 @@ from typing import IO, Any
 
 import msgspec
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.contracts.exporter import over_ranks
 from accelprof.contracts.names import JOURNAL, MANIFEST, WORKERS
 from accelprof.contracts.sizes import size_of
 from accelprof.errors import ReadError
-from accelprof.output import atomic
 from accelprof.output.descriptor import Descriptor
 from accelprof.output.records import (
     OPEN,

@@ -34,6 +34,7 @@ import msgspec
 from accelprof import texts
 from accelprof.contracts.spans import QUICK_ROW, Kind, TimelineRow
 from accelprof.errors import ReadError
+from accelprof.processes import Writer
 
 MAGIC = b"ACCPRING"
 VERSION = 3
@@ -141,7 +142,7 @@ class Ring:
             raise
         finally:
             os.close(descriptor)
-        text = texts.dumps(dict(who)).encode()[: HEAD - _HEAD.size]
+        text = texts.dumps({**who, "writer": Writer.me().to_json()}).encode()[: HEAD - _HEAD.size]
         epoch, monotonic = time.time_ns(), time.perf_counter_ns()
         self._first = self._end = self._named = self._turn = 0
         #: where the ring's first end may move to: the begins of records a piece of the ring apart, oldest first
@@ -308,20 +309,13 @@ def read_ring(path: str | os.PathLike[str]) -> Contents:
             data = file.read(limit + 1)
     except OSError as error:
         raise ReadError(name, f"{error}") from None
-    if len(data) < HEAD or data[:8] != MAGIC:
-        raise ReadError(name, f"no flight recorder's file (it begins with {data[:8]!r})")
-    _, version, names, now, size, first, end, named, epoch, monotonic, length = _HEAD.unpack_from(data)
-    if version != VERSION:
-        raise ReadError(name, f"format {version} of the flight recorder; this accelprof reads {VERSION}")
-    if len(data) > limit or HEAD + names + now + size != len(data) or not size or length > HEAD - _HEAD.size:
+    head = _head(name, data)
+    names, now, size = head.names, head.now, head.size
+    if len(data) > limit or HEAD + names + now + size != len(data) or not size:
         raise ReadError(name, f"the sizes in its head do not fit its {len(data)} bytes")
-    try:
-        who = json.loads(data[_HEAD.size : _HEAD.size + length])
-    except (ValueError, RecursionError):
-        who = {}
-    found = Contents(who if isinstance(who, dict) else {}, epoch - monotonic)
-    found.phases = _phases(data[HEAD : HEAD + min(named, names)], found.problems)
-    _records(data, HEAD + names + now, size, first, end, found)
+    found = Contents(head.who, head.epoch_offset)
+    found.phases = _phases(data[HEAD : HEAD + min(head.named, names)], found.problems)
+    _records(data, HEAD + names + now, size, head.first, head.end, found)
     _running(data, HEAD + names, now, found)
     last, running = found.steps[-1] if found.steps else None, found.running
     if last is not None and running is not None and (last.step, last.begin_ns) == (running.step, running.begin_ns):
@@ -336,25 +330,14 @@ def rings_of(run_dir: str | os.PathLike[str]) -> list[Path]:
     )
 
 
-def deserted(path: str | os.PathLike[str]) -> bool:
-    """Whether the process that made a ring is gone; ``False`` where it ran on another host, or the ring does not tell."""
-    return _is_alive(path) is False
-
-
-def at_work(path: str | os.PathLike[str]) -> bool:
-    """Whether the process that made a ring is there; ``False`` where that is not known."""
-    return _is_alive(path) is True
-
-
-def _is_alive(path: str | os.PathLike[str]) -> bool | None:
+def is_written(path: str | os.PathLike[str]) -> bool | None:
+    """Whether the process that made a ring is there; ``None``: it ran on another host, or the ring does not tell."""
     try:
         with open(path, "rb") as file:
-            data = file.read(HEAD)
-        *_, length = _HEAD.unpack_from(data)
-        who = json.loads(data[_HEAD.size : _HEAD.size + length])
-        return os.path.isdir(f"/proc/{int(who['pid'])}") if who["host"] == os.uname().nodename else None
-    except (OSError, struct.error, ValueError, TypeError, KeyError, RecursionError, OverflowError):
+            writer = _head(os.fspath(path), file.read(HEAD)).writer
+    except (OSError, ReadError):
         return None
+    return None if writer is None else writer.is_there()
 
 
 def put_aside(run_dir: str | os.PathLike[str]) -> list[Path]:
@@ -362,6 +345,36 @@ def put_aside(run_dir: str | os.PathLike[str]) -> list[Path]:
     return sorted(
         path for path in Path(run_dir, ".recorder").glob(f"*{SUFFIX}.*") if path.is_file() and not path.is_symlink()
     )
+
+
+@dataclass(slots=True)
+class _Head:
+    """What stands in the first page, see ``_HEAD``."""
+
+    names: int
+    now: int
+    size: int
+    first: int
+    end: int
+    named: int
+    epoch_offset: int
+    who: Mapping[str, Any]
+    writer: Writer | None
+
+
+def _head(name: str, data: bytes) -> _Head:
+    if len(data) < HEAD or data[:8] != MAGIC:
+        raise ReadError(name, f"no flight recorder's file (it begins with {data[:8]!r})")
+    _, version, names, now, size, first, end, named, epoch, monotonic, length = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise ReadError(name, f"format {version} of the flight recorder; this accelprof reads {VERSION}")
+    try:
+        who = json.loads(data[_HEAD.size : min(_HEAD.size + length, HEAD)])
+    except (ValueError, RecursionError):
+        who = {}
+    who = who if isinstance(who, dict) else {}
+    writer = Writer.read(who.pop("writer", who))  # earlier versions had host and pid alone
+    return _Head(names, now, size, first, end, named, epoch - monotonic, who, writer)
 
 
 def _phases(data: bytes, problems: list[str]) -> list[tuple[str, str, str, str]]:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.config.model import Config
 from accelprof.contracts.targets import CONFIG_NAME, PARENT_ENV, RUN_ENV, Target
 from accelprof.environment import STARTUP, join_env
@@ -113,7 +113,4 @@ def _write_new(path: str, data: object) -> None:
     """Write ``data`` as JSON in one step; a file that is there already stays."""
     if os.path.exists(path):
         return
-    temporary = f"{path}.{os.getpid()}.part"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(texts.dumps(data, default=str))
-    os.replace(temporary, path)
+    atomic.write(path, lambda file: file.write(texts.dumps(data, default=str)))

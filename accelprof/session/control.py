@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.contracts import reasons
 from accelprof.contracts.targets import Target
 from accelprof.errors import CaptureError, ConfigError, Problem, UserError, failures
 from accelprof.numberset import NumberSet
-from accelprof.output import atomic
 from accelprof.planning.sampling import facts_fit
+from accelprof.processes import Writer
 from accelprof.session.triggers.demand import KIND, cannot
 from accelprof.threads import Wake, each
 
@@ -208,9 +208,7 @@ class Control:
             if state == "refused":
                 self._voice.say(f"no window on a signal: {text}")
 
-    def _say(
-        self, state: str, request: Mapping[str, object] | None = None, text: str = "", meant: bool = True
-    ) -> None:
+    def _say(self, state: str, request: Mapping[str, object] | None = None, text: str = "", meant: bool = True) -> None:
         """``meant``: whether ``request`` is for this process."""
         process, tools, window = self._process, self._captures.tools, self._captures.window
         if self._ended:
@@ -221,9 +219,8 @@ class Control:
             "group": process.target.group,
             "roles": list(process.target.roles),
             "rank": process.target.rank,
+            **Writer.me().to_json(),
             "host": process.host,
-            "pid": process.pid,
-            "started": _started(process.pid),
             "tools": [tool.name for tool in tools],
             "cannot": next((why for why in map(cannot, tools) if why), ""),
             "state": state,
@@ -371,14 +368,13 @@ def ask(
             NumberSet.parse(rank)
         except ValueError as error:
             raise ConfigError(Problem("--rank", str(error), value=rank)) from None
-    live = [row["key"] for row in _workers(run_dir) if row["state"] != "ended" and _alive(row)]
+    live = [row["key"] for row in _workers(run_dir) if row["state"] != "ended" and not _is_gone(row)]
     if not live:
         raise UserError(f"no live worker of {run_dir} listens")
     directory = os.path.join(run_dir, DIRECTORY)
     trusted(directory, directory=True)
     wanted = {"group": group, "role": role, "rank": rank, "seconds": seconds}
-    by = {"host": os.uname().nodename, "pid": os.getpid(), "started": _started(os.getpid())}
-    request = {"id": secrets.token_hex(8), "action": action, **wanted, "by": by}
+    request = {"id": secrets.token_hex(8), "action": action, **wanted, "by": Writer.me().to_json()}
     place = os.path.join(directory, REQUEST)
     _write(place, request)
     displaced = False
@@ -484,42 +480,14 @@ def _is_answer(row: Mapping[str, object]) -> bool:
     return texts and words and isinstance(pid, int) and not isinstance(pid, bool) and 0 < pid < 1 << 31
 
 
-def _alive(row: Mapping[str, Any]) -> bool:
-    """Whether a worker's process is there; of another host that cannot be told, so it counts as alive."""
-    if row["host"] != os.uname().nodename:
-        return True
-    try:
-        os.kill(row["pid"], 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    began, now = row.get("started"), _started(row["pid"])
-    return now != "ended" and (not began or not now or began == now)
-
-
-def _is_gone(by: object) -> bool:
-    """Whether the process of this host that made a request has ended; what cannot be told is there."""
-    if not isinstance(by, dict) or not isinstance(by.get("pid"), int) or by["pid"] <= 0 or "host" not in by:
-        return False
-    with contextlib.suppress(OverflowError):
-        return not _alive(by)
-    return False
-
-
-def _started(pid: int) -> str:
-    """When a process began, as its system counts: another process with its number has another. ``ended`` of one that is
-    only waited for; empty where the system does not tell."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return "ended" if fields[0] in (b"Z", b"X") else fields[19].decode()
-    except (OSError, IndexError):
-        return ""
+def _is_gone(row: object) -> bool:
+    """Whether the process that wrote an answer, or asked, has ended; what cannot be told is there."""
+    writer = Writer.read(row)
+    return writer is not None and writer.is_there() is False
 
 
 def _answer(row: Mapping[str, Any]) -> Answer:
-    gone = row["state"] != "ended" and not _alive(row)
+    gone = row["state"] != "ended" and _is_gone(row)
     state = "ended" if gone else row["state"]
     text = "its process is gone" if gone else row["text"] or row["cannot"]
     return Answer(row["label"], row["host"], row["pid"], state, text, row["window"])

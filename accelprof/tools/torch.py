@@ -17,9 +17,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.contracts.backend import Backend, BoundRange, Emitter, Probe, RangeSpec
-from accelprof.contracts.names import half
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
@@ -228,16 +227,13 @@ class TorchTool(Tool):
     def _write(self, profiler: Any, window: WindowInfo) -> list[ArtifactFile]:
         """Export and compress. torch holds the interpreter for the export itself; the compression, longer than it, lets others run."""
         path = window.stem + SUFFIX
-        plain, packed = half(path.removesuffix(".gz")), half(path)
+        plain = atomic.half(path.removesuffix(".gz"))
         try:
             profiler.export_chrome_trace(plain)
-            with open(plain, "rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
+            with atomic.whole(path) as packed, open(plain, "rb") as source, gzip.open(packed, "wb", 3) as target:
                 shutil.copyfileobj(source, target, 1 << 20)
-            os.replace(packed, path)
         finally:
-            for leftover in (plain, packed):
-                if os.path.exists(leftover):
-                    os.unlink(leftover)
+            atomic.discard(plain)
         return [ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))]
 
     @staticmethod

@@ -28,7 +28,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
@@ -101,9 +101,7 @@ class Asked:
         self._pid, self._stem = pid, stem
         os.makedirs(self.place, exist_ok=True)
         self._path = _path(self.place, pid)
-        with open(self._path + ".part", "w", encoding="utf-8") as file:
-            file.write(texts.dumps({"until": self.until, "words": words}))
-        os.replace(self._path + ".part", self._path)
+        atomic.write(self._path, lambda file: file.write(texts.dumps({"until": self.until, "words": words})))
 
     @property
     def told(self) -> bool:

@@ -6,15 +6,14 @@ error inside a window too.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from accelprof import atomic
 from accelprof.contracts.backend import Probe
-from accelprof.contracts.names import half
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.contracts.words import TriggerCall
@@ -98,14 +97,8 @@ class TorchMemoryTool(Tool):
 
     def _write(self, path: str, window: WindowInfo) -> ArtifactFile:
         snapshot = self._memory._snapshot()
-        temporary = half(path)
-        try:
-            with open(temporary, "wb") as file:
-                pickle.dump(snapshot, file, protocol=PICKLE_PROTOCOL)
-            os.replace(temporary, path)
-        finally:
-            with contextlib.suppress(OSError):  # gone after the replacement; else what is left of a write that failed
-                os.unlink(temporary)
+        with atomic.whole(path) as temporary, open(temporary, "wb") as file:
+            pickle.dump(snapshot, file, protocol=PICKLE_PROTOCOL)
         events = sum(len(trace) for trace in snapshot.get("device_traces", ()))
         empty = not events and not snapshot.get("segments")
         if empty and self.context is not None:

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.contracts.backend import Backend, Emitter
-from accelprof.contracts.names import TIMELINE_TOOL, half
+from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import CALL, FORMAT_VERSION, ROW_COLUMNS, Kind, TimelineRow, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolOptions
@@ -164,17 +164,10 @@ class TimelineFile:
         Raises:
             OSError: the file cannot be written.
         """
-        temporary = half(path)
-        try:
+        with atomic.whole(path) as temporary, gzip.open(temporary, "wb", compresslevel=1) as file:
             lines = self._lines()
-            with gzip.open(temporary, "wb", compresslevel=1) as file:
-                while chunk := "".join(itertools.islice(lines, LINES_AT_ONCE)):
-                    file.write(chunk.encode("ascii"))
-            os.replace(temporary, path)
-        except OSError:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise
+            while chunk := "".join(itertools.islice(lines, LINES_AT_ONCE)):
+                file.write(chunk.encode("ascii"))
 
     def _lines(self) -> Iterator[str]:
         window, target, pid = self.window, self.target, self.pid

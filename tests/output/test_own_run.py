@@ -16,8 +16,8 @@ import pytest
 
 from accelprof import hookimpl
 from accelprof.analysis.run import open_run
+from accelprof.atomic import halves
 from accelprof.catalogue import make_catalogue
-from accelprof.output.atomic import halves
 from accelprof.output.delivery import RunFacts, finish
 from accelprof.output.presence import PAGE, TURN, Presence, there
 from accelprof.testing import capture

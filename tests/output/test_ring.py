@@ -13,6 +13,7 @@ import pytest
 from accelprof.errors import ReadError
 from accelprof.output import ring as module
 from accelprof.output.ring import HEAD, Ring, read_ring
+from accelprof.processes import Writer
 
 WHO = {"group": "G", "rank": 3, "key": "G-r3"}
 
@@ -248,8 +249,18 @@ def test_whether_its_process_is_there_ends_no_report(tmp_path, who):
     text = who.replace("{", f'{{"host": "{os.uname().nodename}", ', 1).encode()
     head = module._HEAD.pack(module.MAGIC, module.VERSION, 0, 0, 0, 0, 0, 0, 0, 0, len(text)) + text
     path.write_bytes(head.ljust(HEAD, b"\0"))
-    assert module.deserted(path) in (True, False)
-    assert not (module.deserted(path) and module.at_work(path))
+    assert module.is_written(path) is None
+
+
+def test_a_ring_is_of_its_process_and_not_of_the_next_with_its_number(tmp_path, monkeypatch):
+    """A worker that a container starts again has the number of the one that was killed."""
+    me = Writer.me()
+    Ring(str(tmp_path / "mine.ring"), WHO).close()
+    monkeypatch.setattr(Writer, "me", lambda: Writer(me.host, me.pid, "1", me.space))
+    Ring(str(tmp_path / "earlier.ring"), WHO).close()
+    assert module.is_written(tmp_path / "mine.ring") is True
+    assert module.is_written(tmp_path / "earlier.ring") is False
+    assert read_ring(tmp_path / "mine.ring").who == WHO
 
 
 def test_names_end_when_their_room_does(tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import heapq
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-from accelprof import texts
+from accelprof import atomic, texts
 from accelprof.analysis import escape, frames
 from accelprof.analysis.changes import CHANGE_COLUMNS, change_cells, headline
 from accelprof.analysis.collectives import add_waits
@@ -105,13 +104,8 @@ def write_report(summary: Summary, path: str, comparison: Comparison | None = No
     Raises:
         OSError: the file cannot be written.
     """
-    temporary = f"{path}.{os.getpid()}.part"
-    try:
+    with atomic.whole(path) as temporary:
         Path(temporary).write_text(render_html(summary, comparison), encoding="utf-8", errors="replace")
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def _as_shown(value: Any) -> Any:

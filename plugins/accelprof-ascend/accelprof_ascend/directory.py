@@ -11,8 +11,10 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from accelprof import atomic
 from accelprof.contracts.targets import WindowInfo
 from accelprof.output.layout import safe, steps_text
 
@@ -88,10 +90,9 @@ def give_rank(path: str, rank: int) -> None:
         value = json.load(file)
     value["rank_id"] = rank
     target = os.path.join(path, f"profiler_info_{rank}.json")
-    with open(target + ".part", "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=4)
-    os.chmod(target + ".part", os.stat(info).st_mode & 0o777)
-    os.replace(target + ".part", target)
+    with atomic.whole(target) as temporary:
+        Path(temporary).write_text(json.dumps(value, indent=4), encoding="utf-8")
+        os.chmod(temporary, os.stat(info).st_mode & 0o777)
     os.unlink(info)
 
 

@@ -1,0 +1,87 @@
+"""Whether the process that wrote a file is gone: a halved file, a ring, a request, an answer.
+
+Its number alone does not tell: systems give numbers out again (in a container a worker that is started again has the same), each
+container counts for itself, and each host.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A process, as what it writes names it.
+
+    Attributes:
+        host: its node's name.
+        pid: its number there.
+        started: when it began, as its system counts; empty where that is not known.
+        space: among whose numbers ``pid`` is one: containers have their own; empty where that is not known.
+    """
+
+    host: str
+    pid: int
+    started: str = ""
+    space: str = ""
+
+    @classmethod
+    def me(cls) -> Writer:
+        """This process."""
+        pid = os.getpid()
+        return cls(os.uname().nodename, pid, _started(pid), _space())
+
+    @classmethod
+    def read(cls, row: object) -> Writer | None:
+        """The process that a file names, in fields called as these are; ``None`` where it names none."""
+        if not isinstance(row, Mapping):
+            return None
+        host, pid = row.get("host"), row.get("pid")
+        if not isinstance(host, str) or not isinstance(pid, int) or isinstance(pid, bool) or not 0 < pid < 1 << 31:
+            return None
+        started, space = (value if isinstance(value, str) else "" for value in map(row.get, ("started", "space")))
+        return cls(host, pid, started, space)
+
+    def to_json(self) -> dict[str, str | int]:
+        """The fields that :meth:`read` reads."""
+        return {"host": self.host, "pid": self.pid, "started": self.started, "space": self.space}
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process can see it by its number."""
+        return self.host == os.uname().nodename and (not self.space or self.space == _space())
+
+    def is_there(self) -> bool | None:
+        """Whether it runs; ``None``: that cannot be told from here. One that is only waited for has ended."""
+        if not self.is_here:
+            return None
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # another user's
+        now = _started(self.pid)
+        return now != ENDED and (not self.started or not now or self.started == now)
+
+
+#: of a process that is only waited for
+ENDED = "ended"
+
+
+def _started(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return ENDED if fields[0] in (b"Z", b"X") else fields[19].decode()
+    except (OSError, IndexError):
+        return ""  # another system than Linux
+
+
+def _space() -> str:
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return ""
