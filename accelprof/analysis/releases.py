@@ -84,12 +84,12 @@ class Releases:
                 rows.pop(row, None)
                 done[worker] = rows[row] = place
             leaf = leaves[one.place]
+            data = one.waits and waits_for_data(leaf.phase, leaf.category)
             own = self._latest(of_worker[leaf.worker], one.at_ns)
-            other = self._latest(running, one.at_ns, leaf.worker)
+            other = self._latest(running, one.at_ns, leaf, data)
             runs_on = own != NOWHERE or other != NOWHERE
             if one.waits:
-                data = waits_for_data(leaf.phase, leaf.category)
-                cause, guess = self._wait(one, own if data or other == NOWHERE else other, runs_on)
+                cause, guess = self._wait(one, own if data or other == NOWHERE else other, runs_on, data)
                 if cause == NOWHERE:
                     mine = (place for row, place in reversed(done_of[leaf.worker].items()) if row != leaf.row)
                     others = (place for worker, place in reversed(done.items()) if worker != leaf.worker)
@@ -99,29 +99,30 @@ class Releases:
             else:
                 yield one, *self._gap(one, own, runs_on)
 
-    def _latest(self, running: dict[int, None], at_ns: int, without: str = "") -> int:
-        """The leaf that began last of those that still run, of any worker but one; those that do not are let go."""
+    def _latest(self, running: dict[int, None], at_ns: int, waits: Leaf | None = None, data: bool = False) -> int:
+        """The leaf that began last of those that still run, of all or of those that may let another worker's go on; those that do not
+        run are let go."""
         found, over = NOWHERE, []
         for place in reversed(running):
             if self.leaves[place].end_ns <= at_ns:
                 over.append(place)
-            elif self.leaves[place].worker != without:
+            elif waits is None or _may_release(self.leaves[place], waits, data):
                 found = place
                 break
         for place in over:
             del running[place]
         return found
 
-    def _wait(self, asked: Asked, inside: int, runs_on: bool) -> tuple[int, bool]:
+    def _wait(self, asked: Asked, inside: int, runs_on: bool, data: bool) -> tuple[int, bool]:
         wait, own = self.leaves[asked.place], NOWHERE
         other = NOWHERE
         at = bisect.bisect_right(self.ends, asked.at_ns) - 1
         while at >= 0 and self.ends[at] > asked.since_ns:
             found = self.leaves[self.work[at]]
-            if found.worker != wait.worker:
+            if _may_release(found, wait, data):
                 other = self.work[at]
                 break
-            if own == NOWHERE and found.row != wait.row:
+            if own == NOWHERE and found.worker == wait.worker and found.row != wait.row:
                 own = self.work[at]
             at -= 1
         for shortly in (OVERHEAD_NS, self._overhead_ns):
@@ -148,6 +149,11 @@ class Releases:
             if place != NOWHERE:
                 return place, True
         return NOWHERE, runs_on
+
+
+def _may_release(work: Leaf, waits: Leaf, data: bool) -> bool:
+    """Whether work of another worker may let this go on: ranks of one group do not make each other's data."""
+    return work.worker != waits.worker and not (data and work.group == waits.group)
 
 
 class Moved:

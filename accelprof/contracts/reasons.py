@@ -9,6 +9,7 @@ from __future__ import annotations
 # --- a window
 STEP_ENDED = "step ended"
 STEP_OUTSIDE = "a step outside it was announced"
+STEP_VOID = "the step that it was to hold never came"
 PHASE_ENDED = "phase ended"
 EXCEPTION = "exception"
 TOOL_FAILED = "a tool failed and on_error is raise"

@@ -89,6 +89,12 @@ class Loop:
             self._step = number
             self.voice.guarded("beginning a step", self._session.begin_step, number)
 
+    def void_step(self) -> None:
+        """The step that was to begin never came."""
+        if self._session is not None and self._step is not None:
+            self._step = None
+            self.voice.guarded("taking back a step", self._session.void_step)
+
     def end_step(self) -> None:
         """No step runs any more."""
         if self._session is not None and self._step is not None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import ray.train
 
 from accelprof.integrations.loop import Loop
+from accelprof.session.loop import known_count
 
 T = TypeVar("T")
 
 
 def steps(batches: Iterable[T], config: object = None, group: str = "Trainer", **values: object) -> Iterator[T]:
-    """The batches, each one a step, numbered from 1: what the loop does with it is phase ``train/step``, fetching the next one ``data``.
+    """The batches, each one a step, numbered from 1, that begins with fetching it, the phase ``data``; what the loop does with it is
+    phase ``train/step``. Lengths of batches count as in ``Session.steps``.
 
-    The first batch is fetched before the first step, each other one at the end of the step before it, as in ``Session.steps``.
     All workers of a training share one run directory; no controller is needed. Where there is one, or a session, it is
     used. After the last batch, and when the loop is left in another way, the session is closed.
 
@@ -35,17 +37,19 @@ def _steps(loop: Loop, batches: Iterable[T]) -> Iterator[T]:
     context = ray.train.get_context()
     loop.begin(rank=context.get_world_rank(), world_size=context.get_world_size())
     try:
-        source = iter(batches)
-        number = 0
-        while True:
+        count, source = known_count(batches), iter(batches)
+        for number in itertools.count(1):
+            if number <= count:
+                loop.step(number)
             loop.enter("data")
             try:
                 batch = next(source)
             except StopIteration:
+                if number <= count:
+                    loop.void_step()
                 return
             finally:
                 loop.leave("data")
-            number += 1  # only now is it known that there is such a step
             loop.step(number)
             loop.enter("train/step")
             yield batch

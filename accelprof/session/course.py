@@ -76,6 +76,21 @@ class Course:
         self.running = None
         return True
 
+    def void(self, number: int) -> None:
+        """``number``, which runs, never came: nothing is written down of it."""
+        window, guarded = self._captures.window, self._captures.voice.guarded
+        self.times.forget(number)
+        if window is not None and number in window.steps:
+            window.steps.remove(number)
+        if self.recorder is not None:
+            self.recorder.step_void()
+        guarded("ending a step", self._backend.step_end, number)
+        for trigger in self._triggers:
+            guarded("taking back a step", trigger.step_void, number)
+        self._over(number, None)
+        self.running = self._announced = None
+        self.broken = False
+
     def close(self, reason: str) -> None:
         """The session closes: first the recorder of a process that is told to end writes, then all hear that no step follows."""
         guarded = self._captures.voice.guarded

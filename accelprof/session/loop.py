@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,12 +20,17 @@ T = TypeVar("T")
 
 
 class Loop:
-    """Of one session; ``begin`` and ``end`` are its ``begin_step`` and ``end_step``."""
+    """Of one session; ``begin``, ``end`` and ``void`` are its ``begin_step``, ``end_step`` and ``void_step``."""
 
     def __init__(
-        self, captures: Captures, course: Course, begin: Callable[[int], None], end: Callable[[int], None]
+        self,
+        captures: Captures,
+        course: Course,
+        begin: Callable[[int], None],
+        end: Callable[[int], None],
+        void: Callable[[], None],
     ) -> None:
-        self._captures, self._course, self._begin, self._end = captures, course, begin, end
+        self._captures, self._course, self._begin, self._end, self._void = captures, course, begin, end, void
 
     @contextlib.contextmanager
     def one(self, number: int, given: T) -> Iterator[T]:
@@ -40,15 +46,22 @@ class Loop:
             self._end(number)
 
     def over(self, items: Iterable[T], first: int) -> Iterator[T]:
-        """Each of ``items`` in a step of its own; waiting for the next is the phase ``data`` at the end of the step before."""
+        """Each of ``items`` in a step of its own, which begins with waiting for it, the phase ``data``."""
         waiting = timer("data", category="data")(next)
-        iterator, none = iter(items), object()
-        number, item = whole(first, "steps: numbers of first steps"), waiting(iterator, none)
-        while item is not none:
-            self._begin(number)
+        number, begun = whole(first, "steps: numbers of first steps"), 0
+        count, iterator, none = known_count(items), iter(items), object()
+        while True:
             try:
-                yield item  # type: ignore[misc]  # it is no longer the sentinel
+                if begun < count:
+                    self._begin(number)
                 item = waiting(iterator, none)
+                if item is none:
+                    if begun < count:
+                        self._void()
+                    return
+                if begun >= count:
+                    self._begin(number)
+                yield item  # type: ignore[misc]  # it is not the sentinel
             except GeneratorExit:  # the loop was left, by break or by what its body raised
                 self._end_quietly(number)
                 raise
@@ -56,7 +69,7 @@ class Loop:
                 self.left_by(error, number)
                 raise
             self._end(number)
-            number += 1
+            number, begun = number + 1, begun + 1
 
     def left_by(self, error: BaseException, number: int) -> None:
         """The step's body raised: its window closes, also one that would have held later steps; that exception alone is raised."""
@@ -75,3 +88,11 @@ class Loop:
             self._end(number)
         except CaptureError as error:
             self._captures.voice.say(str(error))
+
+
+def known_count(items: Iterable[object]) -> float:
+    """How many items are certain to begin with a step: as many as ``items`` says that it has, all where it does not say."""
+    try:
+        return len(items)  # type: ignore[arg-type]  # many have no length
+    except Exception:  # noqa: BLE001 - whatever a loader without one raises
+        return math.inf

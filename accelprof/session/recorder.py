@@ -111,6 +111,10 @@ class Recorder:
         self._step = number
         self._began = self._last_event = at
 
+    def step_void(self) -> None:
+        """The step that began never came: what was recorded meanwhile is of the next."""
+        self._step = None
+
     def _window(self, what: str, info: WindowInfo) -> None:
         """A window is open: its timeline has the rows until it closes."""
         window = self._captures.window

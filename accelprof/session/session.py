@@ -122,7 +122,7 @@ class Session:
         self.entrance = Entering(captures, triggers, self.pending, backend, self.voice, by_phase)
         self.hooks = Hooks(registry, captures, self.course, self)
         captures.listeners.append(self.hooks.window)
-        self._loop = Loop(captures, self.course, self.begin_step, self.end_step)
+        self._loop = Loop(captures, self.course, self.begin_step, self.end_step, self.void_step)
 
     # --- what is asked of it most ------------------------------------------------------------------------------------
 
@@ -157,8 +157,9 @@ class Session:
     def steps(self, items: Iterable[T], first: int = 1) -> Iterator[T]:
         """Each of ``items`` in a step of its own, numbered from ``first``: ``for batch in session.steps(loader): …``
 
-        Waiting for the next item is the phase ``data`` at the end of the step before, so that a slow loader is seen; the
-        first item is waited for before the first step. A step ends when the loop asks for the next item or is left.
+        A step begins with waiting for its item, the phase ``data``, so that a slow loader is seen in the step that it holds up. It
+        ends when the loop asks for the next item or is left. Items without a length begin one step too many, which
+        :meth:`void_step` takes back; what lies beyond the length that they say is waited for before its step.
         """
         return self._loop.over(items, first)
 
@@ -189,6 +190,13 @@ class Session:
                 return
         self.hooks.step_ended(number)
         self.voice.raise_deferred()
+
+    def void_step(self) -> None:
+        """The running step was announced and never came, for loops that learn only by asking that nothing follows: it has no row, no
+        timings and is none of its window's steps. Raises nothing; harmless when no step is running."""
+        with self.lock:
+            if self.step_now is not None and not self.closed:
+                self.course.void(self.step_now)
 
     def step_raised(self, error: BaseException) -> None:
         """The body of the running step raised, for loops that somebody else runs: its window closes, and how long it would have taken

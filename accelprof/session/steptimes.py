@@ -23,6 +23,7 @@ class StepTimes:
 
     def __init__(self) -> None:
         self.seen: dict[int, None] = {}
+        self._anew = False
         self._before: dict[str, tuple[int, int]] = {}
         self._of_step: dict[int, Timings] = {}
         self._began = (0, 0)
@@ -30,12 +31,18 @@ class StepTimes:
 
     def begins(self, number: int) -> int:
         """The step begins; when, on the timers' clock (ns)."""
+        self._anew = number in self.seen
         if len(self.seen) < STEPS_REMEMBERED:
             self.seen[number] = None
         self._before = metrics.process_totals()
         at = now_ns()
         self._began = time.time_ns(), at
         return at
+
+    def forget(self, number: int) -> None:
+        """The step that began last never came; one of that number that came earlier is kept."""
+        if not self._anew:
+            self.seen.pop(number, None)
 
     def ends(self, number: int) -> int:
         """The step ended; when, on the timers' clock (ns)."""

@@ -148,6 +148,8 @@ def slow(step: Step, longer: dict[int, int], late: bool = False) -> int:
         on what waited from ``since`` to ``moment``."""
         one = leaves[at]
         rows = [p for p in places if not waits[p] and (leaves[p].worker, leaves[p].row) != (one.worker, one.row)]
+        if ends and one.phase == "get_batch":  # no other rank of its group makes its data
+            rows = [p for p in rows if leaves[p].worker == one.worker or leaves[p].group != one.group]
         done = [p for p in rows if since < leaves[p].end_ns <= moment]
         runs = [p for p in rows if leaves[p].start_ns < moment < leaves[p].end_ns and leaves[p].category != COLLECTIVE]
         mine = [p for p in rows if leaves[p].worker == one.worker]
@@ -254,7 +256,8 @@ def slow(step: Step, longer: dict[int, int], late: bool = False) -> int:
 
 
 def made(seed: int) -> Step:
-    """A step of up to three ranks of one or two threads, with gaps, waits and collectives; no two leaves end together."""
+    """A step of up to three ranks of one or two threads, the third of another group, with gaps, waits and collectives; no two leaves
+    end together."""
     rng = random.Random(seed)
     leaves: list[Leaf] = []
     for rank in range(rng.randrange(1, 4)):
@@ -264,8 +267,11 @@ def made(seed: int) -> Step:
                 at += rng.choice([0, 0, 1, 7, 40]) * MS
                 length = rng.choice([0, *range(1, 30)]) * MS + rng.randrange(1, MS)
                 phase = rng.choice(["a", "b", "recv", "get_batch", "all_reduce"] if row == 0 else ["a", "recv"])
+                group = "R" if rank == 2 else "G"
+                if group == "R" and phase == "all_reduce":
+                    phase = "b"
                 category = COLLECTIVE if phase == "all_reduce" else ""
-                leaves.append(Leaf(f"G/rank{rank}", "G", row, phase, category, at, at + length, rank))
+                leaves.append(Leaf(f"{group}/rank{rank}", group, row, phase, category, at, at + length, rank))
                 at += length
     return Step((1,), 0, max(one.end_ns for one in leaves) + rng.randrange(5), leaves)
 
@@ -353,6 +359,25 @@ def test_what_hardly_waited_may_wait_for_what_was_there_before() -> None:
     assert found["low_ns"] <= 80 * MS
     assert found["high_ns"] >= 91 * MS
     assert "is taken to follow rollout on G/rank0" in found["notes"][0]
+
+
+def test_no_rank_of_a_group_makes_the_data_of_another() -> None:
+    """Rank 1 waits 80 ms for its loader and trains for 20; rank 0 has its data after 2, trains until 22 and is in the all-reduce until 102.
+    The path is rank 1's data and training, and with a tenth of its wait the step takes 8 + 20 + 2. A rollout of another role that ends in
+    that wait may be what it waited for."""
+    leaves = [
+        leaf(0, "data", 0, 2, "data"), leaf(0, "train", 2, 22), leaf(0, "all_reduce", 22, 102, COLLECTIVE),
+        leaf(1, "data", 0, 80, "data"), leaf(1, "train", 80, 100), leaf(1, "all_reduce", 100, 102, COLLECTIVE),
+    ]  # fmt: skip
+    step = Step((4,), 0, 102 * MS, leaves)
+    path = [(part["worker"], part["phase"], part["ns"] / MS) for part in Graph(step).path()]
+    assert path == [("G/rank1", "data", 80), ("G/rank1", "train", 20), ("G/rank1", "all_reduce", 2)]
+    found = what_if(step, {"data": 0.1}, rank=1)
+    assert found["predicted_ns"] == 30 * MS
+    assert found["low_ns"] <= 30 * MS <= found["high_ns"] <= 33 * MS
+    leaves.append(Leaf("R/rank0", "R", 0, "rollout", "", 0, 70 * MS, 0))
+    first = Graph(Step((4,), 0, 102 * MS, leaves)).path()[0]
+    assert (first["worker"], first["phase"]) == ("R/rank0", "rollout")
 
 
 # --- collectives on the device -------------------------------------------------------------------------------------------

@@ -44,6 +44,15 @@ def test_as_many_steps_as_batches(monkeypatch, tmp_path, count):
         with open(path) as file:
             assert [row["steps"] for row in json.load(file)["windows"]] == [[1]]
     del begun[:]
+    steps = ray_train.steps(iter(range(count)), steps=[1, count + 1], output_dir=str(tmp_path / "r"))
+    # nothing says how many, and the window of the step that never came holds none
+    assert list(steps) == list(range(count))
+    (path,) = glob.glob(f"{tmp_path}/r/*/manifest.json")
+    with open(path) as file:
+        manifest = json.load(file)
+    assert [row["steps"] for row in manifest["windows"]] == [[1]] * (count > 0) + [[]]
+    assert manifest["targets"][0]["steps_seen"] == list(range(1, count + 1))
+    del begun[:]
     for batch in ray_train.steps(range(9), steps=[1], output_dir=str(tmp_path / "q")):
         if batch == count:
             break

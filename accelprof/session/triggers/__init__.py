@@ -27,6 +27,9 @@ class Trigger(Protocol):
         """Step ``number`` is over: it ended (``following`` is ``None``), or ``following`` was announced. Both may come, in
         this order. Under the lock."""
 
+    def step_void(self, number: int) -> None:
+        """Step ``number`` began and never came, and is over; it may be announced again. Under the lock."""
+
     def phase_begins(self, entry: Entry) -> None:
         """A phase begins on this thread; without the lock."""
 
@@ -50,6 +53,8 @@ class Quiet:
     def step_begins(self, number: int, away: bool) -> None: ...
 
     def step_ends(self, number: int, following: int | None) -> None: ...
+
+    def step_void(self, number: int) -> None: ...
 
     def phase_begins(self, entry: Entry) -> None: ...
 

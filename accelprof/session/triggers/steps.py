@@ -43,3 +43,9 @@ class Steps(Quiet):
                 self._captures.close(reason, only=window)
         if not self._assignment.stays(number, following):
             self._pending.take_back("step")
+
+    def step_void(self, number: int) -> None:
+        window, planned = self._captures.window, self._assignment.window_of(number)
+        if window is not None and window.info.kind == "step" and not window.steps:
+            self._captures.close(reasons.STEP_VOID, only=window)
+            self._had -= {planned}
