@@ -119,6 +119,13 @@ def test_a_long_module_says_why():
     assert silent == []
 
 
+@pytest.mark.parametrize("wing", ["accelprof_xpu", "accelprof_xla"])
+def test_a_wing_is_small(wing):
+    """Under 600 lines: what several of them need is the core's."""
+    (root,) = (path for path in PLUGINS if path.name == wing)
+    assert sum(len(path.read_text().splitlines()) for path in root.rglob("*.py")) < 600
+
+
 def test_values_of_any_type_get_fewer():
     """``Any`` per 1000 lines of the core and the vendors' distributions stays below the mark, which only goes down."""
     count = lines = 0

@@ -151,6 +151,11 @@ class Assignment:
     asked_by: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def whole_process(self) -> bool:
+        """Whether the process is one capture from start to exit, with nothing that opens or closes a window in it."""
+        return self.mode == "process" and not self.schedules
+
     def window_of(self, step: int) -> tuple[int, int] | None:
         """First and last step of the window that ``step`` belongs to, or would if no schedule made the windows; ``None``: it
         is not selected."""

@@ -19,7 +19,7 @@ from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.words import Count, Counting, Thread, TriggerCall
-from accelprof.errors import Problem
+from accelprof.errors import CaptureError, Problem
 
 
 class ToolOptions(Options):
@@ -219,6 +219,13 @@ class Tool:
             ReadError: the file is not readable as a whole; partial trouble goes to ``Trace.problems``.
         """
         raise NotImplementedError(f"tool {self.name!r} has no reader")
+
+
+def not_started_under(program: str) -> CaptureError:
+    """For a tool in whose process ``program`` should have been around the worker, and is not."""
+    return CaptureError(
+        f"this process was not started under {program}; start it through accelprof (accelprof run, or the controller's options)"
+    )
 
 
 def _warn_of_gate(tool: str) -> None:

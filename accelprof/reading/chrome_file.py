@@ -400,6 +400,12 @@ def _slow_ns(raw: bytes) -> int:
     return int((value * 1000).to_integral_value()) if value.adjusted() > -20 else 0
 
 
+def arguments_of(event: Event) -> dict[str, Any]:
+    """An event's arguments; empty where it has none."""
+    raw = bytes(event.args)
+    return dict(Arguments(raw)) if raw and raw != b"{}" else {}
+
+
 class Arguments(Mapping[str, Any]):
     """Arguments of an event, decoded when first looked at: most events of a large file are never asked for theirs."""
 

@@ -16,7 +16,7 @@ def check(options: NpuOptions, assignments: Sequence[Assignment]) -> list[Proble
     parameters = vendor.config_parameters()
     if parameters is not None:
         problems += lacking(options, parameters, vendor.installed())[0]
-    endless = next((row for row in assignments if row.mode == "process" and not row.schedules), None)
+    endless = next((row for row in assignments if row.whole_process), None)
     if endless is not None:
         problems.append(
             Problem(

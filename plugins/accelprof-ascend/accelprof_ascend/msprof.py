@@ -22,9 +22,9 @@ from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
-from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, not_started_under
 from accelprof.contracts.words import Count, TriggerCall
-from accelprof.errors import CaptureError, Problem, ReadError
+from accelprof.errors import Problem, ReadError
 from accelprof.launch.command import WRAPPED_ENV
 from accelprof.output.layout import Layout
 from accelprof_ascend import vendor
@@ -129,9 +129,7 @@ class MsprofTool(Tool):
     def attach(self, context: ToolContext) -> None:
         super().attach(context)
         if not os.environ.get(CONFIG_ENV):
-            raise CaptureError(
-                f"this process was not started under msprof ({CONFIG_ENV} is not set); start it through accelprof (accelprof run, or the controller's options)"
-            )
+            raise not_started_under(f"msprof ({CONFIG_ENV} is not set)")
         if self.options.ranges and wheel_passes_ranges() is False:
             context.say(f"msprof: torch_npu {vendor.installed()} sends it no ranges; they will not be in the data")
         self._emitter = context.backend if isinstance(context.backend, NpuBackend) else NpuBackend()

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
 
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Mark, Span, Trace
 from accelprof.reading import sqlite
-from accelprof.reading.chrome_file import FLOWS, Arguments, Event, exact_ns, flow_of, load
+from accelprof.reading.chrome_file import FLOWS, Event, arguments_of, exact_ns, flow_of, load
 from accelprof.reading.gzipped import edges
 from accelprof.texts import unquoted
 from accelprof_ascend import kinds
@@ -114,7 +113,7 @@ def _names(events: list[Event]) -> tuple[dict[object, str], dict[Place, str], di
     for event in events:
         if event.ph != "M":
             continue
-        args = _args(event)
+        args = arguments_of(event)
         if event.name == "process_name":
             if isinstance(args.get("name"), str):
                 names[event.pid] = args["name"]
@@ -128,7 +127,7 @@ def _names(events: list[Event]) -> tuple[dict[object, str], dict[Place, str], di
 def _span(
     event: Event, start: int, end: int, names: dict[object, str], threads: dict[Place, str], labels: dict[object, str]
 ) -> Span:
-    name, args = unquoted(str(event.name)), _args(event)
+    name, args = unquoted(str(event.name)), arguments_of(event)
     category = event.cat if isinstance(event.cat, str) else ""
     process = names.get(event.pid, "")
     kind = kinds.PROCESSES.get(process.casefold(), Kind.RANGE)
@@ -184,8 +183,3 @@ def _launches(events: list[Event], spans: list[Span]) -> None:
         if launch.args.get("correlation") != correlation:
             launch.args = {**launch.args, "correlation": correlation}
             launch.kind = Kind.RUNTIME
-
-
-def _args(event: Event) -> dict[str, Any]:
-    raw = bytes(event.args)
-    return dict(Arguments(raw)) if raw and raw != b"{}" else {}

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import LAUNCH_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
-from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, unordered
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, not_started_under, unordered
 from accelprof.contracts.words import Count, TriggerCall
 from accelprof.errors import CaptureError, Problem, ReadError
 from accelprof.launch.command import render
@@ -124,7 +124,7 @@ class NsysTool(Tool):
         """
         arguments = self.options.arguments()
         given = arguments.get("capture-range")
-        if assignment.mode != "process" or assignment.schedules:
+        if not assignment.whole_process:
             return self.trigger(assignment.target)
         if given is None:
             return "none"
@@ -218,9 +218,7 @@ class NsysTool(Tool):
         super().attach(context)
         self._session = installation.session_here()
         if self._session is None:
-            raise CaptureError(
-                "this process was not started under nsys; start it through accelprof (accelprof run, or the controller's options)"
-            )
+            raise not_started_under("nsys")
         # what nsys waits for was settled at launch, when it may not have been known whether there is a device
         self._trigger = os.environ.get(TRIGGER_ENV) or self.trigger_of(context.assignment)
         self._output = os.environ.get(OUTPUT_ENV) or self.output(context.target, context.directory)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from accelprof.contracts.targets import LAUNCH_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
-from accelprof.contracts.tool import ToolContext
+from accelprof.contracts.tool import ToolContext, not_started_under
 from accelprof.contracts.words import Count, TriggerCall
 from accelprof.errors import CaptureError, Problem
 from accelprof.launch.command import render
@@ -110,9 +110,7 @@ class NsysSessionTool(NsysTool):
         self.context = context
         self._named = os.environ.get(SESSION_ENV, "")
         if installation.session_here() is None or not self._named:
-            raise CaptureError(
-                "this process was not started under nsys launch; start it through accelprof (accelprof run, or the controller's options)"
-            )
+            raise not_started_under("nsys launch")
         if os.environ.get(LAUNCH_ENV) == "shared":
             raise CaptureError(
                 "several selected processes share this nsys; give each its own (accelprof run under torchrun)"

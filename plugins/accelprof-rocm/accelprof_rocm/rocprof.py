@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 from accelprof.contracts.backend import Backend, Emitter, Probe
 from accelprof.contracts.spans import HostCalls
 from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Target, WindowInfo
-from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, not_started_under
 from accelprof.contracts.words import Count, TriggerCall
 from accelprof.errors import CaptureError, ConfigError, Problem
 from accelprof.launch.command import render_value
@@ -225,8 +225,9 @@ class RocprofTool(Tool):
 
     def trigger_of(self, assignment: Assignment) -> TriggerCall:
         """``none`` when the whole life of the process is one capture, else :meth:`trigger`."""
-        whole = assignment.mode == "process" and not assignment.schedules
-        return "none" if whole and self.options.windows != "pause" else self.trigger(assignment.target)
+        return (
+            "none" if assignment.whole_process and self.options.windows != "pause" else self.trigger(assignment.target)
+        )
 
     def notes(self, assignment: Assignment) -> list[str]:
         """What the user should know about this launch."""
@@ -301,9 +302,7 @@ class RocprofTool(Tool):
     def attach(self, context: ToolContext) -> None:
         super().attach(context)
         if not self.started_under() and os.environ.get(WRAPPED_ENV) != self.name:
-            raise CaptureError(
-                f"this process was not started under {self.program}; start it through accelprof (accelprof run, or the controller's options)"
-            )
+            raise not_started_under(self.program)
         self._paused = self.waits_paused()
         try:
             self._library = roctx.find(self.legacy)

@@ -208,7 +208,7 @@ class RocprofSysTool(RocprofTool):
     def _check_markers(self, assignments: Sequence[Assignment]) -> list[Problem]:
         """Ranges, and the marks by which a recording of the whole process is cut, are records of one domain."""
         name, mend = self._markers_off()
-        if not name or (assignments and all(item.mode == "process" and not item.schedules for item in assignments)):
+        if not name or (assignments and all(item.whole_process for item in assignments)):
             return []
         return [
             Problem(

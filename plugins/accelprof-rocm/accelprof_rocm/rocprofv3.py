@@ -164,7 +164,7 @@ class Rocprofv3Tool(RocprofTool):
 
     @staticmethod
     def _needs_markers(assignment: Assignment) -> bool:
-        return assignment.mode != "process" or bool(assignment.schedules)
+        return not assignment.whole_process
 
     def _mend(self, name: str, value: object) -> str:
         words = [word.strip() for word in str(value).split(",")]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
+
+from accelprof.contracts.machine import torch_build, torch_module
 
 #: driver node and topology of the kernel fusion driver (amdkfd)
 KFD = "/dev/kfd"
@@ -21,7 +20,6 @@ ROCR_ENV, HIP_ENV = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 HIP_ENVS = (HIP_ENV, "CUDA_VISIBLE_DEVICES")
 #: seconds between two looks at open files while no device is initialised
 LOOK_EVERY = 0.1
-_TORCH_HIP = re.compile(r"^hip\s*(?::[^=]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
 def roots() -> list[str]:
@@ -32,30 +30,12 @@ def roots() -> list[str]:
 
 def torch_hip() -> str | None:
     """``torch.version.hip`` of the installed torch, read without importing it; ``None`` for other builds or none."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        found = getattr(getattr(torch, "version", None), "hip", None)
-        return str(found) if found else None
-    try:
-        spec = importlib.util.find_spec("torch")
-    except (ImportError, ValueError):
-        return None
-    if spec is None or not spec.origin:
-        return None
-    try:
-        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    match = _TORCH_HIP.search(text)
-    return match[1] if match else None
+    return torch_build("hip")
 
 
 def torch_cuda() -> Any:
     """``torch.cuda`` (HIP's face in torch) when a ROCm build of torch is loaded, else ``None``."""
-    torch = sys.modules.get("torch")
-    if torch is None or not getattr(getattr(torch, "version", None), "hip", None):
-        return None
-    return torch.cuda
+    return torch_module("cuda", "hip")
 
 
 def has_context() -> Callable[[int], bool] | None:

@@ -13,12 +13,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
 from accelprof.contracts.backend import Backend, BoundEmitter, BoundRange, Probe, RangeSpec
+from accelprof.contracts.machine import pci_devices
 from accelprof.errors import CaptureError
 from accelprof.texts import quoted
 
 #: device files of TPUs: the older driver's, and VFIO's beside Google's PCI vendor
 TPU_FILES = "/dev/accel[0-9]*"
-PCI_VENDORS = "/sys/bus/pci/devices/*/vendor"
+PCI = "/sys/bus/pci/devices/*"
 GOOGLE = "0x1ae0"
 #: the key of an annotation's arguments by which the reader knows our ranges and marks
 KEY = "accelprof"
@@ -49,14 +50,7 @@ def installed() -> str:
 
 def tpus() -> int:
     """TPU chips that the kernel shows."""
-    files = len(glob.glob(TPU_FILES))
-    if files:
-        return files
-    found = 0
-    for path in glob.glob(PCI_VENDORS):
-        with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
-            found += file.read().strip() == GOOGLE
-    return found
+    return len(glob.glob(TPU_FILES)) or len(pci_devices(GOOGLE, PCI))
 
 
 class XlaBackend(BoundEmitter, Backend):

@@ -7,17 +7,14 @@ task is a call into a static library that does nothing.
 from __future__ import annotations
 
 import functools
-import glob
 import importlib.util
 import os
-import re
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from accelprof.contracts import backend as api
 from accelprof.contracts.backend import BoundRange, EventTimer, Probe, RangeSpec
+from accelprof.contracts.machine import pci_devices, torch_build, torch_module
 from accelprof.errors import CaptureError
 from accelprof.texts import PLAIN_C_TEXT, quoted
 
@@ -27,39 +24,16 @@ GROUPS_ENV = "INTEL_ITTNOTIFY_GROUPS"
 DOMAIN = "accelprof"
 INTEL = "0x8086"
 CARDS = "/sys/class/drm/renderD*/device"
-_TORCH_XPU = re.compile(r"^xpu\s*(?::[^=]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
 def torch_xpu() -> Any | None:
     """``torch.xpu`` when a torch with devices of this kind is loaded; never imports."""
-    torch = sys.modules.get("torch")
-    build = getattr(getattr(torch, "version", None), "xpu", None)
-    return getattr(torch, "xpu", None) if build else None
-
-
-def torch_build() -> str | None:
-    """``torch.version.xpu`` of the installed torch, read without importing it; ``None`` for other builds or none."""
-    if "torch" in sys.modules:
-        return getattr(getattr(sys.modules["torch"], "version", None), "xpu", None)
-    try:
-        spec = importlib.util.find_spec("torch")
-        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8") if spec and spec.origin else ""
-    except (ImportError, ValueError, OSError):
-        return None
-    match = _TORCH_XPU.search(text)
-    return match[1] if match else None
+    return torch_module("xpu", "xpu")
 
 
 def cards() -> list[str]:
     """PCI addresses of Intel's render devices, as the kernel shows them."""
-    found = []
-    for place in sorted(glob.glob(CARDS)):
-        try:
-            if Path(place, "vendor").read_text(encoding="ascii").strip() == INTEL:
-                found.append(os.path.basename(os.path.realpath(place)))
-        except OSError:
-            continue
-    return found
+    return pci_devices(INTEL, CARDS)
 
 
 class XpuBackend(api.BoundEmitter, api.Backend):
@@ -90,7 +64,7 @@ class XpuBackend(api.BoundEmitter, api.Backend):
     def probe(self) -> Probe:
         if importlib.util.find_spec("ittapi") is None:
             return Probe(None, "unavailable: ittapi is not installed (pip install ittapi)")
-        build, found, collector = torch_build(), cards(), os.environ.get(COLLECTOR_ENV)
+        build, found, collector = torch_build("xpu"), cards(), os.environ.get(COLLECTOR_ENV)
         facts = {"torch_xpu": build, "cards": found, "collector": collector}
         if build and found:
             return Probe(100, f"{len(found)} Intel device(s), torch for XPU {build}", facts)

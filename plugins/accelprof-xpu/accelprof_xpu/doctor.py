@@ -6,11 +6,12 @@ import os
 import shutil
 
 from accelprof.contracts.doctor import Check
-from accelprof_xpu.backend import COLLECTOR_ENV, GROUPS_ENV, XpuBackend, cards, torch_build
+from accelprof.contracts.machine import torch_build
+from accelprof_xpu.backend import COLLECTOR_ENV, GROUPS_ENV, XpuBackend, cards
 
 
 def checks() -> list[Check]:
-    probe, found, build = XpuBackend().probe(), cards(), torch_build()
+    probe, found, build = XpuBackend().probe(), cards(), torch_build("xpu")
     shown = f"built for XPU {build}" if build else "no build for XPU (torch.version.xpu is not set)"
     mend = "" if build or not found else "install torch from its xpu index"
     rows = [

@@ -11,18 +11,14 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from accelprof.contracts.backend import Probe
+from accelprof.contracts.sizes import size_of
 from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
-from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
-from accelprof.contracts.words import TriggerCall
-from accelprof.errors import CaptureError, Problem, nearest
+from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, not_started_under
+from accelprof.contracts.words import ArtifactState, TriggerCall
+from accelprof.errors import Problem, nearest
 from accelprof.launch.command import canonical, render_value
 from accelprof.output.layout import Layout
 from accelprof_xpu.option_tables import FLAG, Table
-
-
-def whole(assignment: Assignment) -> bool:
-    """Whether the process is recorded from start to exit, with nothing to resume it."""
-    return assignment.mode == "process" and not assignment.schedules
 
 
 class LaunchOptions(ToolOptions):
@@ -138,9 +134,7 @@ class IttTool(Tool):
     def attach(self, context: ToolContext) -> None:
         super().attach(context)
         if os.environ.get(WRAPPED_ENV) != self.name:
-            raise CaptureError(
-                f"this process was not started under {self.program}; start it through accelprof (accelprof run, or the controller's options)"
-            )
+            raise not_started_under(self.program)
 
     def open(self, window: WindowInfo) -> None:
         if window.kind != "process":
@@ -158,11 +152,9 @@ class IttTool(Tool):
             pid = self.pid_of(path)
             mine = [window for window in windows if pid is None or window.stem.endswith(f"-{pid}")]
             held = tuple(window.id for window in sorted(mine, key=lambda item: item.sequence))
-            size = os.path.getsize(path) if os.path.isfile(path) else 0
-            if os.path.isfile(path) and not size:
-                found.append(ArtifactFile(path, self.name, held, size, "truncated", "empty file"))
-            else:
-                found.append(ArtifactFile(path, self.name, held, size))
+            size = size_of(path) if os.path.exists(path) else 0
+            state: tuple[ArtifactState, str] = ("complete", "") if size else ("truncated", "empty")
+            found.append(ArtifactFile(path, self.name, held, size, *state))
         return found
 
     def pid_of(self, path: str) -> str | None:

@@ -15,11 +15,10 @@ def _all(words: str, takes: str) -> dict[str, str | tuple[str, ...]]:
     return dict.fromkeys(words.split(), takes)
 
 
+_ANALYSES = """hotspots performance-snapshot threading hpc-performance memory-access memory-consumption uarch-exploration io
+gpu-offload gpu-hotspots npu system-overview anomaly-detection"""
 VTUNE: Table = {
-    "collect": tuple(
-        _all("hotspots performance-snapshot threading hpc-performance memory-access memory-consumption", VALUE)
-    )
-    + tuple(_all("uarch-exploration io gpu-offload gpu-hotspots npu system-overview anomaly-detection", VALUE)),
+    "collect": tuple(_all(_ANALYSES, VALUE)),
     "target-duration-type": ("veryshort", "short", "medium", "long"),
     "finalization-mode": ("fast", "full", "deferred", "none"),
     "call-stack-mode": ("all", "user-only", "user-plus-one"),

@@ -10,10 +10,8 @@ import re
 from collections import Counter
 from typing import Any
 
-import msgspec
-
 from accelprof.contracts.spans import Clock, Completeness, Kind, Span, Trace
-from accelprof.reading.chrome_file import FLOWS, Event, exact_ns, flow_of, load
+from accelprof.reading.chrome_file import FLOWS, Event, arguments_of, exact_ns, flow_of, load
 from accelprof.reading.columns import place
 from accelprof.reading.gzipped import edges
 from accelprof.reading.kernels import kernel_kind
@@ -52,7 +50,7 @@ def read_unitrace(path: str, tool: str = "unitrace") -> Trace:
     """
     file = load(path)
     trace = Trace(path, tool, Clock.EPOCH, problems=list(file.problems), completeness=file.completeness)
-    named = [(event, str(_args(event).get("name", ""))) for event in file.events if event.ph == "M"]
+    named = [(event, str(arguments_of(event).get("name", ""))) for event in file.events if event.ph == "M"]
     names = {_at(event)[0]: name for event, name in named if event.name == "process_name"}
     threads = {_at(event): name for event, name in named if event.name == "thread_name"}
     bad: Counter[str] = Counter()
@@ -89,7 +87,7 @@ def read_unitrace(path: str, tool: str = "unitrace") -> Trace:
 
 
 def _span(event: Event, start: int, length: int, names: dict[Any, str], threads: dict[tuple[Any, Any], str]) -> Span:
-    name, args, (pid, tid) = unquoted(str(event.name)), _args(event), _at(event)
+    name, args, (pid, tid) = unquoted(str(event.name)), arguments_of(event), _at(event)
     device: int | str | None = None
     if event.cat == "gpu_op":
         kind = (
@@ -109,9 +107,3 @@ def _at(event: Event) -> tuple[int | str, int | str]:
     """Process and thread; what is neither a number nor text, by how it is written."""
     pid, tid = (place(value) if value else 0 for value in (event.pid, event.tid))
     return pid, tid
-
-
-def _args(event: Event) -> dict[str, Any]:
-    raw = bytes(event.args)
-    value = msgspec.json.decode(raw) if raw else {}
-    return value if isinstance(value, dict) else {}

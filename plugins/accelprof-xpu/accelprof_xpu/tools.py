@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import Assignment
-from accelprof_xpu.launching import IttTool, whole
+from accelprof_xpu.launching import IttTool
 from accelprof_xpu.option_tables import UNITRACE, UNITRACE_SHORT, VTUNE, VTUNE_SHORT, Table
 
 #: ``<application>.<pid>.json``, ``<application>.<pid>.<rank>.json`` under MPI
@@ -35,7 +35,7 @@ class VtuneTool(IttTool):
         return {
             "collect": "hotspots",
             "result-dir": os.path.join(place, "r@@@{at}"),
-            "start-paused": not whole(assignment),
+            "start-paused": not assignment.whole_process,
             "quiet": True,
         }
 
@@ -62,7 +62,7 @@ class UnitraceTool(IttTool):
         return {
             "chrome-kernel-logging": True,
             "chrome-itt-logging": True,
-            "conditional-collection": not whole(assignment),
+            "conditional-collection": not assignment.whole_process,
             "output-dir-path": self.place(assignment.target, directory),
         }
 

@@ -238,9 +238,10 @@ def test_files_of_a_process_hold_its_windows(tmp_path: Path) -> None:
     assert found["python3.4711.json"].windows == ("w2", "w4")
     assert found["python3.99.json"].windows == ()
     assert found["python3.4711.2.json"].state == "truncated"
-    (tmp_path / "r000hs").mkdir()
+    (tmp_path / "r000hs" / "data.0").mkdir(parents=True)
+    (tmp_path / "r000hs" / "data.0" / "1.trace").write_bytes(bytes(70))
     [result] = VtuneTool().match([str(tmp_path / "r000hs")], windows)
-    assert (result.windows, result.state) == (("w2", "w4"), "complete")
+    assert (result.windows, result.state, result.bytes) == (("w2", "w4"), "complete", 70)
 
 
 def test_a_process_that_was_not_wrapped_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
