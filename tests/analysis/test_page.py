@@ -253,6 +253,29 @@ def test_the_heat_map_finds_the_slow_rank_behind_its_waiting(run_maker: RunMaker
     assert np.allclose(cells, [[70_000, 30_000], [40_000, 20_000]], rtol=1e-3)
 
 
+def test_the_heat_map_is_of_what_a_rank_does_itself(run_maker: RunMaker) -> None:
+    """Of 100 µs rank 0 receives for 90 and has a thread that waits for all of them: it works 10. Rank 1 works 50, under a thread that
+    waits too. Rank 2 has 60 of data that are slow, and 20 more in what a collective holds."""
+    for rank, events in enumerate(
+        [
+            [complete("recv", 0, 90), complete("update", 90, 10), complete("inbox", 0, 100, tid=2, category="wait")],
+            [complete("update", 0, 50), complete("inbox", 0, 100, tid=2, category="wait")],
+            [
+                complete("data", 0, 60, category="data"),
+                complete("reduce", 60, 40, category="collective"),
+                complete("pack", 70, 20),
+            ],
+        ]
+    ):
+        run_maker.timeline(run_maker.target(rank, host="node0"), events, steps=(1,), end_us=100)
+    summary = summarise(run_maker.write())
+    heat = page_data(summary, summary.to_json())["heat"]
+    layer = heat["maps"][0]
+    cells = np.frombuffer(base64.b64decode(layer["cells"]), "<u2") / 65_535 * layer["max"]
+    assert heat["ranks"] == ["ActorGroup/rank2", "ActorGroup/rank1", "ActorGroup/rank0"]
+    assert np.allclose(cells, [60_000, 50_000, 10_000], rtol=1e-3)
+
+
 def test_long_names_make_no_page_wider(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A phase with a name of 120 characters and nothing to break at: 400 px stay 400 px."""
     monkeypatch.setitem(PHASES, "z" * 120, 4.0)

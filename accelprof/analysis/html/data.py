@@ -11,8 +11,9 @@ import numpy as np
 
 from accelprof.analysis.division import TABLE
 from accelprof.analysis.first import step_of_first
+from accelprof.analysis.intervals import lengths_by
 from accelprof.analysis.phases import Call, WorkerTimeline
-from accelprof.analysis.seconds import COLLECTIVE, name_of_compute
+from accelprof.analysis.seconds import COLLECTIVE, name_of_compute, waits_for_data, waits_for_others
 from accelprof.analysis.summary import Summary
 
 #: parts of a second in the order in which they are drawn, and what they are called
@@ -131,8 +132,8 @@ def _bar_of(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _heat(summary: Summary, phases: Sequence[str]) -> dict[str, Any]:
-    """Time per worker and window of steps: all phases together but collectives, in which a rank waits for a slower one, and each phase while there is room; the
-    slowest rank first."""
+    """Time per worker and window of steps: all phases together but those in which a rank waits for others, and each phase while there
+    is room; the slowest rank first."""
     columns = sorted({window[1] for timeline in summary.timelines for window in timeline.windows})
     if not columns or not summary.timelines:
         return {"ranks": [], "steps": [], "maps": []}
@@ -144,7 +145,8 @@ def _heat(summary: Summary, phases: Sequence[str]) -> dict[str, Any]:
     maps = {phase: np.zeros(size) for phase in kept}
     for row, timeline in enumerate(summary.timelines):
         _fill(timeline, column, total[row], {phase: values[row] for phase, values in maps.items()})
-        total[row] = np.maximum(total[row] - _in_collectives(timeline, column, size[1]), 0)
+        if len(timeline.stretches):
+            total[row] = _at_work(timeline, column, size[1])
     means = total.sum(axis=1) / np.maximum((total > 0).sum(axis=1), 1)
     order = np.argsort(-means, kind="stable")
     layers = [("all phases", total), *maps.items()]
@@ -176,18 +178,20 @@ def _fill(
             total[where] += end - start
 
 
-def _in_collectives(timeline: WorkerTimeline, column: Mapping[tuple[int, ...], int], count: int) -> Any:
-    """Self time in collectives by window of steps."""
-    found = np.zeros(count)
-    together = np.array([kind[1] == COLLECTIVE for kind in timeline.stretches.kinds], dtype=np.bool_)
-    if together.any():
-        kinds, (_, starts, ends, _) = timeline.stretches.columns()
-        mine = together[np.array(kinds)]
-        start, end = np.array(starts)[mine], np.array(ends)[mine]
-        windows = sorted((begin, column[steps]) for _, steps, begin, _ in timeline.windows)
-        at = np.searchsorted(np.array([begin for begin, _ in windows]), start, side="right") - 1
-        np.add.at(found, np.array([where for _, where in windows])[np.maximum(at, 0)], end - start)
-    return found
+def _at_work(timeline: WorkerTimeline, column: Mapping[tuple[int, ...], int], count: int) -> Any:
+    """ns by window of steps in which any thread is in a phase that waits neither for another rank nor for another role; what waits
+    for data counts, because slow data make a rank slow."""
+    own = np.array([_own(phase, category) and not joint for phase, category, _, joint in timeline.stretches.kinds])
+    kinds, (_, starts, ends, _) = timeline.stretches.columns()
+    mine = own[np.array(kinds)]
+    start, end = np.array(starts)[mine], np.array(ends)[mine]
+    windows = sorted((begin, column[steps]) for _, steps, begin, _ in timeline.windows)
+    at = np.searchsorted(np.array([begin for begin, _ in windows]), start, side="right") - 1
+    return lengths_by(np.array([where for _, where in windows])[np.maximum(at, 0)], start, end, count)
+
+
+def _own(phase: str, category: str) -> bool:
+    return category != COLLECTIVE and (waits_for_data(phase, category) or not waits_for_others(phase, category))
 
 
 def _packed(values: Any) -> dict[str, Any]:
