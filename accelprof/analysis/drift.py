@@ -6,7 +6,7 @@ costs. Times are compared with a line through the others, so that a slow drift m
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
@@ -60,16 +60,19 @@ def outliers(
     usual_means = {phase: _typical(values) for phase, values in means.items()}
     found = []
     for at in slow.tolist():
-        grown = _grown(phases, usually, at, float(more[at]), lambda name: name in known or waits_for_others(name, ""))
+        here = {
+            phase: float(values[at]) - usually[phase] for phase, values in phases.items() if not np.isnan(values[at])
+        }
+        grown = _grown(here, float(more[at]), lambda name: name in known or waits_for_others(name, ""))
         grew_on_all = {phase: float(means[phase][at]) - usual_means[phase] for phase in grown}
-        phase = _cause(grown, grew_on_all, rows[at]["seconds"], usually, begins or {})
-        figures = rows[at]["seconds"].get(phase) if phase is not None else None
+        slowest = {phase: rows[at]["seconds"][phase].get("slowest") for phase in grown}
+        phase = _cause(grown, grew_on_all, slowest, usually, begins or {})
         found.append(
             {
                 "step": rows[at].get("step"), "wall_ns": int(walls[at]), "usual_ns": round(float(usual[at])), "phase": phase,
                 "phase_ns": None if phase is None else round(float(phases[phase][at])),
                 "phase_usual_ns": None if phase is None else round(usually[phase]),
-                "worker": figures.get("slowest") if isinstance(figures, Mapping) else None,
+                "worker": None if phase is None else slowest[phase],
             }
         )  # fmt: skip
     return found
@@ -80,11 +83,8 @@ def _typical(values: Array) -> float:
     return float(np.median(np.nan_to_num(values)))
 
 
-def _grown(
-    phases: Mapping[str, Array], usually: Mapping[str, float], at: int, more: float, waits: Callable[[str], bool]
-) -> dict[str, float]:
-    """The phases that grew most, by how much; those in which ranks wait only where no other has grown by much."""
-    grown = {phase: float(values[at]) - usually[phase] for phase, values in phases.items() if not np.isnan(values[at])}
+def _grown(grown: Mapping[str, float], more: float, waits: Callable[[str], bool]) -> dict[str, float]:
+    """The phases that grew most, by how much; those in which ranks wait only where no other has grown by much of what the step did."""
     for wanted in (False, True):
         mine = {phase: ns for phase, ns in grown.items() if waits(phase) is wanted and ns > 0.25 * more}
         if mine:
@@ -95,7 +95,7 @@ def _grown(
 def _cause(
     grown: Mapping[str, float],
     on_all: Mapping[str, float],
-    figures: Mapping[str, Any],
+    slowest: Mapping[str, Any],
     usually: Mapping[str, float],
     begins: Mapping[str, int],
 ) -> str | None:
@@ -107,7 +107,7 @@ def _cause(
     share = {phase: round(on_all[phase] / ns, 1) for phase, ns in grown.items()}
     few = [phase for phase in grown if share[phase] <= min(share.values()) + 0.15]
     first = min(few, key=lambda phase: begins.get(phase, 0))
-    mine = [phase for phase in few if figures[phase].get("slowest") == figures[first].get("slowest")]
+    mine = [phase for phase in few if slowest[phase] == slowest[first]]
     return min(mine, key=lambda phase: (usually[phase], grown[phase]))
 
 
@@ -148,20 +148,55 @@ def _phases(
     return found
 
 
-def drifts(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def drifts(
+    steps: Sequence[Mapping[str, Any]],
+    waiting: Iterable[str] = (),
+    begins: Mapping[str, int] | None = None,
+    groups: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
     """What grew or shrank from the first to the last step: the steps themselves (``phase`` is ``None``) and phases.
 
+    Args:
+        steps, waiting, begins, groups: as for :func:`outliers`.
+
     Returns:
-        ``{phase, steps, first_ns, last_ns, change, low, high}``: the line through the times at both ends, its change as part of
-        the first, and where that lies for sure; only rows in which that does not hold 0. The largest change first, steps
-        before phases.
+        ``{phase, steps, first_ns, last_ns, change, low, high, cause, worker}``: the line through the times at both ends, its
+        change as part of the first, and where that lies for sure; only rows in which that does not hold 0. The largest change
+        first, steps before phases. ``cause``: the phase that made the steps grow, as of an outlier; ``worker``: the rank that it
+        took longest on in most steps of the later half, ``None`` where there is no such one.
     """
     rows = [row for row in steps if not row.get("window")]
     walls: Array = np.array([float(row.get("wall_ns") or np.nan) for row in rows])
-    series: list[tuple[str | None, Array]] = [(None, walls), *_phases(rows).items()]
+    phases = _phases(rows)
+    series: list[tuple[str | None, Array]] = [(None, walls), *phases.items()]
     found = [row for phase, values in series if (row := _drift(phase, values)) is not None]
     found.sort(key=lambda row: (row["phase"] is not None, -abs(row["last_ns"] - row["first_ns"])))
+    slowest = {row["phase"]: _slowest_late(rows, row["phase"]) for row in found if row["phase"] is not None}
+    for row in found:
+        row["cause"], row["worker"] = None, slowest.get(row["phase"])
+    if found and found[0]["phase"] is None and (more := found[0]["last_ns"] - found[0]["first_ns"]) > 0:
+        known, means = set(waiting), _phases(rows, _Over(rows, groups or {}))
+        here = {row["phase"]: row["last_ns"] - row["first_ns"] for row in found[1:]}
+        grown = _grown(here, more, lambda name: name in known or waits_for_others(name, ""))
+        grew_on_all = {phase: _growth(means[phase]) for phase in grown}
+        usually = {phase: _typical(phases[phase]) for phase in grown}
+        found[0]["cause"] = cause = _cause(grown, grew_on_all, slowest, usually, begins or {})
+        found[0]["worker"] = slowest.get(cause)
     return found[:MAX_DRIFTS]
+
+
+def _growth(values: Array) -> float:
+    """From the first to the last of them, NaN apart."""
+    at = np.flatnonzero(~np.isnan(values))
+    return float(np.median(_slopes(at.astype(np.float64), values[at]))) * float(at[-1] - at[0])
+
+
+def _slowest_late(rows: Sequence[Mapping[str, Any]], phase: str) -> str | None:
+    """The rank that a phase took longest on in most of the later half of its steps."""
+    mine = [figures.get("slowest") for row in rows if (figures := row["seconds"].get(phase)) is not None]
+    late = Counter(mine[len(mine) // 2 :])
+    [(worker, times)] = late.most_common(1)
+    return worker if 2 * times > late.total() else None
 
 
 def _drift(phase: str | None, values: Array) -> dict[str, Any] | None:

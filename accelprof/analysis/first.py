@@ -29,7 +29,9 @@ IDLE = {part.name: part.loss for part in sorted(TABLE, key=lambda part: part.nam
 def sentences(report: Mapping[str, object]) -> list[str]:
     """At most three sentences on a summary as ``Summary.to_json`` has it, the most telling first."""
     dump = report.get("dump")
-    if isinstance(dump, list) and dump:  # the critical path is that of all its steps, and not of the one it was made for
+    if (
+        isinstance(dump, list) and dump
+    ):  # the critical path is that of all its steps, and not of the one it was made for
         return [f"{line[0].upper()}{line[1:]}." for line in dump[:3]]
     found = [
         _died(report)[1] or _step(report) or _phase(report) or _timed(report),
@@ -60,9 +62,8 @@ def _longer(report: Mapping[str, Any]) -> str:
             text = (
                 f"steps grew from {duration(row['first_ns'])} to {duration(row['last_ns'])} over {row['steps']} of them"
             )
-            phases = [one for one in report["drift"] if one["phase"] is not None and one["last_ns"] > one["first_ns"]]
-            most = max(phases, key=lambda one: one["last_ns"] - one["first_ns"], default=None)
-            grown.append((more * row["steps"] / 2, text + (f", most in {most['phase']}" if most else "")))
+            where = f", most in {row['cause']}" + (f" on {row['worker']}" if row["worker"] else "")
+            grown.append((more * row["steps"] / 2, text + (where if row["cause"] else "")))
     largest = [max(mine, default=(0.0, "")) for mine in (slow, grown)]
     said = "; ".join(text for ns, text in sorted(largest, reverse=True) if ns > named)
     return f"{said[0].upper()}{said[1:]}." if said else ""

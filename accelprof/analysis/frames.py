@@ -275,6 +275,7 @@ TABLES: dict[str, dict[str, type]] = {
     },
     "drift": {
         "phase": str, "steps": int, "first_ns": int, "last_ns": int, "change": float, "low": float, "high": float,
+        "cause": str, "worker": str,
     },
     "devices": {
         "worker": str, "tool": str, "device": str, "files": int, "kernels": int, "copies": int, "busy_ns": int,

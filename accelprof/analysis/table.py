@@ -216,17 +216,20 @@ def steps_grids(report: Mapping[str, Any], limit: int | None = MAX_ROWS) -> Iter
     if rows:
         columns = [
             Column("phase", label=30),
-            Column("steps", 2),
+            Column("steps", 3),
             Column("at first"),
             Column("at last"),
             Column("change"),
-            Column("surely between", 1),
+            Column("surely between", 2),
+            Column("most of it in", 1, label=24),
+            Column("longest on", 1, label=16),
         ]
         grid = Grid("what changed from the first step to the last", columns)
         for row in rows if limit is None else rows[: limit // 2]:
             grid.add(
                 "(the whole step)" if row["phase"] is None else row["phase"], str(row["steps"]), duration(row["first_ns"]),
                 duration(row["last_ns"]), f"{row['change']:+.1%}", f"{row['low']:+.1%} … {row['high']:+.1%}",
+                row["cause"] or NONE, row["worker"] or NONE,
             )  # fmt: skip
         yield grid
 

@@ -103,7 +103,8 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     waiting = {kind[0] for timeline in timelines for kind in timeline.stretches.kinds if kind[1] == COLLECTIVE}
     waiting.update(phase for one in unseen for phase in one.phases)
     groups = {worker.label: worker.group for worker in run.workers.values()}
-    found.outliers, found.drift = outliers(timed, waiting, _begins(found.of), groups), drifts(timed)
+    begins = _begins(found.of)
+    found.outliers, found.drift = outliers(timed, waiting, begins, groups), drifts(timed, waiting, begins, groups)
     found.notices.extend(_in_no_phase(found.outliers))
     return found
 

@@ -149,6 +149,33 @@ def test_a_drift_is_found_and_its_size_is_right(seed: int, growth: float) -> Non
     assert "all_reduce" not in found
 
 
+@pytest.mark.parametrize("which", [[2], [0, 1, 2, 3]])
+def test_what_made_steps_grow_is_named_with_its_rank(which: list[int]) -> None:
+    """``train`` grows by 2 ms a step on one of four ranks, and the others are as much longer in ``sync``, which nothing calls a
+    collective: ``train`` on that rank is named in each of 20 runs. Where it grows on all of them no rank is."""
+    for seed in range(20):
+        rng, rows = random.Random(seed), []
+        for number in range(40):
+            work = [0.1 * rng.gauss(1, 0.02) + 0.002 * number * (rank in which) for rank in range(4)]
+            phases = {"train": work, "sync": [max(work) - mine + 0.003 for mine in work]}
+            seconds = {
+                phase: {
+                    "max": max(times), "mean": sum(times) / 4, "min": min(times), "ranks": 4,
+                    "slowest": f"G/rank{times.index(max(times))}",
+                }
+                for phase, times in phases.items()
+            }  # fmt: skip
+            rows.append(
+                {"step": number, "wall_ns": round(max(work) * 1e9) + 3 * MS, "window": False, "seconds": seconds}
+            )
+        found = drifts(rows)
+        worker = "G/rank2" if which == [2] else None
+        assert (found[0]["phase"], found[0]["cause"], found[0]["worker"]) == (None, "train", worker)
+        assert {row["worker"] for row in found if row["phase"] == "train"} == {worker}
+        text = sentences({"steps": rows, "metrics": {"steps": rows}, "drift": found})[1]
+        assert text.endswith(f"most in train{f' on {worker}' if worker else ''}.")
+
+
 def test_a_report_has_them(run_maker: Any) -> None:
     """They are made of the manifest's steps, stand in ``--json`` under their names and as tables."""
     rows = steps(40, 3, growth=0.4)
