@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -61,6 +63,14 @@ class Codes(dict[Place, int]):
         return number
 
 
+_LETTER, _PLACE = attrgetter("ph"), attrgetter("pid", "tid")
+
+
+def chosen(events: Sequence[Head], which: Array) -> Sequence[Head]:
+    """Those with these numbers, in order; mostly all."""
+    return events if len(which) == len(events) else [events[index] for index in which.tolist()]
+
+
 class Drawing:
     """The places of a file's events, by their number in the file.
 
@@ -90,22 +100,23 @@ class Drawing:
 
     def add(self, events: Sequence[Head]) -> None:
         """A block of events, in the file's order."""
+        count = len(events)
         try:
-            code = np.array([CODES.get(event.ph, 0) for event in events], np.uint8)
-            row = np.array([self.rows[event.pid, event.tid] for event in events], np.int32)
+            code: Array = np.fromiter(map(CODES.get, map(_LETTER, events), repeat(0)), np.uint8, count)
+            row: Array = np.fromiter(map(self.rows.__getitem__, map(_PLACE, events)), np.int32, count)
         except TypeError:  # a list or an object in place of a number or letter
             code = np.array([CODES.get(plain(event.ph), 0) for event in events], np.uint8)
             row = np.array([self.rows[plain(event.pid), plain(event.tid)] for event in events], np.int32)
         timed = np.flatnonzero(code != META)
-        at: Array = np.zeros(len(events), np.int64)
-        kept: Array = np.ones(len(events), np.bool_)
-        at[timed], bad = exact_column([events[index].ts for index in timed.tolist()])
+        at: Array = np.zeros(count, np.int64)
+        kept: Array = np.ones(count, np.bool_)
+        at[timed], bad = exact_column([event.ts for event in chosen(events, timed)])
         for index, why in bad.items():
             kept[timed[index]] = False
             self.bad[f"time {why}"] += 1
-        end: Array = np.full(len(events), NEVER, np.int64)
+        end: Array = np.full(count, NEVER, np.int64)
         whole = np.flatnonzero((code == COMPLETE) & kept)
-        length, bad = exact_column([events[index].dur for index in whole.tolist()])
+        length, bad = exact_column([event.dur for event in chosen(events, whole)])
         end[whole] = at[whole] + length
         for index, why in bad.items():
             kept[whole[index]], end[whole[index]] = False, NEVER
@@ -119,7 +130,7 @@ class Drawing:
         self._parts.append((code, row, at, end, kept))
         self._bases.append(self._count)
         self._pairs(code, row, at, kept)
-        self._count += len(events)
+        self._count += count
 
     def _pairs(self, code: Array, row: Array, at: Array, kept: Array) -> None:
         """Ends find their begins, also of earlier blocks."""

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
 
-from accelprof.analysis.intervals import among, distinct
+from accelprof.analysis.intervals import distinct
+from accelprof.reading.columns import Array
 
-#: one axis of whole numbers
-Ints: TypeAlias = np.ndarray[Any, Any]
+#: intervals inside another, on average, up to which a row is asked whether any cross
+_DEEP = 64
 
 
-def lanes(rows: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+def lanes(rows: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
     """The lane of each interval ``[start, end]``, 0 for the row itself, and the order in which they are to be drawn.
 
     On one lane of one row any two either follow each other or the shorter lies in the longer. Each interval gets the first
     lane where that holds; of those that begin together the longest is placed first. The order is by row, start, longest first.
     """
     order = np.lexsort((np.negative(ends), starts, rows))
-    found: Ints = np.zeros(len(order), np.int32)
+    found: Array = np.zeros(len(order), np.int32)
     if not len(order):
         return found, order
     row_of, start_of, end_of = rows[order], starts[order], ends[order]
     # where everything follows, as on most streams, there is nothing to find
     overlap = (row_of[1:] == row_of[:-1]) & (start_of[1:] < end_of[:-1])
-    looked_at = np.flatnonzero(among(row_of, distinct(row_of[1:][overlap]))) if overlap.any() else order[:0]
+    looked_at = _crossed(row_of, start_of, end_of, distinct(row_of[1:][overlap])) if overlap.any() else order[:0]
     row: int | None = None
     first: list[int] = []
     beside: list[list[int]] = []
@@ -57,6 +57,26 @@ def lanes(rows: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
         stack.append(end)
         found[index] = lane
     return found, order
+
+
+def _crossed(rows: Array, starts: Array, ends: Array, asked: Array) -> Array:
+    """The numbers of the intervals of those rows ``asked`` for where some cross: one begins in the other and ends behind it.
+    The intervals are in order; a row where telling would take longer than placing counts as crossed."""
+    bounds: Array = np.searchsorted(rows, np.stack((asked, asked + 1), axis=1))
+    spans = [slice(low, high) for low, high in bounds.tolist()]
+    found = [np.arange(span.start, span.stop) for span in spans if _cross(starts[span], ends[span])]
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _cross(starts: Array, ends: Array) -> bool:
+    inner = np.arange(1, len(starts) + 1)
+    behind: Array = np.searchsorted(starts, np.atleast_1d(ends))  # the first that does not begin in it
+    some = np.flatnonzero(behind > inner)
+    if int((behind - inner)[some].sum()) > _DEEP * len(starts):
+        return True
+    pairs: Array = np.stack((inner[some], behind[some]), axis=1).ravel()
+    latest: Array = np.maximum.reduceat(np.append(ends, ends[:1]), pairs)[::2] if len(some) else ends[:0]
+    return bool((latest > ends[some]).any())
 
 
 class Drawn:

@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -56,6 +57,7 @@ WAITED, GUESS, JOINED = "waited for", "waited for (a guess)", -1
 #: below this a time in ns has at most 15 digits, which a float64 in µs keeps
 EXACT_NS = 10**15
 _encoder = msgspec.json.Encoder()
+_NAME = attrgetter("name")
 
 
 @dataclass
@@ -438,9 +440,7 @@ class TimelineWriter:
         first, plain_names = 0, is_ours(file.top)
         for block in Stream(source.path, Event).blocks():
             if not plain_names:
-                for event in block:
-                    if isinstance(event.name, str) and event.name.endswith(texts.QUOTED):
-                        event.name = texts.unquoted(event.name)
+                _unquote(block)
             now = slice(first, first + len(block))
             lengths = np.where(drawing.end[now] == NEVER, 0, drawing.end[now] - drawing.at[now])
             rows = zip(block, pids[now].tolist(), tids[now].tolist(), _times(drawing.at[now] + shift), _times(lengths), strict=True)  # fmt: skip
@@ -678,6 +678,18 @@ def decoded(raw: msgspec.Raw) -> dict[str, Any]:
     data = bytes(raw)
     args = msgspec.json.decode(data) if data else None
     return args if isinstance(args, dict) else {}
+
+
+def _unquote(block: Sequence[Event]) -> None:
+    """Names of a file that is not ours as they were given; most are as they are."""
+    try:
+        some = texts.QUOTED in "".join(map(_NAME, block))
+    except TypeError:  # something else in place of a name
+        some = True
+    if some:
+        for event in block:
+            if isinstance(event.name, str):
+                event.name = texts.unquoted(event.name)
 
 
 def _numbers(drawing: Drawing, places: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[Array, Array]:

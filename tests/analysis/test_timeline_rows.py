@@ -7,11 +7,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.reading import Loaded
+from accelprof.analysis.rows import lanes
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files
 from accelprof.contracts.spans import Kind, Span, Trace
 
@@ -164,6 +166,44 @@ def test_every_arrow_still_joins_a_launch_with_its_work(
     assert all(any(a == b for a, b in pairs) for pairs in joined)
     launches = sorted(name for pair in ends.values() for name in pair["s"])
     assert launches == sorted(f"l{n}" for n in range(len(work)) for _ in range(files))
+
+
+def lanes_one_by_one(rows: list[int], starts: list[int], ends: list[int]) -> list[int]:
+    """The first lane of its row where an interval crosses none that was placed before it: every pair compared."""
+    found = [0] * len(rows)
+    placed: list[int] = []
+    for index in sorted(range(len(rows)), key=lambda index: (rows[index], starts[index], -ends[index])):
+        taken = {
+            found[other] for other in placed if rows[other] == rows[index] and starts[index] < ends[other] < ends[index]
+        }
+        while found[index] in taken:
+            found[index] += 1
+        placed.append(index)
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), max_size=30),
+    st.integers(-(10**18), 10**18),
+)
+def test_lanes_are_those_of_every_pair_compared(spans: list[tuple[int, int, int]], base: int) -> None:
+    rows, starts, lengths = (list(column) for column in zip(*spans, strict=True)) if spans else ([], [], [])
+    starts = [base + start for start in starts]
+    ends = [start + length for start, length in zip(starts, lengths, strict=True)]
+    found, order = lanes(np.array(rows, np.int64), np.array(starts, np.int64), np.array(ends, np.int64))
+    assert found.tolist() == lanes_one_by_one(rows, starts, ends)
+    assert order.tolist() == sorted(range(len(rows)), key=lambda index: (rows[index], starts[index], -ends[index]))
+
+
+@pytest.mark.parametrize("crossing", [False, True])
+def test_lanes_of_rows_deeper_than_is_asked(crossing: bool) -> None:
+    """Three hundred in each other, and one more at the end that crosses the innermost, or lies in it."""
+    count = 300
+    starts = [*range(count), count]
+    ends = [*range(3 * count, 2 * count, -1), 2 * count + (2 if crossing else 1)]
+    found, _ = lanes(np.zeros(count + 1, np.int64), np.array(starts), np.array(ends))
+    assert found.tolist() == [0] * count + [int(crossing)]
 
 
 def test_begins_and_ends_stay_together(tmp_path: Path) -> None:
