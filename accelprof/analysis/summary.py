@@ -39,6 +39,7 @@ from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.contracts.words import PARTIAL
 from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
+from accelprof.output.dumps import why_dropped
 from accelprof.output.records import Lack
 from accelprof.output.verdict import nothing_measured, unread
 from accelprof.reading.columns import Columns, columns_of
@@ -302,8 +303,8 @@ class SummaryBuilder:
         timeline.finish()
         self.summary.timelines.append(timeline)
         if timeline.dropped:
-            line = f"{timeline.worker.label}: {timeline.dropped} spans were dropped (option max_spans of the timeline)"
-            self.summary.problems.append(line)
+            line = f"{timeline.worker.label}: {timeline.dropped} spans were dropped"
+            self.summary.problems.append(f"{line} ({why_dropped(self.summary.run.directory)})")
 
 
 def summarise(
@@ -394,13 +395,8 @@ def read_files(
 
 def _tool_file(file: RunFile, trace: Trace) -> ToolFile:
     found = attribute(trace)
-    note = (
-        ""
-        if found.devices or trace.tables
-        else "no device work in this file"
-        if len(trace)
-        else "no events in this file"
-    )
+    empty = "no device work in this file" if len(trace) else "no events in this file"
+    note = "" if found.devices or trace.tables else empty
     facts: dict[str, object] = {"spans": len(trace), "marks": len(trace.marks), "clock": trace.clock.value}
     path, whole = file.artifact.path, trace.completeness.complete
     return ToolFile(file.worker, file.tool, path, file.windows, found, facts, note, trace.tables, whole=whole)

@@ -58,7 +58,7 @@ class TensorBoardOptions(ExporterOptions):
 
 
 class TensorBoard(Exporter):
-    """Scalars, the run's summary as text, and torch traces where the profiler plug-in of TensorBoard looks. Needs ``tensorboard``."""
+    """Scalars, and torch traces where the profiler plug-in of TensorBoard looks. Needs ``tensorboard``."""
 
     name = "tensorboard"
     Options: ClassVar[type[ExporterOptions]] = TensorBoardOptions

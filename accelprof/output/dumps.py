@@ -30,7 +30,7 @@ from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
 from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import ArtifactRow, DumpRow, Moment, ProblemRow, TargetRow, WindowRow
-from accelprof.output.ring import Contents, StepRecord, is_written, put_aside, read_ring, rings_of
+from accelprof.output.ring import NOW, RING, Contents, StepRecord, is_written, put_aside, read_ring, rings_of
 from accelprof.timing.phase import PhaseSpec
 from accelprof.tools.trace import SUFFIX as TIMELINE
 from accelprof.tools.trace import TimelineFile, TraceTool
@@ -41,6 +41,8 @@ REQUEST = "request.json"
 #: the fixed words of a dump's name
 REASONS = ("slow", "hang", "exception", "sigterm", "request")
 _NAME = re.compile(rf"({'|'.join(REASONS)})-(\d{{1,6}})")
+#: rings that were put aside and are named one by one
+ASIDE_SHOWN = 5
 #: a dump that another process began this long ago for the same reason is joined, not doubled
 JOIN_WITHIN_S = 10.0
 
@@ -113,6 +115,13 @@ def is_dump(directory: str) -> bool:
         and os.path.isfile(os.path.join(directory, REQUEST))
         and bool(_NAME.fullmatch(name))
     )
+
+
+def why_dropped(directory: str) -> str:
+    """Why timelines of a run's directory, or a dump's, lack spans."""
+    if not is_dump(directory):
+        return "option max_spans of the timeline"
+    return f"the flight recorder keeps {RING // 4 // 1024} KiB of a step, and {NOW // 2 // 1024} KiB of one that still runs"
 
 
 def request_of(run_dir: str, name: str) -> DumpRow | None:
@@ -271,12 +280,15 @@ def ask(run_dir: str, timeout: float, steps: int, say: Callable[[str], object]) 
 
 
 def aside(run_dir: str) -> list[str]:
-    """Of each ring that was put aside, what it holds and how to read it."""
-    return [
+    """Of the :data:`ASIDE_SHOWN` rings that were put aside last, what each holds and how to read it."""
+    found = sorted(put_aside(run_dir), key=lambda path: path.suffix)  # which is when it was put there
+    said = [
         f"{path} holds the last steps of a killed process whose name another has taken, and is in no dump. To read it, move it "
         f"to OTHER/{RINGS}/{path.stem} and run accelprof window dump --run OTHER"
-        for path in put_aside(run_dir)
+        for path in found[-ASIDE_SHOWN:]
     ]
+    more = len(found) - len(said)
+    return [*said, f"{more} more such rings lie beside, of processes that were killed earlier"] if more else said
 
 
 def unread(run_dir: str) -> set[str]:

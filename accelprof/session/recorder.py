@@ -63,7 +63,7 @@ class Recorder:
             "world_size": target.world_size, "replica": target.replica, "host": process.host, "pid": process.pid,
         }  # fmt: skip
         self._ring: Ring | None = Ring(os.path.join(self._run_dir, dumps.RINGS, process.key + SUFFIX), who)
-        self._rows = TraceTool(TraceOptions(max_spans=ROWS_AT_MOST))
+        self._rows = _Rows(TraceOptions(max_spans=ROWS_AT_MOST))
         self._rows.open(NO_WINDOW)
         self.background = Window(
             NO_WINDOW, [], self._rows, [], 0, WindowRow(id="recorder"), lambda emitter, error: None
@@ -285,6 +285,11 @@ class Recorder:
         self._running_step()
         self._made_wanted()
         self._hangs()
+        if self._rows.dropped:
+            self._voice.say(
+                f"a step had more than {ROWS_AT_MOST:,} calls of phases and ranges; the flight recorder did not keep all of them",
+                about=("recorder rows",),
+            )
         for name in dumps.names(self._run_dir):
             if name not in self._seen:
                 self._join(name)
@@ -345,6 +350,13 @@ class Recorder:
             dumps.write_part(self._run_dir, name, ring.path, self._config.steps) or (), default=BEFORE_ALL
         )
         return True
+
+
+class _Rows(TraceTool):
+    """Rows of calls that are not plain. Marks are not kept: nobody would take them out again."""
+
+    def add_mark(self, spec: PhaseSpec, at: int, thread: int) -> None:
+        """Nothing."""
 
 
 def _end(row: Sequence[Any]) -> int:

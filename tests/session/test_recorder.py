@@ -440,6 +440,17 @@ def test_a_ring_that_was_put_aside_is_said_and_can_be_read_as_it_says(tmp_path):
     assert {row.rank: row.steps_seen for row in summary.run.records.targets.values()} == {0: [1]}
 
 
+def test_of_many_rings_that_were_put_aside_the_latest_are_named(tmp_path):
+    """A container that is killed again and again under one name: five lines, and how many more there are."""
+    place = tmp_path / ".recorder"
+    place.mkdir()
+    for number in range(12):
+        (place / f"{'ab'[number % 2]}.ring.{1700000000000000000 + number}").touch()
+    lines = dumps.aside(tmp_path)
+    assert [line.partition(" holds")[0][-2:] for line in lines[:-1]] == ["07", "08", "09", "10", "11"]
+    assert lines[-1].startswith("7 more such rings")
+
+
 def test_ranks_without_a_part_are_said(tmp_path):
     """A dump says which ranks of its groups have no part in it, as where another host has a disk of its own; a whole one does not."""
     for size, there in ((4, (0, 2)), (2, (0, 1))):
@@ -550,6 +561,28 @@ def test_a_ring_that_somebody_cuts_is_said_once_and_training_goes_on(tmp_path):
         )  # fmt: skip
         assert (done.returncode, done.stdout.strip()) == (0, "through"), done.stderr
         assert done.stderr.count("is no longer this process's ring") == 1, done.stderr
+
+
+def test_a_step_with_more_than_the_ring_keeps_is_cut_and_the_reason_said(tmp_path):
+    """Of 110,000 calls in a step those that came first are kept; why others are not is said, and nothing blames another option. Marks
+    are not gathered."""
+    made = accelprof.configure(recorder={"slow": None, "hang": None}, run_dir=str(tmp_path / "r"), group="G", rank=0)
+    quick = accelprof.timer("quick")(int)
+    with made.step(1):
+        for _ in range(110_000):
+            quick()
+            accelprof.mark("m")
+    accelprof.mark("m")
+    recorder = made.course.recorder
+    wait_for(lambda: any("a step had more than 50,000 calls" in text for text in made.problems))
+    assert recorder._rows._marks == []
+    recorder.want(dumps.Trigger("slow", 1, "test"))
+    wait_for(lambda: dumps.parts(tmp_path / "r", "slow-1"))
+    accelprof.reset()
+    (problem,) = summarise(tmp_path / "r/recorder/slow-1").problems
+    assert problem.endswith(
+        " spans were dropped (the flight recorder keeps 1024 KiB of a step, and 64 KiB of one that still runs)"
+    )
 
 
 def test_memory_and_file_stay_flat(tmp_path, monkeypatch):

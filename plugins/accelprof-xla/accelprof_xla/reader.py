@@ -102,7 +102,7 @@ class _Reading:
         # Python's threads have the name of the process, all of them
         threads = [f"{name}/{number}" if names[name] > 1 else name for number, (name, _) in enumerate(lines)]
         for tid, (_, events) in zip(threads, lines, strict=True):
-            for name, start, end, stats in events:
+            for name, start, end, stats in _once(events):
                 if KEY in stats and stats[KEY] == "mark":
                     self.trace.marks.append(Mark(name, start, self.pid, tid))
                 elif "hlo_op" in stats:
@@ -129,6 +129,21 @@ class _Reading:
             stats = dict(event.stats)
             name = unquoted(event.name) if KEY in stats else event.name
             yield name, start, start + round(event.duration_ns), stats
+
+
+def _once(events: list[Event]) -> Iterator[Event]:
+    """Events of a thread, in the order of their beginnings. JAX notes a call of a jitted function twice, the second directly inside
+    the first: that one is left out."""
+    around: list[tuple[int, str]] = []
+    for event in sorted(events, key=lambda event: (event[1], -event[2])):
+        name, start, end, _ = event
+        while around and around[-1][0] <= start:
+            around.pop()
+        if around and around[-1][1] == name and _JIT.match(name):
+            around[-1] = (around[-1][0], "")  # a further one inside is a call of its own
+            continue
+        around.append((end, name))
+        yield event
 
 
 class _Launches:

@@ -25,6 +25,7 @@ jax = pytest.importorskip("jax", reason="jax is not installed (.ci/install-wings
 
 from accelprof_xla import backend, doctor  # noqa: E402
 from accelprof_xla.backend import XlaBackend  # noqa: E402
+from accelprof_xla.reader import _once  # noqa: E402
 from accelprof_xla.tool import JaxTool  # noqa: E402
 
 pytestmark = pytest.mark.jax
@@ -157,6 +158,8 @@ def test_windows_hold_their_step_and_phases(run_dir: Path) -> None:
         phases = sorted(trace.of_kind(Kind.RANGE), key=lambda span: span.start_ns)
         assert [span.name for span in phases] == list(PHASES)
         assert all(step.start_ns <= span.start_ns <= span.end_ns <= step.end_ns for span in phases)
+        calls = Counter(span.name for span in trace.of_kind(Kind.OPERATOR))
+        assert (calls["PjitFunction(forward)"], calls["PjitFunction(train)"]) == (1, 3)  # JAX notes each call twice
         assert [mark.name for mark in trace.marks] == ["half way"]
         assert trace.clock is Clock.EPOCH
         assert 1.6e18 < step.start_ns < 4e18
@@ -205,6 +208,24 @@ def test_the_report_has_phases_and_their_device_time(run_dir: Path) -> None:
             if span.device is not None:
                 counts[programs.get(span.args["hlo_module"], "actor/sync")] += 1
         assert {name: by_phase[name].kernels for name in PHASES} == counts
+
+
+def test_a_call_that_is_noted_twice_counts_once() -> None:
+    """The second note lies directly inside the first; a function that calls itself has two calls, each noted twice."""
+    f, g = "PjitFunction(f)", "PjitFunction(g)"
+    notes = [
+        (f, 0, 100),
+        (f, 1, 99),
+        (f, 10, 50),
+        (f, 10, 50),
+        (g, 60, 70),
+        (g, 61, 69),
+        (f, 100, 120),
+        (f, 100, 120),
+        (g, 130, 131),
+    ]
+    found = list(_once([(name, start, end, {}) for name, start, end in reversed(notes)]))
+    assert [event[:3] for event in found] == [(f, 0, 100), (f, 10, 50), (g, 60, 70), (f, 100, 120), (g, 130, 131)]
 
 
 PROGRAMS = """
