@@ -53,10 +53,11 @@ class Browser:
     def devtools(self, command: str, **params: Any) -> Any:
         return self.call("POST", "/goog/cdp/execute", {"cmd": command, "params": params})
 
-    def picture(self, path: Path) -> bytes:
-        """The whole page, however long, as PNG."""
+    def picture(self, path: Path, above: str) -> bytes:
+        """The page, however long, down to the first element of a selector, all of it where there is none, as PNG."""
         box = self.devtools("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": box["width"], "height": box["height"], "scale": 1}
+        top = self.run("return document.querySelector(arguments[0])?.getBoundingClientRect().top + scrollY", above)
+        clip = {"x": 0, "y": 0, "width": box["width"], "height": top or box["height"], "scale": 1}
         shot = self.devtools("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(shot["data"]))
