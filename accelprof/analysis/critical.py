@@ -199,6 +199,8 @@ class Step:
     left_out: list[int] = field(default_factory=list)
     #: how long after the step's first moment the window of each worker opened, in ns
     late: Mapping[str, int] = field(default_factory=dict)
+    #: the replica of workers that are one's; ranks of several replicas do not wait for each other unseen
+    replicas: Mapping[str, int] = field(default_factory=dict)
     #: the ranks of each group
     ranks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: whether it came to its end: of one in which the process failed, or was told to end, it is not known what it would have taken

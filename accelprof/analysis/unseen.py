@@ -33,7 +33,7 @@ class Unseen:
 
 
 def unseen_waits(graph: Graph) -> list[Unseen]:
-    """The groups of several ranks of which the step has no collective, neither on the host nor on the device, and no phase of one that
+    """The groups (of replicas: each of them) of several ranks of which the step has no collective, neither on the host nor on the device, and no phase of one that
     waited for work of another."""
     step = graph.step
     if step.loose_ns or step.left_out:
@@ -43,15 +43,17 @@ def unseen_waits(graph: Graph) -> list[Unseen]:
     recorded: set[str] = set()
     for leaf in step.leaves:
         if leaf.rank is not None:
-            of_group[leaf.group][leaf.worker].append(leaf)
-            group_of[leaf.worker] = leaf.group
+            replica = step.replicas.get(leaf.worker)
+            group = leaf.group if replica is None else f"{leaf.group}/replica{replica}"
+            of_group[group][leaf.worker].append(leaf)
+            group_of[leaf.worker] = group
         if leaf.call is not None:
-            recorded.add(leaf.group)
+            recorded.add(group_of.get(leaf.worker, leaf.group))
     recorded |= {group_of.get(call.worker, "") for joint in step.joints for call in joint.calls}
     for place, cause in graph.causes.items():
         waits, other = graph.leaves[place], graph.leaves[cause]
         if waits.group == other.group and waits.worker != other.worker:
-            recorded.add(waits.group)
+            recorded.update(group_of.get(worker, waits.group) for worker in (waits.worker, other.worker))
     return [
         Unseen(group, len(ranks), _together(step, list(ranks.values())))
         for group, ranks in of_group.items()

@@ -251,7 +251,7 @@ def _unseen(one: Unseen) -> str:
     """The ranks of a group that may wait for each other where nothing says so."""
     return (
         f"{one.group}: no collective of its {one.workers} ranks was recorded, so they may wait for each other unseen inside phases, as "
-        f"in DDP's backward{f' ({one.shown})' if one.phases else ''}: what a rank waits there counts as its own work; {MEND}"
+        f"in DDP's backward{f' ({one.shown})' if one.phases else ''}: what a rank waits there counts as its own work; {MEND}; ranks that never do are replicas (replica=)"
     )
 
 
@@ -325,8 +325,9 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     for step in found:
         step.late = {worker: at - step.start_ns for worker, at in begins[step.steps].items()}
     ranks, cut = _ranks(run), _cut(run.steps())
+    replicas = {worker.label: worker.replica for worker in run.workers.values() if worker.replica is not None}
     for step in found:
-        step.ranks, step.ended = ranks, cut.isdisjoint(step.steps)
+        step.ranks, step.replicas, step.ended = ranks, replicas, cut.isdisjoint(step.steps)
         if not compared:
             # nothing is known but that it was the same step
             step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}

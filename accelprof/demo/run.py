@@ -53,15 +53,20 @@ class Training:
     def __init__(self, settings: DemoSettings, controller: Controller) -> None:
         self.settings, self.controller = settings, controller
         self.actors = self._start("ActorGroup", "actor", ActorWorker, settings.actors, settings.actors)
-        self.rollouts = self._start("RolloutGroup", "rollout", RolloutWorker, settings.rollouts)
+        self.rollouts = self._start("RolloutGroup", "rollout", RolloutWorker, settings.rollouts, replicas=True)
         self.references = self._start("RefGroup", "ref", ReferenceWorker, 1)
 
-    def _start(self, group: str, role: str, worker: type[Any], count: int, *args: Any) -> list[Any]:
+    def _start(
+        self, group: str, role: str, worker: type[Any], count: int, *args: Any, replicas: bool = False
+    ) -> list[Any]:
+        """``replicas``: each generates alone, as engines do; the ranks of other groups are of one program."""
         remote = ray.remote(worker)
         workers = []
         for rank in range(count):
             # No logical CPUs: the loop must start on one core as well as on two.
-            options = self.controller.options(group, rank=rank, role=role, world_size=count, num_cpus=0)
+            options = self.controller.options(
+                group, rank=rank, role=role, replica=rank if replicas else None, world_size=count, num_cpus=0
+            )
             workers.append(remote.options(**options).remote(self.settings, rank, *args))
         return workers
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from accelprof.analysis.critical import Leaf, Step
 from accelprof.analysis.replay import Graph
+from accelprof.analysis.summary import summarise
 from accelprof.analysis.unseen import unseen_waits
 from accelprof.analysis.whatif import what_if
 from tests.analysis.test_host_collectives import Made, Phases
@@ -39,6 +40,20 @@ def test_ranks_that_may_wait_in_a_phase_are_said(run_maker: Any, event: Any) -> 
     assert "backward began up to 200 ms apart" in note
     assert what_if(made.step, {})["notes"] == []
     assert what_if(made.step, {}, remove_wait=True)["low_ns"] <= 140 * MS
+
+
+def test_replicas_do_not_wait_for_each_other(run_maker: Any, event: Any) -> None:
+    """Two engines of two ranks each: those of one replica may wait for each other, each said by its own; an engine of one rank waits
+    for nobody, although another does the same at the same time."""
+    ranks = [SLOW[0], SLOW[1], SLOW[0], SLOW[1], SLOW[0]]
+    for rank, phases in enumerate(ranks):
+        key = run_maker.target(rank, "G", host="node0", replica=rank // 2)
+        run_maker.timeline(
+            key, [event(name, start * 1000, (end - start) * 1000) for name, start, end in phases], end_us=340_000
+        )
+    lines = [line for line in summarise(run_maker.write()).to_json()["notices"] if "unseen inside phases" in line]
+    assert [line.partition(":")[0] for line in lines] == ["G/replica0", "G/replica1"]
+    assert all("of its 2 ranks" in line for line in lines)
 
 
 def test_without_a_rank_that_is_late_no_phase_is_named(run_maker: Any, event: Any) -> None:
