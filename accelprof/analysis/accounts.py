@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from accelprof.analysis.attribution import Attribution, DeviceFigures, label
 from accelprof.analysis.division import WORKING
 from accelprof.analysis.holders import launches_of
 from accelprof.analysis.phases import WorkerTimeline
+from accelprof.analysis.report_rows import Cost
 from accelprof.analysis.run import Run, RunFile, WorkerId
 from accelprof.analysis.seconds import Second, lost_second
 from accelprof.analysis.toolfile import ToolFile
@@ -295,13 +295,14 @@ def undrained(run: Run) -> Iterator[str]:
             )
 
 
-_NO_COST = {
-    "windows": 0, "undrained": 0, "open_ns": 0, "drain_ns": 0, "close_ns": 0, "spans": 0, "ranges": None, "ranges_ns": None,
-    "ranges_unmeasured": 0, "range_ns": None, "range_calls": None,
-}  # fmt: skip
+def _no_cost(worker: str) -> Cost:
+    return {
+        "worker": worker, "windows": 0, "undrained": 0, "open_ns": 0, "drain_ns": 0, "close_ns": 0, "spans": 0, "ranges": None,
+        "ranges_ns": None, "ranges_unmeasured": 0, "range_ns": None, "range_calls": None,
+    }  # fmt: skip
 
 
-def cost_rows(run: Run) -> list[dict[str, Any]]:
+def cost_rows(run: Run) -> list[Cost]:
     """What recording itself took of each worker's time, in ns: opening, waiting for the device, closing of its windows, and
     the ranges in them. ``undrained`` windows did not wait, though their tools see the device.
 
@@ -309,12 +310,12 @@ def cost_rows(run: Run) -> list[dict[str, Any]]:
     windows took in which a range's cost was measured, ``None`` without any, and ``ranges_unmeasured`` how many there
     were in the others; ``range_ns`` what one takes in the last of these windows, as measured over ``range_calls`` calls.
     """
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, Cost] = {}
     for window in run.records.windows.values():
         worker = run.workers.get(window.target)
         if worker is None:
             continue
-        row = rows.setdefault(worker.key, {"worker": worker.label, **_NO_COST})
+        row = rows.setdefault(worker.key, _no_cost(worker.label))
         row["windows"] += 1
         row["open_ns"] += window.open_ns or 0
         row["drain_ns"] += window.drain_ns or 0

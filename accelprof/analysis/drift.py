@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from accelprof.analysis.report_rows import Drift, Outlier
 from accelprof.analysis.seconds import waits_for_others
 from accelprof.reading.columns import Array
 
@@ -30,7 +31,7 @@ def outliers(
     waiting: Iterable[str] = (),
     begins: Mapping[str, int] | None = None,
     groups: Mapping[str, str] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Outlier]:
     """A row for each step without a window that took longer than usual, the longest excess first.
 
     Args:
@@ -58,7 +59,7 @@ def outliers(
     known = set(waiting)
     usually = {phase: _typical(values) for phase, values in phases.items()}
     usual_means = {phase: _typical(values) for phase, values in means.items()}
-    found = []
+    found: list[Outlier] = []
     for at in slow.tolist():
         here = {
             phase: float(values[at]) - usually[phase] for phase, values in phases.items() if not np.isnan(values[at])
@@ -69,7 +70,7 @@ def outliers(
         phase = _cause(grown, grew_on_all, slowest, usually, begins or {})
         found.append(
             {
-                "step": rows[at].get("step"), "wall_ns": int(walls[at]), "usual_ns": round(float(usual[at])), "phase": phase,
+                "step": rows[at]["step"], "wall_ns": int(walls[at]), "usual_ns": round(float(usual[at])), "phase": phase,
                 "phase_ns": None if phase is None else round(float(phases[phase][at])),
                 "phase_usual_ns": None if phase is None else round(usually[phase]),
                 "worker": None if phase is None else slowest[phase],
@@ -153,7 +154,7 @@ def drifts(
     waiting: Iterable[str] = (),
     begins: Mapping[str, int] | None = None,
     groups: Mapping[str, str] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Drift]:
     """What grew or shrank from the first to the last step: the steps themselves (``phase`` is ``None``) and phases.
 
     Args:
@@ -173,15 +174,15 @@ def drifts(
     found.sort(key=lambda row: (row["phase"] is not None, -abs(row["last_ns"] - row["first_ns"])))
     slowest = {row["phase"]: _slowest_late(rows, row["phase"]) for row in found if row["phase"] is not None}
     for row in found:
-        row["cause"], row["worker"] = None, slowest.get(row["phase"])
+        row["worker"] = None if row["phase"] is None else slowest[row["phase"]]
     if found and found[0]["phase"] is None and (more := found[0]["last_ns"] - found[0]["first_ns"]) > 0:
         known, means = set(waiting), _phases(rows, _Over(rows, groups or {}))
-        here = {row["phase"]: row["last_ns"] - row["first_ns"] for row in found[1:]}
+        here = {row["phase"]: float(row["last_ns"] - row["first_ns"]) for row in found if row["phase"] is not None}
         grown = _grown(here, more, lambda name: name in known or waits_for_others(name, ""))
         grew_on_all = {phase: _growth(means[phase]) for phase in grown}
         usually = {phase: _typical(phases[phase]) for phase in grown}
         found[0]["cause"] = cause = _cause(grown, grew_on_all, slowest, usually, begins or {})
-        found[0]["worker"] = slowest.get(cause)
+        found[0]["worker"] = None if cause is None else slowest[cause]
     return found[:MAX_DRIFTS]
 
 
@@ -199,7 +200,7 @@ def _slowest_late(rows: Sequence[Mapping[str, Any]], phase: str) -> str | None:
     return worker if 2 * times > late.total() else None
 
 
-def _drift(phase: str | None, values: Array) -> dict[str, Any] | None:
+def _drift(phase: str | None, values: Array) -> Drift | None:
     at = np.flatnonzero(~np.isnan(values))
     if at.size < MIN_DRIFT_STEPS:
         return None
@@ -216,6 +217,7 @@ def _drift(phase: str | None, values: Array) -> dict[str, Any] | None:
     return {
         "phase": phase, "steps": int(at.size), "first_ns": round(first), "last_ns": round(first + slope * width),
         "change": slope * width / first, "low": low * width / first, "high": high * width / first,
+        "cause": None, "worker": None,
     }  # fmt: skip
 
 

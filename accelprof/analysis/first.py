@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from accelprof.analysis.division import TABLE, WORKING
+from accelprof.analysis.report_rows import CriticalPath, Report, StepTime, Straggler
 from accelprof.analysis.seconds import name_of_compute
 from accelprof.analysis.units import duration, percent
 from accelprof.output.fields import is_number
@@ -26,7 +26,7 @@ FEW = {2: 12.71, 3: 4.30}
 IDLE = {part.name: part.loss for part in sorted(TABLE, key=lambda part: part.name in WORKING) if part.loss}
 
 
-def sentences(report: Mapping[str, object]) -> list[str]:
+def sentences(report: Report) -> list[str]:
     """At most three sentences on a summary as ``Summary.to_json`` has it, the most telling first."""
     dump = report.get("dump")
     if (
@@ -43,7 +43,7 @@ def sentences(report: Mapping[str, object]) -> list[str]:
     return [sentence for sentence in found if sentence and not (sentence is found[2] and found[1] and found[3])]
 
 
-def _longer(report: Mapping[str, Any]) -> str:
+def _longer(report: Report) -> str:
     """The step that was slow, or how steps became slower, where that took more than what the first sentence names was waited."""
     path = longest(report)
     late = _named(report, path) if path is not None else None
@@ -56,20 +56,19 @@ def _longer(report: Mapping[str, Any]) -> str:
         slow.append(
             (more, f"step {row['step']} took {duration(row['wall_ns'])}, {duration(more)} more than usual{where}")
         )
-    for row in report.get("drift") or ():
-        more = row["last_ns"] - row["first_ns"]
-        if row["phase"] is None and more > 0:
-            text = (
-                f"steps grew from {duration(row['first_ns'])} to {duration(row['last_ns'])} over {row['steps']} of them"
-            )
-            where = f", most in {row['cause']}" + (f" on {row['worker']}" if row["worker"] else "")
-            grown.append((more * row["steps"] / 2, text + (where if row["cause"] else "")))
+    for drift in report.get("drift") or ():
+        more = drift["last_ns"] - drift["first_ns"]
+        if drift["phase"] is None and more > 0:
+            ends = f"{duration(drift['first_ns'])} to {duration(drift['last_ns'])}"
+            text = f"steps grew from {ends} over {drift['steps']} of them"
+            where = f", most in {drift['cause']}" + (f" on {drift['worker']}" if drift["worker"] else "")
+            grown.append((more * drift["steps"] / 2, text + (where if drift["cause"] else "")))
     largest = [max(mine, default=(0.0, "")) for mine in (slow, grown)]
     said = "; ".join(text for ns, text in sorted(largest, reverse=True) if ns > named)
     return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
-def step_of_first(report: Mapping[str, Any]) -> object:
+def step_of_first(report: Report) -> object:
     """The step that the first sentence is of; ``None`` where it is of no step with a window."""
     died, text = _died(report)
     if text:
@@ -78,11 +77,11 @@ def step_of_first(report: Mapping[str, Any]) -> object:
     return path["step"] if path is not None else _last_cut(report)
 
 
-def _last_cut(report: Mapping[str, Any]) -> object:
+def _last_cut(report: Report) -> object:
     return next((row["step"] for row in reversed(report.get("critical_path") or ()) if row.get("segments")), None)
 
 
-def _died(report: Mapping[str, Any]) -> tuple[object, str]:
+def _died(report: Report) -> tuple[object, str]:
     """The step that did not end because a rank that was recorded before never came to a collective, and that in words; empty
     where there is none."""
     over = {str(row["step"]) for row in report.get("critical_path") or () if row.get("ended") is False}
@@ -100,14 +99,14 @@ def _died(report: Mapping[str, Any]) -> tuple[object, str]:
     return max(found, key=lambda one: one[0], default=(0, None, ""))[1:]
 
 
-def longest(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def longest(report: Report) -> CriticalPath | None:
     """The critical path of the step that took longest, of those that ended: the first sentence is of it."""
-    rows: Iterable[Mapping[str, Any]] = report.get("critical_path") or ()
+    rows = report.get("critical_path") or ()
     ended = (row for row in rows if row.get("segments") and row.get("ended") is not False)
     return max(ended, key=lambda row: row.get("wall_ns") or 0, default=None)
 
 
-def _step(report: Mapping[str, Any]) -> str:
+def _step(report: Report) -> str:
     path = longest(report)
     if path is None:
         step = _last_cut(report)
@@ -153,10 +152,10 @@ class _Late:
         return f"the other ranks waited {duration(self.ns)} for {self.worker}{at}{where}"
 
 
-def _named(report: Mapping[str, Any], path: Mapping[str, Any]) -> _Late | None:
+def _named(report: Report, path: CriticalPath) -> _Late | None:
     """The waiting that is worth saying beside a step: its own, or, of a step without any (of several that gather gradients only the
     last reduces them), that of the step with the most."""
-    rows: dict[object, list[Mapping[str, Any]]] = defaultdict(list)
+    rows: dict[object, list[Straggler]] = defaultdict(list)
     for row in report.get("stragglers") or ():
         if row.get("step") is not None:
             rows[row["step"]].append(row)
@@ -168,7 +167,7 @@ def _named(report: Mapping[str, Any], path: Mapping[str, Any]) -> _Late | None:
     return max(others, key=lambda late: late.ns, default=None)
 
 
-def _latest(step: object, rows: Sequence[Mapping[str, Any]]) -> _Late | None:
+def _latest(step: object, rows: Sequence[Straggler]) -> _Late | None:
     """What was waited for longest in the rows of a step. Waits that may be nothing but the clocks' error do not count."""
     sides: Counter[str] = Counter()
     for row in rows:  # one wait may be seen on the host and on the device
@@ -186,7 +185,7 @@ def _latest(step: object, rows: Sequence[Mapping[str, Any]]) -> _Late | None:
     return _Late(step, who, taken, inside, at)
 
 
-def _second(report: Mapping[str, Any]) -> str:
+def _second(report: Report) -> str:
     # a worker that launches, and whose device work is in no file, has no device and says nothing of computing
     rows = [
         row
@@ -211,7 +210,7 @@ def _second(report: Mapping[str, Any]) -> str:
     return f"{computes} of the windows is {what}; in {idle} {why}."
 
 
-def _phase(report: Mapping[str, Any]) -> str:
+def _phase(report: Report) -> str:
     rows = [row for row in report.get("phases") or () if row.get("share")]
     if not rows:
         return ""
@@ -222,9 +221,9 @@ def _phase(report: Mapping[str, Any]) -> str:
     return text + "."
 
 
-def _timed(report: Mapping[str, Any]) -> str:
+def _timed(report: Report) -> str:
     """Of a run with timings alone: the longest step, and its longest phase."""
-    steps = {row["step"]: row["wall_ns"] for row in report.get("steps") or () if row.get("wall_ns")}
+    steps = {row["step"]: wall for row in report.get("steps") or () if (wall := row["wall_ns"])}
     if not steps:
         return ""
     step = max(steps, key=lambda step: steps[step])
@@ -245,7 +244,7 @@ def _timed(report: Mapping[str, Any]) -> str:
     return text + "."
 
 
-def _cost(report: Mapping[str, Any]) -> str:
+def _cost(report: Report) -> str:
     steps = [row for row in report.get("steps") or () if row.get("wall_ns")]
     inside, outside = _by_the_usual(steps, _called(report))
     ran = ", ".join(_ran(report))
@@ -258,13 +257,13 @@ def _cost(report: Mapping[str, Any]) -> str:
 
 
 def _by_the_usual(
-    steps: Sequence[Mapping[str, Any]], called: Mapping[object, frozenset[str]]
+    steps: Sequence[StepTime], called: Mapping[object, frozenset[str]]
 ) -> tuple[list[float], list[float]]:
     """How many times the median of the steps without a window, of those in which the same timed phases ran, each step with a window
     took, and each of those others: a step that saves a checkpoint is longer with a window or without."""
     kinds: dict[frozenset[str] | None, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for row in steps:
-        kinds[called.get(row["step"])][0 if row.get("window") else 1].append(row["wall_ns"])
+        kinds[called.get(row["step"])][0 if row.get("window") else 1].append(row["wall_ns"] or 0)
     inside: list[float] = []
     outside: list[float] = []
     for mine, others in kinds.values():
@@ -275,7 +274,7 @@ def _by_the_usual(
     return inside, outside
 
 
-def _called(report: Mapping[str, Any]) -> dict[object, frozenset[str]]:
+def _called(report: Report) -> dict[object, frozenset[str]]:
     """The timed phases of each step."""
     rows = (report.get("metrics") or {}).get("steps")
     return {
@@ -299,7 +298,7 @@ def _scatter(values: Sequence[float]) -> float:
     return SCATTER * median(abs(one - middle) for one in values)
 
 
-def _ran(report: Mapping[str, Any]) -> Iterator[str]:
+def _ran(report: Report) -> Iterator[str]:
     """``torch ran on rank 0``, a tool each."""
     workers: dict[str, dict[str, None]] = defaultdict(dict)
     for file in report.get("devices") or ():

@@ -7,12 +7,27 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from accelprof.analysis.division import PARTS
-from accelprof.analysis.report_rows import Straggler, columns_of
+from accelprof.analysis.report_rows import (
+    Cost,
+    DevicePhase,
+    DeviceRow,
+    Drift,
+    FilePhase,
+    LeftOver,
+    Memory,
+    OperatorRow,
+    Outlier,
+    PhaseLine,
+    Slack,
+    StepTime,
+    Straggler,
+    columns_of,
+)
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.toolfile import ToolFile
 
@@ -24,7 +39,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def phases(summary: Summary) -> Iterator[Row]:
+def phases(summary: Summary) -> Iterator[PhaseLine]:
     """A row a phase and group, over all ranks and windows."""
     for row in summary.phases:
         yield {
@@ -75,34 +90,46 @@ def windows(summary: Summary) -> Iterator[Row]:
             }
 
 
-def devices(summary: Summary) -> Iterator[Row]:
+#: of a row of devices, what adds up
+_OF_DEVICE = (
+    "kernels", "copies", "busy_ns", "kernel_ns", "communication_ns", "idle_ns", "span_ns", "window_ns", "busy_in_window_ns",
+)  # fmt: skip
+
+
+def devices(summary: Summary) -> Iterator[DeviceRow]:
     """A row a worker, tool and device, over its files."""
     found: dict[tuple[str, str, str], Row] = {}
+    whole: dict[tuple[str, str, str], bool] = {}
     for file in summary.files:
         for row in file.attribution.devices:
             key = (file.worker.label, file.tool, str(row.device))
-            mine = found.get(key)
-            if mine is None:
-                mine = found[key] = {
-                    "worker": key[0], "tool": key[1], "device": key[2], "files": 0, "kernels": 0, "copies": 0,
-                    "busy_ns": 0, "kernel_ns": 0, "communication_ns": 0, "idle_ns": 0, "span_ns": 0,
-                    "window_ns": 0, "busy_in_window_ns": 0, "without_window": 0,
-                }  # fmt: skip
+            first = {"worker": key[0], "tool": key[1], "device": key[2], "files": 0, **dict.fromkeys(_OF_DEVICE, 0)}
+            mine = found.setdefault(key, first)
             mine["files"] += 1
-            mine["without_window"] += not row.window_ns
-            for name in (
-                "kernels", "copies", "busy_ns", "kernel_ns", "communication_ns", "idle_ns", "span_ns", "window_ns",
-                "busy_in_window_ns",
-            ):  # fmt: skip
+            whole[key] = whole.get(key, True) and bool(row.window_ns)
+            for name in _OF_DEVICE:
                 mine[name] += getattr(row, name)
-    for mine in found.values():
-        of_work = mine["busy_ns"] / mine["span_ns"] if mine["span_ns"] else None
-        windows = not mine.pop("without_window") and mine["window_ns"]
-        share = mine["busy_in_window_ns"] / mine["window_ns"] if windows else of_work
-        yield {**mine, "busy_share": share, "share_of": "window" if windows else "work", "work_share": of_work}
+    for key, mine in found.items():
+        yield _with_shares(mine, whole[key])
 
 
-def device_phases(summary: Summary) -> Iterator[Row]:
+def devices_together(name: str, rows: Sequence[DeviceRow]) -> DeviceRow:
+    """Several rows as one of the name ``name``."""
+    sums = {what: sum(cast("Row", row)[what] for row in rows) for what in ("files", *_OF_DEVICE)}
+    return _with_shares(
+        {"worker": name, "tool": "", "device": "", **sums}, all(row["share_of"] == "window" for row in rows)
+    )
+
+
+def _with_shares(row: Row, of_window: bool) -> DeviceRow:
+    """``of_window``: whether all its files say which windows they hold."""
+    work = row["busy_ns"] / row["span_ns"] if row["span_ns"] else None
+    window = row["busy_in_window_ns"] / row["window_ns"] if of_window and row["window_ns"] else None
+    of = {"busy_share": work, "share_of": "work"} if window is None else {"busy_share": window, "share_of": "window"}
+    return cast("DeviceRow", {**row, **of, "work_share": work})
+
+
+def device_phases(summary: Summary) -> Iterator[DevicePhase]:
     """A row a tool and phase: device time over all windows and ranks, the longest first."""
     found: dict[tuple[str, str], Row] = {}
     top: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -118,10 +145,11 @@ def device_phases(summary: Summary) -> Iterator[Row]:
                     mine[name] = mine.get(name, 0) + value
     for key, mine in sorted(found.items(), key=lambda item: -item[1].get("busy_ns", 0)):
         longest = max(top[key], key=lambda name: top[key][name], default=None)
-        yield {"busy_ns": None, "own_busy_ns": None, "idle_ns": None, **mine, "longest_kernel": longest}
+        figures = {**dict.fromkeys(columns_of(DevicePhase)), **mine, "longest_kernel": longest}
+        yield cast("DevicePhase", figures)
 
 
-def left_over(summary: Summary) -> Iterator[Row]:
+def left_over(summary: Summary) -> Iterator[LeftOver]:
     """A row a tool and reason for which kernels stand in no phase (``held``: in a framework's range, and in no phase around
     it), over all files: the most kernels first."""
     found: Counter[tuple[str, str, bool]] = Counter()
@@ -133,17 +161,18 @@ def left_over(summary: Summary) -> Iterator[Row]:
         yield {"tool": tool, "reason": reason, "held": held, "kernels": count}
 
 
-def file_phases(summary: Summary) -> Iterator[Row]:
+def file_phases(summary: Summary) -> Iterator[FilePhase]:
     """A row a file and phase: device time inside it."""
     for file in summary.files:
         for row in _device_phases(file):
             longest = row.pop("top")
-            yield {
+            mine = {
                 "worker": file.worker.label,
                 "tool": file.tool,
                 **row,
                 "longest_kernel": longest[0][0] if longest else None,
             }
+            yield cast("FilePhase", mine)
 
 
 def _device_phases(file: ToolFile) -> Iterator[Row]:
@@ -205,7 +234,8 @@ def _listed(name: str) -> Callable[[Summary], Iterator[Row]]:
     """Rows that the summary has as plain data under ``name``."""
 
     def rows(summary: Summary) -> Iterator[Row]:
-        for row in summary.to_json().get(name) or ():
+        report: Mapping[str, Any] = summary.to_json()
+        for row in report[name]:
             yield dict(_flat(row))
 
     return rows
@@ -231,13 +261,13 @@ def critical_path(summary: Summary) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def operators(summary: Summary) -> Iterator[Row]:
+def operators(summary: Summary) -> Iterator[OperatorRow]:
     """A row an operator, phase and tool, over all files: the most self time first."""
     yield from summary.operators.to_json()
 
 
 #: name of a table -> its rows
-_ROWS: dict[str, Callable[[Summary], Iterator[Row]]] = {
+_ROWS: dict[str, Callable[[Summary], Iterator[Mapping[str, Any]]]] = {
     "phases": phases,
     "ranks": ranks,
     "windows": windows,
@@ -261,54 +291,27 @@ _ROWS: dict[str, Callable[[Summary], Iterator[Row]]] = {
 }
 #: name of a table -> its columns, and what is in them where there is anything (a step may be text: ``4-9``)
 TABLES: dict[str, dict[str, type]] = {
-    "phases": {
-        "group": str, "phase": str, "parent": str, "depth": int, "calls": int, "cut": int, "total_ns": int, "mean_ns": float,
-        "p50_ns": float, "p95_ns": float, "self_ns": int, "share": float, "slowest": str, "fastest": str, "spread": float,
-        "missing": int,
-    },
+    "phases": columns_of(PhaseLine),
     "ranks": {"group": str, "phase": str, "worker": str, "calls": int, "total_ns": int, "per_window_ns": float},
     "windows": {"worker": str, "window": str, "steps": str, "start_ns": int, "end_ns": int, "window_ns": int},
-    "steps": {"step": int, "wall_ns": int, "window": bool},
+    "steps": columns_of(StepTime),
     "step_phases": {"step": int, "phase": str, "min_ns": float, "mean_ns": float, "max_ns": float},
-    "outliers": {
-        "step": int, "wall_ns": int, "usual_ns": int, "phase": str, "phase_ns": int, "phase_usual_ns": int, "worker": str,
-    },
-    "drift": {
-        "phase": str, "steps": int, "first_ns": int, "last_ns": int, "change": float, "low": float, "high": float,
-        "cause": str, "worker": str,
-    },
-    "devices": {
-        "worker": str, "tool": str, "device": str, "files": int, "kernels": int, "copies": int, "busy_ns": int,
-        "kernel_ns": int, "communication_ns": int, "idle_ns": int, "span_ns": int, "window_ns": int,
-        "busy_in_window_ns": int, "busy_share": float, "share_of": str, "work_share": float,
-    },
-    "device_phases": {
-        "tool": str, "phase": str, "files": int, "calls": int, "wall_ns": int, "busy_ns": int, "own_busy_ns": int,
-        "idle_ns": int, "communication_ns": int, "kernels": int, "longest_kernel": str,
-    },
-    "left_over": {"tool": str, "reason": str, "held": bool, "kernels": int},
-    "file_phases": {
-        "worker": str, "tool": str, "file": str, "phase": str, "calls": int, "wall_ns": int, "busy_ns": int,
-        "own_busy_ns": int, "idle_ns": int, "communication_ns": int, "kernels": int, "longest_kernel": str,
-    },
+    "outliers": columns_of(Outlier),
+    "drift": columns_of(Drift),
+    "devices": columns_of(DeviceRow),
+    "device_phases": columns_of(DevicePhase),
+    "left_over": columns_of(LeftOver),
+    "file_phases": columns_of(FilePhase),
     "kernels": {"tool": str, "phase": str, "kernel": str, "count": int, "total_ns": int},
-    "operators": {
-        "operator": str, "kind": str, "phase": str, "tool": str, "workers": int, "calls": int, "total_ns": int,
-        "self_ns": int,
-    },
-    "memory": {"step": int, "worker": str, "allocated": int, "reserved": int, "peak": int, "resident": int},
-    "cost": {
-        "worker": str, "windows": int, "undrained": int, "open_ns": int, "drain_ns": int, "close_ns": int, "spans": int,
-        "ranges": int, "ranges_ns": int, "ranges_unmeasured": int, "range_ns": int, "range_calls": int,
-    },
+    "operators": columns_of(OperatorRow),
+    "memory": columns_of(Memory),
+    "cost": columns_of(Cost),
     "seconds": {
         "worker": str, "window": str, "device": int, "window_ns": int, **{f"parts_{name}": int for name in PARTS},
     },
     "stragglers": columns_of(Straggler),
     "critical_path": {"step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int, "ended": bool},
-    "slack": {
-        "step": int, "worker": str, "phase": str, "spans": int, "ns": int, "slack_ns": int, "low_ns": int, "high_ns": int,
-    },
+    "slack": columns_of(Slack),
     "files": {"worker": str, "tool": str, "file": str, "windows": str, "kernels": int, "note": str},
 }  # fmt: skip
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
+from accelprof.analysis.report_rows import Memory, WorkerMemory
 from accelprof.output import fields
 
 #: what stands for a worker's memory where a backend knows several: the first of these that it has
@@ -13,17 +14,19 @@ FIRST = ("reserved", "allocated", "resident")
 _KEYS = frozenset({"step", "worker", "workers"})
 
 
-def memory_rows(manifest: Mapping[str, object]) -> list[dict[str, object]]:
+def memory_rows(manifest: Mapping[str, object]) -> list[Memory]:
     """``{step, worker, allocated, reserved, peak, …}`` in bytes, as the manifest has them; rows of another shape are left out."""
     rows = manifest.get("memory")
     found = []
     for row in rows if isinstance(rows, list) else ():
         if isinstance(row, dict) and fields.is_whole(row.get("step")) and isinstance(row.get("worker"), str):
-            found.append({key: value for key, value in row.items() if key in _KEYS or fields.is_whole(value)})
+            found.append(
+                cast("Memory", {key: value for key, value in row.items() if key in _KEYS or fields.is_whole(value)})
+            )
     return found
 
 
-def by_worker(rows: Iterable[Mapping[str, object]]) -> list[dict[str, Any]]:
+def by_worker(rows: Iterable[Memory]) -> list[WorkerMemory]:
     """``{worker, what, steps, first, last, largest, at_step, allocated, peak}`` in bytes, the largest first.
 
     ``what`` is the name of the figure that ``first``, ``last`` and ``largest`` are of; ``allocated`` is of the last step,
@@ -31,8 +34,8 @@ def by_worker(rows: Iterable[Mapping[str, object]]) -> list[dict[str, Any]]:
     """
     of: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
-        of[str(row["worker"])].append(row)
-    found = []
+        of[row["worker"]].append(cast("Mapping[str, Any]", row))  # a backend may have figures of its own
+    found: list[WorkerMemory] = []
     for worker, mine in of.items():
         what = next((name for name in FIRST if any(name in row for row in mine)), None)
         if what is None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from accelprof.analysis.holders import RANGES, innermost_of, label
 from accelprof.analysis.intervals import distinct
 from accelprof.analysis.nesting import segments
+from accelprof.analysis.report_rows import OperatorRow
 from accelprof.contracts.spans import Kind
 from accelprof.reading.columns import CODES, NONE, Array, Columns, Names, groups_of
 
@@ -174,7 +174,7 @@ class OperatorTable:
                 mine[at] += value
             self._workers.setdefault(key, set()).update(other._workers[key])
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[OperatorRow]:
         """A row each, the most self time first; beyond :data:`MAX_ROWS` the others are one row, named by their number."""
         order = sorted(self._rows, key=lambda key: (-self._rows[key][2], str(key)))
         rows = [self._json(key) for key in order[:MAX_ROWS]]
@@ -185,11 +185,11 @@ class OperatorTable:
             rows.append(_row("", None, f"({len(rest)} others)", "", sums, workers))
         return rows
 
-    def _json(self, key: tuple[str, str | None, str, str]) -> dict[str, Any]:
+    def _json(self, key: tuple[str, str | None, str, str]) -> OperatorRow:
         return _row(*key, self._rows[key], len(self._workers[key]))
 
 
-def _row(tool: str, phase: str | None, name: str, kind: str, sums: list[int], workers: int) -> dict[str, Any]:
+def _row(tool: str, phase: str | None, name: str, kind: str, sums: list[int], workers: int) -> OperatorRow:
     return {
         "operator": name, "kind": kind, "phase": phase, "tool": tool, "workers": workers, "calls": sums[0],
         "total_ns": sums[1], "self_ns": sums[2],

@@ -17,11 +17,12 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from accelprof.analysis.critical import OUTSIDE, Leaf, Step, Waited
 from accelprof.analysis.gathers import Gather, gathers
 from accelprof.analysis.releases import NOWHERE, Asked, Moved, Releases
+from accelprof.analysis.report_rows import Segment, Slack
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 
 #: of several events at one moment in this order
@@ -272,11 +273,11 @@ class Graph:
 
     # --- what is asked of it
 
-    def path(self) -> list[dict[str, Any]]:
+    def path(self) -> list[Segment]:
         """The chain of leaves that decided the step's end, first to last, as ``{"worker", "phase", "ns"}``; gaps stand under
         :data:`OUTSIDE`. Their sum is the step's wall time."""
         step = self.step
-        chain: list[dict[str, Any]] = []
+        chain: list[Segment] = []
 
         def add(who: str, phase: str, ns: int) -> None:
             if ns <= 0:
@@ -472,13 +473,13 @@ class Graph:
                     no_later(count + before, begin)
         return [moment - end for moment, end in zip(latest[count:], ends, strict=False)]
 
-    def slack_rows(self) -> list[dict[str, Any]]:
+    def slack_rows(self) -> list[Slack]:
         """``{step, worker, phase, spans, ns, slack_ns, low_ns, high_ns}`` of what is not on the critical path: the stretches of a
         phase on a worker, how long they are in all, and how much later each of them could end without moving the step's end."""
         error = self.step.doubt_ns
         sure = self.slack()
         other = self.slack(guesses=False) if self.guessed else sure
-        found: dict[tuple[str, str], dict[str, Any]] = {}
+        found: dict[tuple[str, str], Slack] = {}
         for leaf, slack, without in zip(self.leaves, sure, other, strict=True):
             if slack <= 0:
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TypedDict, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, Union, get_args, get_origin, get_type_hints
 
 
 class Waits(TypedDict):
@@ -34,6 +34,266 @@ class Straggler(TypedDict):
     transfer_ns: int | None
     on: str
     process_group: str | None
+
+
+class Segment(TypedDict):
+    """A stretch of a step's critical path; a gap stands under :data:`replay.OUTSIDE`."""
+
+    worker: str
+    phase: str
+    ns: int
+
+
+class _Ended(TypedDict, total=False):
+    #: of a step that did not end, ``False``
+    ended: bool
+
+
+class CriticalPath(_Ended):
+    """The chain that decided a step's end, first to last; its segments' sum is ``wall_ns``."""
+
+    step: int | str
+    wall_ns: int
+    segments: list[Segment]
+
+
+class Slack(TypedDict):
+    """What is not on a step's critical path: how long a phase's stretches on a worker are in all, and how much later each could end
+    without moving the step's end."""
+
+    step: int | str
+    worker: str
+    phase: str
+    spans: int
+    ns: int
+    slack_ns: int
+    low_ns: int
+    high_ns: int
+
+
+class StepTime(TypedDict):
+    """A step that was announced, or that a window holds, and whether one does."""
+
+    step: int
+    wall_ns: int | None
+    window: bool
+
+
+class Outlier(TypedDict):
+    """A step that took longer than usual; phase and worker are of what grew most on its slowest rank."""
+
+    step: int
+    wall_ns: int
+    usual_ns: int
+    phase: str | None
+    phase_ns: int | None
+    phase_usual_ns: int | None
+    worker: str | None
+
+
+class Drift(TypedDict):
+    """What grew or shrank from the first step to the last: a phase, or (``None``) the steps themselves; ``change`` is part of the
+    first, and lies between ``low`` and ``high`` for sure. ``cause`` made the steps grow, longest on ``worker``."""
+
+    phase: str | None
+    steps: int
+    first_ns: int
+    last_ns: int
+    change: float
+    low: float
+    high: float
+    cause: str | None
+    worker: str | None
+
+
+class WindowParts(TypedDict):
+    """The division of one window of a worker on one device: ``parts`` by name, whose sum is ``window_ns``."""
+
+    worker: str
+    window: str
+    device: int | str | None
+    window_ns: int
+    parts: dict[str, int]
+
+
+class OperatorRow(TypedDict):
+    """An operator's calls in one phase (``None``: outside every phase), over files and workers."""
+
+    operator: str
+    kind: str
+    phase: str | None
+    tool: str
+    workers: int
+    calls: int
+    total_ns: int
+    self_ns: int
+
+
+class Cost(TypedDict):
+    """What recording itself took of a worker's windows; ``None`` where it was not counted, or not measured."""
+
+    worker: str
+    windows: int
+    undrained: int
+    open_ns: int
+    drain_ns: int
+    close_ns: int
+    spans: int
+    ranges: int | None
+    ranges_ns: int | None
+    ranges_unmeasured: int
+    range_ns: int | None
+    range_calls: int | None
+
+
+class _OfStep(TypedDict):
+    step: int
+    worker: str
+
+
+class Memory(_OfStep, total=False):
+    """A worker's memory at the end of a step, in bytes: of these what its backend knows, and others that it may."""
+
+    allocated: int
+    reserved: int
+    peak: int
+    resident: int
+
+
+class WorkerMemory(TypedDict):
+    """A worker's memory at the end of its steps, in bytes, see :func:`memory.by_worker`."""
+
+    worker: str
+    what: str
+    steps: int
+    first: int
+    last: int
+    largest: int
+    at_step: int
+    allocated: int | None
+    peak: int | None
+
+
+class DeviceRow(TypedDict):
+    """A device's figures over a worker's files of one tool."""
+
+    worker: str
+    tool: str
+    device: str
+    files: int
+    kernels: int
+    copies: int
+    busy_ns: int
+    kernel_ns: int
+    communication_ns: int
+    idle_ns: int
+    span_ns: int
+    window_ns: int
+    busy_in_window_ns: int
+    busy_share: float | None
+    share_of: str
+    work_share: float | None
+
+
+class PhaseLine(TypedDict):
+    """A phase of a group over all ranks and windows, see :class:`phases.PhaseRow`; ``missing`` counts ranks without it."""
+
+    group: str
+    phase: str
+    parent: str | None
+    depth: int
+    calls: int
+    cut: int
+    total_ns: int
+    mean_ns: float | None
+    p50_ns: float | None
+    p95_ns: float | None
+    self_ns: int
+    share: float | None
+    slowest: str | None
+    fastest: str | None
+    spread: float | None
+    missing: int
+
+
+class DevicePhase(TypedDict):
+    """Device time in a phase over all files of a tool."""
+
+    tool: str
+    phase: str
+    files: int
+    calls: int
+    wall_ns: int
+    busy_ns: int | None
+    own_busy_ns: int | None
+    idle_ns: int | None
+    communication_ns: int
+    kernels: int
+    longest_kernel: str | None
+
+
+class FilePhase(TypedDict):
+    """Device time in a phase in one file."""
+
+    worker: str
+    tool: str
+    file: str
+    phase: str
+    calls: int
+    wall_ns: int
+    busy_ns: int | None
+    own_busy_ns: int | None
+    idle_ns: int | None
+    communication_ns: int
+    kernels: int
+    longest_kernel: str | None
+
+
+class LeftOver(TypedDict):
+    """Kernels in no phase, by reason; ``held``: in a framework's range, and in no phase around it."""
+
+    tool: str
+    reason: str
+    held: bool
+    kernels: int
+
+
+class Dump(TypedDict, total=False):
+    """What a report has besides."""
+
+    #: of a recorder's dump: what is said of its last step
+    dump: list[str]
+    #: added by the command line: the first sentences
+    first: list[str]
+
+
+class Report(Dump):
+    """A summary as ``accelprof report --json`` has it, and as everything is drawn from."""
+
+    format: int
+    run: object
+    directory: str
+    created: object
+    delivered: bool
+    undelivered: list[str]
+    notices: list[str]
+    problems: list[str]
+    workers: list[dict[str, object]]
+    phases: list[dict[str, Any]]
+    devices: list[dict[str, Any]]
+    seconds: list[WindowParts]
+    stragglers: list[Straggler]
+    critical_path: list[CriticalPath]
+    clocks_not_compared: list[str]
+    without_ns: int
+    slack: list[Slack]
+    steps: list[StepTime]
+    outliers: list[Outlier]
+    drift: list[Drift]
+    memory: list[Memory]
+    operators: list[OperatorRow]
+    cost: list[Cost]
+    metrics: dict[str, object]
 
 
 def columns_of(row: type) -> dict[str, type]:

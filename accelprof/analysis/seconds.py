@@ -16,13 +16,13 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from accelprof.analysis.division import PARTS, WORKING
 from accelprof.analysis.holders import launches_of, lost_launches
 from accelprof.analysis.intervals import distinct, inside, intersection, merged
+from accelprof.analysis.report_rows import WindowParts
 from accelprof.contracts.spans import FURTHEST_NS, Kind
 from accelprof.reading.columns import NONE, Array, Columns
 
@@ -59,7 +59,7 @@ class Second:
     parts: dict[str, int] = field(default_factory=dict)
     lost: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> WindowParts:
         return {
             "worker": self.worker, "window": self.window, "device": self.device, "window_ns": self.window_ns,
             "parts": self.parts,

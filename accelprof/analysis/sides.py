@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ from accelprof.analysis.reading import read_any
 from accelprof.analysis.run import is_run
 from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.summary import Summary, summarise
+from accelprof.analysis.waited import by_phase
 from accelprof.errors import ReadError
 from accelprof.output.records import WindowRow
 from accelprof.reading.chrome import sources_of
@@ -248,16 +249,16 @@ def _whole_parts(summary: Summary, known: Mapping[str, WindowRow]) -> Iterator[P
     """Steps, the parts of the windows, and what each collective's last rank was waited for: each repeats over steps or windows."""
     report = summary.to_json()
     walls: dict[bool, dict[str, float]] = {False: {}, True: {}}
-    for row in report.get("steps") or ():
-        if row.get("wall_ns"):
-            walls[bool(row.get("window"))][str(row["step"])] = float(row["wall_ns"])
+    for timed in report["steps"]:
+        if timed["wall_ns"]:
+            walls[timed["window"]][str(timed["step"])] = float(timed["wall_ns"])
     for with_window, mine in walls.items():
         if mine:
             total = sum(mine.values())
             yield Part("step", STEP, "", total, len(mine), mine, "step", with_window=with_window)
     seconds: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
-    for row in report.get("seconds") or ():
-        device = "" if row.get("device") is None else str(row["device"])
+    for row in report["seconds"]:
+        device = "" if row["device"] is None else str(row["device"])
         for part, ns in row["parts"].items():
             seconds[row["worker"], device, part][str(row["window"])] = float(ns)
     for (worker, device, part), samples in seconds.items():
@@ -266,27 +267,26 @@ def _whole_parts(summary: Summary, known: Mapping[str, WindowRow]) -> Iterator[P
             name = f"{worker}{f' device {device}' if device else ''}: {part.replace('_', ' ')}"
             windows = len(samples)
             yield Part("time of a window", name, worker, total, count, samples, per, 0, total, windows, device)
-    paths = [row for row in report.get("critical_path") or () if row.get("segments") and row.get("ended") is not False]
-    over = {str(row["step"]) for row in report.get("critical_path") or () if row.get("ended") is False}
+    over = {str(row["step"]) for row in report["critical_path"] if row.get("ended") is False}
     steps = {str(step.name): len(step.steps) for step in summary.waits.of if step.steps and str(step.name) not in over}
     count = sum(steps.values())
     waited: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(steps, 0.0))
-    for row in report.get("stragglers") or ():
-        if str(row["step"]) in steps:
-            waited[str(row["phase"])][str(row["step"])] += row["waited_ns"] / steps[str(row["step"])]
+    for (phase, step), ns in by_phase(report["stragglers"]).items():
+        if step in steps:
+            waited[phase][step] = ns / steps[step]
     on_path: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(steps, 0.0))
-    for row in paths:
-        for segment in row["segments"] if str(row["step"]) in steps else ():
-            on_path[str(segment["phase"])][str(row["step"])] += segment["ns"] / steps[str(row["step"])]
+    for path in report["critical_path"]:
+        for segment in path["segments"] if (step := str(path["step"])) in steps else ():
+            on_path[segment["phase"]][step] += segment["ns"] / steps[step]
     for measure, of_phase in (("waiting", waited), ("critical path", on_path)):
         for phase, samples in of_phase.items():
             total = sum(ns * steps[step] for step, ns in samples.items())
             yield Part(measure, phase, "", total, count, samples, "step")
     held: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    for row in report.get("memory") or ():
-        for name in ("allocated", "reserved", "peak", "resident"):
-            if name in row:
-                held[str(row["worker"]), name][str(row["step"])] = float(row[name])
+    for memory in report["memory"]:
+        for name, value in memory.items():
+            if name in ("allocated", "reserved", "peak", "resident"):
+                held[memory["worker"], name][str(memory["step"])] = float(cast("int", value))
     for (worker, name), samples in held.items():
         yield Part("memory", f"{worker}: {name}", worker, sum(samples.values()), len(samples), samples, "step")
 

@@ -9,7 +9,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from accelprof.analysis.accounts import (
     NOTICED,
@@ -31,6 +30,7 @@ from accelprof.analysis.memory import memory_rows
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
+from accelprof.analysis.report_rows import Dump, Report
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import ALWAYS, Second, divisions, host_seconds, lost_second
 from accelprof.analysis.toolfile import ToolFile
@@ -92,9 +92,10 @@ class Summary:
         """Nothing was measured: no window was opened and no file read."""
         return not any(timeline.windows or timeline.phases for timeline in self.timelines) and not self.files
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Report:
         """Plain data with stable names; times in ns."""
         manifest = self.run.manifest
+        dump: Dump = {"dump": self.dump} if self.dump else {}
         return {
             "format": FORMAT,
             "run": manifest.get("run"),
@@ -103,7 +104,7 @@ class Summary:
             "delivered": not self.undelivered and not self.empty,
             "undelivered": self.undelivered,
             "notices": self.notices,
-            **({"dump": self.dump} if self.dump else {}),
+            **dump,
             "problems": self.problems,
             "workers": [_worker_json(timeline) for timeline in self.timelines],
             "phases": [_phase_json(row) for row in self.phases],

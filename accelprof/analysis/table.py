@@ -5,20 +5,34 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof.analysis import figures, frames
 from accelprof.analysis.accounts import cost_rows
 from accelprof.analysis.division import TABLE
 from accelprof.analysis.escape import elide_apart, terminal
-from accelprof.analysis.first import sentences
+from accelprof.analysis.first import longest, sentences
 from accelprof.analysis.grid import Column, Grid, show, tell
 from accelprof.analysis.memory import by_worker, memory_rows
+from accelprof.analysis.operators import OperatorTable
 from accelprof.analysis.phases import PhaseRow
+from accelprof.analysis.report_rows import (
+    Cost,
+    DevicePhase,
+    DeviceRow,
+    FilePhase,
+    LeftOver,
+    OperatorRow,
+    PhaseLine,
+    Report,
+    Slack,
+    WorkerMemory,
+)
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.units import NONE, duration, percent
+from accelprof.analysis.waited import waited
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,8 +130,9 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
                 yield device_phases_grid(list(frames.file_phases(only)), list(frames.left_over(only)), title, limit)
             if file.operators:
                 title = f"{file.worker.label}: operators on the host in {os.path.basename(file.path)}"
-                mine = [{"workers": 1, **dataclasses.asdict(row), "operator": row.name} for row in file.operators]
-                yield operators_grid(mine, limit, title)
+                table = OperatorTable()
+                table.add(file.tool, file.worker.label, file.operators)
+                yield operators_grid(table.to_json(), limit, title)
 
 
 def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
@@ -138,31 +153,28 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
         )
         yield grid
     yield from steps_grids(report, limit)
-    waited: dict[tuple[str, str, str], list[float]] = {}
-    missing: dict[str, None] = {}
-    for straggler in report.get("stragglers") or ():
-        key = (str(straggler["worker"]), str(straggler["phase"]), str(straggler.get("late_in") or NONE))
-        mine = waited.setdefault(key, [0, 0])
-        mine[0] += 1
-        mine[1] += straggler["waited_ns"]
-        missing.update(dict.fromkeys(straggler.get("missing") or ()))
-    if waited:
+    waits = waited(report["stragglers"])
+    missing = list(dict.fromkeys(rank for row in waits for rank in row["missing"]))
+    if waits:
         columns = [
             Column("waited for", label=24), Column("in", label=16), Column("late in", 1, label=16), Column("times", 2),
             Column("waited"),
         ]  # fmt: skip
         grid = Grid("stragglers: what the other ranks waited for the last to arrive", columns)
-        found = sorted(waited.items(), key=lambda item: -item[1][1])
-        for (worker, phase, late), (count, ns) in found if limit is None else found[:limit]:
-            grid.add(worker, phase, late, f"{count:.0f}", duration(ns))
-        hide(grid, limit or len(found), "stragglers")
+        both = len({of_rank["longest"]["on"] for of_rank in waits}) > 1
+        for of_rank in waits:
+            one = of_rank["longest"]
+            where = f"{one['phase']} (device)" if one["on"] == "device" and both else one["phase"]
+            grid.add(
+                one["worker"], where, one["late_in"] or NONE, f"{of_rank['times']:,}", duration(of_rank["waited_ns"])
+            )
+        hide(grid, limit or len(waits), "stragglers")
         if missing:
             more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
-            grid.note += f"{' ' * bool(grid.note)}missing in some of them: {', '.join(list(missing)[:4])}{more}."
+            grid.note += f"{' ' * bool(grid.note)}missing in some of them: {', '.join(missing[:4])}{more}."
         yield grid
-    paths = [row for row in report.get("critical_path") or () if row["segments"] and row.get("ended") is not False]
-    if paths:
-        path = max(paths, key=lambda row: row["wall_ns"] or 0)
+    path = longest(report)
+    if path is not None:
         parts: Counter[tuple[str, str]] = Counter()
         for segment in path["segments"]:
             parts[segment["phase"], segment["worker"]] += segment["ns"]
@@ -173,12 +185,12 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
         for (phase, worker), ns in parts.most_common(limit or None):
             grid.add(phase, worker, duration(ns), percent(ns / path["wall_ns"] if path["wall_ns"] else None))
         yield grid
-        rows = [row for row in report.get("slack") or () if row["step"] == path["step"]]
-        if rows:
-            yield slack_grid(path["step"], rows, limit)
+        rest = [row for row in report["slack"] if row["step"] == path["step"]]
+        if rest:
+            yield slack_grid(path["step"], rest, limit)
 
 
-def slack_grid(step: object, rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
+def slack_grid(step: object, rows: list[Slack], limit: int | None = MAX_ROWS) -> Grid:
     """What is not on a step's critical path, the longest first, and how much later it could end."""
     columns = [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("could end later by")]
     grid = Grid(f"not on the critical path of step {step}", columns)
@@ -190,7 +202,7 @@ def slack_grid(step: object, rows: list[dict[str, Any]], limit: int | None = MAX
     return grid
 
 
-def steps_grids(report: Mapping[str, Any], limit: int | None = MAX_ROWS) -> Iterator[Grid]:
+def steps_grids(report: Report, limit: int | None = MAX_ROWS) -> Iterator[Grid]:
     """Steps that took longer than the others, and what grew or shrank over the steps."""
     rows = report.get("outliers") or []
     if rows:
@@ -212,8 +224,8 @@ def steps_grids(report: Mapping[str, Any], limit: int | None = MAX_ROWS) -> Iter
         if limit is not None and len(rows) > limit // 2:
             grid.note = f"… and {len(rows) - limit // 2} more (--all)."
         yield grid
-    rows = report.get("drift") or []
-    if rows:
+    drifts = report["drift"]
+    if drifts:
         columns = [
             Column("phase", label=30),
             Column("steps", 3),
@@ -225,16 +237,16 @@ def steps_grids(report: Mapping[str, Any], limit: int | None = MAX_ROWS) -> Iter
             Column("longest on", 1, label=16),
         ]
         grid = Grid("what changed from the first step to the last", columns)
-        for row in rows if limit is None else rows[: limit // 2]:
+        for drift in drifts if limit is None else drifts[: limit // 2]:
             grid.add(
-                "(the whole step)" if row["phase"] is None else row["phase"], str(row["steps"]), duration(row["first_ns"]),
-                duration(row["last_ns"]), f"{row['change']:+.1%}", f"{row['low']:+.1%} … {row['high']:+.1%}",
-                row["cause"] or NONE, row["worker"] or NONE,
+                "(the whole step)" if drift["phase"] is None else drift["phase"], str(drift["steps"]), duration(drift["first_ns"]),
+                duration(drift["last_ns"]), f"{drift['change']:+.1%}", f"{drift['low']:+.1%} … {drift['high']:+.1%}",
+                drift["cause"] or NONE, drift["worker"] or NONE,
             )  # fmt: skip
         yield grid
 
 
-def _shown_groups(report: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _shown_groups(report: Report) -> Iterator[tuple[str, int]]:
     """Names of the columns by :data:`GROUPS`, and their ranks."""
     devices = [row.get("device") is not None for row in report.get("seconds") or ()]
     for name, _, rank in GROUPS:
@@ -242,7 +254,7 @@ def _shown_groups(report: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         yield ("in phases (host)" if not any(devices) else "compute or in phases (host)") if host else name, rank
 
 
-def seconds_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+def seconds_rows(report: Report) -> list[dict[str, Any]]:
     """Parts of the windows by worker and device over all windows, as shares of them, the least computing first."""
     parts: dict[str, Counter[str]] = {}
     for row in report.get("seconds") or ():
@@ -314,11 +326,11 @@ def phases_grid(summary: Summary, limit: int | None = MAX_ROWS) -> Grid:
     return grid
 
 
-def _of_group(row: Mapping[str, Any]) -> str:
+def _of_group(row: PhaseLine) -> str:
     return terminal(str(row["slowest"]).removeprefix(f"{row['group']}/"))
 
 
-def devices_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
+def devices_grid(rows: list[DeviceRow], limit: int | None = MAX_ROWS) -> Grid:
     """Device time by worker and device, the least busy first."""
     columns = [
         Column("worker", label=30),
@@ -335,12 +347,7 @@ def devices_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Gr
     rows.sort(key=lambda row: (row["busy_share"] is None, row["busy_share"] or 0.0))
     shown = rows if limit is None or len(rows) <= limit else rows[: limit - 1]
     rest = rows[len(shown) :]
-    if rest:
-        names = ("files", "kernels", "busy_ns", "communication_ns", "idle_ns", "span_ns")
-        total: dict[str, Any] = {name: sum(row[name] for row in rest) for name in names}
-        share = total["busy_ns"] / total["span_ns"] if total["span_ns"] else None
-        rest = [{"worker": f"… {len(rest)} busier", "device": "", "tool": "", "busy_share": share, **total}]
-    for row in [*shown, *rest]:
+    for row in [*shown, *([frames.devices_together(f"… {len(rest)} busier", rest)] if rest else [])]:
         grid.add(
             row["worker"],
             row["device"],
@@ -365,7 +372,7 @@ def devices_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Gr
 
 
 def device_phases_grid(
-    rows: list[dict[str, Any]], left_over: list[dict[str, Any]], title: str, limit: int | None = MAX_ROWS
+    rows: Sequence[DevicePhase | FilePhase], left_over: list[LeftOver], title: str, limit: int | None = MAX_ROWS
 ) -> Grid:
     """Device time inside each phase, the longest first; then kernels in none, by reason."""
     columns = [
@@ -385,15 +392,15 @@ def device_phases_grid(
             f"{row['kernels']:,}",
             row["longest_kernel"] or NONE,
         )
-    for row in left_over if limit is None else left_over[:limit]:
-        kernels = f"{row['kernels']:,}"  # in the label too: narrow terminals have no column for it
-        grid.add(f"({kernels} {row['reason']})", *[NONE] * 6, kernels, NONE, style="yellow")
+    for rest in left_over if limit is None else left_over[:limit]:
+        kernels = f"{rest['kernels']:,}"  # in the label too: narrow terminals have no column for it
+        grid.add(f"({kernels} {rest['reason']})", *[NONE] * 6, kernels, NONE, style="yellow")
     if limit is not None and len(rows) > limit:
         grid.note = f"… and {len(rows) - limit} phases with less device time (--all)"
     return grid
 
 
-def memory_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
+def memory_grid(rows: list[WorkerMemory], limit: int | None = MAX_ROWS) -> Grid:
     """Memory at the end of steps by worker, the largest first."""
     columns = [
         Column("worker", label=24), Column("steps", 3), Column("at first"), Column("at last"), Column("largest"), Column("at step", 2),
@@ -410,7 +417,7 @@ def memory_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Gri
 
 
 def operators_grid(
-    rows: list[dict[str, Any]], limit: int | None = MAX_ROWS, title: str = "operators on the host, over all files"
+    rows: Sequence[OperatorRow], limit: int | None = MAX_ROWS, title: str = "operators on the host, over all files"
 ) -> Grid:
     """Operators on the host by phase, the most self time first; the others are summed."""
     columns = [
@@ -436,7 +443,7 @@ def operators_grid(
     return grid
 
 
-def ranges_cost(row: Mapping[str, Any]) -> str:
+def ranges_cost(row: Cost) -> str:
     """What a worker's ranges cost, or why that is not known."""
     if row["ranges"] is None:
         return "not counted"
@@ -446,12 +453,12 @@ def ranges_cost(row: Mapping[str, Any]) -> str:
     return f"{duration(row['ranges_ns'])}{rest}"
 
 
-def waited(row: Mapping[str, Any]) -> str:
+def drained(row: Cost) -> str:
     """How long a worker's windows waited for the device."""
     return "not waited" if row["undrained"] and row["undrained"] == row["windows"] else duration(row["drain_ns"])
 
 
-def cost_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
+def cost_grid(rows: list[Cost], limit: int | None = MAX_ROWS) -> Grid:
     """What recording itself took by worker, the most first."""
     columns = [
         Column("worker", label=24), Column("windows", 2), Column("opening"), Column("waiting for device", 1), Column("closing"),
@@ -461,7 +468,7 @@ def cost_grid(rows: list[dict[str, Any]], limit: int | None = MAX_ROWS) -> Grid:
     rows = sorted(rows, key=lambda row: -(row["open_ns"] + row["drain_ns"] + row["close_ns"] + (row["ranges_ns"] or 0)))
     for row in rows if limit is None else rows[:limit]:
         grid.add(
-            row["worker"], f"{row['windows']:,}", duration(row["open_ns"]), waited(row),
+            row["worker"], f"{row['windows']:,}", duration(row["open_ns"]), drained(row),
             duration(row["close_ns"]), NONE if row["ranges"] is None else f"{row['ranges']:,}",
             NONE if row["range_ns"] is None else duration(row["range_ns"]), ranges_cost(row),
         )  # fmt: skip

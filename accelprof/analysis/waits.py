@@ -17,7 +17,7 @@ from accelprof.analysis.handed import Handed, handed
 from accelprof.analysis.joints import MAX_ARRIVALS, Joints, joints_of
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
 from accelprof.analysis.replay import Graph
-from accelprof.analysis.report_rows import Straggler
+from accelprof.analysis.report_rows import CriticalPath, Drift, Outlier, Slack, StepTime, Straggler
 from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.units import duration
@@ -39,12 +39,12 @@ class Waits:
     """Rows as ``accelprof report --json`` has them; ``of``: the steps they were made of; ``notices``: what is not in them."""
 
     stragglers: list[Straggler] = field(default_factory=list)
-    critical_path: list[dict[str, Any]] = field(default_factory=list)
-    slack: list[dict[str, object]] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
+    critical_path: list[CriticalPath] = field(default_factory=list)
+    slack: list[Slack] = field(default_factory=list)
+    steps: list[StepTime] = field(default_factory=list)
     of: list[Step] = field(default_factory=list)
-    outliers: list[dict[str, Any]] = field(default_factory=list)
-    drift: list[dict[str, Any]] = field(default_factory=list)
+    outliers: list[Outlier] = field(default_factory=list)
+    drift: list[Drift] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     #: the longest waits of workers for each other
     handed: list[Handed] = field(default_factory=list)
@@ -72,8 +72,10 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
         each.extend(unseen_waits(graph))
         found.stragglers.extend(stragglers(step))
         found.without_ns += step.without_ns
-        path = {"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()}
-        found.critical_path.append(path if step.ended else {**path, "ended": False})
+        path: CriticalPath = {"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()}
+        if not step.ended:
+            path["ended"] = False
+        found.critical_path.append(path)
         found.slack.extend(graph.slack_rows())
         arrows = list(handed(graph))
         found.handed_in_all += len(arrows)
@@ -219,7 +221,7 @@ def _begins(found: Sequence[Step]) -> dict[str, int]:
     return begins
 
 
-def _in_no_phase(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _in_no_phase(found: Sequence[Outlier]) -> Iterator[str]:
     """The slow steps of which nothing says why."""
     steps = [str(row["step"]) for row in found if row["phase"] is None]
     if steps:

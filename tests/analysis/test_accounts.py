@@ -17,7 +17,7 @@ from accelprof.analysis.first import sentences
 from accelprof.analysis.html import render_html
 from accelprof.analysis.run import open_run
 from accelprof.analysis.summary import summarise
-from accelprof.analysis.table import ranges_cost, render, waited
+from accelprof.analysis.table import drained, ranges_cost, render
 from accelprof.analysis.toolfile import ToolFile
 from accelprof.cli.main import cli
 from accelprof.contracts.spans import Kind, Span, Trace
@@ -416,14 +416,14 @@ def test_a_phase_of_which_a_file_has_no_call_is_said(run_maker: Any, event: Any)
 def test_windows_that_did_not_wait_for_the_device_are_said(run_maker: Any, event: Any) -> None:
     """With ``drain: false`` no 0 ns stands for a wait that there was not: on the terminal, in ``--json`` and in a notice."""
     key = run_maker.target(0)
-    for number, drained in enumerate((False, True, None)):
+    for number, waited in enumerate((False, True, None)):
         run_maker.timeline(key, [event("a", number * 2000, 10)], steps=[number], at_us=number * 2000)
-        if drained is not None:
-            run_maker.manifest["windows"][-1].update(drained=drained, drain_ns=7 if drained else 0)
+        if waited is not None:
+            run_maker.manifest["windows"][-1].update(drained=waited, drain_ns=7 if waited else 0)
     found = summarise(run_maker.write())
     [line] = [line for line in found.notices if "without waiting for the device" in line]
     assert line.startswith("ActorGroup/rank0: 1 of 3 windows ended without waiting for the device (drain: false")
     [row] = found.to_json()["cost"]
     assert (row["windows"], row["undrained"], row["drain_ns"]) == (3, 1, 7)
-    assert waited(row) == "7 ns"
-    assert waited({**row, "undrained": 3, "drain_ns": 0}) == "not waited"
+    assert drained(row) == "7 ns"
+    assert drained({**row, "undrained": 3, "drain_ns": 0}) == "not waited"

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import cast, get_type_hints
+
 from accelprof.analysis.critical import stragglers
-from accelprof.analysis.frames import TABLES
-from accelprof.analysis.report_rows import Straggler, columns_of
+from accelprof.analysis.frames import _ROWS, TABLES, devices_together
+from accelprof.analysis.report_rows import DeviceRow, Report, Straggler, columns_of
+from accelprof.analysis.summary import summarise
+from accelprof.analysis.table import grids
+from accelprof.analysis.waited import by_phase
+from accelprof.analysis.waits import Waits
 from tests.analysis.test_whole_second import two_ranks
 
+TWO_GPUS = Path(__file__).parent / "two_gpus"
 STRAGGLERS = {
     "step": int, "phase": str, "number": int, "group": str, "worker": str, "waited_ns": int, "low_ns": int,
     "high_ns": int, "waited_by": str, "late_in": str, "missing": str, "without_ns": int, "transfer_ns": int, "on": str,
@@ -21,3 +29,62 @@ def test_stragglers_have_their_columns_in_order() -> None:
     rows = stragglers(two_ranks())
     assert rows
     assert all(list(row) == list(STRAGGLERS) for row in rows)
+
+
+def test_every_row_has_the_columns_of_its_table() -> None:
+    """Of a run with devices, of all tables: names in order, and no others but of figures that backends have besides."""
+    summary = summarise(TWO_GPUS)
+    report = summary.to_json()
+    assert report.keys() == get_type_hints(Report).keys() - {"dump", "first"}
+    seen = set()
+    for name, columns in TABLES.items():
+        for row in _ROWS[name](summary):
+            seen.add(name)
+            assert list(row) == list(columns), name
+    assert seen >= {
+        "phases",
+        "steps",
+        "devices",
+        "device_phases",
+        "kernels",
+        "operators",
+        "seconds",
+        "stragglers",
+        "slack",
+    }
+    assert seen >= {"critical_path", "cost", "ranks", "windows", "files", "file_phases"}
+
+
+def straggler(step: int, on: str, waited_ns: int) -> Straggler:
+    return {
+        "step": step, "phase": "reduce", "number": 0, "group": "G", "worker": "G/rank1", "waited_ns": waited_ns, "low_ns": 0,
+        "high_ns": waited_ns, "waited_by": ["G/rank0"], "late_in": "work", "missing": [], "without_ns": 0, "transfer_ns": 1,
+        "on": on, "process_group": None,
+    }  # fmt: skip
+
+
+def test_a_wait_that_host_and_device_saw_is_not_added_up() -> None:
+    """In the table on the terminal each side has its line, as on the page; a comparison takes the longer."""
+    rows = [straggler(1, "host", 100), straggler(1, "device", 90), straggler(2, "host", 7), straggler(2, "device", 8)]
+    summary = summarise(TWO_GPUS)
+    summary.waits = Waits(stragglers=rows)
+    (grid,) = (grid for grid in grids(summary) if grid.title.startswith("stragglers"))
+    assert [cells for cells, _ in grid.rows] == [
+        ["G/rank1", "reduce", "work", "2", "107 ns"],
+        ["G/rank1", "reduce (device)", "work", "2", "98 ns"],
+    ]
+    assert by_phase(rows) == {("reduce", "1"): 100, ("reduce", "2"): 8}
+
+
+def device(busy: int, window: int, busy_in_window: int) -> DeviceRow:
+    row = dict.fromkeys(columns_of(DeviceRow), 0)
+    of = {"busy_ns": busy, "span_ns": busy, "window_ns": window, "busy_in_window_ns": busy_in_window}
+    return cast("DeviceRow", {**row, **of, "share_of": "window" if window else "work"})
+
+
+def test_devices_together_have_the_share_of_what_each_has() -> None:
+    """Of the windows where each file says which it holds, otherwise of the stretch of work."""
+    both = devices_together("2 others", [device(10, 100, 10), device(30, 100, 20)])
+    assert (both["busy_share"], both["share_of"], both["busy_ns"]) == (0.15, "window", 40)
+    mixed = devices_together("2 others", [device(10, 100, 10), device(30, 0, 0)])
+    assert (mixed["busy_share"], mixed["share_of"]) == (1.0, "work")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,16 @@ from markupsafe import Markup
 from accelprof import atomic, texts
 from accelprof.analysis import escape, frames
 from accelprof.analysis.changes import CHANGE_COLUMNS, change_cells, headline
-from accelprof.analysis.collectives import add_waits
 from accelprof.analysis.compare import MEASURES, READ
 from accelprof.analysis.figures import shown
 from accelprof.analysis.first import sentences
 from accelprof.analysis.html.data import COLORS, MAX_ROWS, MAX_SHARES, page_data
 from accelprof.analysis.memory import by_worker
-from accelprof.analysis.report_rows import Straggler, Waits
+from accelprof.analysis.report_rows import Report
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.table import COST_SOURCE, ranges_cost, slowest_text
 from accelprof.analysis.units import NONE, duration, percent
+from accelprof.analysis.waited import Waited, waited
 
 if TYPE_CHECKING:
     from accelprof.analysis.compare import Comparison
@@ -90,7 +90,7 @@ def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
         ),
         facts=_facts(summary),
         tables=tables,
-        steps=_steps(summary),
+        steps=_steps(summary, report),
         comparison=comparison,
         measures=MEASURES,
         limit=MAX_ROWS,
@@ -157,7 +157,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     return facts
 
 
-def _steps(summary: Summary) -> dict[str, Any]:
+def _steps(summary: Summary, report: Report) -> dict[str, Any]:
     """Phase times of every announced step, profiled or not, as the controller collected them: the slowest rank's."""
     steps = summary.run.steps()
     shown = steps[-MAX_STEPS:]
@@ -166,7 +166,7 @@ def _steps(summary: Summary) -> dict[str, Any]:
         for tag, figures in row["seconds"].items():
             largest[tag] = max(largest.get(tag, 0.0), figures.get("max") or 0.0)
     tags = sorted(largest, key=lambda tag: -largest[tag])[:MAX_TAGS]
-    profiled = {step for timeline in summary.timelines for window in timeline.windows for step in window[1]}
+    profiled = {row["step"] for row in report["steps"] if row["window"]}
     rows = []
     for tag in tags:
         values = [row["seconds"].get(tag, {}).get("max") for row in shown]
@@ -175,72 +175,35 @@ def _steps(summary: Summary) -> dict[str, Any]:
             for value in values
         ]
         rows.append({"phase": tag, "cells": cells})
-    heads = [{"step": row.get("step"), "profiled": row.get("step") in profiled} for row in shown]
+    heads = [{"step": row["step"], "profiled": row["step"] in profiled} for row in shown]
     return {"heads": heads, "rows": rows, "left_out": (len(steps) - len(shown), len(largest) - len(tags))}
 
 
-def _tables(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
+def _tables(summary: Summary, report: Report) -> dict[str, Any]:
     """Rows of the tables: over all windows and ranks, the longest first; ``…_rest`` sums what is not shown."""
-    waited = _waited(report.get("stragglers") or ())
+    waits = waited(report["stragglers"])
     devices = sorted(frames.devices(summary), key=lambda row: (row["busy_share"] is None, row["busy_share"] or 0.0))
     return {
-        "stragglers": waited[:MAX_WAITS],
+        "stragglers": waits[:MAX_WAITS],
         "stragglers_rest": (
-            sum(row["times"] for row in waited[MAX_WAITS:]),
-            sum(row["waited_ns"] for row in waited[MAX_WAITS:]),
+            sum(row["times"] for row in waits[MAX_WAITS:]),
+            sum(row["waited_ns"] for row in waits[MAX_WAITS:]),
         ),
-        "slack": heapq.nlargest(MAX_SLACK, report.get("slack") or (), key=lambda row: row["ns"]),
+        "slack": heapq.nlargest(MAX_SLACK, report["slack"], key=lambda row: row["ns"]),
         "devices": devices[:MAX_ROWS],
         "devices_rest": (len(devices[MAX_ROWS:]), sum(row["busy_ns"] for row in devices[MAX_ROWS:])),
         "device_phases": list(frames.device_phases(summary))[:MAX_ROWS],
         "left_over": list(frames.left_over(summary))[:MAX_ROWS],
         "kernels": list(frames.kernels(summary))[:60],
-        "operators": (operators := report.get("operators") or [])[:MAX_OPERATORS],
+        "operators": (operators := report["operators"])[:MAX_OPERATORS],
         "operators_rest": operators[MAX_OPERATORS:],
         "cost": report["cost"][:MAX_ROWS],
-        "memory": by_worker(report.get("memory") or ())[:MAX_ROWS],
+        "memory": by_worker(report["memory"])[:MAX_ROWS],
         "files": summary.run.rows("artifacts"),
     }
 
 
-class _Sum(Waits):
-    """What was waited in several rows; ``longest`` is one of them."""
-
-    times: int
-    missing: list[str]
-    longest: Straggler
-
-
-class _Waited(_Sum):
-    """The same over all steps and in each."""
-
-    steps: dict[int | str | None, _Sum]
-
-
-def _waited(rows: Iterable[Straggler]) -> list[_Waited]:
-    """Waits by whom they were for, in which collective and where that one was late, the longest in all first; ``longest`` is one of
-    them as the report has it, and ``steps`` has the same of each step."""
-    found: dict[tuple[str, ...], _Waited] = {}
-    for row in rows:
-        key = tuple(str(one) for one in (row["worker"], row["phase"], row["on"], row["process_group"], row["late_in"]))
-        mine = found.setdefault(key, {**_no_waits(row), "steps": {}})
-        sums: tuple[_Sum, ...] = (mine, mine["steps"].setdefault(row["step"], _no_waits(row)))
-        for one in sums:
-            one["times"] += 1
-            add_waits(one, row)
-            if row["waited_ns"] > one["longest"]["waited_ns"]:
-                one["longest"] = row
-        mine["missing"] = list(dict.fromkeys([*mine["missing"], *row["missing"]]))
-    return sorted(found.values(), key=lambda row: -row["waited_ns"])
-
-
-def _no_waits(row: Straggler) -> _Sum:
-    return {
-        "times": 0, "waited_ns": 0, "low_ns": 0, "high_ns": 0, "without_ns": 0, "transfer_ns": 0, "missing": [], "longest": row,
-    }  # fmt: skip
-
-
-def _waits_by_step(rows: Sequence[_Waited]) -> list[list[list[Any]]]:
+def _waits_by_step(rows: Sequence[Waited]) -> list[list[list[Any]]]:
     """Of each row ``[step, times, waited, low, high, longest, transfer]`` of each step; empty where there are too many."""
     if sum(len(row["steps"]) for row in rows) > MAX_SHARES:
         return []

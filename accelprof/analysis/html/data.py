@@ -13,6 +13,7 @@ from accelprof.analysis.division import TABLE
 from accelprof.analysis.first import step_of_first
 from accelprof.analysis.intervals import lengths_by
 from accelprof.analysis.phases import Call, WorkerTimeline
+from accelprof.analysis.report_rows import CriticalPath, Report, WindowParts
 from accelprof.analysis.seconds import COLLECTIVE, name_of_compute, waits_for_data, waits_for_others
 from accelprof.analysis.summary import Summary
 
@@ -32,7 +33,7 @@ Worked = tuple[WorkerTimeline, int, list[tuple[int, int]]]
 FULL = 65_535
 
 
-def page_data(summary: Summary, report: Mapping[str, object]) -> dict[str, Any]:
+def page_data(summary: Summary, report: Report) -> dict[str, Any]:
     """Data of the drawn parts; ``report`` is the summary as ``to_json`` has it. Times in ns."""
     colors = _colors(summary)
     order = list(dict.fromkeys([*colors, *(row.phase for row in summary.phases)]))
@@ -55,23 +56,21 @@ def _colors(summary: Summary) -> dict[str, int]:
     return {phase: number for number, phase in enumerate(phase for phase in own if phase in chosen)}
 
 
-def _steps(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
+def _steps(summary: Summary, report: Report) -> dict[str, Any]:
     """Wall time of each step and time in its longest phases, the newest steps."""
-    walls = {row.get("step"): row for row in report.get("steps") or ()}
-    timed = {row.get("step"): row["seconds"] for row in summary.run.steps()}
-    profiled = {step for timeline in summary.timelines for window in timeline.windows for step in window[1]}
-    numbers = sorted({*walls, *timed} - {None})[-MAX_STEPS:]
+    rows = report["steps"][-MAX_STEPS:]
+    timed = {row["step"]: row["seconds"] for row in summary.run.steps()}
     largest: Counter[str] = Counter()
-    for number in numbers:
-        for phase, figures in timed.get(number, {}).items():
+    for row in rows:
+        for phase, figures in timed.get(row["step"], {}).items():
             largest[phase] = max(largest[phase], figures.get("max") or 0)
     phases = [phase for phase, _ in largest.most_common(12)]
     return {
-        "step": numbers,
-        "wall": [walls.get(number, {}).get("wall_ns") for number in numbers],
-        "window": [int(bool(walls.get(number, {}).get("window")) or number in profiled) for number in numbers],
+        "step": [row["step"] for row in rows],
+        "wall": [row["wall_ns"] for row in rows],
+        "window": [int(row["window"]) for row in rows],
         "phases": {
-            phase: [_ns(timed.get(number, {}).get(phase, {}).get("max")) for number in numbers] for phase in phases
+            phase: [_ns(timed.get(row["step"], {}).get(phase, {}).get("max")) for row in rows] for phase in phases
         },
     }
 
@@ -80,7 +79,7 @@ def _ns(seconds: object) -> int | None:
     return round(seconds * 1e9) if isinstance(seconds, (int, float)) else None
 
 
-def _seconds(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
+def _seconds(summary: Summary, report: Report) -> dict[str, Any]:
     """Parts by worker and device over windows, the least computing first; beyond ``MAX_BARS`` in one bar.
 
     ``steps`` are those that windows hold, and ``by`` of a bar has its parts in each of them, where there is room for these and
@@ -123,7 +122,7 @@ def _seconds(summary: Summary, report: Mapping[str, Any]) -> dict[str, Any]:
     return {"parts": list({**PARTS, "compute": what}.values()), "rows": bars, "steps": list(seen) if fits else []}
 
 
-def _bar_of(row: Mapping[str, Any]) -> tuple[str, str]:
+def _bar_of(row: WindowParts) -> tuple[str, str]:
     device = row.get("device")
     return str(row.get("worker")), "" if device is None else str(device)
 
@@ -210,14 +209,14 @@ def _steps_text(steps: Iterable[int]) -> str:
 # --- lanes ---------------------------------------------------------------------------------------------------------------
 
 
-def _lanes(summary: Summary, report: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _lanes(summary: Summary, report: Report) -> list[dict[str, Any]]:
     """Calls of each window of steps on the driver's clock, and the critical path through them; of many the slowest are kept."""
-    paths = {row.get("step"): row for row in report.get("critical_path") or ()}
+    paths = {row["step"]: row for row in report["critical_path"]}
     lengths: dict[tuple[int, ...], int] = {}
     for timeline in summary.timelines:
         for _, steps, start, end in timeline.windows:
             lengths[steps] = max(lengths.get(steps, 0), end - start)
-    walls = {steps: max((paths.get(step, {}).get("wall_ns") or 0 for step in steps), default=0) for steps in lengths}
+    walls = {steps: max((paths[step]["wall_ns"] for step in steps if step in paths), default=0) for steps in lengths}
     kept = sorted(sorted(lengths, key=lambda steps: (-walls[steps], -lengths[steps]))[:MAX_PANELS])
     found: dict[tuple[int, ...], list[Worked]] = {steps: [] for steps in kept}
     for timeline in summary.timelines:
@@ -231,9 +230,8 @@ def _lanes(summary: Summary, report: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [_panel(steps, found[steps], paths) for steps in kept]
 
 
-def _panel(steps: tuple[int, ...], found: list[Worked], paths: Mapping[Any, Mapping[str, Any]]) -> dict[str, object]:
-    path = next((paths[step] for step in steps if step in paths), {})
-    segments = [row for row in path.get("segments") or () if row.get("ns")]
+def _panel(steps: tuple[int, ...], found: list[Worked], paths: Mapping[int | str, CriticalPath]) -> dict[str, object]:
+    segments = next((paths[step]["segments"] for step in steps if step in paths), [])
     on_path: Counter[str] = Counter()
     for row in segments:
         on_path[str(row["worker"])] += row["ns"]
