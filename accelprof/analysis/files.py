@@ -18,7 +18,7 @@ from accelprof.analysis.many import Failed, Progress, each, weight
 from accelprof.analysis.phases import TIMED
 from accelprof.analysis.reading import Loaded, load_any, reader_of
 from accelprof.analysis.run import Run, RunFile, WorkerId, is_run
-from accelprof.analysis.summary import SNAPSHOT_SUFFIX, Part, Summary, SummaryBuilder, reason_of
+from accelprof.analysis.summary import Part, Summary, SummaryBuilder, reason_of
 from accelprof.contracts.names import MANIFEST, REPORT, TIMELINE, TIMELINE_TOOL, WORKERS
 from accelprof.contracts.spans import FURTHEST_NS, Kind, Span, Trace
 from accelprof.contracts.targets import Target
@@ -143,10 +143,10 @@ def _read_part(run: Run, files: Sequence[_Job]) -> _Answer:
     for path, name, asked, apart in files:
         worker = WorkerId(path, name, "files")
         try:
-            if path.endswith(SNAPSHOT_SUFFIX):
-                builder.add_snapshot(_file(path, worker, "torch_memory"))
-                continue
             loaded = load_any(path)
+            if loaded.figures is not None:
+                builder.add(_file(path, worker, loaded.tool), loaded)
+                continue
             trace = loaded.trace()
             worker = _worker(path, name, trace, apart)
             if not _is_ours(trace):
@@ -319,7 +319,7 @@ def _walk(path: str) -> Iterator[str]:
             inside = os.path.join(folder, name)
             if name.startswith(".") or name in OWN or not os.path.isfile(inside):
                 continue
-            if name.endswith((*ENDS, SNAPSHOT_SUFFIX)) or reader_of(inside, None, []) is not None:
+            if name.endswith(ENDS) or reader_of(inside, None, []) is not None:
                 yield inside
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from accelprof import texts
@@ -20,7 +20,11 @@ UTF8_MARK = b"\xef\xbb\xbf"
 
 
 class Loaded:
-    """One file of a known tool. Its spans and, where it is a Chrome trace, its events are read when first asked for."""
+    """One file of a known tool. Its spans and, where it is a Chrome trace, its events are read when first asked for.
+
+    Attributes:
+        figures: of a file that holds no spans, and what to note of it.
+    """
 
     def __init__(
         self,
@@ -31,8 +35,9 @@ class Loaded:
         problems: Sequence[str] = (),
         *,
         is_chrome: bool = False,
+        figures: tuple[Mapping[str, object], str] | None = None,
     ) -> None:
-        self.path, self.tool, self.problems = path, tool, list(problems)
+        self.path, self.tool, self.problems, self.figures = path, tool, list(problems), figures
         self._chrome, self._trace, self._is_chrome = chrome, trace, is_chrome or chrome is not None
 
     @property
@@ -59,7 +64,7 @@ class Loaded:
         """
         if self._trace is None:
             if not self._is_chrome:
-                raise ReadError(self.path, "nothing was loaded")
+                raise ReadError(self.path, f"files of tool {self.tool!r} hold no spans")
             self._trace = _named(self.path, "spans", lambda: _through_the_door(read_chrome(self.path, self.tool)))
             self._trace.problems.extend(self.problems)
         return self._trace
@@ -99,9 +104,10 @@ def load_any(path: str | os.PathLike[str], tool: str | None = None) -> Loaded:
         raise UnknownFormatError(
             path, f"no registered tool reads this file (asked: {asked}), and it is no Chrome trace"
         )
-    trace = _named(
-        path, f"reader of tool {name!r}", lambda: _through_the_door(get_registry().make_tool(name).read(path))
-    )
+    tool_of, reader = get_registry().make_tool, f"reader of tool {name!r}"
+    if not has_spans(name):
+        return Loaded(path, name, problems=problems, figures=_named(path, reader, lambda: tool_of(name).figures(path)))
+    trace = _named(path, reader, lambda: _through_the_door(tool_of(name).read(path)))
     trace.problems.extend(problems)
     return Loaded(path, name, None, trace)
 
@@ -184,6 +190,12 @@ def _named(path: str, what: str, read: Callable[[], _T]) -> _T:
         raise ReadError(path, str(error)) from None
     except failures() as error:
         raise ReadError(path, f"the {what} failed: {type(error).__name__}: {error}") from error
+
+
+def has_spans(tool: str) -> bool:
+    """Whether a tool's files do, as far as it is known."""
+    registry = get_registry()
+    return tool not in registry.tool_names() or registry.tool_class(tool).has_spans
 
 
 def _reads_plainly(name: str) -> bool:

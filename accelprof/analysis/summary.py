@@ -7,7 +7,7 @@ import itertools
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelprof.analysis.accounts import (
@@ -43,9 +43,7 @@ from accelprof.output.dumps import why_dropped
 from accelprof.output.records import Lack
 from accelprof.output.verdict import nothing_measured, unread
 from accelprof.reading.columns import Columns, columns_of
-from accelprof.reading.snapshot import read_snapshot
 
-SNAPSHOT_SUFFIX = ".memory.pickle"
 #: larger files are left to an explicit ``accelprof report`` when a run ends, so that training's end is not held up
 MAX_AT_END_BYTES = 64 << 20
 #: and so are files of tools once reading has taken this long (exporting an nsys report takes seconds)
@@ -159,6 +157,9 @@ class SummaryBuilder:
 
     def add(self, file: RunFile, loaded: Loaded, unsure: Sequence[tuple[int, int]] = ()) -> None:
         """One file that could be read. ``unsure``: when parts of it are not there."""
+        if loaded.figures is not None:
+            self._add_figures(file, loaded, *loaded.figures)
+            return
         trace = loaded.trace()
         self.add_problems(file, trace)
         if file.tool != TIMELINE_TOOL:
@@ -225,16 +226,10 @@ class SummaryBuilder:
             said.setdefault(columns.names[name], set()).add(columns.words[word])
         return self._timeline
 
-    def add_snapshot(self, file: RunFile) -> None:
-        """An allocator snapshot: listed, never run."""
-        try:
-            facts = read_snapshot(file.path)
-        except ReadError as error:
-            self.not_read(file, error.reason)
-            return
-        note = "" if facts.events or facts.segments else "the snapshot is empty"
-        path = file.artifact.path
-        row = ToolFile(file.worker, file.tool, path, file.windows, facts=dataclasses.asdict(facts), note=note)
+    def _add_figures(self, file: RunFile, loaded: Loaded, figures: Mapping[str, object], note: str) -> None:
+        """A file that holds no spans: listed."""
+        self.summary.problems.extend(f"{file.where}: {problem}" for problem in loaded.problems)
+        row = ToolFile(file.worker, file.tool, file.artifact.path, file.windows, facts=dict(figures), note=note)
         self.summary.files.append(row)
 
     def not_read(self, file: RunFile, reason: str, whole: bool = False) -> None:
@@ -362,7 +357,7 @@ def _read_part(run: Run, files: list[RunFile]) -> Part:
 def read_files(
     builder: SummaryBuilder, files: Iterable[RunFile], seconds: float | None = None
 ) -> Iterator[tuple[RunFile, Loaded]]:
-    """Read files of a run, each once: ``builder`` gets it, then the caller, who may change its events.
+    """Read files of a run, each once: ``builder`` gets it, then the caller, who may change its events, where it has any.
 
     ``seconds``: after this time only timelines are still read, and the files of other tools are named.
     """
@@ -379,9 +374,6 @@ def read_files(
         if file.skip:
             builder.not_read(file, file.skip)
             continue
-        if file.path.endswith(SNAPSHOT_SUFFIX):
-            builder.add_snapshot(file)
-            continue
         try:
             loaded = load_any(file.path, file.tool or None)
             builder.add(file, loaded)
@@ -391,7 +383,8 @@ def read_files(
         except failures() as error:  # whatever one file holds, the others count
             builder.not_read(file, f"its figures could not be made: {type(error).__name__}: {error}")
             continue
-        yield file, loaded
+        if loaded.figures is None:
+            yield file, loaded
 
 
 def _tool_file(file: RunFile, trace: Trace) -> ToolFile:

@@ -26,7 +26,7 @@ from accelprof.analysis.drawing import COMPLETE, ELSEWHERE, META, NEVER, Drawing
 from accelprof.analysis.many import Progress
 from accelprof.analysis.nesting import clip
 from accelprof.analysis.places import Places
-from accelprof.analysis.reading import Loaded, load_any
+from accelprof.analysis.reading import Loaded, has_spans, load_any
 from accelprof.analysis.run import Run, RunFile, open_run
 from accelprof.analysis.tracks import Tracks, arguments, of_mark
 from accelprof.contracts.names import TIMELINE_TOOL
@@ -151,8 +151,8 @@ def write_timeline(
             if progress is not None:
                 progress(done, total)
                 done += 0 if file.skip else file.bytes
-            if file.path.endswith(".pickle"):
-                continue  # an allocator snapshot has no place on a time axis
+            if not has_spans(file.tool):
+                continue
             source = source_of(run, file)
             if file.skip:
                 made.merged.sources.append(source)

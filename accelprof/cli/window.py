@@ -72,8 +72,8 @@ def open_window(
 ) -> None:
     """Open a window now. Status 1 when a worker that was asked did not open one.
 
-    A worker of this host that does not answer, as its interpreter is held, and was started for tool torch_daemon, is
-    recorded by its Kineto all the same; the command waits for the trace then and names it.
+    A worker of this host that does not answer, as its interpreter is held, is recorded all the same where its tool can
+    do that from outside (torch_daemon); the command waits for the files then and names them.
     """
     with _ended_in_order():
         answers = ask(run_dir, "open", group=group, role=role, rank=rank, seconds=seconds, timeout=timeout)

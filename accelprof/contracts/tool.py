@@ -70,6 +70,11 @@ class Tool:
     on_demand: ClassVar[bool] = True
     #: files are Chrome traces to which ``read`` adds nothing; a merged timeline takes their events over as they are
     writes_chrome_trace: ClassVar[bool] = False
+    #: its files hold figures and no spans: reports list what :meth:`figures` says of each, a merged timeline leaves them out
+    has_spans: ClassVar[bool] = True
+    #: a process of this host whose interpreter is held, and which cannot open a window itself, is recorded by
+    #: :meth:`record_from_outside`
+    records_from_outside: ClassVar[bool] = False
     #: the calls in its files that put kernels on a device: launches whose work is not in the file are counted by it. A tool that says
     #: none is asked with the names of all that are registered
     host_calls: ClassVar[HostCalls] = HostCalls()
@@ -192,6 +197,25 @@ class Tool:
         """The session closes; no window is open. Return files that were completed by this."""
         return []
 
+    # --- in another process ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def record_from_outside(
+        cls, run_dir: str, pid: int, name: str, seconds: float, say: Callable[[str], object]
+    ) -> str:
+        """Record ``seconds`` of a process that uses this tool and does not answer, from the process of ``accelprof window``, and wait
+        for what it leaves: in the run's directory, in files called ``name``. What was done, in words that name the files.
+
+        Raises:
+            CaptureError: nothing was left, and why.
+            OSError: the process or the run's directory cannot be looked at.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def withdraw(cls, run_dir: str, pids: Sequence[int]) -> None:
+        """Whoever asked for these processes to be recorded from outside does not want it any more; must not raise."""
+
     # --- afterwards -----------------------------------------------------------------------------------------------
 
     def match(self, files: Sequence[str], windows: Sequence[WindowInfo]) -> list[ArtifactFile]:
@@ -217,6 +241,14 @@ class Tool:
 
         Raises:
             ReadError: the file is not readable as a whole; partial trouble goes to ``Trace.problems``.
+        """
+        raise NotImplementedError(f"tool {self.name!r} has no reader")
+
+    def figures(self, path: str) -> tuple[Mapping[str, object], str]:
+        """Figures by name of a file without spans (see ``has_spans``), and what to note of it; empty: nothing.
+
+        Raises:
+            ReadError: the file is not readable.
         """
         raise NotImplementedError(f"tool {self.name!r} has no reader")
 

@@ -50,6 +50,10 @@ def pages(directory: str) -> list[str]:
     return [path for name in names if os.path.isfile(path := os.path.join(directory, name))]
 
 
+#: names of the traces that TensorBoard's profiler plug-in reads
+TRACES = (".pt.trace.json", ".pt.trace.json.gz")
+
+
 class TensorBoardOptions(ExporterOptions):
     """``dir``: the log directory; ``None`` = ``tensorboard`` in the run's directory. ``profiles``: put torch traces in its profile layout."""
 
@@ -85,7 +89,7 @@ class TensorBoard(Exporter):
         place = os.path.join(self._logs, "plugins", "profile", self._run)
         for row in manifest.get("artifacts") or ():
             path = str(row.get("path", "")) if isinstance(row, Mapping) else ""
-            if row.get("tool") != "torch" or not path:
+            if not path.endswith(TRACES):
                 continue
             found = os.path.join(directory, path)
             if os.path.isfile(found):

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelprof import atomic, texts
+from accelprof.catalogue import get_registry
 from accelprof.contracts import reasons
 from accelprof.contracts.targets import Target
-from accelprof.errors import CaptureError, ConfigError, Problem, UserError, failures
+from accelprof.errors import CaptureError, ConfigError, Problem, UserError, failures, text_of
 from accelprof.numberset import NumberSet
 from accelprof.planning.sampling import facts_fit
 from accelprof.processes import Writer
@@ -33,14 +34,13 @@ from accelprof.threads import Wake, each
 
 if TYPE_CHECKING:
     from accelprof.config.model import OnDemand
+    from accelprof.contracts.tool import Tool
     from accelprof.session.captures import Captures
     from accelprof.session.triggers.demand import Demand
 
 log = logging.getLogger("accelprof")
 
 DIRECTORY = ".control"
-#: in the run's directory: traces of workers that could not open a window themselves
-OUTSIDE = "kineto"
 REQUEST = "request.json"
 INTERVAL_S = 0.5
 DEFAULT_SECONDS = 30.0
@@ -323,8 +323,8 @@ ANSWERED = frozenset({"key", "label", "host", "pid", "state", "text", "cannot", 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one worker says. ``state``: listening | open | armed | refused | ended | silent; ``recorded``: it said nothing, but the
-    profiler in its process wrote a trace."""
+    """What one worker says. ``state``: listening | open | armed | refused | ended | silent; ``recorded``: it said nothing, but its
+    tool recorded it from outside."""
 
     label: str
     host: str
@@ -356,7 +356,7 @@ def ask(
     sleep: Callable[[float], object] = time.sleep,
 ) -> list[Answer]:
     """Write a request and wait until every live worker has answered; those that have not are ``silent``. Of those, processes of this
-    host with tool ``torch_daemon`` are recorded from outside, which takes ``seconds`` more. By ``clock`` (seconds, monotonic) and
+    host with a tool that records from outside are, which takes ``seconds`` more. By ``clock`` (seconds, monotonic) and
     ``sleep`` it waits; tests give their own.
 
     Raises:
@@ -418,35 +418,42 @@ def _from_outside(
     seconds: float | None,
     request: Mapping[str, Any],
 ) -> dict[str, tuple[str, str]]:
-    """State and text of workers whose interpreter is held, but whose Kineto asks by itself; all at once."""
-    from accelprof.tools.torch_daemon import TorchDaemonTool, record, withdraw
-
+    """State and text of workers whose interpreter is held, but one of whose tools records from outside; all at once."""
     found: dict[str, tuple[str, str]] = {}
     wanted = {name: request[name] for name in ("group", "role", "rank") if request.get(name) is not None}
-    here = [
-        key
-        for key, row in silent.items()
-        if action == "open"
-        and row["host"] == os.uname().nodename
-        and TorchDaemonTool.name in (row.get("tools") or ())
-        and facts_fit(wanted, Target(row.get("group") or "", tuple(row.get("roles") or ()), row.get("rank")), None)
-    ]
+    here: dict[str, type[Tool]] = {}
+    for key, row in silent.items() if action == "open" else ():
+        tool = _recording(row.get("tools"))
+        target = Target(row.get("group") or "", tuple(row.get("roles") or ()), row.get("rank"))
+        if tool is not None and (by := Writer.read(row)) is not None and by.is_here and facts_fit(wanted, target, None):
+            here[key] = tool
 
     def one(key: str) -> None:
-        stem = os.path.join(os.path.abspath(run_dir), OUTSIDE, f"{key}-{time.time_ns()}")
+        name, long = f"{key}-{time.time_ns()}", seconds or DEFAULT_SECONDS
         try:
-            os.makedirs(os.path.dirname(stem), exist_ok=True)
-            path = record(run_dir, silent[key]["pid"], stem, seconds or DEFAULT_SECONDS, log.warning)
-            found[key] = "recorded", f"Kineto wrote {path} by itself"
-        except (CaptureError, OSError) as error:
-            found[key] = "silent", str(error)
+            said = here[key].record_from_outside(run_dir, silent[key]["pid"], name, long, log.warning)
+            found[key] = "recorded", said
+        except failures() as error:
+            found[key] = "silent", str(error) if isinstance(error, (CaptureError, OSError)) else text_of(error)
 
     try:
         each(one, here, len(here), "accelprof window")
     except BaseException:  # interrupted
-        withdraw(run_dir, [silent[key]["pid"] for key in here])
+        for tool in {*here.values()}:
+            tool.withdraw(run_dir, [silent[key]["pid"] for key, mine in here.items() if mine is tool])
         raise
     return found
+
+
+def _recording(tools: object) -> type[Tool] | None:
+    """The first of a worker's tools, as it wrote them down, that records from outside."""
+    registry = get_registry()
+    known = (
+        (registry.tool_class(name) for name in tools if name in registry.tool_names())
+        if isinstance(tools, list)
+        else ()
+    )
+    return next((tool for tool in known if tool.records_from_outside), None)
 
 
 def _workers(run_dir: str) -> list[dict[str, Any]]:

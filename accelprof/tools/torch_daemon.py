@@ -2,7 +2,7 @@
 
 Such a process asks the endpoint ``dynolog`` of its host about every five seconds whether a trace is wanted, over datagrams of a Unix
 socket. Where no dynolog daemon is there to answer, one of the host's workers does while windows wait for their traces; for a worker
-whose interpreter is held, ``accelprof window open`` does (:func:`record`). Nobody answers another user's processes. Kineto records for a time that it is told beforehand and cannot be stopped earlier, on a thread of its own.
+whose interpreter is held, ``accelprof window open`` does (``record_from_outside``). Nobody answers another user's processes. Kineto records for a time that it is told beforehand and cannot be stopped earlier, on a thread of its own.
 
 The messages are those of ``dynolog/src/ipcfabric`` and ``libkineto/src/IpcFabricConfigClient.cpp``: the size of what follows
 (8 bytes), its type (32), and what follows; ``req``: type, number of processes and job (4, 4, 8), then the process and its ancestors.
@@ -44,6 +44,8 @@ LOG_ENV, QUIET = "KINETO_LOG_LEVEL", "5"
 ENDPOINT, SUFFIX = "dynolog", ".kineto.trace.json"
 #: in the run's directory: what is wanted, by host and process
 PLACE = ".kineto"
+#: traces of workers that could not open a window themselves
+OUTSIDE = "kineto"
 HEAD, REQUEST = struct.Struct("=Q32s"), struct.Struct("=iiq")
 #: of a sender: process, user, group
 CREDENTIALS = struct.Struct("=iII")
@@ -147,6 +149,7 @@ class TorchDaemonTool(Tool):
     aliases: ClassVar[tuple[str, ...]] = ("kineto_daemon",)
     Options: ClassVar[type[ToolOptions]] = TorchDaemonOptions
     writes_chrome_trace: ClassVar[bool] = True
+    records_from_outside: ClassVar[bool] = True
     host_calls: ClassVar[HostCalls] = TRACED_CALLS
     exclusive: ClassVar[frozenset[str]] = frozenset({"torch_profiler", "cupti"})
 
@@ -155,6 +158,34 @@ class TorchDaemonTool(Tool):
         self._asked: Asked | None = None
         self._emitter: RecordFunctionEmitter | None = None
         self._directory = ""
+
+    @classmethod
+    def record_from_outside(
+        cls, run_dir: str, pid: int, name: str, seconds: float, say: Callable[[str], object]
+    ) -> str:
+        """Its Kineto asks by itself, on a thread of its own."""
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            given = dict(line.partition(b"=")[::2] for line in file.read().split(b"\0"))
+        if os.fsencode(DAEMON_ENV) not in given:
+            raise CaptureError(f"process {pid} was started without {DAEMON_ENV}=1, so its Kineto asks nobody")
+        directory = directory_of(os.fsdecode(given.get(os.fsencode(SOCKETS_ENV), b"")))
+        place = os.path.join(os.path.abspath(run_dir), OUTSIDE)
+        os.makedirs(place, exist_ok=True)
+        asked = Asked(run_dir, pid, os.path.join(place, name), seconds, (), say)
+        try:
+            _serve(asked, directory)
+        except BaseException:  # interrupted: nobody waits for the trace
+            cls.withdraw(run_dir, [pid])
+            raise
+        asked.take_back()
+        return f"Kineto wrote {asked.written()} by itself"
+
+    @classmethod
+    def withdraw(cls, run_dir: str, pids: Sequence[int]) -> None:
+        """As far as their Kineto has not taken it over."""
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.unlink(_path(os.path.join(run_dir, PLACE), pid))
 
     def probe(self) -> Probe:
         return TorchTool().probe()
@@ -220,36 +251,6 @@ class TorchDaemonTool(Tool):
         from accelprof.reading.chrome import read_chrome
 
         return read_chrome(path, self.name)
-
-
-def record(run_dir: str, pid: int, stem: str, seconds: float, say: Callable[[str], object]) -> str:
-    """The trace of a process of this host that cannot open a window itself, as its interpreter is held: asked for from outside it,
-    ``seconds`` long. The file's path.
-
-    Raises:
-        CaptureError: the process was not started for it, Kineto did not ask, or left nothing.
-        OSError: the process or the run's directory cannot be looked at.
-    """
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        given = dict(line.partition(b"=")[::2] for line in file.read().split(b"\0"))
-    if os.fsencode(DAEMON_ENV) not in given:
-        raise CaptureError(f"process {pid} was started without {DAEMON_ENV}=1, so its Kineto asks nobody")
-    directory = directory_of(os.fsdecode(given.get(os.fsencode(SOCKETS_ENV), b"")))
-    asked = Asked(run_dir, pid, stem, seconds, (), say)
-    try:
-        _serve(asked, directory)
-    except BaseException:  # interrupted: nobody waits for the trace
-        withdraw(run_dir, [pid])
-        raise
-    asked.take_back()
-    return asked.written()
-
-
-def withdraw(run_dir: str, pids: Sequence[int]) -> None:
-    """What was asked of these processes of this host is not wanted any more, as far as their Kineto has not taken it over."""
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            os.unlink(_path(os.path.join(run_dir, PLACE), pid))
 
 
 def directory_of(directory: str) -> str:

@@ -6,8 +6,10 @@ error inside a window too.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -18,6 +20,7 @@ from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.contracts.words import TriggerCall
 from accelprof.errors import UnavailableError
+from accelprof.reading.snapshot import read_snapshot
 
 SUFFIX = ".memory.pickle"
 PICKLE_PROTOCOL = 4
@@ -38,6 +41,7 @@ class TorchMemoryTool(Tool):
     aliases: ClassVar[tuple[str, ...]] = ("memory",)
     Options: ClassVar[type[ToolOptions]] = TorchMemoryOptions
     exclusive: ClassVar[frozenset[str]] = frozenset({"torch_memory_history"})
+    has_spans: ClassVar[bool] = False
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
@@ -143,6 +147,11 @@ class TorchMemoryTool(Tool):
     @classmethod
     def can_read(cls, path: str) -> bool:
         return path.endswith(SUFFIX)
+
+    def figures(self, path: str) -> tuple[Mapping[str, object], str]:
+        """Sizes and counts of a snapshot, of which nothing is run."""
+        facts = read_snapshot(path)
+        return dataclasses.asdict(facts), "" if facts.events or facts.segments else "the snapshot is empty"
 
 
 def history_is_on() -> bool:

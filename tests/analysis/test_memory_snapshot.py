@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from accelprof.analysis.files import summarise_files
+from accelprof.analysis.reading import load_any
 from accelprof.errors import ReadError
 from accelprof.reading.snapshot import read_snapshot
+from accelprof.testing import RecordingTool, capture
 
 SNAPSHOT = {
     "segments": [{"device": 0, "total_size": 2048, "allocated_size": 512, "blocks": []}],
@@ -64,3 +68,47 @@ def test_what_is_no_snapshot(tmp_path: Path, content: bytes, reason: str) -> Non
     path.write_bytes(content)
     with pytest.raises(ReadError, match=reason):
         read_snapshot(str(path))
+
+
+class Counts(RecordingTool):
+    """A third party's tool whose files hold figures alone."""
+
+    name = "counts"
+    has_spans = False
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        return path.endswith(".counts")
+
+    def figures(self, path: str) -> tuple[Mapping[str, object], str]:
+        text = Path(path).read_text()
+        if text == "odd":
+            raise ReadError(path, "no counts")
+        return {"count": int(text)}, "nothing was counted" * (text == "0")
+
+
+def test_files_without_spans_are_listed_whoever_brings_their_tool(tmp_path: Path) -> None:
+    """A snapshot's facts and a third party's stand in the report, with what to note; a merged timeline leaves both out."""
+    (tmp_path / "a.memory.pickle").write_bytes(pickle.dumps({**SNAPSHOT, "segments": [], "device_traces": []}, 4))
+    for name, text in (("b", "7"), ("c", "0"), ("d", "odd"), ("e", "text")):
+        (tmp_path / f"{name}.counts").write_text(text)
+    with capture(tool=None, tools=(Counts,)):
+        summary = summarise_files([str(tmp_path)])
+        with pytest.raises(ReadError, match="files of tool 'counts' hold no spans"):
+            load_any(str(tmp_path / "b.counts")).trace()
+    rows = {os.path.basename(row["path"]): row for row in summary.to_json()["devices"]}
+    assert {
+        name: (row["tool"], row["facts"], row["note"]) for name, row in rows.items() if name != "a.memory.pickle"
+    } == {
+        "b.counts": ("counts", {"count": 7}, ""),
+        "c.counts": ("counts", {"count": 0}, "nothing was counted"),
+    }
+    snapshot = rows["a.memory.pickle"]
+    assert (snapshot["tool"], snapshot["facts"]["protocol"], snapshot["note"]) == (
+        "torch_memory",
+        4,
+        "the snapshot is empty",
+    )
+    said = " ".join(summary.problems)
+    assert "d.counts was not read: no counts" in said
+    assert "e.counts was not read: the reader of tool 'counts' failed: ValueError" in said

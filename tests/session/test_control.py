@@ -36,6 +36,25 @@ class Exact(RecordingTool):
     count: ClassVar[str] = "exact"
 
 
+class Outside(RecordingTool):
+    """A third party's, which records a held process from outside it."""
+
+    name = "outside"
+    records_from_outside = True
+    withdrawn: ClassVar[list[tuple[str, int]]] = []
+    trouble: ClassVar[BaseException | None] = None
+
+    @classmethod
+    def record_from_outside(cls, run_dir, pid, name, seconds, say):
+        if cls.trouble is not None:
+            raise cls.trouble
+        return f"process {pid} for {seconds} s in {name.partition('-')[0]}"
+
+    @classmethod
+    def withdraw(cls, run_dir, pids):
+        cls.withdrawn.extend((run_dir, pid) for pid in pids)
+
+
 class Starter(RecordingTool):
     name = "starter"
     thread = "starter"
@@ -205,6 +224,26 @@ def test_armed_and_closed_before_any_phase():
         ask(run.run_dir, "close")
         Job().phase()
         assert run.session.windows == []
+
+
+def test_a_worker_that_is_held_is_recorded_by_any_tool_that_can(monkeypatch):
+    """By its declaration, not by its name; what it raises is that worker's, and an interrupt takes back what was asked of it."""
+    with capture(tool="outside", tools=(Outside,), on_demand=True) as run:
+        looking_on_request(run)
+        [answer] = ask(run.run_dir, "open", seconds=3.0, timeout=0.1)
+        said = f"no answer in 0.1 s; process {os.getpid()} for 3.0 s in Group"
+        assert (answer.state, answer.text) == ("recorded", said)
+        monkeypatch.setattr(Outside, "trouble", KeyError("x"))
+        [answer] = ask(run.run_dir, "open", timeout=0.1)
+        assert (answer.state, answer.text) == ("silent", "no answer in 0.1 s; KeyError: 'x'")
+        [answer] = ask(run.run_dir, "close", timeout=0.1)
+        assert (answer.state, answer.text) == ("silent", "no answer in 0.1 s")
+        monkeypatch.setattr(Outside, "trouble", KeyboardInterrupt())
+        monkeypatch.setattr(Outside, "withdrawn", [])
+        with pytest.raises(KeyboardInterrupt):
+            ask(run.run_dir, "open", timeout=0.1)
+        assert Outside.withdrawn == [(run.run_dir, os.getpid())]
+        assert not Path(run.run_dir, DIRECTORY, REQUEST).exists()
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o620])
