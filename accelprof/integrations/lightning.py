@@ -34,7 +34,7 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._updates = None
-        self._loop.begin(rank=trainer.global_rank, world_size=trainer.world_size)
+        self._loop.begin(training=trainer, rank=trainer.global_rank, world_size=trainer.world_size)
         self._loop.wrap(trainer, {"save_checkpoint": "save"})
         # fetching begins where the loop over batches goes on: whatever other callbacks do between batches is none of it
         batches = trainer.fit_loop.epoch_loop

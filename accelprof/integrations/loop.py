@@ -18,6 +18,8 @@ from accelprof.timing.timer import timer
 from accelprof.voice import Voice
 
 IDENTITY = ("role", "rank", "world_size", "replica")
+#: a training inside another's step, from its beginning to its end
+INNER = "train/inner"
 #: loops whose training has begun and has not been said to be over
 _begun: list[Loop] = []
 
@@ -44,6 +46,10 @@ class Loop:
         self._owned = False
         self._step: int | None = None
         self._runs: Callable[[], bool] = _always
+        #: what the framework trains with, weakly
+        self._training: Callable[[], object] = _nothing
+        #: whether somebody else's steps run already: these are not counted, and methods are no phases
+        self._idle = False
         # weakly: a training that ran out of memory must not be kept by its profiler
         self._wrapped: list[tuple[weakref.ref[object], str, weakref.ref[Any], bool]] = []
         self._open: dict[str, Run] = {}
@@ -52,28 +58,39 @@ class Loop:
             registry = get_registry()
             registry.plan(registry.load(config, **values).config)
 
-    def begin(self, runs: Callable[[], bool] | None = None, **identity: Any) -> None:
+    def begin(self, runs: Callable[[], bool] | None = None, training: object = None, **identity: Any) -> None:
         """Training begins: this process gets its session, or keeps the one it has. ``identity`` as for ``configure``.
 
-        What trainings that ended with an exception left behind ends first, their sessions too.
+        What trainings that ended with an exception left behind ends first, their sessions too. One that begins while another
+        runs, or in a step that the program has begun, is the phase :data:`INNER` there: steps are those of the outer one.
 
         Args:
             runs: whether this training still runs, for frameworks that do not say when one ends with an exception.
+            training: the object that trains; two loops of one training are not inside one another.
         """
         for loop in list(_begun):
             if loop is self or not loop._runs():
                 loop.end()
         self._runs = runs or _always
+        self._training = _nothing if training is None else weakref.ref(training)
         self._owned = False
-        _begun.append(self)
         current = current_session()
-        if current is not None:
+        others = [loop for loop in _begun if loop._session is not None and not loop._session.closed]
+        _begun.append(self)
+        self._idle = bool(others) or (current is not None and current.step_now is not None)
+        if self._idle and not any(loop._training() is training for loop in others):
+            (others or [self])[0].voice.say(
+                f"a training of {self._group} runs inside another's steps; it is the phase {INNER} there, and steps of its own are not counted",
+                about=("inner training", self._group),
+            )
+            self._run(INNER)
+        if current is not None or self._idle:
             if self._config is not None or self._values:
                 self.voice.say(
                     "this process has a session already, which stays as it is; what was given here is not used: "
                     + ", ".join([*(["config"] if self._config is not None else []), *sorted(self._values)])
                 )
-            self._session = current
+            self._session = None if self._idle else current
             return
         try:
             self._session = configure(
@@ -86,6 +103,7 @@ class Loop:
     def step(self, number: int) -> None:
         """Step ``number`` runs now; the one before has ended."""
         if self._session is not None and number != self._step:
+            self._end_inner()
             self._step = number
             self.voice.guarded("beginning a step", self._session.begin_step, number)
 
@@ -109,6 +127,7 @@ class Loop:
         """
         if self in _begun:
             _begun.remove(self)
+        self._end_inner()
         for tag in list(self._open):
             self.leave(tag)
         self.unwrap()
@@ -120,13 +139,26 @@ class Loop:
         if session is not None and self._owned:
             self.voice.guarded("closing the session", session.close)
 
+    def running(self, training: object) -> bool:
+        """Whether another training than this one has begun here and is not over."""
+        return self in _begun and self._training() is not training and self._runs()
+
+    def _end_inner(self) -> None:
+        """Trainings inside this one that raised, which nobody said, are over."""
+        for loop in list(_begun):
+            if INNER in loop._open and not loop._runs():
+                loop.end()
+
     # --- phases -----------------------------------------------------------------------------------------------------
 
     def enter(self, tag: str) -> None:
         """Phase ``tag`` begins at this call and ends at :meth:`leave`; one that is running already goes on."""
         if self._session is not None and tag not in self._open:
-            # others may begin inside and end outside: the framework's calls, not a block of code, are its ends
-            self._open[tag] = Run(process_state(tag), PhaseSpec(tag), suspends=True)
+            self._run(tag)
+
+    def _run(self, tag: str) -> None:
+        # others may begin inside and end outside: the framework's calls, not a block of code, are its ends
+        self._open[tag] = Run(process_state(tag), PhaseSpec(tag), suspends=True)
 
     def leave(self, tag: str) -> None:
         """Phase ``tag`` ends, if it is running."""
@@ -140,7 +172,7 @@ class Loop:
         Args:
             when: asked at each call whether it is a phase; always where ``None``.
         """
-        for name, tag in methods.items():
+        for name, tag in () if self._idle else methods.items():
             method = getattr(owner, name, None)
             if callable(method) and not any(loop._has(owner, name) for loop in _begun):
                 timed = timer(tag)(method)
@@ -148,7 +180,7 @@ class Loop:
 
     def before(self, owner: object, name: str, call: Callable[[], None]) -> None:
         """``call`` happens before each call of the object's method."""
-        method = self._of(owner, name)
+        method = None if self._idle else self._of(owner, name)
         if method is None:
             return
 
@@ -214,6 +246,10 @@ class Loop:
                 setattr(owner, name, vars(ours)["__wrapped__"])
             else:
                 del vars(owner)[name]
+
+
+def _nothing() -> None:
+    return None
 
 
 def _always() -> bool:

@@ -35,7 +35,7 @@ def steps(batches: Iterable[T], config: object = None, group: str = "Trainer", *
 
 def _steps(loop: Loop, batches: Iterable[T]) -> Iterator[T]:
     context = ray.train.get_context()
-    loop.begin(rank=context.get_world_rank(), world_size=context.get_world_size())
+    loop.begin(training=loop, rank=context.get_world_rank(), world_size=context.get_world_size())
     try:
         count, source = known_count(batches), iter(batches)
         for number in itertools.count(1):

@@ -57,34 +57,45 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     """
 
     def __init__(self, config: object = None, group: str = "Trainer", **values: object) -> None:
-        self._loop = Loop(config, group, values)
+        self._loop, self._group = Loop(config, group, values), group
+        #: of trainings with this callback inside one of its trainings, by their states
+        self._inner: list[tuple[object, Loop]] = []
         self._training = False
 
+    def _of(self, state: object) -> Loop:
+        return next((loop for known, loop in self._inner if known is state), self._loop)
+
     def on_train_begin(self, args: Any, state: Any, control: object, **_: object) -> None:
-        self._loop.begin(lambda: _runs(state), rank=args.process_index, world_size=args.world_size)
+        loop = self._loop
+        if loop.running(state):
+            loop = Loop(None, self._group, {})
+            self._inner.append((state, loop))
+        else:
+            self._inner.clear()
+        loop.begin(lambda: _runs(state), state, rank=args.process_index, world_size=args.world_size)
         trainer = _trainer(state, sys._getframe())
         if trainer is None:
-            self._loop.voice.say("the trainer was not found from its callback; only steps and the optimizer are seen")
+            loop.voice.say("the trainer was not found from its callback; only steps and the optimizer are seen")
             return
-        self._loop.wrap(trainer, PHASES)
-        self._loop.wrap(trainer, LOSS, when=lambda: self._training)
+        loop.wrap(trainer, PHASES)
+        loop.wrap(trainer, LOSS, when=lambda: self._training)
         for name, training in TRAINS.items():
-            self._loop.before(trainer, name, functools.partial(setattr, self, "_training", training))
-        self._loop.before(trainer, "get_batch_samples", lambda: self._loop.step(state.global_step + 1))
+            loop.before(trainer, name, functools.partial(setattr, self, "_training", training))
+        loop.before(trainer, "get_batch_samples", lambda: loop.step(state.global_step + 1))
         # no event says that a training raised, and its own method runs already
-        self._loop.ends([*((trainer, name) for name in CALLED), (trainer.callback_handler, "call_event")])
+        loop.ends([*((trainer, name) for name in CALLED), (trainer.callback_handler, "call_event")])
 
     def on_step_begin(self, args: object, state: Any, control: object, **_: object) -> None:
-        self._loop.step(state.global_step + 1)
+        self._of(state).step(state.global_step + 1)
 
     def on_pre_optimizer_step(self, args: object, state: object, control: object, **_: object) -> None:
-        self._loop.enter(OPTIMIZER)
+        self._of(state).enter(OPTIMIZER)
 
     def on_optimizer_step(self, args: object, state: object, control: object, **_: object) -> None:
-        self._loop.leave(OPTIMIZER)
+        self._of(state).leave(OPTIMIZER)
 
     def on_train_end(self, args: object, state: object, control: object, **_: object) -> None:
-        self._loop.end()
+        self._of(state).end()
 
 
 def _trainer(state: object, frame: FrameType | None) -> Any:

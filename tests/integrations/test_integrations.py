@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import accelprof
-from accelprof.integrations.loop import Loop
+from accelprof.integrations.loop import INNER, Loop
 from accelprof.session.configure import current_session
 
 pytestmark = pytest.mark.frameworks
@@ -46,7 +46,7 @@ class Owner:
 @pytest.mark.timeout(400)
 def test_trainers():
     """Transformers, TRL's GRPO and Lightning, each trained for a few steps on the CPU."""
-    assert "20 passed" in run("with_trainers.py", "transformers", "trl", "lightning")
+    assert "27 passed" in run("with_trainers.py", "transformers", "trl", "lightning")
 
 
 @pytest.mark.ray
@@ -195,4 +195,31 @@ def test_a_training_that_raised_ends_when_the_next_begins():
     assert current_session() not in (None, session)
     second.end()
     assert current_session() is None
+    accelprof.reset()
+
+
+def test_a_loop_inside_another_counts_nothing():
+    """A phase of the outer one's step from begin to end, whoever forgets to say that it is over; the outer one goes on alone."""
+    owner, runs = Owner(), True
+    outer, inner = Loop(None, "Trainer", {}), Loop(None, "Trainer", {"steps": [1]})
+    mine, theirs = type("Training", (), {})(), type("Training", (), {})()
+    outer.begin(training=mine)
+    session = current_session()
+    outer.step(1)
+    inner.begin(lambda: runs, theirs)
+    inner.wrap(owner, {"work": "train/step"})
+    inner.step(7)
+    inner.enter("data")
+    assert (session.step_now, vars(owner), list(inner._open)) == (1, {}, [INNER])
+    outer.step(2)
+    assert list(inner._open) == [INNER]
+    runs = False
+    outer.step(3)
+    assert (inner._open, list(session.steps_seen)) == ({}, [1, 2, 3])
+    outer.end()
+    assert session.closed
+    inner.begin(training=theirs)
+    inner.step(1)
+    assert current_session().step_now == 1
+    inner.end()
     accelprof.reset()

@@ -170,6 +170,58 @@ def test_another_trainer_after_one_that_raised(tmp_path):
     assert accelprof.current_session() is None
 
 
+class TrainsInside(TrainerCallback):
+    """After update 2 of its trainer trains another, maybe with an exception that it catches."""
+
+    def __init__(self, tmp_path, *callbacks):
+        self.tmp_path, self.callbacks = tmp_path, callbacks
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == 2:
+            plain = {"max_steps": 3, "eval_strategy": "no", "save_strategy": "no"}
+            try:
+                trainer(self.tmp_path / "inner", *self.callbacks, **plain).train()
+            except ZeroDivisionError:
+                pass
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["two callbacks", "one callback"])
+@pytest.mark.parametrize("raises", [None, "on_pre_optimizer_step", "on_train_begin"])
+def test_a_training_inside_another(tmp_path, caplog, shared, raises):
+    """The inner one is a phase of the outer one's step; steps, windows and counts are the outer one's, also where the inner raised."""
+    first = AccelprofCallback(steps=[1, 2, 3, 4], output_dir=str(tmp_path / "p"))
+    second = first if shared else AccelprofCallback(steps=[1], output_dir=str(tmp_path / "q"))
+    fails = type("Raises", (TrainerCallback,), {raises: Fails.on_pre_optimizer_step} if raises else {})()
+    made = trainer(tmp_path, first, TrainsInside(tmp_path, second, fails), eval_strategy="no", save_strategy="no")
+    made.train()
+    run_dir, manifest = run_of(tmp_path / "p")
+    assert [window["steps"] for window in manifest["windows"]] == [[1], [2], [3], [4]]
+    assert (manifest["status"], manifest["problems"]) == ("complete", [])
+    assert manifest["targets"][0]["steps_seen"] == [1, 2, 3, 4]
+    for step in (1, 2, 3, 4):
+        labels = phases(run_dir, step)
+        assert [labels.count(name) for name in ("train/micro_batch", "train/optimizer", "train/loss")] == [2, 1, 2]
+        assert labels.count("train/inner") == (step == 2)
+    assert not (tmp_path / "q").exists()
+    assert accelprof.current_session() is None
+    said = [record.getMessage() for record in caplog.records if "runs inside another's steps" in record.getMessage()]
+    assert len(said) == 1
+    assert not {"training_step", "get_batch_samples", "evaluate"} & set(vars(made))
+
+
+def test_a_training_inside_a_step_of_the_programs_own(tmp_path):
+    """Steps that the program announces are its own; each holds a training."""
+    session = accelprof.configure(steps=[1, 2], output_dir=str(tmp_path / "p"), group="G", rank=0)
+    for step in (1, 2):
+        with session.step(step):
+            trainer(tmp_path, AccelprofCallback(), max_steps=2, eval_strategy="no", save_strategy="no").train()
+    assert list(session.steps_seen) == [1, 2]
+    session.close()
+    run_dir, manifest = run_of(tmp_path / "p")
+    assert [window["steps"] for window in manifest["windows"]] == [[1], [2]]
+    assert [phases(run_dir, step) for step in (1, 2)] == [["train/inner"]] * 2
+
+
 @pytest.mark.parametrize("early", [False, True], ids=["in an epoch", "before the first"])
 def test_a_training_that_raised_is_over(tmp_path, early):
     """Step and session end with the exception, wherever the training had come to: what runs afterwards is none of it."""
