@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 FORMAT_VERSION = 1
 #: times from here on either way stand in no table (the year 2116): sums and differences of two stay within 64 bits
 FURTHEST_NS = 1 << 62
+#: times from 2005 to 2100 are of the Unix epoch, in ns
+EPOCH_NS = (1_104_537_600_000_000_000, 4_102_444_800_000_000_000)
 #: stands for a device, stream, process, thread or correlation that the rows of a format have and this one has not
 UNKNOWN = "unknown"
 #: what a row may lack so -> what becomes of it
@@ -23,6 +25,8 @@ LACKING = {
     "process": "do not say their process, and with that perhaps not which launch they belong to",
     "thread": "do not say their thread",
     "name": "do not say what they are",
+    "category": "may be work of a device, or calls that launch it",
+    "own time": "count with all of their time",
 }
 
 
@@ -374,6 +378,16 @@ def settle_processes(rows: Sequence[Span | Mark]) -> None:
         only = known.pop()
         for row in unsaid:
             row.pid = only
+
+
+def end_open(opened: Sequence[Span], rows: Sequence[Span]) -> None:
+    """Ranges without an end in the file were open when recording stopped: they go on until then, and are cut. It stopped with the last
+    of the windows, where they are known, otherwise with the last moment of all ``rows``."""
+    window = max((row.end_ns for row in rows if row.kind is Kind.WINDOW), default=0)
+    last = max((row.end_ns for row in rows), default=0) if opened else 0
+    for span in opened:
+        span.end_ns = window if window >= span.start_ns else max(last, span.start_ns)
+        span.args = {**span.args, ROW_COLUMNS["cut"]: True}
 
 
 def union_ns(intervals: Iterable[tuple[int, int]]) -> int:

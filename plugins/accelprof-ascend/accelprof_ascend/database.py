@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from accelprof.contracts.spans import ROW_COLUMNS, UNKNOWN, Kind, Mark, Origin, Span, Trace
+from accelprof.contracts.spans import UNKNOWN, Kind, Mark, Origin, Span, Trace, end_open
 from accelprof.errors import ReadError
 from accelprof.reading import sqlite
 from accelprof.reading.numbers import identity, whole_number
@@ -234,15 +234,9 @@ class _Reading:
             if "endNs" not in row or row["endNs"] is not None:
                 self._add(row, name, kind, domain=domain, category="mstx")
                 continue
-            # open when recording stopped, which is where it goes to
-            args = {ROW_COLUMNS["cut"]: True}
-            span = self._add(
-                {**row, "endNs": row.get("startNs")}, name, kind, domain=domain, category="mstx", args=args
-            )
+            span = self._add({**row, "endNs": row.get("startNs")}, name, kind, domain=domain, category="mstx")
             opened += [] if span is None else [span]
-        last = max((span.end_ns for span in self.trace.spans), default=0)
-        for span in opened:
-            span.end_ns = last
+        end_open(opened, self.trace.spans)
 
 
 def _number(row: Row, column: str) -> int | str | None:

@@ -443,6 +443,28 @@ def test_rocpd_views(tmp_path: Path) -> None:
     assert (trace.origin.host, trace.origin.pid) == ("node1", 41)
 
 
+@pytest.mark.parametrize("window", [True, False])
+def test_a_range_that_was_open_goes_to_the_end_of_its_window(tmp_path: Path, window: bool) -> None:
+    """Where a window is known that is when recording stopped, otherwise with the last record; a call without an end is lost."""
+    path = tmp_path / "h-41_results.db"
+    rocpd(path)
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE rocpd_regions_ab12 SET end = NULL WHERE id = 1")
+        if not window:
+            database.execute("DELETE FROM rocpd_regions_ab12 WHERE id > 2")
+    trace = Rocprofv3Tool().read(str(path))
+    [opened] = by_kind(trace)["phase" if window else "range"]
+    assert (opened.name, opened.end_ns - BOOT, opened.args["in_progress"]) == (
+        "actor/update",
+        97 if window else 90,
+        True,
+    )
+    assert trace.completeness.complete
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE rocpd_regions_ab12 SET end = NULL WHERE id = 2")
+    assert Rocprofv3Tool().read(str(path)).completeness.left_out == {"time is not a number": 1}
+
+
 def test_rocpd_without_a_view_says_so(tmp_path: Path) -> None:
     """A missing view is named; a file that has none of them is an error."""
     path = tmp_path / "h-41_results.db"
@@ -562,9 +584,31 @@ def test_perfetto_trace_of_rocprof_sys(tmp_path: Path, protos: Any) -> None:
     assert [span.name for span in found["operator"]] == ["train.py:step"]
     assert found["kernel"][0].args["correlation"] == found["runtime"][0].args["correlation"] == 21
     assert trace.metadata["left_out"] == {"sampling": 1}
-    assert trace.metadata["outside_windows"] == 1
-    assert trace.problems == ["1 slice(s) without an end are left out"]
+    assert trace.metadata["outside_windows"] == 2
+    assert trace.problems == []
     assert trace.origin.pid == 41
+
+
+def test_an_open_slice_of_a_range_is_cut(tmp_path: Path, protos: Any) -> None:
+    """A range and a function that ran on are there until the window's end; how long a kernel or a call ran on nobody knows."""
+    writer = Writer(protos)
+    writer.begin()
+    writer.event(3, 5, 2, "accelprof window begin w1", "rocm_marker_api")
+    writer.event(1, 10, 2, "actor/update", "rocm_marker_api")
+    writer.event(1, 11, 2, "train.py:main", "python")
+    writer.event(1, 12, 2, "hipLaunchKernel", "rocm_hip_api", corr_id=21)
+    writer.event(1, 20, 3, "gemm.kd", "rocm_hip_stream", corr_id=21, device=1)
+    writer.event(3, 80, 6, "accelprof window end w1", "rocm_marker_api")
+    path = tmp_path / "x-perfetto-trace-41.proto"
+    path.write_bytes(writer.trace.SerializeToString())
+    trace = RocprofSysTool().read(str(path))
+    found = [
+        (span.name, span.end_ns - BOOT, span.args["in_progress"])
+        for span in trace.spans
+        if span.kind is not Kind.WINDOW
+    ]
+    assert found == [("actor/update", 80, True), ("train.py:main", 80, True)]
+    assert trace.problems == ["2 slice(s) without an end are left out"]
 
 
 def test_a_trace_that_is_cut_off_gives_what_it_has(tmp_path: Path, protos: Any) -> None:
@@ -591,7 +635,9 @@ def test_compressed_packets_are_inflated_as_far_as_their_size_allows(tmp_path: P
     plain.write_bytes(whole)
 
     def wrapped(data: bytes) -> bytes:
-        return bytes(protos.Trace(packet=[protos.TracePacket(compressed_packets=zlib.compress(data))]).SerializeToString())
+        return bytes(
+            protos.Trace(packet=[protos.TracePacket(compressed_packets=zlib.compress(data))]).SerializeToString()
+        )
 
     packed.write_bytes(wrapped(whole))
     one, other = RocprofSysTool().read(str(plain)), RocprofSysTool().read(str(packed))
@@ -602,7 +648,10 @@ def test_compressed_packets_are_inflated_as_far_as_their_size_allows(tmp_path: P
         RocprofSysTool().read(str(packed))
     packed.write_bytes(wrapped(b"hello"))
     trace = RocprofSysTool().read(str(packed))
-    assert trace.completeness.cut == "in the compressed packets at byte 0, byte 0: no packet begins here; what follows is left out"
+    assert (
+        trace.completeness.cut
+        == "in the compressed packets at byte 0, byte 0: no packet begins here; what follows is left out"
+    )
     early = protos.TracePacket(compressed_packets=zlib.compress(whole)[:-4])
     packed.write_bytes(protos.Trace(packet=[early]).SerializeToString())
     trace = RocprofSysTool().read(str(packed))
@@ -618,7 +667,16 @@ def test_compressed_packets_are_inflated_as_far_as_their_size_allows(tmp_path: P
 def test_a_merged_timeline_of_accelprof_is_no_empty_file_of_rocprofv3(tmp_path: Path, protos: Any) -> None:
     """It says whose it is, compressed or not, and what to give in its place."""
     source = tmp_path / "r0.pt.trace.json"
-    event = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": {"device": 0, "stream": 7}}
+    event = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "gemm",
+        "pid": 0,
+        "tid": 7,
+        "ts": 1,
+        "dur": 2,
+        "args": {"device": 0, "stream": 7},
+    }
     source.write_text(json.dumps({"traceEvents": [event]}))
     for name in ("merged.pftrace", "merged.gz.pftrace"):
         out = tmp_path / name

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelprof.contracts.spans import DEVICE_WORK, UNKNOWN, Clock, Kind, Mark, Span, Trace, settle_processes
+from accelprof.contracts.spans import DEVICE_WORK, UNKNOWN, Clock, Kind, Mark, Span, Trace, end_open, settle_processes
+from accelprof.reading.numbers import identity
 from accelprof.texts import unquoted
 from accelprof_rocm.releases import REGION
 
@@ -27,6 +28,8 @@ RANGE_NAMES = (
 CONTROL_NAMES = ("roctxProfilerPause", "roctxProfilerResume")
 _WHOLE = re.compile(r"\s*-?[0-9]{1,20}\s*")
 _WINDOW = re.compile(r"^accelprof window (begin|end) (.+)$", re.DOTALL)
+#: stands for the end of what was open when recording stopped
+OPEN = object()
 #: problems of one sort are counted, and this many are shown with their place
 SHOWN = 3
 
@@ -50,6 +53,7 @@ class Builder:
         self._lacking: Counter[str] = Counter()
         self._places: dict[str, list[str]] = {}
         self.skipped: Counter[str] = Counter()
+        self._opened: list[Span] = []
 
     def bad(self, reason: str, where: str) -> None:
         """One record that is left out."""
@@ -74,11 +78,14 @@ class Builder:
         return begin, finish
 
     def span(self, name: str, kind: Kind, start: Any, end: Any, where: str, **fields: Any) -> Span | None:
-        both = self.times(start, end, where)
+        """One interval; what ends :data:`OPEN` and is no range has no end."""
+        opened = end is OPEN and kind in (Kind.RANGE, Kind.OPERATOR)
+        both = self.times(start, start if opened else end, where)
         if both is None:
             return None
         span = Span(name, kind, *both, **fields)
         self.trace.spans.append(span)
+        self._opened += [span] if opened else []
         return span
 
     def marker(self, operation: str, message: str, start: Any, end: Any, where: str, **fields: Any) -> None:
@@ -107,7 +114,7 @@ class Builder:
     def finish(self, metadata: Mapping[str, Any]) -> Trace:
         trace = self.trace
         settle_processes([*trace.spans, *trace.marks])
-        cut_by_windows(trace)
+        cut_by_windows(trace, self._opened)
         for what, count in self._lacking.items():
             line = f"{count} record(s) {what} ({', '.join(self._places[what][:SHOWN])}, …)"
             trace.completeness.unread.append(line)
@@ -134,8 +141,14 @@ def whole(value: Any) -> int:
     return int(value)
 
 
-def cut_by_windows(trace: Trace) -> None:
-    """Where accelprof left marks around its windows, they become spans and what lies outside all of them is left out.
+def launch_number(value: object) -> int | str:
+    """What a call and the work it launched share; 0, which the SDK gives what nothing launched, is none."""
+    return identity(value) or UNKNOWN
+
+
+def cut_by_windows(trace: Trace, opened: Sequence[Span] = ()) -> None:
+    """Where accelprof left marks around its windows, they become spans and what lies outside all of them is left out. Ranges that are
+    ``opened`` go on until recording stopped.
 
     Device work counts by the host call that launched it. Ranges inside windows are phases: what else is annotated in a
     recording made by accelprof does not reach these tools, bar ranges of libraries that use the SDK's ROCTX.
@@ -160,6 +173,7 @@ def cut_by_windows(trace: Trace) -> None:
         _unread(trace, f"window {wid} has no end in this file; it is taken to last until the last record")
         windows.append(_window(wid, mark, max(last, mark.at_ns)))
     trace.marks = rest
+    end_open(opened, [*windows, *trace.spans])
     if not windows:
         return
     launches = {

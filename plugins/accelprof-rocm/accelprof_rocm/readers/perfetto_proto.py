@@ -18,7 +18,15 @@ from accelprof.reading.gzipped import MAX_RATIO, allowed
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import whole_number
 from accelprof.texts import unquoted
-from accelprof_rocm.readers.building import CONTROL_NAMES, MARK_NAMES, Builder, call_kind, copy_name
+from accelprof_rocm.readers.building import (
+    CONTROL_NAMES,
+    MARK_NAMES,
+    OPEN,
+    Builder,
+    call_kind,
+    copy_name,
+    launch_number,
+)
 from accelprof_rocm.readers.packed import content
 
 PACKET = 0x0A  # field 1, length-delimited: TracePacket
@@ -245,7 +253,13 @@ class _Reader:
                 pid, tid = self._thread(track)
                 self.build.trace.marks.append(Mark(unquoted(name), at, pid, notes.get("tid", tid), category=category))
         problems, lacks = self.build.trace.problems, self.build.trace.completeness
-        unfinished = sum(len(stack) for stack in self.open.values())
+        unfinished = 0
+        for track, stack in self.open.items():
+            for name, category, start, notes in stack:
+                if category in MARKER or category in HOST:
+                    self._slice(track, name, category, start, OPEN, notes)
+                else:
+                    unfinished += category in DEVICE or category in COPY or category in CALLS
         if unfinished:
             problems.append(f"{unfinished} slice(s) without an end are left out")
             lacks.leave_out("slices without an end", unfinished)
@@ -265,11 +279,11 @@ class _Reader:
             trace.origin = Origin(pid=next(iter(processes)))
         return trace
 
-    def _slice(self, track: int, name: str, category: str, start: int, end: int, notes: dict[str, Any]) -> None:
+    def _slice(self, track: int, name: str, category: str, start: int, end: Any, notes: dict[str, Any]) -> None:
         pid, tid = self._thread(track)
         start, end = notes.get("begin_ns", start), notes.get("end_ns", end)
         where = f"slice {name!r} at {start}"
-        correlation = next((notes[key] for key in CORRELATION_KEYS if key in notes), None)
+        correlation = next((launch_number(notes[key]) for key in CORRELATION_KEYS if key in notes), None)
         host = {"pid": pid, "tid": notes.get("tid", tid)}
         build = self.build
         if category in DEVICE or category in COPY:

@@ -16,7 +16,7 @@ from accelprof.errors import ReadError
 from accelprof.reading import sqlite
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import identity
-from accelprof_rocm.readers.building import CONTROL_NAMES, Builder, call_kind, copy_name
+from accelprof_rocm.readers.building import CONTROL_NAMES, OPEN, Builder, call_kind, copy_name, launch_number
 
 Row = Mapping[str, object]
 #: views without which the file says nothing; others may be missing
@@ -68,8 +68,8 @@ def _rows(connection: sqlite3.Connection, view: str) -> Iterator[dict[str, Any]]
 
 
 def _correlation(row: Row) -> int | str:
-    """What a call and the work it launched share: the stack id; in some files only the correlation id is set. 0 is none."""
-    return identity(row.get("stack_id") or row.get("corr_id")) or UNKNOWN
+    """What a call and the work it launched share: the stack id; in some files only the correlation id is set."""
+    return launch_number(row.get("stack_id") or row.get("corr_id"))
 
 
 def _owner(row: Row) -> dict[str, int | str]:
@@ -125,6 +125,7 @@ def _regions(connection: sqlite3.Connection, build: Builder) -> None:
         name, category = _name(row), row["category"] if isinstance(row.get("category"), str) else ""
         where = f"regions id {row.get('id')}"
         fields = _owner(row)
+        end = OPEN if "end" in row and row["end"] is None else row.get("end")
         called = name.startswith("roctx")
         if called or category.upper().startswith(MARKER) or "marker_api" in category.lower():
             message = _message(row.get("extdata"))
@@ -132,15 +133,19 @@ def _regions(connection: sqlite3.Connection, build: Builder) -> None:
                 build.lack("without the text of their range", where)
             # rocprof-sys names a range by its text and has no operation there
             operation = name if called else "roctxRange"
-            build.marker(operation, message or name, row.get("start"), row.get("end"), where, **fields)
+            build.marker(operation, message or name, row.get("start"), end, where, **fields)
             continue
         if not category:
             build.lack("do not say whether they are calls or ranges", where)
         kind = HOST.get(category.lower(), call_kind(name))
         correlation = _correlation(row)
         # calls of other libraries launch nothing
-        args = {} if correlation == UNKNOWN and not category.upper().startswith(LAUNCHING) else {"correlation": correlation}
-        build.span(name, kind, row.get("start"), row.get("end"), where, category=category, args=args, **fields)
+        args = (
+            {}
+            if correlation == UNKNOWN and not category.upper().startswith(LAUNCHING)
+            else {"correlation": correlation}
+        )
+        build.span(name, kind, row.get("start"), end, where, category=category, args=args, **fields)
 
 
 def _name(row: Row) -> str:

@@ -17,7 +17,7 @@ from accelprof.errors import ReadError
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.numbers import identity, whole_number
 from accelprof_rocm.artifacts import CSV_LEADS, csv_stem
-from accelprof_rocm.readers.building import MARK_NAMES, Builder, call_kind, copy_name
+from accelprof_rocm.readers.building import MARK_NAMES, Builder, call_kind, copy_name, launch_number
 from accelprof_rocm.readers.packed import content
 
 #: columns by which a file is known
@@ -127,7 +127,7 @@ def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: 
         told = identity(row.get("Process_Id"))
         owner = told if isinstance(told, int) and told else pid
         fields: dict[str, Any] = {"pid": owner, "tid": _number(row, "Thread_Id") or 0}
-        correlation = UNKNOWN if (said := _number(row, "Correlation_Id")) == 0 else said
+        correlation = launch_number(row["Correlation_Id"]) if "Correlation_Id" in row else None
         if "Kernel_Name" in row:
             kernel = row["Kernel_Name"].removesuffix(".kd")
             queue = _number(row, "Queue_Id")

@@ -12,7 +12,7 @@ from accelprof.errors import ReadError
 from accelprof.reading.kernels import kernel_kind
 from accelprof.reading.lenient import until_damage
 from accelprof.reading.numbers import identity, place
-from accelprof_rocm.readers.building import RANGE_NAMES, Builder, call_kind, copy_name
+from accelprof_rocm.readers.building import RANGE_NAMES, Builder, call_kind, copy_name, launch_number
 from accelprof_rocm.readers.packed import content
 
 ROOT = "rocprofiler-sdk-tool"
@@ -69,6 +69,9 @@ class _Process:
         metadata = data.get("metadata") or {}
         self.pid = place(metadata.get("pid") or 0)
         self.agents = self._keyed("agents", data.get("agents"), lambda agent: (agent["id"]["handle"], agent))
+        counted = ("logical_node_type_id", "logical_node_id", "node_id")
+        #: how this release numbers agents
+        self.numbered = next((key for key in counted if any(key in agent for agent in self.agents.values())), "")
         self.symbols = self._keyed("kernel_symbols", data.get("kernel_symbols"), lambda row: (row["kernel_id"], row))
         strings = data.get("strings") or {}
         self.names = {
@@ -130,7 +133,7 @@ class _Process:
         symbol = self.symbols.get(info["kernel_id"])
         name = kernel_name(symbol) if symbol else ""
         args = {
-            "correlation": identity(_correlation(row)),
+            "correlation": launch_number(_correlation(row)),
             "queue": info["queue_id"]["handle"],
             "dispatch": info.get("dispatch_id"),
         }
@@ -141,7 +144,7 @@ class _Process:
         ends = [row[key]["handle"] for key in ("dst_agent_id", "src_agent_id") if isinstance(row.get(key), dict)]
         gpus = [handle for handle in ends if self.agents.get(handle, {}).get("type") == GPU]
         agent = gpus[0] if gpus else (ends[0] if ends else None)
-        args = {"correlation": identity(_correlation(row)), "bytes": row.get("bytes")}
+        args = {"correlation": launch_number(_correlation(row)), "bytes": row.get("bytes")}
         stream = row["stream_id"]["handle"] if "stream_id" in row else None
         self._device(copy_name(self._operation(row)), Kind.COPY, row, where, agent, stream, args)
 
@@ -153,7 +156,7 @@ class _Process:
             row["end_timestamp"],
             where,
             pid=self.pid,
-            tid=row.get("thread_id", 0),
+            tid=identity(row.get("thread_id", 0)),
             device=self.device(agent),
             stream=stream,
             args=args,
@@ -168,21 +171,21 @@ class _Process:
             row["end_timestamp"],
             where,
             pid=self.pid,
-            tid=row.get("thread_id", 0),
+            tid=identity(row.get("thread_id", 0)),
             category=self._kind(row),
-            args={"correlation": identity(_correlation(row))},
+            args={"correlation": launch_number(_correlation(row))},
         )
 
     def _marker(self, row: Record, where: str) -> None:
         message = self.messages.get(_correlation(row))
         operation = self._operation(row)
-        if operation not in self._operations(row):
+        if operation not in self._operations(row) or not operation.startswith("roctx"):
             self.build.bad("a ROCTX record of no known operation", where)
             return
         if message is None and operation in RANGE_NAMES:
             self.build.lack("without the text of their range", where)
         text = message if message is not None else operation
-        fields = {"pid": self.pid, "tid": row.get("thread_id", 0)}
+        fields = {"pid": self.pid, "tid": identity(row.get("thread_id", 0))}
         self.build.marker(operation, text, row["start_timestamp"], row["end_timestamp"], where, **fields)
 
     # --- names ------------------------------------------------------------------------------------------------------
@@ -204,16 +207,14 @@ class _Process:
         agent = self.agents.get(handle)
         if agent is None:
             return UNKNOWN
-        number = agent.get("logical_node_type_id", agent.get("logical_node_id", agent.get("node_id")))
-        return identity(number) if agent.get("type") == GPU else f"cpu {number}" if agent.get("type") == CPU else UNKNOWN
+        number, kind = agent.get(self.numbered), identity(agent.get("type"))
+        return identity(number) if kind == GPU else f"cpu {number}" if kind == CPU else UNKNOWN
 
 
 def kernel_name(symbol: Record) -> str:
     """The readable name of a kernel symbol."""
-    name = (
-        symbol.get("formatted_kernel_name") or symbol.get("demangled_kernel_name") or symbol.get("kernel_name") or ""
-    )
-    return str(name).removesuffix(".kd")
+    names = [symbol.get(f"{form}kernel_name") for form in ("formatted_", "demangled_", "")]
+    return next((name for name in names if isinstance(name, str) and name), "").removesuffix(".kd")
 
 
 def _correlation(row: Record) -> Any:
