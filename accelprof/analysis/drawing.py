@@ -19,6 +19,7 @@ import numpy as np
 from accelprof.analysis.rows import Drawn, lanes
 from accelprof.analysis.tracks import Place
 from accelprof.contracts.spans import Flow
+from accelprof.reading.chrome import may_be_open
 from accelprof.reading.chrome_file import ChromeFile, Stream
 from accelprof.reading.columns import Array
 from accelprof.reading.times import exact_column
@@ -40,6 +41,7 @@ class Head(msgspec.Struct, gc=False):
     dur: msgspec.Raw = msgspec.Raw()
     id: Any = None
     bp: Any = None
+    cat: Any = None
 
 
 def plain(value: object) -> Any:
@@ -80,6 +82,7 @@ class Drawing:
         row: the number in ``rows``, which are process and thread as the file has them; ``lane`` is 0 for the row itself.
         flows: of each arrow's end its number in the file, and whether it means the next slice to begin.
         deferred: events to be written behind all others, in this order: at one moment the longest has to come first.
+        cut: those that were open when recording stopped, until which they last.
         bad: why events are left out, and how many; ``no_spans`` by phase letter those that no report counts; ``moved`` counts events by row that got a lane of their own.
     """
 
@@ -89,9 +92,11 @@ class Drawing:
         self.no_spans: Counter[str] = Counter()
         self.moved: Counter[int] = Counter()
         self.deferred: list[int] = []
+        self.cut: set[int] = set()
         self._parts: list[tuple[Array, ...]] = []
         self._bases: list[int] = []
         self._open: dict[int, list[int]] = {}
+        self._lost: set[int] = set()
         self._partner: dict[int, int] = {}
         self.flows: dict[int, tuple[Any, bool]] = {}
         self._count = 0
@@ -129,16 +134,18 @@ class Drawing:
             self.flows[self._count + index] = (event.id, code[index] == FLOW_END and event.bp != "e")
         self._parts.append((code, row, at, end, kept))
         self._bases.append(self._count)
-        self._pairs(code, row, at, kept)
+        self._pairs(events, code, row, at, kept)
         self._count += count
 
-    def _pairs(self, code: Array, row: Array, at: Array, kept: Array) -> None:
+    def _pairs(self, events: Sequence[Head], code: Array, row: Array, at: Array, kept: Array) -> None:
         """Ends find their begins, also of earlier blocks."""
         for index in np.flatnonzero(((code == BEGIN) | (code == END)) & kept).tolist():
             mine, moment = int(row[index]), int(at[index])
             stack = self._open.setdefault(mine, [])
             if code[index] == BEGIN:
                 stack.append(self._count + index)
+                if not may_be_open(events[index].cat):
+                    self._lost.add(self._count + index)
             elif stack and self._at(stack[-1]) <= moment:
                 first = stack.pop()
                 self._partner[self._count + index] = first
@@ -169,10 +176,15 @@ class Drawing:
         columns = zip(*(self._parts or [empty]), strict=True)
         self.code, self.row, self.at, self.end, self.kept = (np.concatenate(parts) for parts in columns)
         self._parts.clear()
-        endless = [number for stack in self._open.values() for number in stack]
-        if endless:
-            self.kept[endless] = False
-            self.bad["begins without an end"] += len(endless)
+        endless = {number for stack in self._open.values() for number in stack}
+        lost, self.cut = endless & self._lost, endless - self._lost
+        if lost:
+            self.kept[list(lost)] = False
+            self.bad["begins without an end"] += len(lost)
+        if self.cut:
+            opened, last = list(self.cut), self.kept & (self.end != NEVER)
+            self.code[opened] = COMPLETE
+            self.end[opened] = max(int(self.end[last].max(initial=NEVER)), int(self.at[opened].max()))
         slices = np.flatnonzero(self.kept & (self.end != NEVER))
         found, order = lanes(self.row[slices], self.at[slices], self.end[slices])
         self.lane: Array = np.zeros(len(self.code), np.int32)

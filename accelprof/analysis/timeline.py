@@ -30,10 +30,10 @@ from accelprof.analysis.reading import Loaded, has_spans, load_any
 from accelprof.analysis.run import Run, RunFile, open_run
 from accelprof.analysis.tracks import Tracks, arguments, of_mark
 from accelprof.contracts.names import TIMELINE_TOOL
-from accelprof.contracts.spans import FURTHEST_NS, Completeness, Flow, Mark, Trace, merge_intervals
+from accelprof.contracts.spans import FURTHEST_NS, ROW_COLUMNS, Completeness, Flow, Kind, Mark, Trace, merge_intervals
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
-from accelprof.reading.chrome import is_ours, said_before
+from accelprof.reading.chrome import is_ours, kind_of, said_before
 from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
 from accelprof.reading.columns import KINDS, Array, Columns, columns_of, whole
 from accelprof.threads import started
@@ -109,7 +109,7 @@ class Merged:
     Attributes:
         read, written: events; ``read + added + 2 * arrows - left_out`` is ``written``.
         added: names of processes and rows that had none; ``arrows``: from a phase to what waited for it on another worker.
-        left_out: events without a usable time, ends without a begin, begins without an end; the problems say which.
+        left_out: events without a usable time, ends without a begin, begins of work without an end; the problems say which.
         moved: of the written, those that overlapped another on their row without nesting and got a row beside it.
         notes: what was done and is no fault.
     """
@@ -436,7 +436,7 @@ class TimelineWriter:
         pids, tids = _numbers(drawing, places)
         waiting = dict.fromkeys(drawing.deferred)
         ordinary = drawing.kept & (drawing.code == COMPLETE)
-        ordinary[drawing.deferred] = False
+        ordinary[[*drawing.deferred, *drawing.cut]] = False
         first, plain_names = 0, is_ours(file.top)
         for block in Stream(source.path, Event).blocks():
             if not plain_names:
@@ -462,6 +462,8 @@ class TimelineWriter:
                     event.pid, event.tid, event.ts = pid, tid, at
                     if code == COMPLETE:
                         event.dur = length
+                    if first + index in drawing.cut:
+                        _cut(event)
                     if event.id is not None or event.bind_id is not None or event.id2 is not None:
                         self._renumber(number, event)
                     if first + index in waiting:
@@ -672,6 +674,15 @@ class TimelineWriter:
             self._file.write(_encoder.encode(events)[1:-1])
             self._empty = False
             self.merged.written += len(events)
+
+
+def _cut(event: Event) -> None:
+    """What began and was open when recording stopped is whole here, and says that it was cut."""
+    event.ph, args = "X", decoded(event.args)
+    if kind_of(event.cat) is Kind.RANGE:  # under our own name it is read back as cut
+        args.setdefault("category", event.cat if isinstance(event.cat, str) else "")
+        event.cat = Kind.RANGE.value
+    event.args = msgspec.Raw(_encoder.encode({**args, ROW_COLUMNS["cut"]: True}))
 
 
 def decoded(raw: msgspec.Raw) -> dict[str, Any]:

@@ -18,8 +18,10 @@ import numpy as np
 
 from accelprof.contracts.spans import (
     DEVICE_WORK,
+    EPOCH_NS,
     FURTHEST_NS,
     ROW_COLUMNS,
+    UNKNOWN,
     Clock,
     Completeness,
     Kind,
@@ -30,26 +32,42 @@ from accelprof.contracts.spans import (
 )
 from accelprof.errors import ReadError
 from accelprof.reading import frameworks
-from accelprof.reading.chrome_file import Arguments, BadTimeError, ChromeFile, Event, Stream, exact_ns, hashable, load
+from accelprof.reading.chrome_file import (
+    Arguments,
+    BadTimeError,
+    ChromeFile,
+    Event,
+    Stream,
+    exact_ns,
+    hashable,
+    is_letter,
+    load,
+)
 from accelprof.reading.columns import (
     CODES,
     FIELDS,
     KINDS,
     NONE,
+    OFF_CLOCK,
     Array,
     Columns,
     Correlations,
     Names,
     groups_of,
+    off_clock,
     place,
+    say_lacking,
     whole,
 )  # fmt: skip
 from accelprof.reading.kernels import kernel_kind
+from accelprof.reading.numbers import identities
 from accelprof.reading.times import exact_column
 from accelprof.texts import unquoted
 
-#: stands for a time that the file's base puts beyond all times
+#: stands for a time that the file's base puts beyond all times, and for a number of a launch that is there and none
 BEYOND = np.iinfo(np.int64).min
+#: stands for time of its own that is there and none
+ODD_OWN = NONE - 1
 #: category of an event, case-folded -> kind. Kineto's are those of ``libkineto/include/ActivityType.h``; the capitalised
 #: ones without underscore are older (torch up to 1.11).
 KINDS_OF: dict[str, Kind] = {
@@ -83,8 +101,6 @@ KINDS_OF: dict[str, Kind] = {
 #: host calls that wait for the device
 WAITING = re.compile(r"^(?:cu(?:da)?|hip)(?:Device|Stream|Event|Ctx|Thread)Synchronize|^aclrtSynchronize")
 PROFILER_STEP = re.compile(r"^ProfilerStep\*?#(\d+)$")
-#: Unix-epoch times of 2005 to 2100, in ns
-_EPOCH_NS = (1_104_537_600_000_000_000, 4_102_444_800_000_000_000)
 _SHOWN = ("deviceProperties", "distributedInfo", "traceName", "schemaVersion", "cuda_runtime_version",
           "cuda_driver_version", "hip_runtime_version", "hip_driver_version", "metadata")  # fmt: skip
 
@@ -145,10 +161,14 @@ _NOTHING = _Known()
 _LINKED = frozenset({*DEVICE_WORK, Kind.DEVICE_ANNOTATION, Kind.RUNTIME, Kind.SYNC})
 _WORK = frozenset({*DEVICE_WORK, Kind.DEVICE_ANNOTATION})
 _LINKED_CODES, _WORK_CODES = (np.array([kind in kinds for kind in KINDS]) for kinds in (_LINKED, _WORK))
+_HOST_CODES = np.array([kind in (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.OPERATOR, Kind.RUNTIME) for kind in KINDS])
 _COLUMNS = ("kind", "name", "thread", "device", "stream", "start", "end", "correlation", "category")
 #: columns of our own timeline, and the categories of the rows that have them
 _OURS = ("domain", "category", "color", *ROW_COLUMNS)
 _OUR_CATEGORIES = frozenset(kind.value for kind in (Kind.PHASE, Kind.RANGE, Kind.STEP, Kind.WINDOW))
+
+
+_OUR_OWN = frozenset(kind.value for kind in Kind)
 
 
 class _Codes(dict[K, int]):
@@ -189,6 +209,7 @@ class _Reading:
         }
         self.raw: dict[int, msgspec.Raw | bytes] = {}
         self.called: dict[object, dict[object, str]] = {}
+        self.merged = False
         self.count = 0
         self.seen = 0
 
@@ -213,6 +234,8 @@ class _Reading:
                     self._thread_name(event)
                 elif not isinstance(event.ph, str):
                     self.bad["its ph is no text"] += 1
+                elif not is_letter(event.ph):
+                    self.bad["its ph is no letter of the format"] += 1
             if others:
                 ended, begins, ends, ordinals = zip(*others, strict=True)
                 self._spans(list(ended), np.array(begins), np.array(ends), np.array(ordinals, dtype=np.int64))
@@ -284,14 +307,14 @@ class _Reading:
             return
         found.append((event, start, at, ordinal))
 
-    def _spans(self, events: Sequence[Some], starts: Array, ends: Array, ordinals: Array) -> None:
+    def _spans(self, events: Sequence[Some], starts: Array, ends: Array, ordinals: Array, *, cut: bool = False) -> None:
         """Rows of whole events whose times are known."""
         try:
             names = [self.names[event.name] for event in events]
             categories = [self.categories[event.cat] for event in events]
             rows = [self.rows[event.pid, event.tid] for event in events]
         except TypeError:  # lists and objects where a name or number should be
-            names = [self.names[hashable(event.name)] for event in events]
+            names = [self.names[event.name if isinstance(event.name, str) else None] for event in events]
             categories = [self.categories[hashable(event.cat)] for event in events]
             rows = [self.rows[hashable(event.pid), hashable(event.tid)] for event in events]
         self._new_kinds()
@@ -302,7 +325,7 @@ class _Reading:
         correlation: Array = np.full(len(events), NONE, dtype=np.int64)
         linked, works = np.flatnonzero(_LINKED_CODES[kind]), _WORK_CODES[kind]
         known = _decoded([events[at].args for at in linked.tolist()])
-        correlation[linked] = self.numbers.column([one.correlation for one in known])
+        correlation[linked] = self._numbers([one.correlation for one in known])
         working = linked[works[linked]]
         where, on = [], []
         for at, one in zip(working.tolist(), compress(known, works[linked].tolist()), strict=True):
@@ -331,7 +354,17 @@ class _Reading:
         parts["end"].append(ends)
         parts["ordinal"].append(ordinals)
         self._own_fields(events, categories)
+        if cut:
+            parts["our cut"][-1][:] = True
         self.count += len(events)
+
+    def _numbers(self, values: list[Any]) -> Array:
+        """Correlations; :data:`BEYOND` for what stands there and is neither a whole number nor text."""
+        found = self.numbers.column(values)
+        for at in np.flatnonzero(found < NONE).tolist():
+            if not isinstance(values[at], str) or not values[at]:
+                found[at] = BEYOND
+        return found
 
     def _own_fields(self, events: Sequence[Some], categories: list[int]) -> None:
         """The fields that our own timelines keep in the arguments of the rows that only they have."""
@@ -346,7 +379,8 @@ class _Reading:
                 columns["domain"][at] = self.words[_text(known.domain)]
                 columns["category"][at] = self.words[_text(known.category)]
                 columns["color"][at] = self.words[_text(known.color)]
-                columns["own"][at] = known.own if whole(known.own) else NONE
+                if known.own is not None:
+                    columns["own"][at] = known.own if whole(known.own) and known.own >= 0 else ODD_OWN
                 columns["cut"][at] = bool(known.cut)
                 if known.own is not None:  # which call a piece of a suspended one belongs to is asked for
                     self.raw[self.count + at] = bytes(event.args)
@@ -354,9 +388,7 @@ class _Reading:
             self.parts["our " + column].append(values)
 
     def _new_kinds(self) -> None:
-        for category in list(self.categories)[len(self.kinds) :]:
-            text = category if isinstance(category, str) else ""
-            self.kinds.append(CODES[KINDS_OF.get(text.casefold(), Kind.RANGE)])
+        self.kinds += [CODES[kind_of(category)] for category in list(self.categories)[len(self.kinds) :]]
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -369,10 +401,10 @@ class _Reading:
         trace, top = self.trace, self.file.top
         if self.seen and set(self.counts) == {None}:
             raise ReadError(self.file.path, f"JSON, but no trace: none of its {self.seen:,} objects has a ph")
-        columns = trace.columns = self._columns(_facts(top))
-        unclosed = sum(map(len, self.open.values())) + sum(map(len, self.pending.values()))
-        if unclosed:
-            self.unmatched["begins without an end"] = unclosed
+        self._open_ones()
+        columns, lacking = self._columns(_facts(top))
+        trace.columns = columns
+        say_lacking(trace, columns, lacking.pop("correlation"), lacking)
         for what, count in [*(+self.bad).items(), *self.unmatched.items()]:
             trace.problems.append(f"left out: {count} event{'s' * (count != 1)}, {what}")
             trace.completeness.leave_out(what, count)
@@ -384,7 +416,7 @@ class _Reading:
         trace.metadata.update(state=self.file.state, events=dict(sorted(counts.items())), event_count=self.seen)
         trace.metadata.update({key: top[key] for key in _SHOWN if key in top})
         first = int(columns.start.min()) if len(columns) else trace.marks[0].at_ns if trace.marks else None
-        if first is not None and _EPOCH_NS[0] <= first <= _EPOCH_NS[1]:
+        if first is not None and EPOCH_NS[0] <= first <= EPOCH_NS[1]:
             trace.clock = Clock.EPOCH
         trace.origin = _origin(top)
         ours = _facts(top)
@@ -393,7 +425,21 @@ class _Reading:
         said_before(top, trace.completeness, trace.problems)
         return trace
 
-    def _columns(self, ours: Mapping[str, object] | None) -> Columns:
+    def _open_ones(self) -> None:
+        """What began and has no end was open when recording stopped, and is cut there; work and calls are left out."""
+        rows = [row for rows in (*self.open.values(), *self.pending.values()) for row in rows]
+        kept = [row for row in rows if may_be_open(row[0].cat)]
+        if len(kept) < len(rows):
+            self.unmatched["begins without an end"] = len(rows) - len(kept)
+        if not kept:
+            return
+        events, begins, ordinals = zip(*kept, strict=True)
+        last = max(int(ends.max()) for ends in (np.array(begins), *self.parts["end"]) if ends.size)
+        stops: Array = np.full(len(kept), last, dtype=np.int64)
+        self._spans(list(events), np.array(begins), stops, np.array(ordinals, dtype=np.int64), cut=True)
+
+    def _columns(self, ours: Mapping[str, object] | None) -> tuple[Columns, dict[str, Array]]:
+        """The table, and which rows lack what of :data:`~accelprof.contracts.spans.LACKING`, where the table does not tell."""
         joined = {
             column: np.concatenate(found) if found else np.zeros(0, dtype=FIELDS.get(column, (np.int64,))[0])
             for column, found in self.parts.items()
@@ -407,43 +453,91 @@ class _Reading:
             joined = {column: values[rows] for column, values in joined.items()}
             ordinal = ordinal[rows]
             self.raw = {at: self.raw[row] for at, row in enumerate(rows.tolist()) if row in self.raw}
-        names = _texts(self.names)
+        names = [name if isinstance(name, str) else "" for name in self.names]
         if ours is None:
             names = [unquoted(name) for name in names]
             for mark in self.trace.marks:
                 mark.name = unquoted(mark.name)
+        self.merged = bool(sources_of(ours))
+        lacking = self._lacking(joined, plain=ours is None)
+        # whose numbers are asked for: work and what launched it, or holds that
+        work, host = _WORK_CODES[joined["kind"]], _HOST_CODES[joined["kind"]]
+        judged = bool(_LINKED_CODES[joined["kind"]].any())
         joined["kind"] = _by_name(joined["kind"], joined["name"], names)
         categories = _texts(self.categories)
         processes, threads, lanes = _Codes[int | str](), Names(), _lanes(ours)
-        of_row = []
-        for pid, tid in self.rows:
-            thread = _place(tid)
-            of_row.append(threads.code((processes[_place(pid)], lanes.get(str(thread), thread))))
-        if len(keep):
-            joined["thread"] = np.array(of_row or [0], dtype=np.int32)[joined["thread"]]
+        pairs, of_row = list(self.rows), joined["thread"].copy()
+        on_work: dict[object, int | str] = {}
+        texts = ours is not None
+        for rows, judging in ((host, judged), (~work & ~host, False), (work, judged)):
+            mine = np.unique(of_row[rows]).tolist()
+            pids, threads_of = ([pairs[code][side] for code in mine] for side in (0, 1))
+            on_work = identities(pids, settle=True) if judging else {pid: _place(pid) for pid in pids}
+            tids = identities(threads_of, negative=True) if judging else {t: _place(t) for t in threads_of}
+            codes: Array = np.zeros(len(pairs), dtype=np.int32)
+            for code in mine:
+                pid, tid = on_work[pairs[code][0]], tids[pairs[code][1]]
+                codes[code] = threads.code((processes[pid], lanes.get(str(tid), tid)))
+            joined["thread"][rows] = codes[of_row[rows]]
         process_of: Array = np.array([process for process, _ in threads.values] or [0], dtype=np.int32)
         joined["process"] = process_of[joined["thread"]] if len(keep) else joined["thread"]
         scopes, workers = _scopes(ours, list(processes))
         if scopes.any():
             joined["scope"] = scopes[joined["process"]]
             _number_by_file(ours, scopes, list(processes), joined)
-        devices, labels = self._devices(workers)
+        devices, labels = self._devices(workers, on_work, texts=texts)
+        streams = identities(self.streams, texts=texts)
         if len(devices):
             joined["device"] = np.where(joined["device"] == NONE, NONE, devices[joined["device"]])
         words = Names(self.words)
         category_codes: Array = np.array([words.code(text) for text in categories] or [0], dtype=np.int32)
         joined["category"] = category_codes[joined["category"]] if len(keep) else joined["category"]
         own_columns = {column: joined.pop(f"our {column}") for column in _OURS}
+        joined["cut"] = own_columns.pop("cut")
         if ours is not None:
             given = own_columns.pop("category")
             joined["category"] = np.where(given == NONE, joined["category"], given)
             joined.update(own_columns)
             self._our_marks()
-        return Columns(
+        columns = Columns(
             len(joined["start"]), names=names or [""], processes=list(processes) or [0], threads=threads.values or [(0, 0)],
-            tasks=list(self.tasks), devices=labels, streams=[_place(stream) for stream in self.streams],
+            tasks=list(self.tasks), devices=labels, streams=[streams[stream] for stream in self.streams],
             words=words.values, args=_Arguments(self.file.path, ordinal, self.raw), **joined,
         )  # fmt: skip
+        return columns, lacking
+
+    def _lacking(self, joined: dict[str, Array], *, plain: bool) -> dict[str, Array]:
+        """Which rows lack a correlation, a category or time of their own that they should have. Work and calls of a tool's own file
+        all have numbers where one has; a merged timeline holds what other formats have too."""
+        numbers, own = joined["correlation"], joined["our own"]
+        host, linked = _HOST_CODES[joined["kind"]], _LINKED_CODES[joined["kind"]]
+        unlinked = numbers == BEYOND
+        unknown: Array = np.zeros(len(numbers), dtype=np.bool_)
+        if plain and (numbers >= 0).any():
+            due = (_WORK_CODES[joined["kind"]] & (joined["kind"] != CODES[Kind.DEVICE_ANNOTATION])) | (
+                joined["kind"] == CODES[Kind.RUNTIME]
+            )
+            unlinked = due & (numbers < 0)
+        numbers[numbers == BEYOND] = NONE
+        if not plain and not self.merged:  # a timeline that is none of several has our own categories alone
+            others = [not isinstance(text, str) or text not in _OUR_OWN for text in self.categories]
+            unknown = np.array(others, dtype=np.bool_)[joined["category"]] & (not all(others))
+        elif plain and linked.any():
+            none = [not isinstance(category, str) or not category for category in self.categories]
+            unknown = host & np.array(none, dtype=np.bool_)[joined["category"]]
+            self._other_categories(joined["category"])
+        endless = (own == ODD_OWN) | (own > joined["end"] - joined["start"])
+        own[endless] = NONE
+        return {"correlation": unlinked, "category": unknown, "own time": endless}
+
+    def _other_categories(self, category: Array) -> None:
+        """Say which categories are not among those that are known."""
+        counts = np.bincount(category, minlength=len(self.categories)).tolist()
+        for text, count in zip(self.categories, counts, strict=True):
+            if isinstance(text, str) and text and count and text.casefold() not in KINDS_OF:
+                self.trace.problems.append(
+                    f"category {text[:80]!r} is not known; its {count:,} events are taken for ranges of the host"
+                )
 
     def _based(self, starts: Array, ends: Array) -> tuple[Array, Array]:
         """Times with the file's base; what that puts beyond all times is marked and counted."""
@@ -451,24 +545,34 @@ class _Reading:
         for mark in self.trace.marks:
             mark.at_ns += base
         if not base and not (len(ends) and int(ends.max()) >= FURTHEST_NS):
-            return starts, ends
+            strange = off_clock(starts)
+            if strange.any():
+                self.bad[OFF_CLOCK] += int(strange.sum())
+            return (np.where(strange, BEYOND, starts) if strange.any() else starts), ends
         beyond = (np.abs(starts.astype(np.float64) + base) >= FURTHEST_NS) | (
             np.abs(ends.astype(np.float64) + base) >= FURTHEST_NS
         )
         if beyond.any():
             self.bad["start endless"] += int(beyond.sum())
+        early = (starts < 0) & ~beyond if base else np.zeros(0, dtype=np.bool_)
+        if early.any():
+            self.bad["start before the file's base"] += int(early.sum())
+            beyond |= early
         return np.where(beyond, BEYOND, starts + base), np.where(beyond, BEYOND, ends + base)
 
-    def _devices(self, workers: Mapping[object, str]) -> tuple[Array, list[int | str]]:
+    def _devices(
+        self, workers: Mapping[object, str], processes: Mapping[object, int | str], *, texts: bool
+    ) -> tuple[Array, list[int | str]]:
         """Devices by process and number: two processes that both call theirs 0 have two. Kineto's process of device
         work is the device, so a plain file keeps the numbers as they are."""
-        numbers = Counter(number for _, number in self.devices)
+        shown_as = identities([number for _, number in self.devices], texts=texts)
+        pairs = [(processes[pid], shown_as[number]) for pid, number in self.devices]
+        numbers = Counter(number for _, number in set(pairs))
         labels = Names()
         codes = []
-        for pid, number in self.devices:
-            shown = _place(number)
-            if numbers[number] > 1:
-                shown = f"{workers.get(_place(pid)) or f'process {_place(pid)}'}: {shown}"
+        for pid, shown in pairs:
+            if numbers[shown] > 1 and shown != UNKNOWN:
+                shown = f"{workers.get(pid) or f'process {pid}'}: {shown}"
             codes.append(labels.code(shown))
         return np.array(codes, dtype=np.int32), labels.values
 
@@ -477,6 +581,17 @@ class _Reading:
             args = mark.args
             mark.domain, mark.color = str(args.get("domain", "")), str(args.get("color", ""))
             mark.category = str(args.get("category", ""))
+
+
+def kind_of(category: object) -> Kind:
+    """The kind of events of a category."""
+    return KINDS_OF.get(category.casefold() if isinstance(category, str) else "", Kind.RANGE)
+
+
+def may_be_open(category: object) -> bool:
+    """Whether an event of this category that begins and has no end was open when recording stopped. Work and calls are not: how long
+    they took nobody knows."""
+    return kind_of(category) not in _LINKED
 
 
 def _by_name(kinds: Array, name: Array, names: list[str]) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -22,11 +22,13 @@ from accelprof.errors import ReadError
 from accelprof.reading.gzipped import GZIP as GZIP
 from accelprof.reading.gzipped import parts
 from accelprof.reading.lenient import Repairs, objects
-from accelprof.reading.numbers import place
+from accelprof.reading.numbers import identities, place, whole_number
 
 #: what stands in place of a list, by how it begins
 _VALUES = {b"{": "an object", b"n": "null", b'"': "text", b"t": "true", b"f": "false"}
 #: phase letters of the ends of arrows
+#: all letters of the format, those of what has no time included
+_LETTERS = frozenset("BEXiIRCbnestfPNODMVvc(),")
 FLOWS = ("s", "t", "f")
 MARK = b"\xef\xbb\xbf"
 #: places that may be the end of an event and are none (arrays of objects in arguments) before the rest is read whole
@@ -96,9 +98,14 @@ class ChromeFile:
         return "truncated" if self.completeness.cut else "repaired" if self.completeness.repaired else "complete"
 
 
+def is_letter(phase: object) -> bool:
+    """Whether an event's ``ph`` is one of the format's."""
+    return isinstance(phase, str) and phase in _LETTERS
+
+
 def hashable(value: object) -> object:
-    """What stands in a file where a number or text should, as a key: lists and mappings by how they are written."""
-    return value if isinstance(value, (str, int, float, type(None))) else place(value)
+    """What stands in a file where a number or text should, as a key: lists, mappings and truth values by how they are written."""
+    return value if isinstance(value, (str, int, float, type(None))) and not isinstance(value, bool) else place(value)
 
 
 def load(path: str) -> ChromeFile:
@@ -243,12 +250,9 @@ def _head(buffer: bytearray, first: bytes) -> bytes | None:
 def _base(file: ChromeFile) -> int:
     """``baseTimeNanoseconds`` of a file, 0 where it is none."""
     base = file.top.get("baseTimeNanoseconds", 0)
-    try:
-        number = int(base)
-        if abs(number) < FURTHEST_NS:
-            return number
-    except (TypeError, ValueError, OverflowError):
-        pass
+    number = whole_number(base) if isinstance(base, str) else base
+    if type(number) is int and 0 <= number < FURTHEST_NS:
+        return number
     file.problems.append(f"baseTimeNanoseconds is {str(base)[:80]!r}; taken as 0")
     file.completeness.mend("baseTimeNanoseconds that is no time")
     return 0
@@ -365,6 +369,31 @@ def flow_of(event: Event, pid: int | str, tid: int | str) -> Flow:
     category = event.cat if isinstance(event.cat, str) else ""
     following = event.ph == "f" and event.bp != "e"
     return Flow(str(event.name), event.ph, hashable(identity), exact_ns(bytes(event.ts)), pid, tid, category, following)
+
+
+class Places:
+    """Processes and threads of the events of one file, and what it calls them.
+
+    Attributes:
+        processes, threads: names by number, of those that have one.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._pids = identities(event.pid for event in events)
+        self._tids = identities((event.tid for event in events if event.ph != "M"), negative=True)
+        told = [(event, arguments_of(event).get("name")) for event in events if event.ph == "M"]
+        named = [(event, name) for event, name in told if isinstance(name, str) and name]
+        self.processes = {self.of(event)[0]: name for event, name in named if event.name == "process_name"}
+        self.threads = {self.of(event): name for event, name in named if event.name == "thread_name"}
+
+    def of(self, event: Event) -> tuple[int | str, int | str]:
+        """Process and thread of an event."""
+        return self._pids[event.pid], self._tids.get(event.tid, place(event.tid))
+
+    @staticmethod
+    def name(event: Event) -> str:
+        """An event's name; empty where that is no text."""
+        return event.name if isinstance(event.name, str) else ""
 
 
 class BadTimeError(ValueError):

@@ -6,19 +6,22 @@ sorting, joining and summing run over whole columns. Times are ``int64`` ns, so 
 numpy alone, without Arrow: attribution needs sorting, searching and sums over fixed-width columns, and text as codes is
 what Arrow's dictionaries are; a data frame library takes these arrays as they are. This module and all that import it
 are loaded when files are read, never by training code.
+
+One module, because rows come in at one door: there spans become columns, and what rows of either form lack is counted.
 """
 
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from accelprof.contracts.spans import (
     DEVICE_WORK,
+    EPOCH_NS,
     FURTHEST_NS,
     LACKING,
     ROW_COLUMNS,
@@ -38,6 +41,7 @@ KINDS: tuple[Kind, ...] = tuple(Kind)
 CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(KINDS)}
 CALLS = frozenset({Kind.RUNTIME, Kind.SYNC})
 UNNAMED = "without a name"
+OFF_CLOCK = "start on another clock than the others'"
 #: code of an absent device or stream; number of an absent correlation or own time
 NONE = -1
 Array = Any  # numpy.ndarray: numpy's own types are not asked of those who check this package
@@ -415,22 +419,25 @@ def columns_of(trace: Trace) -> Columns:
     found = trace.columns
     if not isinstance(found, Columns):
         sound = []
-        lacking: Counter[tuple[str, str]] = Counter()
         settle_processes(trace.spans)
         told = any(span.device is not None for span in trace.spans if span.kind in DEVICE_WORK)
-        for span in trace.spans:
-            fault = _fault(span)
+        faults = [_fault(span) for span in trace.spans]
+        starts: Array = np.array(
+            [0 if fault else span.start_ns for span, fault in zip(trace.spans, faults, strict=True)], np.int64
+        )
+        strange = off_clock(starts[[not fault for fault in faults]]).any()
+        for span, fault in zip(trace.spans, faults, strict=True):
+            if strange and not fault and span.start_ns < EPOCH_NS[0]:
+                fault = OFF_CLOCK
             if fault:
                 trace.completeness.leave_out(fault)
             else:
-                for lack in _lacking(span, told):
-                    lacking[lack] += 1
+                if span.kind in DEVICE_WORK and _on_none(span.device):
+                    span.device = UNKNOWN  # so that it counts
                 sound.append(span)
         found = trace.columns = Columns.from_spans(sound)
-        for (what, field), count in lacking.items():
-            line = f"no {field} in {count:,} row{'s' * (count != 1)} of {what}; such rows {LACKING[field]}"
-            trace.problems.append(line)
-            trace.completeness.unread.append(line)
+        unlinked = np.array([span.args.get("correlation") == UNKNOWN for span in sound], dtype=np.bool_)
+        say_lacking(trace, found, unlinked, devices=told)
     named = frameworks.threads_of(trace.metadata)
     if named:
         found.framework = frozenset(
@@ -450,28 +457,61 @@ def _fault(span: Span) -> str:
     return "negative duration" if end < start else ""
 
 
-def _lacking(span: Span, told: bool) -> Iterator[tuple[str, str]]:
-    """What a span is and what it lacks. Work without a device gets one, so that it counts; ``told``: the file names devices."""
-    work, call = span.kind in DEVICE_WORK, span.kind in CALLS
-    what = "device work" if work else "the host's calls" if call else "the host's ranges"
-    if work:
-        if span.device is None or (isinstance(span.device, (int, float)) and (span.device < 0 or span.device % 1)):
-            lacks, span.device = told or span.device is not None, UNKNOWN
-        else:
-            lacks = span.device == UNKNOWN
-        if lacks:
-            yield what, "device"
-        if span.stream == UNKNOWN:
-            yield what, "stream"
-    elif span.kind is not Kind.DEVICE_ANNOTATION and span.tid == UNKNOWN:
-        yield what, "thread"
-    if span.pid == UNKNOWN and span.kind is not Kind.DEVICE_ANNOTATION:
-        yield what, "process"
-    if (work or call) and span.args.get("correlation") == UNKNOWN:
-        yield what, "correlation"
-    if not span.name and span.kind is not Kind.DEVICE_ANNOTATION:
-        span.name = UNNAMED
-        yield what, "name"
+def off_clock(starts: Array) -> Array:
+    """Which of the times of one file cannot be meant, as most are dates and these are none."""
+    early = starts < EPOCH_NS[0]
+    return early & bool(2 * int(early.sum()) <= len(early))
+
+
+def _on_none(device: object) -> bool:
+    """Whether this is no device: nothing, a negative number, a fraction."""
+    return device is None or (isinstance(device, (int, float)) and (device < 0 or device % 1 != 0))
+
+
+def say_lacking(
+    trace: Trace,
+    columns: Columns,
+    unlinked: Array,
+    others: Mapping[str, Array] = MappingProxyType({}),
+    *,
+    devices: bool = True,
+) -> None:
+    """Count in ``trace`` what its rows do not say of themselves, and give those without a name one.
+
+    ``unlinked``: whether a row's correlation should be there and is none; ``others``: the same of what else :data:`LACKING` has.
+    ``devices``: whether the file names devices at all.
+    """
+    work, call, shadow = columns.mask(*DEVICE_WORK), columns.mask(*CALLS), columns.mask(Kind.DEVICE_ANNOTATION)
+    kept = ~shadow
+    nameless = np.array([text in ("", UNNAMED) for text in columns.names], dtype=np.bool_)[columns.name]
+    columns.names[:] = [text or UNNAMED for text in columns.names]
+    threads = [thread for _, thread in columns.threads]
+    lacking = {
+        "device": work & _is_unknown(columns.devices, columns.device) & devices,
+        "stream": work & _is_unknown(columns.streams, columns.stream),
+        "thread": kept & ~work & _is_unknown(threads, columns.thread),
+        "process": kept & _is_unknown(columns.processes, columns.process),
+        "correlation": (work | call) & unlinked,
+        "name": kept & nameless,
+        **others,
+    }
+    for field, rows in lacking.items():
+        for what, mine in (("device work", work), ("the host's calls", call), ("the host's ranges", ~work & ~call)):
+            say_lack(trace, field, int((rows & mine).sum()), what)
+
+
+def say_lack(trace: Trace, field: str, count: int, what: str) -> None:
+    """Count in ``trace`` that so many of its rows, which are ``what``, do not say ``field``, one of :data:`LACKING`."""
+    if count:
+        line = f"no {field} in {count:,} row{'s' * (count != 1)} of {what}; such rows {LACKING[field]}"
+        trace.problems.append(line)
+        trace.completeness.unread.append(line)
+
+
+def _is_unknown(values: Sequence[object], codes: Array) -> Array:
+    """Which rows have :data:`UNKNOWN` for a value."""
+    unknown = np.array([value == UNKNOWN for value in values], dtype=np.bool_)
+    return unknown[codes] & (codes != NONE) if unknown.any() else np.zeros(len(codes), dtype=np.bool_)
 
 
 def groups_of(values: Array) -> Iterator[tuple[int, Array]]:

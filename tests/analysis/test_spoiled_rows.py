@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import shutil
@@ -9,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +19,7 @@ from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import load_any
 from accelprof.catalogue import get_registry
 from accelprof.cli.main import cli
-from accelprof.contracts.spans import DEVICE_WORK
+from accelprof.contracts.spans import DEVICE_WORK, Clock
 from accelprof.errors import ReadError
 from accelprof.reading.columns import columns_of
 from tests.fuzz.files import module_of, seeds
@@ -27,7 +29,21 @@ ODD = ("NULL", "'text'", "-1", "1.5", "''", "x'00ff'", "1e300")
 #: the same in text
 ODD_TEXT = ("", "text", "-1", "1.5", "N/A", "1e300", "\u0663")
 #: columns that may hold any text, whose NULL alone says that something is missing
-TEXTS = frozenset({"name", "value", "text", "extdata", "category", "copyKind", "agent_type", "src_agent_type", "taskType", "message", "opName"})
+TEXTS = frozenset(
+    {
+        "name",
+        "value",
+        "text",
+        "extdata",
+        "category",
+        "copyKind",
+        "agent_type",
+        "src_agent_type",
+        "taskType",
+        "message",
+        "opName",
+    }
+)
 #: what may be empty in a whole file: work that nobody's number launched, sizes, second places of what stands elsewhere too
 MAY_LACK = frozenset({
     "connectionId", "corr_id", "id", "guid", "bytes", "size", "copyKind", "shortName", "dispatch_id", "queue_id", "event_id", "extdata",
@@ -139,14 +155,26 @@ def a_recording(place: Path) -> Path:
         "Kind": "KERNEL_DISPATCH", "Agent_Id": "Agent 4", "Queue_Id": 3, "Stream_Id": 8, "Thread_Id": 11, "Kernel_Name": "gemm",
         "Correlation_Id": 5, "Start_Timestamp": base + 50, "End_Timestamp": base + 80,
     }  # fmt: skip
-    other = {"Kernel_Name": "ncclAllReduce", "Start_Timestamp": base + 82, "End_Timestamp": base + 90, "Correlation_Id": 6}
+    other = {
+        "Kernel_Name": "ncclAllReduce",
+        "Start_Timestamp": base + 82,
+        "End_Timestamp": base + 90,
+        "Correlation_Id": 6,
+    }
     rocm.write_csv(Path(f"{stem}_kernel_trace.csv"), rocm.KERNEL_70, [kernel, kernel | other])
     copy = {
         "Kind": "MEMORY_COPY", "Direction": "MEMORY_COPY_HOST_TO_DEVICE", "Stream_Id": 8, "Source_Agent_Id": "Agent 0",
         "Destination_Agent_Id": "Agent 4", "Correlation_Id": 7, "Start_Timestamp": base + 60, "End_Timestamp": base + 70,
     }  # fmt: skip
     rocm.write_csv(Path(f"{stem}_memory_copy_trace.csv"), list(copy), [copy])
-    marker = {"Domain": "MARKER_CORE_RANGE_API", "Function": "actor/update", "Process_Id": 41, "Thread_Id": 11, "Start_Timestamp": base + 10, "End_Timestamp": base + 95}
+    marker = {
+        "Domain": "MARKER_CORE_RANGE_API",
+        "Function": "actor/update",
+        "Process_Id": 41,
+        "Thread_Id": 11,
+        "Start_Timestamp": base + 10,
+        "End_Timestamp": base + 95,
+    }
     rocm.write_csv(Path(f"{stem}_marker_api_trace.csv"), rocm.CALL, [marker])
     calls = [
         {"Domain": "HIP_RUNTIME_API", "Function": "hipLaunchKernel", "Process_Id": 41, "Thread_Id": 11, "Correlation_Id": number, "Start_Timestamp": base + 20 + number, "End_Timestamp": base + 21 + number}
@@ -178,7 +206,9 @@ NUMBERS = frozenset({
     "Agent_Id", "Stream_Id", "Correlation_Id", "Start_Timestamp", "End_Timestamp", "Source_Agent_Id", "Destination_Agent_Id", "Node_Id",
     "Logical_Node_Type_Id", "Device_id",
 })  # fmt: skip
-NAMED = frozenset({"Kernel_Name", "Function", "Domain", "Agent_Type", "Direction", "Name", "Start Time(us)", "Duration(us)"})
+NAMED = frozenset(
+    {"Kernel_Name", "Function", "Domain", "Agent_Type", "Direction", "Name", "Start Time(us)", "Duration(us)"}
+)
 
 
 @pytest.mark.parametrize(("tool", "make"), [("rocprofv3", a_recording), ("npu", kernel_details)])
@@ -219,32 +249,118 @@ def leaves(value: object, place: tuple[object, ...] = ()) -> Iterator[tuple[obje
         yield place
 
 
-@pytest.mark.parametrize("kind", ["rocprofv3 json", "ascend view"])
+def a_kineto_trace() -> dict[str, Any]:
+    """Two threads with a range each, an operator, launches, and work of each kind, a kernel that nobody launched among it."""
+    host = {"ph": "X", "pid": 41}
+
+    def launch(number: int, at: float, tid: int = 41, name: str = "cudaLaunchKernel") -> dict[str, Any]:
+        return {
+            **host,
+            "cat": "cuda_runtime",
+            "name": name,
+            "tid": tid,
+            "ts": at,
+            "dur": 1,
+            "args": {"correlation": number, "cbid": 211},
+        }
+
+    def work(number: int, at: float, cat: str = "kernel", name: str = "gemm", stream: int = 7) -> dict[str, Any]:
+        args = {"device": 0, "stream": stream, "correlation": number, "grid": [1, 2, 3]}
+        return {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": stream, "ts": at, "dur": 4.125, "args": args}
+
+    events = [
+        {"ph": "M", "name": "process_name", "pid": 41, "tid": 0, "ts": 0, "args": {"name": "python"}},
+        {"ph": "M", "name": "thread_name", "pid": 41, "tid": 41, "ts": 0, "args": {"name": "thread 41 (python)"}},
+        {**host, "cat": "user_annotation", "name": "ProfilerStep#3", "tid": 41, "ts": 10.25, "dur": 120.0, "args": {}},
+        {**host, "cat": "user_annotation", "name": "actor/update", "tid": 41, "ts": 10.5, "dur": 100.0, "args": {"External id": 1}},
+        {**host, "cat": "user_annotation", "name": "ref/logp", "tid": 42, "ts": 130.0, "dur": 50.0, "args": {}},
+        {**host, "cat": "cpu_op", "name": "aten::mm", "tid": 41, "ts": 12, "dur": 20, "args": {"External id": 2}},
+        launch(1, 13), launch(2, 20), launch(3, 40, name="cudaMemcpyAsync"), launch(4, 135, 42), launch(5, 136, 42, "cudaMemsetAsync"),
+        work(1, 22), work(2, 30, name="ncclDevKernel_AllReduce", stream=20), work(3, 50, "gpu_memcpy", "Memcpy HtoD"), work(4, 140),
+        work(5, 150, "gpu_memset", "Memset"), work(6, 160),
+        {"ph": "X", "cat": "gpu_user_annotation", "name": "actor/update", "pid": 0, "tid": 7, "ts": 22, "dur": 30, "args": {}},
+        {"ph": "s", "id": 1, "cat": "ac2g", "name": "ac2g", "pid": 41, "tid": 41, "ts": 13},
+        {"ph": "f", "id": 1, "cat": "ac2g", "name": "ac2g", "pid": 0, "tid": 7, "ts": 22, "bp": "e"},
+    ]  # fmt: skip
+    return {"schemaVersion": 1, "baseTimeNanoseconds": 1_795_852_566_000_000_000, "traceEvents": events}
+
+
+def a_unitrace() -> dict[str, Any]:
+    """Two kernels and a copy; a launch has an arrow to its kernel."""
+    events = module_of("plugins/accelprof-xpu/tests/test_xpu_tools.py").EVENTS[:-1]
+    gemm = next(event for event in events if event["name"].startswith("gemm"))
+    return {"traceEvents": [*events, {**gemm, "ts": "1795887644999000.000", "name": "other", "args": {"id": "9"}}]}
+
+
+#: format -> file's name, tool, maker
+VALUES: dict[str, tuple[str, str, Callable[[], Any]]] = {
+    "torch": ("t.pt.trace.json", "torch", a_kineto_trace),
+    "timeline": ("w.timeline.json", "trace", lambda: json.loads(seeds()["timeline"][2])),
+    "unitrace": ("python.41.json", "unitrace", a_unitrace),
+    "ascend view": ("trace_view.json", "npu", lambda: json.loads(seeds()["ascend view"][2])),
+    "rocprofv3 json": ("41_results.json", "rocprofv3", lambda: json.loads(seeds()["rocprofv3 json"][2])),
+}
+GONE = object()
+ODD_VALUES = (GONE, None, "", "text", -1, 1.5, True, [], [1], {"a": 1}, 1e300, 2**70, "NaN")
+#: any text is a name; other numbers in place of a time are times
+NAMES = ("name", "window", "value", "formatted_kernel_name", "demangled_kernel_name", "kernel_name", "product_name", "message", "hostname", "command")  # fmt: skip
+TIMES = ("ts", "dur")
+
+
+def spoiled(good: Any) -> Iterator[tuple[tuple[object, ...], object, Any]]:
+    """Each value in turn gone, or each of the odd ones: where, what, and the file."""
+    for *place, last in leaves(good):
+        for odd in ODD_VALUES:
+            if (last in NAMES and isinstance(odd, str) and odd) or (last in TIMES and odd == 1.5):
+                continue
+            data = copy.deepcopy(good)
+            at = data
+            for key in place:
+                at = at[key]
+            if odd is not GONE:
+                at[last] = odd
+            elif isinstance(at, dict):
+                del at[last]
+            yield (*place, last), odd, data
+
+
+@pytest.mark.parametrize("kind", VALUES)
 def test_a_value_of_a_json_file(tmp_path: Path, kind: str) -> None:
-    """Each value in turn is null: no work is lost, on another device, or of another kind without a word."""
-    if kind not in seeds():
-        pytest.skip("its distribution is not installed")
-    name, tool, data = seeds()[kind]
+    """Gone, null, of another type, negative or endless: no work is lost, on another device, in another phase or of another kind
+    without a word."""
+    name, tool, make = VALUES[kind]
+    skip_without(tool)
+    good = make()
     path = tmp_path / name
-    path.write_bytes(data)
-    work, phases, whole = figures(path, tool)
-    assert whole
-    assert work
+    path.write_text(json.dumps(good))
+    before = figures(path, tool)
+    assert before[2]
+    assert before[0] or kind == "timeline"
     unsaid = []
-    for *place, last in leaves(json.loads(data)):
-        spoiled = json.loads(data)
-        at = spoiled
-        for key in place:
-            at = at[key]
-        at[last] = None
-        path.write_text(json.dumps(spoiled))
+    asked = list(spoiled(good))
+    assert len(asked) > 200
+    for place, odd, data in asked:
+        path.write_text(json.dumps(data))
         try:
             found = figures(path, tool)
         except ReadError:
             continue
-        if found != (work, phases, True) and found[2]:
-            unsaid.append((*place, last))
+        if found == before or not found[2] or place[-1] == "baseTimeNanoseconds":
+            continue
+        if not any("is not known" in line for line in load_any(str(path), tool).trace().problems):
+            unsaid.append((place, odd))
     assert unsaid == []
+
+
+@pytest.mark.parametrize("odd", [None, "", "text", -1, 1.5, True, [1], 1e300, 2**70])
+def test_a_base_that_is_none_is_said(tmp_path: Path, odd: object) -> None:
+    """The times count from 0 then, which the file says; no length changes."""
+    path = tmp_path / "t.pt.trace.json"
+    path.write_text(json.dumps({**a_kineto_trace(), "baseTimeNanoseconds": odd}))
+    trace = load_any(str(path), "torch").trace()
+    assert columns_of(trace).start.min() == 10_250
+    assert "baseTimeNanoseconds that is no time" in trace.completeness.repaired
+    assert trace.clock is Clock.RELATIVE
 
 
 def test_the_exits_follow(tmp_path: Path) -> None:
@@ -257,7 +373,9 @@ def test_the_exits_follow(tmp_path: Path) -> None:
     bad.write_text(bad.read_text().replace("Agent 4", "-1", 1))
     told = CliRunner().invoke(cli, ["report", str(bad)])
     assert told.exit_code == 1
-    assert "no device in 1 row of device work; such rows stand on a device called unknown" in " ".join(told.output.split())
+    assert "no device in 1 row of device work; such rows stand on a device called unknown" in " ".join(
+        told.output.split()
+    )
     told = CliRunner().invoke(cli, ["compare", str(good), str(bad)])
     assert told.exit_code == 1
     assert "--allow-partial" in str(told.exception)

@@ -16,6 +16,7 @@ from accelprof.analysis.reading import Loaded
 from accelprof.analysis.rows import lanes
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files
 from accelprof.contracts.spans import Kind, Span, Trace
+from accelprof.reading.chrome import read_chrome
 
 Row = dict[str, Any]
 
@@ -207,19 +208,18 @@ def test_lanes_of_rows_deeper_than_is_asked(crossing: bool) -> None:
 
 
 def test_begins_and_ends_stay_together(tmp_path: Path) -> None:
-    """A begin that overlaps is moved with its end; a begin without end and an end without begin are left out, counted and said."""
+    """A begin that overlaps is moved with its end; a begin without end is whole and cut, an end without begin is left out and said."""
     begin = {"ph": "B", "name": "b", "pid": 0, "tid": 7, "ts": 50}
     end = {"ph": "E", "pid": 0, "tid": 7, "ts": 150}
     lost = [{"ph": "E", "pid": 0, "tid": 9, "ts": 1}, {"ph": "B", "name": "endless", "pid": 0, "tid": 9, "ts": 2}]
     merged, events = merge(tmp_path, [slice_("a", 0, 100), begin, end, *lost])
     assert crossings(events) == []
     assert len({row["tid"] for row in events if row["ph"] in "BE"}) == 1
-    assert (merged.read, merged.left_out, merged.moved) == (5, 2, 1)
+    assert (merged.read, merged.left_out, merged.moved) == (5, 1, 1)
     assert merged.read + merged.added - merged.left_out == merged.written == len(events)
-    assert [problem.rpartition(": ")[2] for problem in merged.problems] == [
-        "ends without a begin",
-        "begins without an end",
-    ]
+    assert [problem.rpartition(": ")[2] for problem in merged.problems] == ["ends without a begin"]
+    [cut] = [span for span in read_chrome(merged.path, "trace").spans if span.args.get("in_progress")]
+    assert (cut.name, cut.duration_ns) == ("endless", 148_000)
 
 
 def test_tracks_of_one_number_are_rows_of_their_own(tmp_path: Path) -> None:
@@ -275,4 +275,8 @@ def test_nothing_crosses_and_nothing_is_lost(tmp_path: Path, files: list[list[Ro
         for row in rows
         if row["ph"] == "X" and row.get("dur", -1) >= 0
     )
-    assert sorted((row["name"], row["dur"]) for row in events if row["ph"] == "X") == original
+    whole = [row for row in events if row["ph"] == "X" and not row.get("args", {}).get("in_progress")]
+    assert sorted((row["name"], row["dur"]) for row in whole) == original
+    begun = sum(row["ph"] == "B" and isinstance(row.get("ts"), int) for rows in files for row in rows)
+    cut = sum(row["ph"] == "X" for row in events) - len(whole)
+    assert sum(row["ph"] == "B" for row in events) == sum(row["ph"] == "E" for row in events) == begun - cut

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 
-from accelprof.contracts.spans import Clock, Trace
+from accelprof.contracts.spans import EPOCH_NS, Clock, Trace
 
 _LIMIT_NS = 1 << 63
 #: more digits before the point than any time has; beyond some a decimal cannot even be multiplied
 DIGITS = 20
-#: Unix-epoch times of 2005 to 2100, in ns
-_EPOCH_NS = (1_104_537_600_000_000_000, 4_102_444_800_000_000_000)
 
 
 def ns_of_us(value: object) -> int:
@@ -60,7 +58,7 @@ def whole(value: object, factor: int) -> int:
 def clock_of(starts: Iterable[int]) -> Clock:
     """``EPOCH`` when the earliest start is a date, else ``RELATIVE``."""
     first = min(starts, default=0)
-    return Clock.EPOCH if _EPOCH_NS[0] <= first <= _EPOCH_NS[1] else Clock.RELATIVE
+    return Clock.EPOCH if EPOCH_NS[0] <= first <= EPOCH_NS[1] else Clock.RELATIVE
 
 
 def leave_out(trace: Trace, what: dict[str, int], noun: str) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Mark, Span, Trace
 from accelprof.reading import sqlite
-from accelprof.reading.chrome_file import FLOWS, Event, arguments_of, exact_ns, flow_of, load
+from accelprof.reading.chrome_file import FLOWS, Event, arguments_of, exact_ns, flow_of, is_letter, load
 from accelprof.reading.gzipped import edges
 from accelprof.texts import unquoted
 from accelprof_ascend import kinds
@@ -78,7 +78,7 @@ def read_trace_view(path: str, tool: str = "npu") -> Trace:
                 trace.flows.append(flow_of(event, event.pid or 0, event.tid or 0))
             except ValueError as error:
                 bad[f"time {error}"] += 1
-        elif not isinstance(event.ph, str) or not event.ph:
+        elif not is_letter(event.ph):
             bad["of no kind (ph)"] += 1
         elif event.ph != "M":
             others[event.ph] += 1
@@ -115,7 +115,7 @@ def _names(events: list[Event]) -> tuple[dict[object, str], dict[Place, str], di
             continue
         args = arguments_of(event)
         if event.name == "process_name":
-            if isinstance(args.get("name"), str):
+            if isinstance(args.get("name"), str) and args["name"]:
                 names[event.pid] = args["name"]
         elif event.name == "thread_name":
             threads[event.pid, event.tid] = str(args.get("name", ""))
