@@ -37,16 +37,21 @@ def test_patterns_and_range():
 
 
 @pytest.mark.parametrize(
-    ("version", "trace", "sample"),
+    ("version", "reads", "trace", "notes"),
     [
-        ("0.3.0", "cuda,cudnn,cublas,nvtx", None),
-        ("0.5.0rc0", "cuda,cudnn,cublas,nvtx", None),
-        ("0.10.0", "cuda,nvtx", "none"),
-        (None, "cuda,nvtx", "none"),
+        ("0.3.0", None, "cuda,cudnn,cublas,nvtx", (0, 1)),
+        ("0.5.0rc0", None, "cuda,cudnn,cublas,nvtx", (0, 1)),
+        ("0.6.0", None, "cuda,nvtx", (1, 0)),
+        (None, None, "cuda,nvtx", (1, 0)),
+        ("0.6.0", False, "cuda,cudnn,cublas,nvtx", (0, 1)),
+        ("0.6.0", True, "cuda,nvtx", (0, 0)),
+        (None, False, "cuda,cudnn,cublas,nvtx", (0, 1)),
+        ("0.5.0", True, "cuda,nvtx", (0, 0)),
     ],
 )
-def test_defaults_are_those_of_the_installed_release(version, trace, sample, monkeypatch):
-    """NeMo-RL up to 0.5 traces cuDNN and cuBLAS too and leaves sampling to nsys; where no release is known, a note says both."""
+def test_defaults_are_those_of_what_is_installed(version, reads, trace, notes, monkeypatch, tmp_path):
+    """A NeMo-RL without the variable for extra options traces cuDNN and cuBLAS too and leaves sampling to nsys: by its source, which
+    is not imported, or by the release; where neither says, a note says both. With the variable given where nothing reads it, too."""
 
     def installed(name):
         if version is None:
@@ -54,15 +59,21 @@ def test_defaults_are_those_of_the_installed_release(version, trace, sample, mon
         return version
 
     monkeypatch.setattr(importlib.metadata, "version", installed)
-    loaded = load(BOTH)
-    options = loaded.config.tools["nsys"]
-    assert (options["trace"], options.get("sample")) == (trace, sample)
-    said = [note.text for note in loaded.notes if note.path == "NRL_NSYS_EXTRA_OPTIONS"]
-    assert len(said) == (version is None)
-    assert all("cuda,cudnn,cublas,nvtx" in text for text in said)
-    assert not [
-        note for note in load({**BOTH, "NRL_NSYS_EXTRA_OPTIONS": "{}"}).notes if note.path == "NRL_NSYS_EXTRA_OPTIONS"
-    ]
+    if reads is not None:
+        (tmp_path / "nemo_rl" / "distributed").mkdir(parents=True)
+        (tmp_path / "nemo_rl" / "__init__.py").write_text("raise RuntimeError('imported')")
+        variable = "NRL_NSYS_EXTRA_OPTIONS" if reads else "NRL_NSYS_WORKER_PATTERNS"
+        (tmp_path / "nemo_rl" / "distributed" / "worker_group_utils.py").write_text(
+            f"import os\nos.environ.get('{variable}')\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+    for given, count in zip(({}, {"NRL_NSYS_EXTRA_OPTIONS": "{}"}), notes, strict=True):
+        loaded = load({**BOTH, **given})
+        options = loaded.config.tools["nsys"]
+        assert (options["trace"], options.get("sample")) == (trace, "none" if trace == "cuda,nvtx" else None)
+        said = [note.text for note in loaded.notes if note.path == "NRL_NSYS_EXTRA_OPTIONS"]
+        assert len(said) == count
+        assert given or all("cuda,cudnn,cublas,nvtx" in text for text in said)
 
 
 def test_options_of_the_user_win():

@@ -8,9 +8,11 @@ so it was not run.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from accelprof.config.dialect import Dialect, Translation
@@ -30,7 +32,7 @@ DEFAULTS: dict[str, object] = {
     "sample": "none",
     "cuda-graph-trace": "node",
 }
-#: up to release 0.5, before extra options could be given
+#: before extra options could be given: up to release 0.5 at least
 EARLY: dict[str, object] = {
     "trace": "cuda,cudnn,cublas,nvtx",
     "stop-on-exit": "true",
@@ -127,21 +129,34 @@ def _steps(source: Source, text: str) -> tuple[int, int] | None:
 
 
 def _defaults(source: Source) -> dict[str, object]:
-    """Those of the release that is installed; a job with extra options has one that reads them."""
-    try:
-        found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("nemo-rl"))
-    except importlib.metadata.PackageNotFoundError:
-        found = None
-    if found is not None and (int(found[1]), int(found[2])) <= LAST_EARLY:
-        return dict(EARLY)
-    if found is None and not source.text(EXTRA):
+    """Those of the NeMo-RL that is installed; where there is none, a job with extra options has one that reads them."""
+    reads, given = _reads_extra(), bool(source.text(EXTRA))
+    if reads is False and given:
+        source.note(EXTRA, "info", "the NeMo-RL that is installed does not read it; here it counts")
+    if reads is None and not given:
         early = json.dumps({"trace": EARLY["trace"], "sample": "process-tree"})
         source.note(
             EXTRA,
             "info",
-            f"absent: as in NeMo-RL after 0.5, nsys traces {DEFAULTS['trace']} and does not sample; before: {early}",
+            f"absent: as in a NeMo-RL that reads it, nsys traces {DEFAULTS['trace']} and does not sample; before: {early}",
         )
-    return dict(DEFAULTS)
+    return dict(EARLY if reads is False else DEFAULTS)
+
+
+def _reads_extra() -> bool | None:
+    """Whether the NeMo-RL that is installed reads :data:`EXTRA`, which came with the other defaults: by its source, which is not
+    imported, else by its release; ``None``: not known."""
+    try:
+        spec = importlib.util.find_spec("nemo_rl")
+        for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+            return EXTRA in Path(place, "distributed", "worker_group_utils.py").read_text(encoding="utf-8")
+    except (ImportError, ValueError, OSError):
+        pass  # without that file
+    try:
+        found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("nemo-rl"))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return False if found is not None and (int(found[1]), int(found[2])) <= LAST_EARLY else None
 
 
 def _extra(source: Source) -> dict[str, object]:
