@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -104,7 +105,7 @@ class Catalogue:
     """What plug-ins bring, by name: backends, tools, exporters, dialects, presets; and a plan made with them.
 
     A bare one is empty. :func:`make_catalogue` makes one with what is built in and installed; processes use
-    :func:`get_registry`.
+    :func:`get_catalogue`.
 
     Attributes:
         host: the plug-ins themselves, and the calls of their hooks.
@@ -128,17 +129,20 @@ class Catalogue:
         """
         added = self.host.add(plugin, name, distribution=distribution)
         try:
-            backends, tools = self._backends.filled(self.host), self._tools.filled(self.host)
-            exporters = self._exporters.filled(self.host)
-            for reason in added.failed.values():
-                raise PluginError(reason)
+            self._fill(added.failed)
         except PluginError as error:
             self.host.remove(added.name)
             raise self.host.refuse(added.name, distribution, reason_of(error)) from None
         except BaseException:
             self.host.remove(added.name)
             raise
-        self._backends, self._tools, self._exporters = backends, tools, exporters
+
+    def _fill(self, failed: Mapping[str, str] | None = None) -> None:
+        """Take what all plug-ins bring from here on; with ``failed`` hooks, or a contract that is not met, all stays as it was."""
+        names = self._backends.filled(self.host), self._tools.filled(self.host), self._exporters.filled(self.host)
+        for reason in (failed or {}).values():
+            raise PluginError(reason)
+        self._backends, self._tools, self._exporters = names
 
     def unregister(self, name: str) -> None:
         """Take a plug-in out again, with everything it brought.
@@ -147,8 +151,7 @@ class Catalogue:
             PluginError: no plug-in has this name.
         """
         self.host.remove(name)
-        self._backends, self._tools = self._backends.filled(self.host), self._tools.filled(self.host)
-        self._exporters = self._exporters.filled(self.host)
+        self._fill()
 
     def put(self, backends: Sequence[type[Backend]] = (), tools: Sequence[type[Tool]] = ()) -> None:
         """These classes have their names and aliases from here on, also where a plug-in brought others of that name: what
@@ -159,7 +162,7 @@ class Catalogue:
         """
         self._backends.instead += tuple(backends)
         self._tools.instead += tuple(tools)
-        self._backends, self._tools = self._backends.filled(self.host), self._tools.filled(self.host)
+        self._fill()
 
     def register_installed(self) -> None:
         """Take in every entry point of the group ``accelprof``; what cannot be loaded is kept in ``broken``."""
@@ -186,21 +189,9 @@ class Catalogue:
 
     # --- calling hooks ----------------------------------------------------------------------------------------------
 
-    def collect(self, hook: str, **arguments: object) -> list[Any]:
-        """:meth:`accelprof.plugins.Host.call` of a discovery hook; one that raises is kept in ``broken``, the others count."""
-        return self.host.call(hook, **arguments)
-
     def event(self, hook: str, **arguments: object) -> list[Any]:
         """Tell all plug-ins; a failure is logged once per plug-in and hook, by name, and stops nobody."""
         return self.host.call(hook, **arguments)
-
-    def first(self, hook: str, **arguments: object) -> Any:
-        """:meth:`accelprof.plugins.Host.first`."""
-        return self.host.first(hook, **arguments)
-
-    def listens(self, hook: str) -> bool:
-        """Whether any plug-in implements ``hook``."""
-        return self.host.listens(hook)
 
     # --- asking for things ------------------------------------------------------------------------------------------
 
@@ -439,33 +430,41 @@ class Registry(Catalogue):
         super().__init__(make_catalogue(entry_points=entry_points, builtin=builtin).host)
 
 
-_registry: Catalogue | None = None
+_catalogue: Catalogue | None = None
 _loading: Catalogue | None = None  # made, and asking its entry points; only their modules can see it
 _lock = threading.RLock()
 
 
-def get_registry() -> Catalogue:
+def get_catalogue() -> Catalogue:
     """The process's catalogue; entry points are loaded at the first call.
 
     Raises:
         PluginError: called by a plug-in while it is imported as an entry point or asked what it brings: what is
             registered is not known yet.
     """
-    global _registry, _loading
-    if _registry is None:
+    global _catalogue, _loading
+    if _catalogue is None:
         with _lock:
             if _loading is not None:
                 raise PluginError(
-                    "the registry is asked while plug-ins are being loaded; ask it when it is needed, not at import or in discovery"
+                    "the catalogue is asked while plug-ins are being loaded; ask it when it is needed, not at import or in discovery"
                 )
-            if _registry is None:
+            if _catalogue is None:
                 _loading = make_catalogue(entry_points=False)
                 try:
                     _loading.register_installed()
-                    _registry = _loading
+                    _catalogue = _loading
                 finally:
                     _loading = None
-    return _registry
+    return _catalogue
+
+
+def get_registry() -> Catalogue:
+    """The name of :func:`get_catalogue` in the last release; it goes with the next."""
+    warnings.warn(
+        "get_registry() is get_catalogue() now; the old name goes with the next release", DeprecationWarning, 2
+    )
+    return get_catalogue()
 
 
 def unlock_after_fork() -> None:
@@ -474,26 +473,26 @@ def unlock_after_fork() -> None:
     _lock, _loading = threading.RLock(), None
 
 
-def reset_registry() -> None:
-    """Forget the process's registry; the next :func:`get_registry` loads entry points again."""
-    global _registry
+def reset_catalogue() -> None:
+    """Forget the process's catalogue; the next :func:`get_catalogue` loads entry points again."""
+    global _catalogue
     with _lock:
-        _registry = None
+        _catalogue = None
 
 
 def register(plugin: object, name: str | None = None) -> None:
-    """Take a plug-in into this process's registry; see :meth:`Catalogue.register`.
+    """Take a plug-in into this process's catalogue; see :meth:`Catalogue.register`.
 
     A module that is imported as an entry point may call this too.
     """
-    _any_registry().register(plugin, name)
+    _any_catalogue().register(plugin, name)
 
 
 def unregister(name: str) -> None:
-    """Take a plug-in out of this process's registry."""
-    _any_registry().unregister(name)
+    """Take a plug-in out of this process's catalogue."""
+    _any_catalogue().unregister(name)
 
 
-def _any_registry() -> Catalogue:
-    with _lock:  # another thread waits here until the registry is complete
-        return get_registry() if _loading is None else _loading
+def _any_catalogue() -> Catalogue:
+    with _lock:  # another thread waits here until the catalogue is complete
+        return get_catalogue() if _loading is None else _loading

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import accelprof
+from accelprof.catalogue import Registry, get_catalogue, get_registry, make_catalogue
 from accelprof.contracts.tool import ToolContext
 from accelprof.testing import capture
 
@@ -31,6 +32,13 @@ def test_an_old_path_warns_and_is_the_new_module(old: str, new: str) -> None:
         module = importlib.import_module(old)
     assert module is importlib.import_module(new)
     sys.modules.pop(old, None)
+
+
+def test_the_catalogue_by_its_old_names() -> None:
+    """``get_registry`` warns and is the process's catalogue; ``Registry`` makes one as ``make_catalogue`` does."""
+    with pytest.warns(DeprecationWarning, match=r"get_registry\(\) is get_catalogue\(\) now"):
+        assert get_registry() is get_catalogue()
+    assert Registry().tool_names() == make_catalogue().tool_names()
 
 
 def test_a_tools_context_still_reports_for_a_release() -> None:

@@ -270,7 +270,7 @@ def _device_runs(columns: Columns, held: Any) -> Iterable[Runs]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class DeviceCall:
     """One rank's part in a collective: which file, and its place there."""
 
     file: FileCollectives
@@ -292,7 +292,7 @@ class Call:
 def device_stragglers(files: Sequence[FileCollectives]) -> list[Straggler]:
     """A row for each collective in which ranks waited, as :func:`accelprof.analysis.critical.stragglers` has them for the
     host, ``on`` the device; beyond :data:`MAX_ROWS` the shorter waits are summed by step and rank."""
-    rows: list[tuple[int, Straggler, list[Call], Call]] = []
+    rows: list[tuple[int, Straggler, list[DeviceCall], DeviceCall]] = []
     for group, _, key, number, calls, labels in each_collective(files):
         if (found := _row(key, number, group, calls, labels)) is not None:
             rows.append((calls[0].start, *found))
@@ -305,7 +305,7 @@ def device_stragglers(files: Sequence[FileCollectives]) -> list[Straggler]:
 
 def each_collective(
     files: Sequence[FileCollectives],
-) -> Iterator[tuple[str, object, Kinship, int, list[Call], dict[int, str]]]:
+) -> Iterator[tuple[str, object, Kinship, int, list[DeviceCall], dict[int, str]]]:
     """Each collective of several ranks: ``(group, steps, what it is, its number, calls, names of ranks)``."""
     of_group: dict[tuple[str, str], list[FileCollectives]] = defaultdict(list)
     names: dict[str, object] = {}
@@ -324,23 +324,23 @@ def each_collective(
                 yield group, names[wanted], key, number, calls, labels
 
 
-def comparable(calls: Sequence[Call]) -> bool:
+def comparable(calls: Sequence[DeviceCall]) -> bool:
     """Whether kernels can be put on one clock."""
     hosts = {call.file.worker.host for call in calls}
     return (len(hosts) == 1 and None not in hosts) or all(call.file.error is not None for call in calls)
 
 
-def _calls(file: FileCollectives, key: Kinship, steps: str) -> list[Call]:
+def _calls(file: FileCollectives, key: Kinship, steps: str) -> list[DeviceCall]:
     if key not in file.keys:
         return []
     wanted = [code for code, name in enumerate(file.steps) if repr(name) == steps]
     places = np.flatnonzero((file.key == file.keys.index(key)) & np.isin(file.step, wanted))
-    return [Call(file, at) for at in places.tolist()]
+    return [DeviceCall(file, at) for at in places.tolist()]
 
 
-def _by_worker(lists: Iterable[list[Call]]) -> list[list[Call]]:
+def _by_worker(lists: Iterable[list[DeviceCall]]) -> list[list[DeviceCall]]:
     """Files of one worker (several windows of a step) one behind the other."""
-    found: dict[str, list[Call]] = defaultdict(list)
+    found: dict[str, list[DeviceCall]] = defaultdict(list)
     for calls in lists:
         found[calls[0].file.worker.label].extend(calls)
     for mine in found.values():
@@ -348,12 +348,12 @@ def _by_worker(lists: Iterable[list[Call]]) -> list[list[Call]]:
     return list(found.values())
 
 
-def _matched(lists: Sequence[list[Call]]) -> list[list[Call]]:
+def _matched(lists: Sequence[list[DeviceCall]]) -> list[list[DeviceCall]]:
     """The calls of each collective, one a rank; ranks that lack it are not among them."""
     if not lists:
         return []
     if all(call.file.number[call.at] != NONE for calls in lists for call in calls):
-        found: dict[tuple[int, int], list[Call]] = defaultdict(list)
+        found: dict[tuple[int, int], list[DeviceCall]] = defaultdict(list)
         for calls in lists:
             seen: dict[int, int] = defaultdict(int)
             for call in calls:
@@ -362,7 +362,7 @@ def _matched(lists: Sequence[list[Call]]) -> list[list[Call]]:
                 seen[number] += 1
         return [found[key] for key in sorted(found)]
     longest = max(lists, key=len)
-    joined: list[list[Call]] = [[] for _ in longest]
+    joined: list[list[DeviceCall]] = [[] for _ in longest]
     for calls in lists:
         room = len(longest) - len(calls)
         shift = 0 if not room else max(range(room + 1), key=lambda by: (_together(longest[by:], calls), -by))
@@ -371,14 +371,14 @@ def _matched(lists: Sequence[list[Call]]) -> list[list[Call]]:
     return joined
 
 
-def _together(one: Sequence[Call], other: Sequence[Call]) -> int:
+def _together(one: Sequence[DeviceCall], other: Sequence[DeviceCall]) -> int:
     """How many of two lists, taken in pairs, ran at the same time."""
     return sum(a.start < b.end and b.start < a.end for a, b in zip(one, other, strict=False))
 
 
 def _row(
-    key: Kinship, number: int, group: str, calls: list[Call], labels: Mapping[int, str]
-) -> tuple[Straggler, list[Call], Call] | None:
+    key: Kinship, number: int, group: str, calls: list[DeviceCall], labels: Mapping[int, str]
+) -> tuple[Straggler, list[DeviceCall], DeviceCall] | None:
     """The row of one collective without ``late_in``, its calls, and the last to arrive; ``None`` where nobody waited."""
     if len(calls) < 2:
         return None
@@ -421,7 +421,7 @@ def _row(
     return row, calls, last
 
 
-def _missing(key: Kinship, calls: Sequence[Call], labels: Mapping[int, str]) -> list[str]:
+def _missing(key: Kinship, calls: Sequence[DeviceCall], labels: Mapping[int, str]) -> list[str]:
     """Members of the group whose part is not there: workers by name, others by their rank, or by how many there are."""
     there = {call.file.rank for call in calls}
     members = key.members
@@ -438,7 +438,7 @@ def _shown(steps: Any) -> int | str | None:
     return shown
 
 
-def _late_in(calls: Sequence[Call], last: Call) -> str | None:
+def _late_in(calls: Sequence[DeviceCall], last: DeviceCall) -> str | None:
     """The phase that took the last one longer than the median of the others since their collective before: of its host where
     it launched late, of its device where that was still at work."""
     others = [call for call in calls if call is not last]
@@ -457,12 +457,12 @@ def _late_in(calls: Sequence[Call], last: Call) -> str | None:
     return on_device or on_host
 
 
-def _launch(call: Call) -> int | None:
+def _launch(call: DeviceCall) -> int | None:
     moment = int(call.file.launch[call.at])
     return None if moment == NONE else moment - call.file.shift
 
 
-def _spent(call: Call, host: bool) -> dict[str, int]:
+def _spent(call: DeviceCall, host: bool) -> dict[str, int]:
     """By phase, on the host between the launches of two collectives, on the device between their runs."""
     file, at = call.file, call.at
     if host:
@@ -482,7 +482,7 @@ def _spent(call: Call, host: bool) -> dict[str, int]:
     return spent
 
 
-def _excess(spent: Mapping[Call, Mapping[str, int]], last: Call) -> str | None:
+def _excess(spent: Mapping[DeviceCall, Mapping[str, int]], last: DeviceCall) -> str | None:
     more = {
         phase: ns - statistics.median(mine.get(phase, 0) for call, mine in spent.items() if call is not last)
         for phase, ns in spent[last].items()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelprof.analysis.intervals import among, distinct
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.spans import HostCalls, Kind
 from accelprof.reading import frameworks
 from accelprof.reading.columns import NONE, Array, Columns, groups_of
@@ -182,8 +182,8 @@ def _said(columns: Columns) -> tuple[HostCalls, ...]:
     """What the file's tool calls launches; where that does not say it, as of a merged timeline, what any tool does."""
     if columns.calls is not None:
         return (columns.calls,)
-    registry = get_registry()
-    found = [registry.tool_class(name).host_calls for name in registry.tool_names()]
+    catalogue = get_catalogue()
+    found = [catalogue.tool_class(name).host_calls for name in catalogue.tool_names()]
     return tuple(one for one in found if isinstance(one, HostCalls) and not one.fault())
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelprof.analysis.collectives import Call, FileCollectives, comparable, each_collective
+from accelprof.analysis.collectives import DeviceCall, FileCollectives, comparable, each_collective
 from accelprof.analysis.critical import Arrival, Joint
 from accelprof.reading.columns import NONE
 
@@ -31,7 +31,7 @@ def joints_of(files: Sequence[FileCollectives]) -> Joints:
     found: dict[object, list[Joint]] = defaultdict(list)
     loose: dict[object, int] = defaultdict(int)
     of_call: dict[tuple[int, int], Joint] = {}
-    made: list[tuple[Arrival, Call]] = []
+    made: list[tuple[Arrival, DeviceCall]] = []
     for _, steps, key, _, calls, _ in each_collective(files):
         if len(calls) < 2:
             continue

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from accelprof import texts
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
 from accelprof.reading import sqlite
@@ -93,18 +93,18 @@ def load_any(path: str | os.PathLike[str], tool: str | None = None) -> Loaded:
         raise ReadError(path, "no such file") if not os.path.exists(path) else error from None
     problems: list[str] = []
     name = reader_of(path, tool, problems)
-    if tool is not None and name is not None and name != tool and tool in get_registry().tool_names():
+    if tool is not None and name is not None and name != tool and tool in get_catalogue().tool_names():
         problems.append(f"it is said to be of tool {tool!r}, but by its content {name!r} reads it; it was read as that")
     if (name is None or _reads_plainly(name)) and looks_like_chrome(path):
         return Loaded(path, name or tool or "chrome", problems=problems, is_chrome=True)
     if name is None and sqlite.is_one(path):
         raise _unknown_database(path)
     if name is None:
-        asked = ", ".join(get_registry().tool_names())
+        asked = ", ".join(get_catalogue().tool_names())
         raise UnknownFormatError(
             path, f"no registered tool reads this file (asked: {asked}), and it is no Chrome trace"
         )
-    tool_of, reader = get_registry().make_tool, f"reader of tool {name!r}"
+    tool_of, reader = get_catalogue().make_tool, f"reader of tool {name!r}"
     if not has_spans(name):
         return Loaded(path, name, problems=problems, figures=_named(path, reader, lambda: tool_of(name).figures(path)))
     trace = _named(path, reader, lambda: _through_the_door(tool_of(name).read(path)))
@@ -154,8 +154,8 @@ def _through_the_door(trace: Trace) -> Trace:
 
 def _say_calls(trace: Trace, columns: Columns) -> None:
     """What the tool whose file it is calls launches, where it says that."""
-    registry = get_registry()
-    said = registry.tool_class(trace.tool).host_calls if trace.tool in registry.tool_names() else HostCalls()
+    catalogue = get_catalogue()
+    said = catalogue.tool_class(trace.tool).host_calls if trace.tool in catalogue.tool_names() else HostCalls()
     wrong = said.fault() if isinstance(said, HostCalls) else f"host_calls is {said!r}; a HostCalls is expected"
     if wrong:
         trace.problems.append(f"tool {trace.tool!r}: {wrong}; launches are looked for by what other tools call them")
@@ -194,25 +194,25 @@ def _named(path: str, what: str, read: Callable[[], _T]) -> _T:
 
 def has_spans(tool: str) -> bool:
     """Whether a tool's files do, as far as it is known."""
-    registry = get_registry()
-    return tool not in registry.tool_names() or registry.tool_class(tool).has_spans
+    catalogue = get_catalogue()
+    return tool not in catalogue.tool_names() or catalogue.tool_class(tool).has_spans
 
 
 def _reads_plainly(name: str) -> bool:
     """Whether the tool's files are Chrome traces without anything to add."""
-    return get_registry().tool_class(name).writes_chrome_trace
+    return get_catalogue().tool_class(name).writes_chrome_trace
 
 
 def reader_of(path: str, tool: str | None, problems: list[str]) -> str | None:
     """Name of the registered tool that reads ``path``, if any; a ``can_read`` that raises is named in ``problems``."""
-    registry = get_registry()
-    names: Iterable[str] = registry.tool_names()
+    catalogue = get_catalogue()
+    names: Iterable[str] = catalogue.tool_names()
     if tool is not None and tool in names:
         names = [tool, *(name for name in names if name != tool)]
     by_name: str | None = None
     for name in names:
         try:
-            if registry.tool_class(name).can_read(path):
+            if catalogue.tool_class(name).can_read(path):
                 # tools whose files are plain Chrome traces go by the name; who knows the content is asked before them
                 if not _reads_plainly(name):
                     return name

@@ -28,15 +28,15 @@ VERL = click.option(
 
 
 def _load(file: str, overrides: tuple[str, ...], release: str | None = None) -> tuple[Any, Any, Any]:
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
 
-    registry = get_registry()
-    loaded = registry.load(file, for_release(registry, file, overrides, release))
+    catalogue = get_catalogue()
+    loaded = catalogue.load(file, for_release(catalogue, file, overrides, release))
     if loaded.config.engines:
         from accelprof.engines.options import engines_of
 
         engines_of(loaded.config)
-    return registry, loaded, registry.plan(loaded.config)
+    return catalogue, loaded, catalogue.plan(loaded.config)
 
 
 def _worlds(values: tuple[str, ...]) -> dict[str, int]:
@@ -57,7 +57,7 @@ def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
     """Validate FILE (any dialect) with Hydra-style overrides; status 2 and a list of what is wrong otherwise."""
     from accelprof.launch.preview import start_of_driver
 
-    registry, loaded, plan = _load(file, overrides, release)
+    catalogue, loaded, plan = _load(file, overrides, release)
     _refuse_output(loaded.config)
     generation = f", generation {loaded.generation}" if loaded.generation else ""
     say(f"{file}: right ({loaded.dialect} dialect{generation})")
@@ -68,7 +68,7 @@ def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
     for row in plan.preview():
         for text in row.notes if loaded.config.enabled else ():
             say(f"  note: {row.target.label}: {text}")
-    driver = start_of_driver(registry, plan)
+    driver = start_of_driver(catalogue, plan)
     if driver:
         say(f"  note: controller: {driver}")
     if silent:
@@ -99,8 +99,8 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
     """Show the plan: per group and rank the tool, its windows, the number of captures, and how the worker will start."""
     from accelprof.launch.preview import preview
 
-    registry, loaded, plan = _load(file, overrides, release)
-    rows = preview(registry, plan, _worlds(worlds))
+    catalogue, loaded, plan = _load(file, overrides, release)
+    rows = preview(catalogue, plan, _worlds(worlds))
     engines = _engines(loaded.config)
     sizes = _sizes(loaded.config, plan, _worlds(worlds))
     for row, size in zip(rows[len(rows) - len(sizes) :], sizes, strict=True):

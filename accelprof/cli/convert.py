@@ -11,7 +11,7 @@ from accelprof.cli.lines import say
 from accelprof.errors import UserError
 
 
-def for_release(registry: Any, file: str, overrides: tuple[str, ...], release: str | None) -> tuple[str, ...]:
+def for_release(catalogue: Any, file: str, overrides: tuple[str, ...], release: str | None) -> tuple[str, ...]:
     """``overrides`` with the release of verl that was asked for.
 
     Raises:
@@ -19,7 +19,7 @@ def for_release(registry: Any, file: str, overrides: tuple[str, ...], release: s
     """
     if release is None:
         return overrides
-    loaded = registry.load(file, overrides)
+    loaded = catalogue.load(file, overrides)
     if loaded.dialect != "verl" or loaded.generation in ("a", "b"):
         what = f"generation {loaded.generation} of verl" if loaded.dialect == "verl" else f"{loaded.dialect} dialect"
         raise UserError(f"--verl {release}: {file} is {what}; releases are told apart from verl 0.6 on")
@@ -45,16 +45,16 @@ def convert(
     file: str, overrides: tuple[str, ...], output: str | None, force: bool, rollout_ranks: str, release: str | None
 ) -> None:
     """Write FILE (any dialect, with Hydra-style overrides) in accelprof's own, naming each source key; say what changed."""
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
     from accelprof.config.convert import to_yaml
     from accelprof.config.dialects import VerlDialect
     from accelprof.config.load import load_config
 
     dialects = [
         VerlDialect(rollout_ranks) if isinstance(dialect, VerlDialect) else dialect
-        for dialect in get_registry().dialects()
+        for dialect in get_catalogue().dialects()
     ]
-    loaded = load_config(file, for_release(get_registry(), file, overrides, release), dialects=dialects)
+    loaded = load_config(file, for_release(get_catalogue(), file, overrides, release), dialects=dialects)
     text = to_yaml(loaded)
     if output is None:
         click.echo(text, nl=False)

@@ -63,14 +63,14 @@ def demo(
         raise UserError(
             f"the demo trains with torch on Ray; {error.name} is not installed. Mend: pip install 'accelprof[demo]'"
         ) from None
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
     from accelprof.output.verdict import require_complete
 
     settings = DemoSettings(steps=steps, seed=seed, straggler=straggler)
     if straggler is not None and straggler >= settings.actors:
         allowed = ", ".join(map(str, range(settings.actors)))
         raise UserError(f"--straggler {straggler}: there is no such actor rank; allowed: {allowed}")
-    loaded = get_registry().load(config_file or PROFILE, [*overrides, *([f"output_dir={output}"] if output else [])])
+    loaded = get_catalogue().load(config_file or PROFILE, [*overrides, *([f"output_dir={output}"] if output else [])])
     with _progress(steps + 3) as tell:
         result = run_demo(settings, loaded.config, tell)
     if as_json:

@@ -28,29 +28,29 @@ WITHOUT_DEVICE = 10
 
 def checks(output_dir: str) -> list[Check]:
     """All rows of this machine: ours, backends, broken plug-ins, then what plug-ins add."""
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
 
-    registry = get_registry()
+    catalogue = get_catalogue()
     rows = [
         Check("core", "python", "ok", f"{platform.python_version()} at {sys.executable}"),
         *_libraries(),
         _output(output_dir),
         _identity(),
     ]
-    for name, probe in registry.probes():
+    for name, probe in catalogue.probes():
         present = probe.priority is not None and probe.priority > WITHOUT_DEVICE
         rows.append(Check("backend", name, "ok" if present or name == "cpu" else "info", probe.reason))
     try:
-        detected = registry.detect()
+        detected = catalogue.detect()
         rows.append(Check("backend", "in use", "ok", f"{detected.backend.name} ({detected.reason})"))
     except failures() as error:  # the reason is what this command is for
         rows.append(Check("backend", "in use", "fail", str(error)))
     rows.extend(
         Check("plug-in", item.name, "fail", item.reason, f"mend or uninstall {item.distribution or item.name}")
-        for item in registry.broken
+        for item in catalogue.broken
     )
     node = {"hostname": host_name(), "output_dir": output_dir, "interpreter": sys.executable}
-    for answer in registry.collect("accelprof_doctor", node=node):
+    for answer in catalogue.host.call("accelprof_doctor", node=node):
         rows.extend(row for row in answer if isinstance(row, Check))
     return rows
 

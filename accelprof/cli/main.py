@@ -62,9 +62,9 @@ class Commands(click.Group):
         if self._asked:
             return
         self._asked = True
-        from accelprof.catalogue import get_registry
+        from accelprof.catalogue import get_catalogue
 
-        get_registry().collect("accelprof_cli", group=self)
+        get_catalogue().host.call("accelprof_cli", group=self)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -13,14 +13,14 @@ from accelprof.errors import failures
 
 
 def rows() -> dict[str, Any]:
-    """Everything the registry knows, as plain data."""
-    from accelprof.catalogue import get_registry
+    """Everything the catalogue knows, as plain data."""
+    from accelprof.catalogue import get_catalogue
 
-    registry = get_registry()
-    probes = dict(registry.probes())
+    catalogue = get_catalogue()
+    probes = dict(catalogue.probes())
     tools: dict[str, Any] = {}
-    for name in registry.tool_names():
-        cls = registry.tool_class(name)
+    for name in catalogue.tool_names():
+        cls = catalogue.tool_class(name)
         try:
             probe = probe_of(cls())
         except failures() as error:  # the reason is what this command is for
@@ -36,22 +36,22 @@ def rows() -> dict[str, Any]:
             {
                 "name": plugin.name,
                 "distribution": plugin.distribution,
-                **dict(zip(("backends", "tools"), registry.brought_by(plugin.name), strict=True)),
+                **dict(zip(("backends", "tools"), catalogue.brought_by(plugin.name), strict=True)),
             }
-            for plugin in registry.plugins.values()
+            for plugin in catalogue.plugins.values()
         ],
         "backends": {
             name: {
                 "available": probe.available,
                 "priority": probe.priority,
                 "reason": probe.reason,
-                "aliases": list(registry.backend_class(name).aliases),
+                "aliases": list(catalogue.backend_class(name).aliases),
             }
             for name, probe in probes.items()
         },
         "tools": tools,
         "broken": [
-            {"name": item.name, "distribution": item.distribution, "reason": item.reason} for item in registry.broken
+            {"name": item.name, "distribution": item.distribution, "reason": item.reason} for item in catalogue.broken
         ],
     }
 
@@ -76,11 +76,11 @@ def plugins(ctx: click.Context, as_json: bool) -> None:
 )
 def new(name: str, directory: Path) -> None:
     """Write a plug-in called NAME: backend, tool, reader, and their tests, which pass as they are."""
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
     from accelprof.cli.skeleton import write
 
-    registry = get_registry()
-    place = write(name, directory, (*registry.plugins, *registry.backend_names(), *registry.tool_names()))
+    catalogue = get_catalogue()
+    place = write(name, directory, (*catalogue.plugins, *catalogue.backend_names(), *catalogue.tool_names()))
     click.echo(f"{place}: pip install -e '{place}[test]' && pytest {place}")
 
 

@@ -38,7 +38,7 @@ def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[s
     Tools that start processes are put before the command; its processes find the configuration by themselves. The exit
     status is the command's own, or 1 when it succeeded and something that was asked for did not come.
     """
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
     from accelprof.launch.run import run as run_command
     from accelprof.planning.names import nothing_profiled
 
@@ -46,9 +46,9 @@ def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[s
         if os.environ.get("ACCELPROF_INSTALL"):  # the framework's own configuration is the plan
             ctx.exit(_bare(ctx.meta.get("command", [])))
         raise click.MissingParameter(ctx=ctx, param=next(p for p in ctx.command.params if p.name == "file"))
-    registry = get_registry()
-    loaded = registry.load(file, overrides)
-    plan = registry.plan(loaded.config)
+    catalogue = get_catalogue()
+    loaded = catalogue.load(file, overrides)
+    plan = catalogue.plan(loaded.config)
     for note in loaded.notes:
         if note.kind not in ("info", "off"):
             say(f"accelprof: {note}", err=True)
@@ -59,7 +59,7 @@ def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[s
         from accelprof.compat.startup import environment
 
         os.environ.update(environment(os.environ))  # the command's Python processes start with our start-up module
-    outcome = run_command(registry, loaded.config, plan, command, lambda text: say(f"accelprof: {text}", err=True))
+    outcome = run_command(catalogue, loaded.config, plan, command, lambda text: say(f"accelprof: {text}", err=True))
     if outcome.run_dir is not None:
         if not no_table:
             _show(outcome.run_dir)

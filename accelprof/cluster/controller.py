@@ -19,7 +19,7 @@ from typing import Any
 
 import ray
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.cluster import fanout
 from accelprof.cluster.dumping import DumpWatch
 from accelprof.cluster.ending import gather
@@ -34,7 +34,7 @@ from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Targ
 from accelprof.errors import AccelprofError, ConfigError
 from accelprof.exporters.host import figures_of, start_exporters
 from accelprof.numberset import whole
-from accelprof.output.delivery import RunFacts, add_said, deliver
+from accelprof.output.delivery import EndedRun, add_said, deliver
 from accelprof.output.layout import claim_run
 from accelprof.output.manifest import step_row
 from accelprof.output.records import Lack
@@ -68,20 +68,20 @@ class Controller:
     """
 
     def __init__(self, config: Any = None, **values: Any) -> None:
-        self.registry = get_registry()
+        self.catalogue = get_catalogue()
         run_dir = None
         if config is None and os.environ.get(RUN_ENV):
             run_dir = os.environ[RUN_ENV]
             stored = os.path.join(run_dir, CONFIG_NAME)
             config = stored if os.path.exists(stored) else None
-        loaded = self.registry.load(config, **values)
+        loaded = self.catalogue.load(config, **values)
         self.config: Config = loaded.config
         if self.config.engines:
             from accelprof.engines.options import engines_of  # only who has engines pays for the import
 
             engines_of(self.config)
-        self.plan = self.registry.plan(self.config)
-        self.registry.event("accelprof_plan_ready", plan=self.plan)
+        self.plan = self.catalogue.plan(self.config)
+        self.catalogue.event("accelprof_plan_ready", plan=self.plan)
         self.voice = Voice(raising=self.config.on_error == "raise")
         self.notes: list[str] = []
         self.manifest: dict[str, Any] | None = None
@@ -101,7 +101,7 @@ class Controller:
             self.run_dir = run_dir or self._claim()
         self.roster = Roster(self.config, self.plan, self.run_dir, self.voice.say, self._worker_failed)
         self._exporters = start_exporters(
-            self.registry.make_exporters(self.config), self.config, self.run_dir, self.voice.say
+            self.catalogue.make_exporters(self.config), self.config, self.run_dir, self.voice.say
         )
         self._dumps = None
         if self.config.recorder is not None and self.config.enabled and self.run_dir is not None:
@@ -112,7 +112,7 @@ class Controller:
         for note in loaded.notes:
             if note.kind != "info":
                 log.info("accelprof: %s", note)
-        self.registry.event("accelprof_plan_ready", plan=self.plan)
+        self.catalogue.event("accelprof_plan_ready", plan=self.plan)
         self._start_own_session()
         #: this driver has no line of its own that closes (a framework's), so that closing at its exit is the ordinary end
         self.closes_at_exit = False
@@ -145,7 +145,7 @@ class Controller:
         """
         given = {**dict(base or {}), **ray_options}
         if has_devices is None:
-            has_devices = sees_devices(given, self.registry)
+            has_devices = sees_devices(given, self.catalogue)
         rank, replica = number_of("rank", rank), number_of("replica", replica)
         world_size = number_of("world_size", world_size)
         target = Target(group, roles_of(role), rank, world_size, replica, node, has_devices=has_devices)
@@ -154,7 +154,7 @@ class Controller:
             for text in launch.assignment.notes:
                 self._note(f"options({group!r}): {text}")
         if launch.assignment.selected and self.run_dir is not None:
-            given = wrap(self.registry, self.plan, launch, self.run_dir, given, self._preflight, self.voice.say)
+            given = wrap(self.catalogue, self.plan, launch, self.run_dir, given, self._preflight, self.voice.say)
             for text in launch.launch.notes:
                 self._note(f"{launch.target.label}: {text}")
         with self._lock:
@@ -300,7 +300,7 @@ class Controller:
                     absent[member.label] = f"no timings of step {step} from it"
             groups = {member.label: member.target.group for member in self.roster.members}
             result = reduce_timings(rows, groups, step, reduce, per_rank, absent)
-            self.registry.event("accelprof_metrics", step=step, reduced=result)
+            self.catalogue.event("accelprof_metrics", step=step, reduced=result)
             self.voice.raise_deferred()
             return result
 
@@ -340,9 +340,9 @@ class Controller:
             return self.manifest
 
     def _deliver(self, end_workers: bool) -> dict[str, Any]:
-        run = RunFacts(
+        run = EndedRun(
             self.run_dir,
-            self.registry,
+            self.catalogue,
             self.config,
             self.plan,
             steps=self.history,

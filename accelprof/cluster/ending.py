@@ -12,7 +12,7 @@ from accelprof.cluster import clock, fanout, nodes
 from accelprof.cluster.fanout import DEAD, Member
 from accelprof.cluster.roster import Roster
 from accelprof.output import verdict as verdicts
-from accelprof.output.delivery import RunFacts
+from accelprof.output.delivery import EndedRun
 from accelprof.output.records import Lack, Records
 from accelprof.output.reports import Expected
 from accelprof.planning import names
@@ -21,7 +21,7 @@ log = logging.getLogger("accelprof")
 NOBODY = "no worker was attached to the controller, so nothing was recorded"
 
 
-def gather(roster: Roster, run: RunFacts, end_workers: bool, close_own: Callable[[], Mapping[str, Any] | None]) -> None:
+def gather(roster: Roster, run: EndedRun, end_workers: bool, close_own: Callable[[], Mapping[str, Any] | None]) -> None:
     """Close every session, the driver's last, and put into ``run`` what they told."""
     config, members = roster.config, roster.members
     _close_sessions(roster, run)
@@ -61,7 +61,7 @@ def gather(roster: Roster, run: RunFacts, end_workers: bool, close_own: Callable
         log.info("accelprof: %s", text)
 
 
-def _close_sessions(roster: Roster, run: RunFacts) -> None:
+def _close_sessions(roster: Roster, run: EndedRun) -> None:
     config = roster.config
     configured = [member for member in roster.members if member.facts]
     timeout = max(config.control_timeout, config.report_timeout)
@@ -73,7 +73,7 @@ def _close_sessions(roster: Roster, run: RunFacts) -> None:
             fanout.withdraw(answer.member)
 
 
-def _end_workers(members: list[Member], run: RunFacts, timeout: float) -> set[str]:
+def _end_workers(members: list[Member], run: EndedRun, timeout: float) -> set[str]:
     """End the actors in order and wait until they are gone; keys of those that are."""
     waiting: dict[object, Member] = {}
     ended = {member.key for member in members if member.state == DEAD}

@@ -41,14 +41,14 @@ class PlannedLaunch:
     launch: Launch = field(default_factory=Launch)
 
 
-def sees_devices(options: Mapping[str, Any], registry: Catalogue) -> bool | None:
+def sees_devices(options: Mapping[str, Any], catalogue: Catalogue) -> bool | None:
     """Whether Ray gives the actor a device; ``None`` when its options do not tell."""
     if options.get("num_gpus"):
         return True
     for name, amount in dict(options.get("resources") or {}).items():
         if amount and str(name).casefold() not in PLAIN_RESOURCES:
             try:
-                registry.backend_class(str(name))
+                catalogue.backend_class(str(name))
             except PluginError:
                 continue  # a resource of the user's own
             return True
@@ -56,7 +56,7 @@ def sees_devices(options: Mapping[str, Any], registry: Catalogue) -> bool | None
 
 
 def wrap(
-    registry: Catalogue,
+    catalogue: Catalogue,
     plan: Plan,
     planned: PlannedLaunch,
     run_dir: str,
@@ -79,7 +79,7 @@ def wrap(
     target = replace(planned.target, interpreter=tuple(interpreter))
     planned.target, planned.assignment = target, replace(planned.assignment, target=target)
     layout = Layout(run_dir)
-    launch = compose(registry, plan.uses_of(planned.assignment), planned.assignment, layout.target_dir(target))
+    launch = compose(catalogue, plan.uses_of(planned.assignment), planned.assignment, layout.target_dir(target))
     if launch.mode == "none":
         return result
     if launch.mode != "env" and wrapped_by(interpreter, [program(launch.argv)]):

@@ -91,14 +91,14 @@ class ProfileConfig:
         Raises:
             ConfigError: the backend is unknown.
         """
-        from accelprof.catalogue import get_registry
+        from accelprof.catalogue import get_catalogue
         from accelprof.config.dialects.rlinf import BACKENDS
 
         if not self.backend:
             return True
         if self.backend not in BACKENDS:
             raise ConfigError(Problem("backend", "unknown", value=self.backend, allowed=", ".join(BACKENDS)))
-        return get_registry().make_tool(BACKENDS[self.backend][0]).probe().available
+        return get_catalogue().make_tool(BACKENDS[self.backend][0]).probe().available
 
 
 def _plain(value: Any) -> Any:

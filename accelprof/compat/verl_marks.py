@@ -191,9 +191,9 @@ def topk_reduce_ratio_min_max(timing: float, k: int = 10) -> tuple[float, float,
 
 
 def _memory_text() -> str:
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
 
-    backend: Backend = get_registry().detect().backend
+    backend: Backend = get_catalogue().detect().backend
     memory = backend.memory()
     shown = ", ".join(f"{name} {value / 1024**3:.2f}" for name, value in memory.items())
     return f"device memory (GB): {shown or f'none, {backend.name} has no device'}"

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.errors import AccelprofError
 from accelprof.session.configure import configure, current_session
 from accelprof.session.session import Session
@@ -55,8 +55,8 @@ class Loop:
         self._open: dict[str, Run] = {}
         self.voice = Voice()
         if config is not None or values:
-            registry = get_registry()
-            registry.plan(registry.load(config, **values).config)
+            catalogue = get_catalogue()
+            catalogue.plan(catalogue.load(config, **values).config)
 
     def begin(self, runs: Callable[[], bool] | None = None, training: object = None, **identity: Any) -> None:
         """Training begins: this process gets its session, or keeps the one it has. ``identity`` as for ``configure``.

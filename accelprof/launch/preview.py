@@ -16,27 +16,27 @@ from accelprof.output.layout import Layout
 from accelprof.planning.plan import Plan, describe
 
 
-def preview(registry: Catalogue, plan: Plan, worlds: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
+def preview(catalogue: Catalogue, plan: Plan, worlds: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
     """One row per imagined target: :func:`accelprof.planning.plan.describe` and ``command``, ``env``, ``trigger``, ``available``, ``tools``
     (each with all its options and the directory it writes to); the driver first, where the configuration profiles it."""
     layout = Layout(f"{plan.config.output_dir}/{plan.config.run if plan.config.run != 'auto' else '<run>'}")
-    rows = [_row(registry, plan, assignment, layout) for assignment in plan.preview(worlds)]
+    rows = [_row(catalogue, plan, assignment, layout) for assignment in plan.preview(worlds)]
     driver = plan.driver()
     if driver is None:
         return rows
-    first = _row(registry, plan, driver, layout)
-    said = start_of_driver(registry, plan)
+    first = _row(catalogue, plan, driver, layout)
+    said = start_of_driver(catalogue, plan)
     first["notes"].extend([said] if said else [])
     return [first, *rows]
 
 
-def start_of_driver(registry: Catalogue, plan: Plan) -> str:
+def start_of_driver(catalogue: Catalogue, plan: Plan) -> str:
     """How the driver is started so that it is recorded; empty where it is not profiled, or needs no start of its own."""
     assignment = plan.driver()
     if assignment is None:
         return ""
     try:
-        mode = compose(registry, plan.uses_of(assignment), assignment, plan.config.output_dir).mode
+        mode = compose(catalogue, plan.uses_of(assignment), assignment, plan.config.output_dir).mode
     except AccelprofError:
         return ""  # said where it is refused
     if mode == "none":
@@ -47,8 +47,8 @@ def start_of_driver(registry: Catalogue, plan: Plan) -> str:
     )
 
 
-def _row(registry: Catalogue, plan: Plan, assignment: Assignment, layout: Layout) -> dict[str, Any]:
-    assignment = as_seen_here(registry, assignment, plan.uses_of(assignment))
+def _row(catalogue: Catalogue, plan: Plan, assignment: Assignment, layout: Layout) -> dict[str, Any]:
+    assignment = as_seen_here(catalogue, assignment, plan.uses_of(assignment))
     row = describe(assignment)
     row.update(
         command="",
@@ -75,7 +75,7 @@ def _row(registry: Catalogue, plan: Plan, assignment: Assignment, layout: Layout
             if not probe.available:
                 row["notes"].append(f"tool {use.name} is not available here: {probe.reason}")
     try:
-        launch = compose(registry, uses, assignment, directory)
+        launch = compose(catalogue, uses, assignment, directory)
     except AccelprofError as error:
         row["notes"].append(str(error))
         return row

@@ -26,7 +26,7 @@ from accelprof.launch.command import assemble, program, to_shell, wrapped_by
 from accelprof.launch.compose import compose
 from accelprof.launch.devices import as_seen_here
 from accelprof.launch.trial import trial
-from accelprof.output.delivery import RunFacts, add_said, deliver
+from accelprof.output.delivery import EndedRun, add_said, deliver
 from accelprof.output.layout import Layout, claim_run, impossible
 from accelprof.output.nodes import ThisHost
 from accelprof.output.reports import Expected
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def run(
-    registry: Catalogue,
+    catalogue: Catalogue,
     config: Config,
     plan: Plan,
     command: Sequence[str],
@@ -86,8 +86,8 @@ def run(
     """
     if not config.enabled or not command:
         return Outcome(start(command, os.environ))
-    found = launcher_of(registry, plan)  # refused before anything is made
-    registry.event("accelprof_plan_ready", plan=plan)
+    found = launcher_of(catalogue, plan)  # refused before anything is made
+    catalogue.event("accelprof_plan_ready", plan=plan)
     try:
         run_dir = claim_run(config.output_dir, config.run, secrets.token_hex(8), os.uname().nodename)
     except (OSError, ConfigError) as error:
@@ -102,14 +102,14 @@ def run(
     argv, env = list(command), dict(os.environ)
     assignment, launch = None, Launch()
     if found is not None:
-        assignment, launch, argv = _wrap(registry, plan, *found, command, run_dir, say)
+        assignment, launch, argv = _wrap(catalogue, plan, *found, command, run_dir, say)
         env = join_env(env, launch.env)
     env[RUN_ENV] = run_dir
     status = _call(argv, env)
-    return Outcome(status, run_dir, _finish(registry, config, plan, run_dir, assignment, launch.notes))
+    return Outcome(status, run_dir, _finish(catalogue, config, plan, run_dir, assignment, launch.notes))
 
 
-def launcher_of(registry: Catalogue, plan: Plan) -> tuple[Assignment, bool] | None:
+def launcher_of(catalogue: Catalogue, plan: Plan) -> tuple[Assignment, bool] | None:
     """The assignment whose tool must start the command, and whether several selected processes share it; or ``None``.
 
     All processes of a command share one launcher. With ranks chosen among several the launcher surrounds all of them, and
@@ -122,11 +122,11 @@ def launcher_of(registry: Catalogue, plan: Plan) -> tuple[Assignment, bool] | No
     own = plan.config.controller
     driver = plan.driver() if own is not None and own.tool else None
     rows = [
-        as_seen_here(registry, row, plan.uses_of(row))
+        as_seen_here(catalogue, row, plan.uses_of(row))
         for row in ([driver] if driver is not None else plan.preview())
         if row.selected
     ]
-    wanted = [row for row in rows if compose(registry, plan.uses_of(row), row, ".").mode != "none"]
+    wanted = [row for row in rows if compose(catalogue, plan.uses_of(row), row, ".").mode != "none"]
     kinds = {(row.tool, json.dumps(dict(row.options), sort_keys=True, default=str)) for row in wanted}
     if len(kinds) > 1:
         raise ConfigError(
@@ -151,7 +151,7 @@ def _selects_more(plan: Plan, target: Target) -> bool:
 
 
 def _wrap(
-    registry: Catalogue,
+    catalogue: Catalogue,
     plan: Plan,
     assignment: Assignment,
     shared: bool,
@@ -163,7 +163,7 @@ def _wrap(
     python, rest = split_python(command)
     assignment = replace(assignment, target=replace(assignment.target, interpreter=tuple(python)))
     launch = compose(
-        registry, plan.uses_of(assignment), assignment, Layout(run_dir).target_dir(assignment.target), shared
+        catalogue, plan.uses_of(assignment), assignment, Layout(run_dir).target_dir(assignment.target), shared
     )
     for note in launch.notes:
         say(note)
@@ -251,7 +251,7 @@ def _call(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def _finish(
-    registry: Catalogue,
+    catalogue: Catalogue,
     config: Config,
     plan: Plan,
     run_dir: str,
@@ -259,12 +259,12 @@ def _finish(
     notes: Sequence[str],
 ) -> dict[str, object]:
     """The manifest: the controller's where the command had one, with the launcher's reports added; else of all journals."""
-    facts = RunFacts(run_dir, registry, config, plan, notes=list(notes), groups=(), says=False, earlier=True)
+    facts = EndedRun(run_dir, catalogue, config, plan, notes=list(notes), groups=(), says=False, earlier=True)
     controlled = os.path.exists(
         os.path.join(run_dir, MANIFEST)
     )  # a controller of the command has exported its steps itself
     exporters = (
-        None if controlled else start_exporters(registry.make_exporters(config), config, run_dir, facts.voice.say)
+        None if controlled else start_exporters(catalogue.make_exporters(config), config, run_dir, facts.voice.say)
     )
     if any(row.selected for row in plan.preview()):
         facts.nobody = NOBODY

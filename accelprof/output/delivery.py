@@ -1,7 +1,7 @@
 """The end of a run, the same for every way to run: wait for reports, match, collect, write the manifest, make timeline and page.
 
 Who ends a run (a controller, ``accelprof run``, a framework's process, a plain session) gathers what only it knows into
-:class:`RunFacts`; everything else is read off the journals and the disk.
+:class:`EndedRun`; everything else is read off the journals and the disk.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STEPS_KEPT = 10_000
 
 
 @dataclass
-class RunFacts:
+class EndedRun:
     """What whoever ends a run knows of it beside its journals.
 
     Attributes:
@@ -98,7 +98,7 @@ class RunFacts:
         return self.voice.problems
 
 
-def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]:
+def deliver(run: EndedRun, nodes: Nodes, *, last: bool = True) -> dict[str, Any]:
     """Everything a run leaves is in its place when this returns; the manifest says what is not. Never raises for a disk.
 
     Args:
@@ -137,7 +137,7 @@ def deliver(run: RunFacts, nodes: Nodes, *, last: bool = True) -> dict[str, Any]
     return manifest
 
 
-def _bring_dumps(run: RunFacts, nodes: Nodes) -> None:
+def _bring_dumps(run: EndedRun, nodes: Nodes) -> None:
     """Parts of the flight recorder's dumps that lie on other hosts come here as windows do, or are said to lie there."""
     run_dir = str(run.run_dir)
     for host in run.hosts:
@@ -156,7 +156,7 @@ def _bring_dumps(run: RunFacts, nodes: Nodes) -> None:
             run.voice.say(f"the flight recorder's dumps on node {host} were not collected: {text_of(error)}")
 
 
-def finish(run: RunFacts, manifest: dict[str, Any]) -> bool:
+def finish(run: EndedRun, manifest: dict[str, Any]) -> bool:
     """Timeline and page of what was delivered, and the hooks are told. Whether something was added to the manifest's problems,
     which the caller writes: it knows who else writes."""
     said = len(manifest["problems"])
@@ -170,7 +170,7 @@ def finish(run: RunFacts, manifest: dict[str, Any]) -> bool:
     return len(manifest["problems"]) > said
 
 
-def add_said(run: RunFacts, manifest: dict[str, Any]) -> None:
+def add_said(run: EndedRun, manifest: dict[str, Any]) -> None:
     """What was said since the manifest was written, by exporters at their end, stands in it too."""
     later = [text for text in run.problems if text not in manifest["problems"]]
     manifest["problems"] += later
@@ -178,7 +178,7 @@ def add_said(run: RunFacts, manifest: dict[str, Any]) -> None:
         _write(run, manifest)
 
 
-def _gathered(run: RunFacts, nodes: Nodes) -> Records:
+def _gathered(run: EndedRun, nodes: Nodes) -> Records:
     """All rows: from the journals on this disk, on other nodes', and those that were handed over."""
     run_dir = str(run.run_dir)
     journals: list[Sequence[Any]] = [*manifests.read_journals(run_dir)]
@@ -193,14 +193,14 @@ def _gathered(run: RunFacts, nodes: Nodes) -> Records:
     return manifests.records_of(run_dir, [*journals, *run.told])
 
 
-def _earlier(run: RunFacts) -> dict[str, Any] | None:
+def _earlier(run: EndedRun) -> dict[str, Any] | None:
     try:
         return manifests.read(str(run.run_dir))
     except ReadError:
         return None
 
 
-def _look_anew(run: RunFacts, earlier: Mapping[str, object], found: Records) -> None:
+def _look_anew(run: EndedRun, earlier: Mapping[str, object], found: Records) -> None:
     """What an earlier end said stays, but of the tool whose files are looked for again."""
     dropped = {lack.words for lack in found.lacks if lack.code == verdicts.REPORT_MISSING and lack.tool == run.again}
     for place, row in list(found.artifacts.items()):
@@ -212,7 +212,7 @@ def _look_anew(run: RunFacts, earlier: Mapping[str, object], found: Records) -> 
         mine[:0] = [text for text in said if isinstance(text, str)] if isinstance(said, list) else []
 
 
-def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
+def _document(run: EndedRun, run_dir: str, found: Records) -> dict[str, Any]:
     steps = dict(run.steps)
     spans = {step: dict(rows) for step, rows in run.spans.items()}
     if not steps:
@@ -247,7 +247,7 @@ def _document(run: RunFacts, run_dir: str, found: Records) -> dict[str, Any]:
     return manifest
 
 
-def _told(run: RunFacts, manifest: dict[str, Any], found: Records) -> dict[str, Any]:
+def _told(run: EndedRun, manifest: dict[str, Any], found: Records) -> dict[str, Any]:
     """The verdict, and what was said on the way, into the manifest."""
     stated = [*run.lacks, *run.missing(found), *_of_names(run, found)]
     running = run.running(found.targets)
@@ -262,7 +262,7 @@ def _told(run: RunFacts, manifest: dict[str, Any], found: Records) -> dict[str, 
     return manifest
 
 
-def _of_names(run: RunFacts, found: Records) -> list[Lack]:
+def _of_names(run: EndedRun, found: Records) -> list[Lack]:
     """Names and ranks in the configuration that no process had: nothing came of them."""
     if not names.records_anything(run.config):
         return []
@@ -282,7 +282,7 @@ def _of_names(run: RunFacts, found: Records) -> list[Lack]:
     return [Lack(code=verdicts.UNKNOWN_NAME, words=str(problem)) for problem in problems]
 
 
-def _write(run: RunFacts, manifest: dict[str, Any]) -> None:
+def _write(run: EndedRun, manifest: dict[str, Any]) -> None:
     run_dir = str(run.run_dir)
     try:
         os.makedirs(run_dir, exist_ok=True)  # somebody may have tidied up meanwhile; what is missing is said in it

@@ -48,7 +48,7 @@ JOIN_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True)
-class Trigger:
+class Cause:
     """Why a dump is made: ``reason`` is one of ``REASONS``."""
 
     reason: str
@@ -65,14 +65,14 @@ def names(run_dir: str) -> list[str]:
     return sorted(name for name in found if _NAME.fullmatch(name))
 
 
-def begin(run_dir: str, trigger: Trigger, by: str, at_most: int, apart: Collection[str] = ()) -> str | None:
-    """The name of the dump for ``trigger``: a fresh one, or one that was just begun for the same reason and is none of ``apart``;
+def begin(run_dir: str, cause: Cause, by: str, at_most: int, apart: Collection[str] = ()) -> str | None:
+    """The name of the dump for ``cause``: a fresh one, or one that was just begun for the same reason and is none of ``apart``;
     ``None``: there are ``at_most`` for that reason.
 
     Raises:
         OSError: the directory cannot be made.
     """
-    reason = trigger.reason
+    reason = cause.reason
     known = [name for name in names(run_dir) if name.rpartition("-")[0] == reason]
     for name in known:
         asked = request_of(run_dir, name) if name not in apart else None
@@ -80,10 +80,10 @@ def begin(run_dir: str, trigger: Trigger, by: str, at_most: int, apart: Collecti
             return name
     if len(known) >= at_most:
         return None
-    row = DumpRow(reason=reason, step=trigger.step, why=trigger.why, by=by, at=time.time())
+    row = DumpRow(reason=reason, step=cause.step, why=cause.why, by=by, at=time.time())
     number = max((int(name.rpartition("-")[2]) for name in known), default=0) + 1
     if not _made(run_dir, f"{reason}-{number}", row):
-        return begin(run_dir, trigger, by, at_most, apart)  # another process was quicker, maybe for the same
+        return begin(run_dir, cause, by, at_most, apart)  # another process was quicker, maybe for the same
     return f"{reason}-{number}"
 
 
@@ -264,7 +264,7 @@ def ask(run_dir: str, timeout: float, steps: int, say: Callable[[str], object]) 
     """
     if not os.path.isdir(run_dir):
         raise UserError(f"{run_dir}: no such directory; name the directory of a run")
-    request = Trigger("request", None, "asked for by accelprof window dump")
+    request = Cause("request", None, "asked for by accelprof window dump")
     try:
         name = begin(run_dir, request, "the command line", 1_000_000, apart=names(run_dir))
     except OSError as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, WindowInfo
 from accelprof.contracts.tool import Tool
@@ -115,7 +115,7 @@ def wait_and_match(
         try:
             tool = next((one for known, same, one in made if (known, same) == (name, options)), None) if files else None
             if files and tool is None:
-                tool = get_registry().make_tool(name, options)
+                tool = get_catalogue().make_tool(name, options)
                 made.append((name, options, tool))
             found.append((list(tool.match(list(files), list(windows))) if tool is not None else [], ""))
         except failures() as error:  # a plug-in's own; said by whoever asked, with the tool's name

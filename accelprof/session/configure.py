@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from accelprof.catalogue import Catalogue, get_registry, reset_registry, unlock_after_fork
+from accelprof.catalogue import Catalogue, get_catalogue, reset_catalogue, unlock_after_fork
 from accelprof.contracts import reasons
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, WRAPPED_ENV, Assignment, Target
@@ -75,20 +75,20 @@ def configure(
         ConfigError, PluginError: the configuration is wrong. Failures of tools and disks never raise here unless
             ``on_error: raise``.
     """
-    registry = get_registry()
+    catalogue = get_catalogue()
     with _lock:
         launched = config is None and run_dir is None and bool(os.environ.get(RUN_ENV))
         if launched:
             run_dir = os.environ[RUN_ENV]
             stored = os.path.join(run_dir, CONFIG_NAME)
             config = stored if os.path.exists(stored) else None
-        resolved = registry.load(config, **values).config
+        resolved = catalogue.load(config, **values).config
         if resolved.engines:
             from accelprof.engines.options import engines_of
 
             engines_of(resolved)
         identity = from_environment(os.environ)
-        told = registry.first("accelprof_worker_identity", env=dict(os.environ)) or {}
+        told = catalogue.host.first("accelprof_worker_identity", env=dict(os.environ)) or {}
         for name, value in (("group", group), ("node", node), ("accelerator", accelerator)):
             _text(name, value)
         roles = (role,) if isinstance(role, str) else tuple(role or ())
@@ -111,18 +111,18 @@ def configure(
             if target == current.target:
                 return current
             if current.windows:
-                if current.widen(_planned(registry, resolved, target, assignment, run_dir)[0]):
+                if current.widen(_planned(catalogue, resolved, target, assignment, run_dir)[0]):
                     return current
                 raise UserError(
                     f"role {roles} joins {current.target.label} after its first window; configure all roles of a process before the first step"
                 )
             current.close(reasons.JOINED)
         alone = assignment is None
-        assignment, plan = _planned(registry, resolved, target, assignment, run_dir)
-        detected = _detect(registry, accelerator, resolved)
+        assignment, plan = _planned(catalogue, resolved, target, assignment, run_dir)
+        detected = _detect(catalogue, accelerator, resolved)
         assignment = _with_devices(assignment, detected.name, has_devices, detected)
         launched = launched and engine_rank is None and (assignment.selected or bool(resolved.export))
-        session = _make_session(registry, resolved, assignment, plan, detected, run_dir, launched)
+        session = _make_session(catalogue, resolved, assignment, plan, detected, run_dir, launched)
         # a controller says it once, for all workers of the group
         if alone and plan is not None and not assignment.selected and (lack := plan.lacks_role(target)):
             session.say(lack)
@@ -147,7 +147,7 @@ def current_session() -> Session | None:
 
 
 def reset() -> None:
-    """Undo everything ``configure`` did: session closed, handlers removed, timings and registry forgotten."""
+    """Undo everything ``configure`` did: session closed, handlers removed, timings and catalogue forgotten."""
     with _lock:
         session = gate.session
         if session is not None:
@@ -161,11 +161,11 @@ def reset() -> None:
             children.forget()
         _uninstall()
         metrics.forget_all()
-        reset_registry()
+        reset_catalogue()
 
 
 def _planned(
-    registry: Catalogue, config: Config, target: Target, given: Assignment | None, run_dir: str | None
+    catalogue: Catalogue, config: Config, target: Target, given: Assignment | None, run_dir: str | None
 ) -> tuple[Assignment, Plan | None]:
     """What this process does, and the plan where this process made one, with its tools.
 
@@ -176,9 +176,9 @@ def _planned(
     if given is not None and _is_of(given.target, target, config):
         return replace(given, target=target), None
     decided = run_dir is not None or given is not None
-    plan = registry.plan(config, decided=decided)
+    plan = catalogue.plan(config, decided=decided)
     if not decided:
-        registry.event("accelprof_plan_ready", plan=plan)
+        catalogue.event("accelprof_plan_ready", plan=plan)
     return plan.assign(target), plan
 
 
@@ -191,14 +191,14 @@ def _is_of(planned: Target, own: Target, config: Config) -> bool:
     return all(getattr(planned, fact) == getattr(own, fact) for fact in facts)
 
 
-def _detect(registry: Catalogue, accelerator: str | None, config: Config) -> Any:
+def _detect(catalogue: Catalogue, accelerator: str | None, config: Config) -> Any:
     try:
-        return registry.detect(accelerator, config.accelerator).backend
+        return catalogue.detect(accelerator, config.accelerator).backend
     except UnavailableError as error:
         if config.on_error == "raise":
             raise
         log.warning("accelprof: %s; ranges go nowhere in this process, timings and the timeline are kept", error)
-        return registry.backend("cpu")
+        return catalogue.backend("cpu")
 
 
 def _with_devices(assignment: Assignment, accelerator: str, has_devices: bool | None, backend: Any) -> Assignment:
@@ -226,7 +226,7 @@ def _joined(current: Session, target: Target, config: Config) -> Target:
 
 
 def _make_session(
-    registry: Catalogue,
+    catalogue: Catalogue,
     config: Config,
     assignment: Assignment,
     plan: Plan | None,
@@ -254,22 +254,22 @@ def _make_session(
         made = [use.tool for use in plan.uses_of(assignment)] if plan is not None else []
         for index, (name, options) in enumerate([*wanted, *assignment.also]):
             try:
-                tools.append((made[index] if made else None) or registry.make_tool(name, options))
+                tools.append((made[index] if made else None) or catalogue.make_tool(name, options))
             except AccelprofError as error:
                 problems.append(f"tool {name} cannot be used here: {error}")
         if assignment.timeline or assignment.tool == TIMELINE_TOOL:
             from accelprof.tools.trace import TraceTool
 
-            trace = registry.make(TraceTool, config.tools.get(TIMELINE_TOOL))
+            trace = catalogue.make(TraceTool, config.tools.get(TIMELINE_TOOL))
             tools = [tool for tool in tools if tool.name != TIMELINE_TOOL]
     if problem:
         assignment = replace(assignment, selected=False)
     kept = (own and not problem) or launched
-    session = Session(config, assignment, backend, [], trace, layout, host, registry, kept)
+    session = Session(config, assignment, backend, [], trace, layout, host, catalogue, kept)
     if own:
         from accelprof.session.ownrun import OwnRun
 
-        session.own_run = session.course.writer = OwnRun(session.captures, config, registry, plan, run_dir, problem)
+        session.own_run = session.course.writer = OwnRun(session.captures, config, catalogue, plan, run_dir, problem)
     elif launched:
         from accelprof.session.ownrun import StepsOfLaunched
 
@@ -342,7 +342,7 @@ def _instrument(session: Session) -> None:
     from accelprof.session.instrument import Instruments
 
     children.forget()
-    items = children.items_for(config, session.registry.presets(), session.target, session.say)
+    items = children.items_for(config, session.catalogue.presets(), session.target, session.say)
     session.instruments = Instruments(items, session.say)
     session.instruments.install()
     children.export(session)

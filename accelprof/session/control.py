@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelprof import atomic, texts
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts import reasons
 from accelprof.contracts.targets import Target
 from accelprof.errors import CaptureError, ConfigError, Problem, UserError, failures, text_of
@@ -447,9 +447,9 @@ def _from_outside(
 
 def _recording(tools: object) -> type[Tool] | None:
     """The first of a worker's tools, as it wrote them down, that records from outside."""
-    registry = get_registry()
+    catalogue = get_catalogue()
     known = (
-        (registry.tool_class(name) for name in tools if name in registry.tool_names())
+        (catalogue.tool_class(name) for name in tools if name in catalogue.tool_names())
         if isinstance(tools, list)
         else ()
     )

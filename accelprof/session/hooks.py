@@ -63,7 +63,7 @@ class Hooks:
 
     def __init__(self, catalogue: Catalogue, captures: Captures, course: Course, session: object) -> None:
         self._catalogue, self._captures, self._course, self._session = catalogue, captures, course, session
-        self.heard = {name for name in HOOKS if catalogue.listens(name)}
+        self.heard = {name for name in HOOKS if catalogue.host.listens(name)}
 
     def step_began(self, number: int) -> None:
         self._tell("accelprof_step_begin", step=number)

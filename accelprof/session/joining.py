@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.config.model import Config
 from accelprof.contracts.targets import CONFIG_NAME, PARENT_ENV, RUN_ENV, Target
 from accelprof.errors import failures, text_of
@@ -31,10 +31,10 @@ def install() -> None:
         return
     try:
         told = json.loads(parent)
-        registry = get_registry()
-        config = registry.load(os.path.join(run_dir, CONFIG_NAME)).config
+        catalogue = get_catalogue()
+        config = catalogue.load(os.path.join(run_dir, CONFIG_NAME)).config
         target = Target(told["group"], tuple(told["roles"]), told["rank"], told["world_size"], told["replica"])
-        items = children.items_for(config, registry.presets(), target, children.voice.say)
+        items = children.items_for(config, catalogue.presets(), target, children.voice.say)
         instruments = Instruments(
             items, children.voice.say, lambda instance, item: _join(instance, item, config, target)
         )

@@ -14,7 +14,7 @@ from accelprof import texts
 from accelprof.contracts import reasons
 from accelprof.exporters.host import Exporters, start_exporters
 from accelprof.output import verdict as verdicts
-from accelprof.output.delivery import RunFacts, deliver, finish
+from accelprof.output.delivery import EndedRun, deliver, finish
 from accelprof.output.nodes import ThisHost
 from accelprof.output.presence import PAGE, TURN, Presence
 from accelprof.output.records import Lack, MetricsRow
@@ -75,7 +75,7 @@ class OwnRun:
         self._config, self._catalogue, self._plan = config, catalogue, plan
         self.run_dir, self._problem = run_dir, problem
         self._presence = None if run_dir is None else Presence(run_dir, self._process.key)
-        self._written: tuple[RunFacts, dict[str, object]] | None = None
+        self._written: tuple[EndedRun, dict[str, object]] | None = None
         self._finished = False
         self._lock = threading.RLock()
         self._exporters: Exporters | None = None
@@ -110,7 +110,7 @@ class OwnRun:
         if self._presence is not None:
             self._presence.close()
 
-    def write(self, reason: str) -> tuple[RunFacts, dict[str, object]]:
+    def write(self, reason: str) -> tuple[EndedRun, dict[str, object]]:
         """The manifest of the run as it is now, with what it was made of; this process has nothing more to add."""
         with self._lock:
             if self._written is None:
@@ -148,12 +148,14 @@ class OwnRun:
             log.info("accelprof %s: the run is %s; %s", target.label, manifest["status"], lies)
             return manifest
 
-    def _write(self, patience: float, running: set[str], said: Voice | None = None) -> tuple[RunFacts, dict[str, object]]:
+    def _write(
+        self, patience: float, running: set[str], said: Voice | None = None
+    ) -> tuple[EndedRun, dict[str, object]]:
         """``said``: by whom the run's manifest was written before: what that one said stands in this one, and is not said again."""
         catalogue, config = self._catalogue, self._config
         self._plan = self._plan or catalogue.plan(config, decided=True)
         self._said = len(self._captures.voice.problems)
-        facts = RunFacts(self.run_dir, catalogue, config, self._plan, told=[self._journal.records], says=said is None)
+        facts = EndedRun(self.run_dir, catalogue, config, self._plan, told=[self._journal.records], says=said is None)
         facts.voice = said or facts.voice
         if self._problem:
             facts.lacks.append(Lack(code=verdicts.NO_DIRECTORY, words=self._problem))

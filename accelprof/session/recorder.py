@@ -90,7 +90,7 @@ class Recorder:
         self._walls: deque[int] = deque(maxlen=max(config.steps, STEPS_TO_COMPARE))
         #: no longer than the shortest of them
         self._floor = 0
-        self._wanted: deque[dumps.Trigger] = deque(maxlen=4)
+        self._wanted: deque[dumps.Cause] = deque(maxlen=4)
         self._hung_in: int | None = None
         #: dumps that are known -> the last step of this process's part; of those that are older than it, less than any
         self._seen: dict[str, int] = dict.fromkeys(dumps.names(self._run_dir), BEFORE_ALL)
@@ -156,7 +156,7 @@ class Recorder:
             if wall > slow * median and (wall > longest or ended - before > dumps.JOIN_WITHIN_S * 1e9):
                 self._slow = ended, wall
                 text = f"step {number} took {wall / 1e9:.3f} s, {wall / median:.1f} times the median"
-                self.want(dumps.Trigger("slow", number, text))
+                self.want(dumps.Cause("slow", number, text))
         walls.append(wall)
         if wall < self._floor:
             self._floor = wall
@@ -164,7 +164,7 @@ class Recorder:
     def failed(self, number: int, error: BaseException) -> None:
         """The body of a step raised."""
         self._raised = id(error), number
-        self.want(dumps.Trigger("exception", number, f"step {number} raised {text_of(error)[:300]}"))
+        self.want(dumps.Cause("exception", number, f"step {number} raised {text_of(error)[:300]}"))
 
     def uncaught(self, error: BaseException | None) -> None:
         """The process ends by an exception that nobody caught. That of the last step's body was written out then."""
@@ -172,15 +172,15 @@ class Recorder:
         if isinstance(error, Exception) and self._raised != (id(error), step):
             self.now("exception", f"nobody caught {text_of(error)[:300]}", step)
 
-    def want(self, trigger: dumps.Trigger) -> None:
+    def want(self, cause: dumps.Cause) -> None:
         """A dump, as soon as the thread comes round to it."""
-        self._wanted.append(trigger)
+        self._wanted.append(cause)
         self._wake.set()
 
     def now(self, reason: str, why: str, step: int | None = None) -> None:
         """A dump before this returns: the process is about to end. Called in a signal's handler too, maybe of the very thread that
         is just writing to the ring: then the step that is being written is the running one."""
-        self._dump(dumps.Trigger(reason, self._step if step is None else step, why))
+        self._dump(dumps.Cause(reason, self._step if step is None else step, why))
 
     def end(self) -> None:
         """The session closes in order: dumps that are wanted are made, and the ring, which nobody needs any more, is removed."""
@@ -312,30 +312,30 @@ class Recorder:
         took = (now_ns() - last) / 1e9
         if limit is not None and took > limit and self._hung_in != last:
             self._hung_in = last
-            self._dump(dumps.Trigger("hang", self._step, f"{what} for {took:.0f} s, {where}"))
+            self._dump(dumps.Cause("hang", self._step, f"{what} for {took:.0f} s, {where}"))
 
     def _made_wanted(self) -> None:
         while self._wanted:
             self._dump(self._wanted.popleft())
 
-    def _dump(self, trigger: dumps.Trigger) -> None:
-        step = trigger.step
+    def _dump(self, cause: dumps.Cause) -> None:
+        step = cause.step
         apart = {
             name for name, last in list(self._seen.items()) if last == BEFORE_ALL or (step is not None and step > last)
         }
-        name = dumps.begin(self._run_dir, trigger, self._process.key, self._config.dumps, apart)
+        name = dumps.begin(self._run_dir, cause, self._process.key, self._config.dumps, apart)
         if name is None:
             self._voice.say(
-                f"the flight recorder has written {self._config.dumps} dumps for the reason {trigger.reason} in this run, which is "
-                f"what recorder.dumps says; this and further ones are not written out: {trigger.why}",
-                about=("recorder dumps", trigger.reason),
+                f"the flight recorder has written {self._config.dumps} dumps for the reason {cause.reason} in this run, which is "
+                f"what recorder.dumps says; this and further ones are not written out: {cause.why}",
+                about=("recorder dumps", cause.reason),
             )
         elif name not in self._seen:
             if self._join(name):
-                self._voice.say(f"the flight recorder wrote {name}: {trigger.why}")
+                self._voice.say(f"the flight recorder wrote {name}: {cause.why}")
             else:
                 self._voice.say(
-                    f"the flight recorder's file of this process is gone, so {name} has nothing of it: {trigger.why}"
+                    f"the flight recorder's file of this process is gone, so {name} has nothing of it: {cause.why}"
                 )
 
     def _join(self, name: str) -> bool:

@@ -89,10 +89,10 @@ class Session:
         trace: TraceTool | None,
         layout: Layout,
         host: str,
-        registry: Catalogue,
+        catalogue: Catalogue,
         keeps: bool = False,
     ) -> None:
-        self.config, self.assignment, self.backend, self.registry = config, assignment, backend, registry
+        self.config, self.assignment, self.backend, self.catalogue = config, assignment, backend, catalogue
         self.process = Process(assignment.target, layout, host, os.getpid())
         self.layout, self.host, self.pid, self.key = layout, host, self.process.pid, self.process.key
         self.closed = self.inherited = False
@@ -120,7 +120,7 @@ class Session:
         self.steps_seen = self.course.times.seen
         by_phase = assignment.discrete or bool(assignment.schedules)
         self.entrance = Entering(captures, triggers, self.pending, backend, self.voice, by_phase)
-        self.hooks = Hooks(registry, captures, self.course, self)
+        self.hooks = Hooks(catalogue, captures, self.course, self)
         captures.listeners.append(self.hooks.window)
         self._loop = Loop(captures, self.course, self.begin_step, self.end_step, self.void_step)
 

@@ -368,11 +368,11 @@ class ToolConformance:
         return None
 
     def _backend(self, tool: Tool) -> type[Backend]:
-        from accelprof.catalogue import get_registry
+        from accelprof.catalogue import get_catalogue
 
         if self.backend is not None:
             return self.backend
-        catalogue = get_registry()
+        catalogue = get_catalogue()
         for name in sorted(_accelerators(tool) & set(catalogue.backend_names())):
             if catalogue.probe(name).available:
                 return catalogue.backend_class(name)

@@ -45,11 +45,11 @@ def capture(
     ``role``, ``rank`` and the like, ``options`` what the configuration has under ``tools``, ``tools`` the tool classes
     that have their names for the length of the block, also where an installed plug-in brings others of that name.
     """
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
     from accelprof.session.configure import configure, reset
 
     reset()
-    get_registry().put([backend], tools)
+    get_catalogue().put([backend], tools)
     config.setdefault("tool", "recording")
     if options is not None:
         config["tools"] = options

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import truth
 from accelprof_cuda import installation, reader, vendor
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace, union_ns
 from accelprof.contracts.targets import Launch, Target
 from accelprof.launch.command import assemble
@@ -91,16 +91,16 @@ def run_worker(
     **options: Any,
 ) -> Callable[[], Run]:
     """Start one worker as the plan says; the returned call waits for it."""
-    registry = get_registry()
+    catalogue = get_catalogue()
     config = {"tool": "nsys", **config}
     if config["tool"] == "nsys":
         config["tools"] = {"nsys": {"nsys": nsys, **config.get("tools", {})}}
     target = Target("ActorGroup", (), rank, world, has_devices=has_devices, interpreter=(sys.executable,))
-    row = registry.plan(registry.load(config).config).assign(target)
+    row = catalogue.plan(catalogue.load(config).config).assign(target)
     directory = Layout(str(place)).target_dir(target)
     launch = Launch()
     if row.selected and row.tool:
-        launch = registry.make_tool(row.tool, row.options).launch(row, directory)
+        launch = catalogue.make_tool(row.tool, row.options).launch(row, directory)
     argv = assemble(launch, target.interpreter)
     argv += [str(HERE / "gpu_worker.py"), json.dumps(config), str(place), json.dumps(options)]
     env = {

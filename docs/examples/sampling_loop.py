@@ -12,7 +12,7 @@ import torch
 
 import accelprof
 from accelprof import Worker, profiling_range
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 
 STEPS = 3
 
@@ -66,7 +66,7 @@ def main(group: str, *overrides: str) -> None:
         import torch_npu  # noqa: F401
 
         torch.npu.set_device(0)
-    loaded = get_registry().load(Path(__file__).with_name("sampling.yaml"), overrides)
+    loaded = get_catalogue().load(Path(__file__).with_name("sampling.yaml"), overrides)
     session = accelprof.configure(loaded.config, group=group, rank=0)
     worker = {"RolloutGroup": Rollout, "RefGroup": Reference, "ActorGroup": Actor}[group]()
     for step in range(STEPS):

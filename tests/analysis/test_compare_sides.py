@@ -24,7 +24,7 @@ from accelprof.analysis.compare import compare, interval
 from accelprof.analysis.parts import Figure
 from accelprof.analysis.reading import read_any
 from accelprof.analysis.timeline import merge_files, write_timeline
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.cli.compare import compare as command
 from accelprof.contracts.spans import Kind
 from accelprof.errors import NotComparableError, ReadError
@@ -39,7 +39,7 @@ patient = settings(
 @pytest.fixture
 def reports(shared: Path, tmp_path: Path) -> Any:
     """``reports(name, *statements)``: a sample report, changed by SQL when statements are given."""
-    if "nsys" not in get_registry().tool_names():
+    if "nsys" not in get_catalogue().tool_names():
         pytest.skip("accelprof-cuda, which reads nsys reports, is not installed")
 
     def report(name: str, *statements: str) -> str:
@@ -431,7 +431,9 @@ def test_an_unfinished_step_is_in_no_mean(tmp_path: Path) -> None:
     runs = []
     for name, fails in (("one", False), ("two", True)):
         place = tmp_path / name
-        with capture(directory=str(place), run="run", steps=[1, 2, 3], tool=None, identity={"rank": 0, "world_size": 1}) as run:
+        with capture(
+            directory=str(place), run="run", steps=[1, 2, 3], tool=None, identity={"rank": 0, "world_size": 1}
+        ) as run:
             for number in range(1, 4):
                 with contextlib.suppress(ValueError), run.session.step(number):
                     timer("work")(time.sleep)(0.02)
@@ -451,7 +453,9 @@ def test_a_merged_timeline_is_no_side(tmp_path: Path, run_maker: Any, event: Any
     run = str(run_maker.write())
     merged = write_timeline(run, str(tmp_path / "merged.json")).path
     for sides in ((merged, run), (run, merged), (merged, merged)):
-        with pytest.raises(NotComparableError, match=r"merged timeline \(2 files of 2 workers\).* compare the run, or the files") as caught:
+        with pytest.raises(
+            NotComparableError, match=r"merged timeline \(2 files of 2 workers\).* compare the run, or the files"
+        ) as caught:
             compare(*sides, allow_partial=True)
         assert merged in str(caught.value)
     assert compare(run, run).unchanged

@@ -15,7 +15,7 @@ from accelprof.analysis.attribution import attribute
 from accelprof.analysis.compare import compare
 from accelprof.analysis.reading import read_any
 from accelprof.analysis.timeline import merge_files
-from accelprof.catalogue import get_registry, reset_registry
+from accelprof.catalogue import get_catalogue, reset_catalogue
 from accelprof.contracts.spans import HostCalls, Kind, Span, Trace
 from accelprof.contracts.tool import Tool
 from accelprof.errors import NotComparableError
@@ -63,9 +63,9 @@ def test_a_launch_of_every_vendor_counts(name: str) -> None:
 @pytest.mark.parametrize("tool", VENDORS)
 def test_a_vendors_tool_says_what_its_files_call_launches(tool: str) -> None:
     """Each of its vendor's, and nothing that is none; those of others are not asked for in its files."""
-    if tool not in get_registry().tool_names():
+    if tool not in get_catalogue().tool_names():
         pytest.skip(f"no tool {tool}: its distribution is not installed")
-    said = get_registry().tool_class(tool).host_calls
+    said = get_catalogue().tool_class(tool).host_calls
     found = {name for name in (*LAUNCHES, *OTHERS) if re.search(said.launches, name)}
     mine = {name for name in LAUNCHES if name.startswith(VENDORS[tool])}
     assert mine <= found <= set(LAUNCHES)
@@ -93,7 +93,7 @@ def test_a_third_partys_tool_says_its_own(tmp_path: Path) -> None:
     path = tmp_path / "x.acme"
     path.write_text("x")
     try:
-        get_registry().put(tools=[Acme])
+        get_catalogue().put(tools=[Acme])
         found = attribute(read_any(path))
         assert (found.launches, found.launches_without_work) == (2, 1)
         found = attribute(Trace("x", "merged", spans=read_any(path).spans))
@@ -108,7 +108,7 @@ def test_a_third_partys_tool_says_its_own(tmp_path: Path) -> None:
             assert any("tool 'acme': host_calls" in line for line in trace.problems)
             assert attribute(trace).launches == 1
     finally:
-        reset_registry()
+        reset_catalogue()
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -21,7 +21,7 @@ from accelprof.analysis.reading import load_any
 from accelprof.analysis.seconds import divisions
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.timeline import merge_files
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.errors import ReadError
 from accelprof.reading.columns import columns_of, whole_number
 from accelprof.reading.lenient import fraction
@@ -63,7 +63,7 @@ def test_mangled_traces(tmp_path: Path, seed: int) -> None:
 
 def test_mangled_exports(tmp_path: Path) -> None:
     """Databases with flipped bytes, odd values and missing halves."""
-    if "nsys" not in get_registry().tool_names():
+    if "nsys" not in get_catalogue().tool_names():
         pytest.skip("no tool nsys: accelprof-cuda is not installed")
     rng = random.Random(7)
     plain = an_export(tmp_path / "plain.sqlite")

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import load_any
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.cli.main import cli
 from accelprof.contracts.spans import DEVICE_WORK, Clock
 from accelprof.errors import ReadError
@@ -100,7 +100,7 @@ DATABASES: dict[str, tuple[str, Callable[[Path], Path], tuple[str, ...]]] = {
 
 
 def skip_without(tool: str) -> None:
-    if tool not in get_registry().tool_names():
+    if tool not in get_catalogue().tool_names():
         pytest.skip(f"no tool {tool}: its distribution is not installed")
 
 

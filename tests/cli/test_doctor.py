@@ -102,7 +102,7 @@ def test_nothing_more_is_not_counted(monkeypatch):
 )  # fmt: skip
 def test_a_backend_without_its_device_is_not_ready(priority, line):
     """A library that is installed, or a tool that records this process, is no device: by the priorities of the contract."""
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
     from accelprof.contracts.backend import Probe
 
     class Mine(RecordingBackend):
@@ -115,4 +115,4 @@ def test_a_backend_without_its_device_is_not_ready(priority, line):
     with capture(backend=Mine, tool=None, steps=[1]):
         rows = [row for row in command.checks("outputs") if row.name in ("cpu", "mine")]
     assert command.conclusion(rows).startswith(line)
-    assert "mine" not in get_registry().backend_names()
+    assert "mine" not in get_catalogue().backend_names()

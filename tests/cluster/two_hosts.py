@@ -40,10 +40,10 @@ class Trainer(Worker):
 
     def fail(self) -> None:
         """What is wrong is seen on this host alone."""
-        from accelprof.output.dumps import Trigger
+        from accelprof.output.dumps import Cause
         from accelprof.session.configure import current_session
 
-        current_session().course.recorder.want(Trigger("exception", 2, "a worker raised"))
+        current_session().course.recorder.want(Cause("exception", 2, "a worker raised"))
         raise RuntimeError("a worker raised")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.dialects.rlinf import PHASES
 from accelprof.config.load import load_config
@@ -122,7 +122,7 @@ def test_e22_what_the_launcher_takes_its_tool_decides():
     assert assign(loaded, "AnyGroup").selected
     pytest.importorskip("accelprof_rocm", reason="accelprof-rocm is not installed")
     with pytest.raises(ConfigError) as error:
-        get_registry().plan(load(ROCPROF).config)
+        get_catalogue().plan(load(ROCPROF).config)
     said = {problem.path: str(problem) for problem in error.value.problems}
     assert "ROCPROFSYS_ROCM_DOMAINS" in said["cluster.profiling.args.T"]
     assert "no option --output-format" in said["cluster.profiling.args.output-format"]

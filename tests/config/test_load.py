@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.config.load import apply_overrides, load_config
 from accelprof.config.model import Config, parse_size
 from accelprof.errors import ConfigError, nearest
@@ -212,12 +212,12 @@ def test_names_of_any_length_are_answered_at_once(word):
     ):
         with contextlib.suppress(ConfigError):
             try:
-                get_registry().load(config)
+                get_catalogue().load(config)
             except ConfigError as error:
                 assert len(str(error)) < 3000
                 raise
     with contextlib.suppress(ConfigError):
-        get_registry().load({"steps": [1]}, overrides=[f"{long}={long}"])
+        get_catalogue().load({"steps": [1]}, overrides=[f"{long}={long}"])
     assert nearest(long, [long, "steps"]) == ""
     assert nearest("steqs", [long, "steps"]) == "did you mean 'steps'?"
     assert time.process_time() - began < 20
@@ -271,7 +271,7 @@ def test_a_wrong_value_of_a_foreign_file_names_the_line_of_its_own_word(tmp_path
     file = tmp_path / "verl.yaml"
     file.write_text("trainer:\n  n_gpus_per_node: 8\nglobal_profiler:\n  tool: torch\n  steps: nobody\n")
     with pytest.raises(ConfigError) as caught:
-        get_registry().load(str(file))
+        get_catalogue().load(str(file))
     places = [problem.place for problem in caught.value.problems if problem.path == "global_profiler.steps"]
     assert places == [f"{file}, line 5"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def test_configurations_are_accepted(page: str) -> None:
     found = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     assert found
     for text in found:
-        registry = get_registry()
+        registry = get_catalogue()
         registry.plan(registry.load(yaml.safe_load(text)).config)
 
 

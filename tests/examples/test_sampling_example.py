@@ -92,9 +92,9 @@ def test_the_demo_with_the_sampling_config(tmp_path):
     assert [said for said in manifest["problems"] if "closing window" not in said] == []  # a busy machine may be slow
     if not under_nsys:
         return
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
 
-    tool = get_registry().make_tool("nsys")
+    tool = get_catalogue().make_tool("nsys")
     for group, (phase, numbers, _) in SAMPLES.items():
         [path] = Path(tmp_path).rglob(f"{group}-*.nsys-rep")
         names = Counter(span.name for span in tool.read(str(path)).spans)

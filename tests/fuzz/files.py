@@ -34,7 +34,7 @@ from accelprof.analysis.operators import operators
 from accelprof.analysis.reading import load_any
 from accelprof.analysis.seconds import divisions
 from accelprof.analysis.timeline import merge_files
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.errors import AccelprofError
 from accelprof.reading.columns import columns_of
 
@@ -191,7 +191,7 @@ def seeds() -> dict[str, tuple[str, str, bytes]]:
         "trace",
         json.dumps({"otherData": {"accelprof": facts}, "traceEvents": events}).encode(),
     )
-    tools = get_registry().tool_names()
+    tools = get_catalogue().tool_names()
     if "nsys" in tools:
         made["nsys"] = ("n.sqlite", "nsys", _written(an_export))
     if "unitrace" in tools:

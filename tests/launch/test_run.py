@@ -18,7 +18,7 @@ import accelprof
 from accelprof import hookimpl, register
 from accelprof.analysis.first import sentences
 from accelprof.analysis.summary import summarise
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.targets import Assignment, Expectation, Launch
 from accelprof.contracts.tool import Tool, ToolOptions
 from accelprof.errors import ConfigError, UserError
@@ -224,7 +224,7 @@ def launcher() -> Any:
 
 
 def planned(**config: Any) -> tuple[Any, Any, Any]:
-    registry = get_registry()
+    registry = get_catalogue()
     loaded = registry.load({"tool": "launcher", "steps": [1], **config}).config
     return registry, loaded, registry.plan(loaded)
 

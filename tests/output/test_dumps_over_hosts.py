@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from accelprof.output import dumps
-from accelprof.output.dumps import Trigger
+from accelprof.output.dumps import Cause
 from accelprof.output.ring import Ring
 
 
@@ -47,7 +47,7 @@ class Disks:
         path.write_text(worker)
 
     def begin(self, node, reason="slow", step=7):
-        return dumps.begin(str(self.places[node]), Trigger(reason, step, "why"), str(node), 9)
+        return dumps.begin(str(self.places[node]), Cause(reason, step, "why"), str(node), 9)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from accelprof import hookimpl
 from accelprof.analysis.run import open_run
 from accelprof.atomic import halves
 from accelprof.catalogue import make_catalogue
-from accelprof.output.delivery import RunFacts, finish
+from accelprof.output.delivery import EndedRun, finish
 from accelprof.output.presence import PAGE, TURN, Presence, there
 from accelprof.testing import capture
 
@@ -284,7 +284,7 @@ def test_pages_come_by_a_hook_and_what_goes_wrong_is_said(tmp_path: Path, monkey
     catalogue = make_catalogue(entry_points=False)
     catalogue.register(Pages, "pages", distribution="pages")
     config = catalogue.load({"steps": [1]}).config
-    facts = RunFacts(str(tmp_path), catalogue, config, catalogue.plan(config))
+    facts = EndedRun(str(tmp_path), catalogue, config, catalogue.plan(config))
     manifest: dict[str, Any] = {"lacks": [], "problems": []}
     finish(facts, manifest)
     assert seen == [str(tmp_path)]

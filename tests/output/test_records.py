@@ -261,7 +261,7 @@ def test_an_odd_request_for_a_dump_stops_no_other(tmp_path: Path, text: str) -> 
     (where / dumps.REQUEST).write_text(text, encoding="utf-8")
     odd = dumps.request_of(str(tmp_path), "hang-1")
     assert odd is None or (odd.reason, odd.at, odd.step) == ("hang", 0.0, None)
-    assert dumps.begin(str(tmp_path), dumps.Trigger("hang", 3, "stands"), "me", 10) == "hang-2"
+    assert dumps.begin(str(tmp_path), dumps.Cause("hang", 3, "stands"), "me", 10) == "hang-2"
     asked = dumps.request_of(str(tmp_path), "hang-2")
     assert asked is not None
     assert (asked.reason, asked.step, asked.why, asked.by) == ("hang", 3, "stands", "me")

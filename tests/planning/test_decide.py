@@ -20,7 +20,7 @@ from accelprof.errors import ConfigError
 from accelprof.launch.compose import compose
 from accelprof.launch.preview import preview
 from accelprof.output import reports
-from accelprof.output.delivery import RunFacts
+from accelprof.output.delivery import EndedRun
 from accelprof.output.nodes import ThisHost
 from accelprof.output.records import Records, TargetRow, WindowRow
 from accelprof.output.reports import Expected, await_reports
@@ -118,7 +118,7 @@ def test_eight_ranks_cost_one_tool_and_one_assignment_each(catalogue, monkeypatc
     assert Wraps.made == {'{"depth": 5, "contents": ["host"]}': 1}
     assert set(assigned.values()) == {1}
     assert len([target for target in assigned if target.world_size == 8]) == 8
-    run = RunFacts("/somewhere", catalogue, made.config, made)
+    run = EndedRun("/somewhere", catalogue, made.config, made)
     expected = [Expected(made.assign(Target("G", rank=rank, world_size=8)), ("G", rank, None)) for rank in range(8)]
     known = Records()
     for rank in range(8):
@@ -142,7 +142,7 @@ def test_files_of_one_tool_are_matched_by_one_object(catalogue, monkeypatch, tmp
     """Where reports lie a tool is made once for all targets that use it alike, and asked about each one's files."""
     asked = []
     monkeypatch.setattr(Wraps, "match", lambda self, files, windows: asked.append((self, files)) or [])
-    monkeypatch.setattr(reports, "get_registry", lambda: catalogue)
+    monkeypatch.setattr(reports, "get_catalogue", lambda: catalogue)
     wanted = []
     for rank in range(4):
         (tmp_path / f"r{rank}").write_bytes(b"report")
@@ -199,12 +199,12 @@ def test_a_process_uses_the_tool_that_its_plan_made(tmp_path, monkeypatch):
 def test_a_worker_takes_the_assignment_it_is_given(tmp_path, monkeypatch):
     """What the controller's plan says is taken as it is; a process that knows its rank better decides for itself."""
     import accelprof
-    from accelprof.catalogue import Catalogue, get_registry
+    from accelprof.catalogue import Catalogue, get_catalogue
 
     reset()
     accelprof.register(Brings(), "brings")
     try:
-        made = plan(get_registry(), **{**EIGHT, "output_dir": str(tmp_path)})
+        made = plan(get_catalogue(), **{**EIGHT, "output_dir": str(tmp_path)})
         given = made.assign(Target("G", rank=5, world_size=8))
         decided = []
         original = Catalogue.plan

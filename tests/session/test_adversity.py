@@ -277,7 +277,7 @@ import os, signal, sys, threading
 import accelprof
 from accelprof import catalogue as registry
 accelprof.configure(steps=[1], output_dir=sys.argv[1], group="G", rank=0)  # from here on a fork is noticed
-registry.reset_registry()
+registry.reset_catalogue()
 taken, done = threading.Event(), threading.Event()
 
 def hold():
@@ -290,7 +290,7 @@ taken.wait()
 pid = os.fork()
 if pid == 0:
     signal.alarm(20)
-    registry.get_registry()
+    registry.get_catalogue()
     os._exit(5)
 done.set()
 _, status = os.waitpid(pid, 0)

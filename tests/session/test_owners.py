@@ -382,7 +382,7 @@ def test_hooks_get_facts_that_cannot_be_changed():
     )
     accelprof.reset()
     with capture(steps=[3]) as run:
-        run.session.registry.register(plugin, "watching")
+        run.session.catalogue.register(plugin, "watching")
         run.session.hooks.heard = {
             f"accelprof_{name}" for name in ("step_begin", "step_end", "window_opened", "window_closed")
         }

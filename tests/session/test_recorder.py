@@ -160,7 +160,7 @@ def test_dumps_are_limited_and_said(tmp_path):
     with made.step(1):
         outer(0)
     for number, reason in enumerate(("slow", "slow", "slow", "slow", "hang"), start=10):
-        made.course.recorder.want(dumps.Trigger(reason, number, "test"))
+        made.course.recorder.want(dumps.Cause(reason, number, "test"))
         wait_for(lambda: not made.course.recorder._wanted)
     run = made.layout.run_dir
     accelprof.reset()
@@ -249,7 +249,7 @@ def test_a_dump_is_there_with_what_was_asked_for(tmp_path):
         while not os.path.exists(sys.argv[1] + "/go"):
             time.sleep(0.001)
         for reason in ("slow", "hang", "exception"):
-            print(dumps.begin(sys.argv[1] + "/r", dumps.Trigger(reason, 7, "test"), str(os.getpid()), 99))
+            print(dumps.begin(sys.argv[1] + "/r", dumps.Cause(reason, 7, "test"), str(os.getpid()), 99))
     """
     started = [child(code, tmp_path) for _ in range(6)]
     wait_for(lambda: len(list(tmp_path.glob("ready *"))) == len(started), 60)
@@ -296,7 +296,7 @@ def test_a_part_that_is_written_later_shows_the_same_moment(tmp_path):
         with made.step(step):
             inner(0.001)
             if step in (20, 40):
-                names.append(dumps.begin(run, dumps.Trigger("request", step, "test"), "test", 9, names))
+                names.append(dumps.begin(run, dumps.Cause("request", step, "test"), "test", 9, names))
     (ring,) = rings_of(run)
     assert [dumps.write_part(run, name, str(ring), 6) for name in names] == [tuple(range(15, 21)), tuple(range(35, 41))]
     accelprof.reset()
@@ -462,7 +462,7 @@ def test_ranks_without_a_part_are_said(tmp_path):
             with made.step(1):
                 outer(0)
             if rank == there[0]:
-                name = dumps.begin(run, dumps.Trigger("exception", 1, "test"), made.key, 5)
+                name = dumps.begin(run, dumps.Cause("exception", 1, "test"), made.key, 5)
             (ring,) = rings_of(run)
             assert dumps.write_part(run, name, str(ring), 6)
             accelprof.reset()
@@ -576,7 +576,7 @@ def test_a_step_with_more_than_the_ring_keeps_is_cut_and_the_reason_said(tmp_pat
     recorder = made.course.recorder
     wait_for(lambda: any("a step had more than 50,000 calls" in text for text in made.problems))
     assert recorder._rows._marks == []
-    recorder.want(dumps.Trigger("slow", 1, "test"))
+    recorder.want(dumps.Cause("slow", 1, "test"))
     wait_for(lambda: dumps.parts(tmp_path / "r", "slow-1"))
     accelprof.reset()
     (problem,) = summarise(tmp_path / "r/recorder/slow-1").problems

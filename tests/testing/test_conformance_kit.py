@@ -167,7 +167,7 @@ def test_the_kit_names_what_is_wrong_with_a_backend(members, check, said):
 
 def test_the_class_itself_is_tested_whatever_is_installed():
     """A tool and a backend that have the name of an installed one are asked themselves; afterwards the installed ones are back."""
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
     from accelprof.tools.torch import TorchTool
 
     class Namesake(Good):
@@ -189,10 +189,10 @@ def test_the_class_itself_is_tested_whatever_is_installed():
     with capture(backend=Cpu, tool="torch", tools=(Namesake,), steps=[1]) as run:
         assert type(run.backend) is Cpu
         assert type(run.tool) is Namesake
-        get_registry().register(type("Late", (), {})(), "late")
-        assert get_registry().tool_class("torch") is Namesake
-    assert get_registry().tool_class("torch") is TorchTool
-    assert get_registry().backend_class("cpu") is CpuBackend
+        get_catalogue().register(type("Late", (), {})(), "late")
+        assert get_catalogue().tool_class("torch") is Namesake
+    assert get_catalogue().tool_class("torch") is TorchTool
+    assert get_catalogue().backend_class("cpu") is CpuBackend
 
 
 def test_the_kit_fails_a_probe_without_a_reason():
@@ -211,12 +211,12 @@ def test_the_kit_fails_a_probe_without_a_reason():
 def test_capture_undoes_itself():
     """After ``capture`` the process has no session and no recording backend."""
     import accelprof
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
 
     with capture(steps=[1]) as run:
         assert accelprof.current_session() is run.session
     assert accelprof.current_session() is None
-    assert "recording" not in get_registry().backend_names()
+    assert "recording" not in get_catalogue().backend_names()
 
 
 def test_fake_clock_moves_by_hand_only():
@@ -425,7 +425,11 @@ BROKEN = {
     "accelerators as a text, recorded": ({"accelerators": "cuda"}, "delivers", "accelerators is 'cuda'; a frozenset"),
     "accelerators of numbers": ({"accelerators": frozenset({1})}, "declared", "a frozenset of names"),
     "on_demand as a text": ({"on_demand": "no"}, "declared", "on_demand is 'no'; True or False"),
-    "host_calls that are none": ({"host_calls": HostCalls("(")}, "declared", "host_calls.launches is .*no regular expression"),
+    "host_calls that are none": (
+        {"host_calls": HostCalls("(")},
+        "declared",
+        "host_calls.launches is .*no regular expression",
+    ),
     "writes_chrome_trace as nothing": ({"writes_chrome_trace": None}, "declared", "writes_chrome_trace is None; True"),
     "expects texts": ({"expects": lambda self, a, d: ["a.json"]}, "pure", r"\['a.json'\]; a list of Expectation"),
     "claims all JSON": ({"can_read": classmethod(claims_json)}, "claims", "notes.json'.* answered True"),

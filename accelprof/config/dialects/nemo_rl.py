@@ -1,7 +1,7 @@
 """NeMo-RL's profiling switches, which are environment variables, as a plan of ours.
 
 Written against its source (github.com/NVIDIA-NeMo/RL, ``nemo_rl/utils/nsys.py`` at 017d5c2, and
-``distributed/worker_group_utils.py`` at d85dfaf and, with extra options, at 7cc643f); the package is not in the registry,
+``distributed/worker_group_utils.py`` at d85dfaf and, with extra options, at 7cc643f); the package is not in the catalogue,
 so it was not run.
 """
 

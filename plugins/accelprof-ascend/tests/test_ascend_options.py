@@ -11,7 +11,7 @@ from accelprof_ascend.npu import NpuTool
 from accelprof_ascend.options import NpuOptions, experimental_arguments, lacking, profile_arguments
 from pydantic import ValidationError
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.targets import Assignment, ScheduleSpec, Target
 from accelprof.errors import ConfigError
 from accelprof.numberset import NumberSet
@@ -158,12 +158,12 @@ def test_the_driver_refuses_before_anything_starts(monkeypatch: pytest.MonkeyPat
     """With a wheel on the driver that lacks an option, the plan is refused with the option's path."""
     monkeypatch.setattr(vendor, "config_parameters", lambda: frozenset(GENERATIONS["2.1.0.post8"]))
     monkeypatch.setattr(vendor, "installed", lambda: "2.1.0.post8")
-    registry = get_registry()
-    config = registry.load(
+    catalogue = get_catalogue()
+    config = catalogue.load(
         {"tool": "npu", "accelerator": "npu", "steps": [1], "groups": {"A": {}}, "tools": {"npu": {"sys_io": True}}}
     ).config
     with pytest.raises(ConfigError, match=r"tools\.npu\.sys_io: torch_npu 2\.1\.0\.post8 does not have it"):
-        registry.plan(config)
+        catalogue.plan(config)
 
 
 def test_a_window_without_an_end_is_refused() -> None:
@@ -190,12 +190,12 @@ def test_mindstudios_advice_on_schedules_is_said() -> None:
 
 def test_the_config_of_another_tool_needs_one_word_changed() -> None:
     """A file that names nsys becomes one for npu, torch or rocprof_sys by its tool alone."""
-    registry = get_registry()
+    catalogue = get_catalogue()
     for tool, accelerator in (("npu", "npu"), ("torch", "auto"), ("nsys", "auto"), ("rocprof_sys", "auto")):
-        if tool not in registry.tool_names():
+        if tool not in catalogue.tool_names():
             continue
-        config = registry.load(
+        config = catalogue.load(
             {"tool": tool, "accelerator": accelerator, "steps": [2, 4], "groups": {"A": {"ranks": [0]}}}
         ).config
-        assignment = registry.plan(config).assign(Target("A", ("actor",), 0, 1))
+        assignment = catalogue.plan(config).assign(Target("A", ("actor",), 0, 1))
         assert (assignment.tool, assignment.windows) == (tool, ((2,), (4,)))

@@ -18,7 +18,7 @@ from accelprof_ascend.npu import NpuTool
 from accelprof_ascend.profile import listening
 from click.testing import CliRunner
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.backend import NO_RANGE, RangeSpec
 from accelprof.contracts.spans import Kind
 from accelprof.contracts.targets import Assignment, Target, WindowInfo
@@ -163,8 +163,8 @@ class TestNpuBackend(BackendConformance):
 
 def test_spellings_of_the_accelerator_type() -> None:
     """``NPU``, ``ascend`` and ``Ascend`` are the backend ``npu``."""
-    registry = get_registry()
-    assert {registry.backend_class(name) for name in ("npu", "NPU", "ascend", "Ascend")} == {NpuBackend}
+    catalogue = get_catalogue()
+    assert {catalogue.backend_class(name) for name in ("npu", "NPU", "ascend", "Ascend")} == {NpuBackend}
 
 
 def test_abilities_are_read_from_the_source_where_the_wheel_cannot_be_imported(

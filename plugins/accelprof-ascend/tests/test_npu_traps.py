@@ -286,10 +286,10 @@ def test_the_backend_detects_the_device_without_starting_it(npu: Callable[..., A
     """Detection, devices and ranges outside a window make no call that starts a device; the alias is known."""
     ran = npu(
         """
-        from accelprof.catalogue import get_registry
+        from accelprof.catalogue import get_catalogue
         from accelprof.contracts.backend import RangeSpec
-        detected = get_registry().detect()
-        backend = get_registry().backend("Ascend")
+        detected = get_catalogue().detect()
+        backend = get_catalogue().backend("Ascend")
         print(detected.backend.name, detected.reason, backend.devices(), torch.npu.is_initialized())
         bound = backend.bind(RangeSpec("outside"))
         print("outside", bound.start(), bound.push(), bound.pop(), bound.end(0))

@@ -32,10 +32,10 @@ class TestCudaBackendConforms(BackendConformance):
 
 def test_names() -> None:
     """RLinf's NV_GPU and the vendor's name are the same accelerator type."""
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
 
     for word in ("cuda", "NV_GPU", "nv_gpu", "nvidia", "NVIDIA"):
-        assert get_registry().backend_class(word) is CudaBackend
+        assert get_catalogue().backend_class(word) is CudaBackend
 
 
 def test_probe_without_driver(monkeypatch: pytest.MonkeyPatch) -> None:

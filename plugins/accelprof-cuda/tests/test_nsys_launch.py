@@ -78,7 +78,7 @@ def test_a_command_started_here_has_the_devices_of_here(
     """``accelprof run`` and ``config show``: the API trigger call where this machine and environment show a device, else the range."""
     from accelprof_cuda.backend import CudaBackend
 
-    from accelprof.catalogue import get_registry
+    from accelprof.catalogue import get_catalogue
     from accelprof.contracts.tool import ToolUse
     from accelprof.launch.devices import as_seen_here
 
@@ -89,10 +89,10 @@ def test_a_command_started_here_has_the_devices_of_here(
 
     monkeypatch.setattr(CudaBackend, "devices", listed)
     uses = (ToolUse("nsys", {}, NsysTool()),)
-    row = as_seen_here(get_registry(), assignment(has_devices=None), uses)
+    row = as_seen_here(get_catalogue(), assignment(has_devices=None), uses)
     assert NsysTool().trigger_of(row) == trigger
     for said in (True, False):  # somebody knows: nobody looks
-        assert as_seen_here(get_registry(), assignment(has_devices=said), uses).target.has_devices is said
+        assert as_seen_here(get_catalogue(), assignment(has_devices=said), uses).target.has_devices is said
 
 
 @pytest.mark.parametrize("launch", ["own", "shared"])

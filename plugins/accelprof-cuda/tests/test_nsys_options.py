@@ -9,7 +9,7 @@ import pytest
 from accelprof_cuda.nsys import NsysTool
 from accelprof_cuda.nsys_options import PRESETS, normalise
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.errors import ConfigError
 
@@ -17,7 +17,7 @@ Make = Callable[..., Assignment]
 
 
 def tool(options: dict[str, Any] | None = None) -> NsysTool:
-    made = get_registry().make_tool("nsys", options)
+    made = get_catalogue().make_tool("nsys", options)
     assert isinstance(made, NsysTool)
     return made
 
@@ -183,26 +183,26 @@ def test_one_output_for_several_processes(assignment: Make) -> None:
 
 def test_refusals_reach_the_user_through_the_plan() -> None:
     """The plan of a whole configuration is refused before anything starts, with the key's path."""
-    registry = get_registry()
-    config = registry.load({"tool": "nsys", "steps": [3, 10], "tools": {"nsys": {"capture-range-end": "stop"}}}).config
+    catalogue = get_catalogue()
+    config = catalogue.load({"tool": "nsys", "steps": [3, 10], "tools": {"nsys": {"capture-range-end": "stop"}}}).config
     with pytest.raises(ConfigError, match=r"tools\.nsys\.capture-range-end: nsys would keep the first of 2 windows"):
-        registry.plan(config)
+        catalogue.plan(config)
 
 
 @pytest.mark.parametrize(("contents", "refused"), [([], True), (["cpu", "cuda"], True), (["cpu"], False)])
 def test_two_owners_of_cupti(contents: list[str], refused: bool) -> None:
     """torch with device activity under nsys in one process is refused (both own CUPTI); torch's host activity is not."""
-    registry = get_registry()
+    catalogue = get_catalogue()
     rules = [
         {"roles": "actor", "tool": "nsys", "steps": [1]},
         {"roles": "ref", "tool": "torch", "steps": [1], "options": {"contents": contents}},
     ]
-    config = registry.load({"groups": {"ActorGroup": rules}}).config
+    config = catalogue.load({"groups": {"ActorGroup": rules}}).config
     if refused:
         with pytest.raises(ConfigError, match="both own cupti"):
-            registry.plan(config)
+            catalogue.plan(config)
     else:
-        assert registry.plan(config).assign(Target("ActorGroup", ("actor", "ref"), 0, 1, has_devices=True)).selected
+        assert catalogue.plan(config).assign(Target("ActorGroup", ("actor", "ref"), 0, 1, has_devices=True)).selected
 
 
 def both(tool: str, first: Any, second: Any) -> None:
@@ -212,8 +212,8 @@ def both(tool: str, first: Any, second: Any) -> None:
         ConfigError: they do not mean the same.
     """
     rules = [{"roles": [role], "ranks": [0], "options": options} for role, options in (("a", first), ("b", second))]
-    registry = get_registry()
-    plan = registry.plan(registry.load({"tool": tool, "steps": [1], "groups": {"W": rules}}).config)
+    catalogue = get_catalogue()
+    plan = catalogue.plan(catalogue.load({"tool": tool, "steps": [1], "groups": {"W": rules}}).config)
     assert plan.assign(Target("W", ("a", "b"), rank=0)).tool == tool
 
 

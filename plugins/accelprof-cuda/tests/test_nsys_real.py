@@ -22,7 +22,7 @@ from accelprof_cuda import installation, nsys_files, reader
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import load_any
 from accelprof.analysis.timeline import write_timeline
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.contracts.targets import Target
 from accelprof.launch.command import assemble
@@ -134,12 +134,12 @@ def worker(tmp_path_factory: pytest.TempPathFactory, nsys: str) -> Callable[...,
         script = place / "worker.py"
         script.write_text(WORKER)
         config = {"tool": "nsys", **config, "tools": {"nsys": {"nsys": program, **config.get("tools", {})}}}
-        registry = get_registry()
+        catalogue = get_catalogue()
         target = Target("ActorGroup", (), 0, 2, has_devices=False, interpreter=(sys.executable,))
-        row = registry.plan(registry.load(config).config).assign(target)
+        row = catalogue.plan(catalogue.load(config).config).assign(target)
         assert row.tool is not None
         directory = Layout(str(place)).target_dir(target)
-        launch = registry.make_tool(row.tool, row.options).launch(row, directory)
+        launch = catalogue.make_tool(row.tool, row.options).launch(row, directory)
         argv = assemble(launch, target.interpreter)
         argv += [str(script), json.dumps(config), str(place), str(steps), ending]
         done = subprocess.run(
@@ -395,12 +395,12 @@ def test_a_cut_report_is_refused(three: Run, tmp_path: Path) -> None:
 
 def test_the_trial_run_leaves_nothing(nsys: str, tmp_path: Path) -> None:
     """The preflight proves that nsys starts with these flags and this interpreter, and writes no file; a bad flag fails it."""
-    registry = get_registry()
+    catalogue = get_catalogue()
     target = Target("ActorGroup", (), 0, 2, has_devices=False, interpreter=(sys.executable,))
     for extra, works in ((["--wait=all"], True), (["--no-such-flag"], False)):
         config = {"tool": "nsys", "steps": [1], "tools": {"nsys": {"nsys": nsys, "extra_args": extra}}}
-        row = registry.plan(registry.load(config).config).assign(target)
-        launch = registry.make_tool("nsys", row.options).launch(row, str(tmp_path / "out"))
+        row = catalogue.plan(catalogue.load(config).config).assign(target)
+        launch = catalogue.make_tool("nsys", row.options).launch(row, str(tmp_path / "out"))
         done = subprocess.run(launch.preflight, capture_output=True, text=True, timeout=60, cwd=tmp_path)
         assert (done.returncode == 0) is works, done.stdout + done.stderr
     assert os.listdir(tmp_path) == []

@@ -13,7 +13,7 @@ import pytest
 from accelprof_cuda import reader
 from accelprof_cuda.nsys_sessions import SESSION_ENV, NsysSessionTool
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.spans import Kind
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.launch.command import assemble
@@ -95,10 +95,10 @@ def test_windows_on_a_process_that_was_only_made_ready(nsys: str, tmp_path: Path
     (tmp_path / "worker.py").write_text(WORKER)
     config = {"tool": "nsys_session", "output_dir": str(tmp_path), "run": "r", **plan,
               "tools": {"nsys_session": {"nsys": nsys, "trace": "nvtx", "sample": "none", "cpuctxsw": "none"}}}  # fmt: skip
-    registry = get_registry()
+    catalogue = get_catalogue()
     target = Target("ActorGroup", (), 0, 1, has_devices=False, interpreter=(sys.executable,))
-    row = registry.plan(registry.load(config).config).assign(target)
-    tool = registry.make_tool(str(row.tool), row.options)
+    row = catalogue.plan(catalogue.load(config).config).assign(target)
+    tool = catalogue.make_tool(str(row.tool), row.options)
     launch = tool.launch(row, Layout(str(tmp_path / "r")).target_dir(target))
     argv = [*assemble(launch, target.interpreter), str(tmp_path / "worker.py"), json.dumps(config), str(tmp_path)]
     done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 
 import accelprof
 from accelprof.analysis.attribution import attribute
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.errors import ReadError
 from accelprof.testing import BackendConformance, ToolConformance
 
@@ -42,10 +42,10 @@ class TestTool(ToolConformance):
 
 def test_it_comes_in_through_its_entry_point():
     """Installed, the plug-in is found without being named; its backend and tool are registered."""
-    registry = Registry()
-    assert "example" in registry.plugins
-    assert registry.backend_class("example_xpu") is ExampleBackend
-    assert registry.tool_class("example_log") is ExampleLogTool
+    catalogue = make_catalogue()
+    assert "example" in catalogue.plugins
+    assert catalogue.backend_class("example_xpu") is ExampleBackend
+    assert catalogue.tool_class("example_log") is ExampleLogTool
 
 
 def test_without_a_device_it_says_why(monkeypatch):

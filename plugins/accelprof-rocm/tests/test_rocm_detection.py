@@ -68,28 +68,28 @@ class Cuda(Backend):
 
 
 @pytest.fixture
-def registry() -> Registry:
+def catalogue() -> Registry:
     made = Registry()
     made.register(SimpleNamespace(accelprof_backends=hookimpl(lambda: [Cuda], specname="accelprof_backends")), "fake")
     return made
 
 
-def test_torchs_rocm_build_wins_over_cuda(topology: Any, library: Any, hip_torch: Any, registry: Registry) -> None:
+def test_torchs_rocm_build_wins_over_cuda(topology: Any, library: Any, hip_torch: Any, catalogue: Registry) -> None:
     """torch.cuda answers on ROCm too; torch.version.hip says which it is."""
     topology(2)
-    detected = registry.detect()
+    detected = catalogue.detect()
     assert detected.backend.name == "rocm"
     assert "torch for ROCm 7.0.51831" in detected.reason
 
 
 def test_hardware_alone_does_not_win_over_a_cuda_device(
-    topology: Any, library: Any, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    topology: Any, library: Any, catalogue: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With both vendors' devices and torch built for the other one, the build decides."""
     monkeypatch.setattr(vendor, "torch_hip", lambda: None)
     topology(1)
     assert RocmBackend().probe().priority == 90
-    assert registry.detect().backend.name == "fake-cuda"
+    assert catalogue.detect().backend.name == "fake-cuda"
 
 
 @pytest.mark.parametrize("alias", ["rocm", "AMD_GPU", "amd", "hip", "HIP"])

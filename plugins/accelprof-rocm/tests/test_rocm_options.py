@@ -14,7 +14,7 @@ from accelprof_rocm.rocprof_sys import RocprofSysTool
 from accelprof_rocm.rocprofv3 import Rocprofv3Tool
 from pydantic import ValidationError
 
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 from accelprof.contracts.targets import Assignment, Target, WindowInfo
 from accelprof.contracts.tool import ToolContext
 from accelprof.errors import ConfigError
@@ -108,27 +108,27 @@ def test_a_whole_configuration_is_refused_on_the_driver() -> None:
         "groups": {"ActorGroup": {"ranks": [0]}},
         "tools": {"rocprof_sys": {"args": {"T": "hip"}, "rocm": "7.0"}},
     }
-    registry = get_registry()
+    catalogue = get_catalogue()
     with pytest.raises(ConfigError, match=rf"no option -T.*ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT},hip_api'"):
-        registry.plan(registry.load(config).config)
+        catalogue.plan(catalogue.load(config).config)
 
 
 def test_the_guides_configuration_of_rlinf() -> None:
     """The same in RLinf's own words: refused by the key, and the mended form becomes the launch that works."""
     profiling: dict[str, Any] = {"enabled": True, "backend": "rocprof_sys", "worker_groups": ["ActorGroup"]}
-    registry = get_registry()
+    catalogue = get_catalogue()
     with pytest.raises(
         ConfigError, match=rf"cluster\.profiling\.args\.T: .*ROCPROFSYS_ROCM_DOMAINS: '{DEFAULT},hip_api'"
     ):
-        registry.plan(registry.load({"cluster": {"profiling": {**profiling, "args": {"T": "hip"}}}}).config)
+        catalogue.plan(catalogue.load({"cluster": {"profiling": {**profiling, "args": {"T": "hip"}}}}).config)
     env = {
         "ROCPROFSYS_TRACE": "true",
         "ROCPROFSYS_ROCM_DOMAINS": f"{DEFAULT},hip_api",
         "ROCPROFSYS_SAMPLING_FREQ": "100",
     }
-    plan = registry.plan(registry.load({"cluster": {"profiling": {**profiling, "env": env}}}).config)
+    plan = catalogue.plan(catalogue.load({"cluster": {"profiling": {**profiling, "env": env}}}).config)
     row = plan.assign(Target("ActorGroup", rank=0))
-    launch = registry.make_tool(str(row.tool), row.options).launch(row, "/run")
+    launch = catalogue.make_tool(str(row.tool), row.options).launch(row, "/run")
     assert launch.mode == "replace"
     assert launch.argv == ("rocprof-sys-python", "-b", "--")
     assert {name: launch.env[name] for name in env} == env
@@ -141,8 +141,8 @@ def both(tool: str, first: Any, second: Any) -> None:
         ConfigError: they do not mean the same.
     """
     rules = [{"roles": [role], "ranks": [0], "options": options} for role, options in (("a", first), ("b", second))]
-    registry = get_registry()
-    plan = registry.plan(registry.load({"tool": tool, "steps": [1], "groups": {"W": rules}}).config)
+    catalogue = get_catalogue()
+    plan = catalogue.plan(catalogue.load({"tool": tool, "steps": [1], "groups": {"W": rules}}).config)
     assert plan.assign(Target("W", ("a", "b"), rank=0)).tool == tool
 
 

@@ -230,8 +230,8 @@ def test_first_result_and_unregister(registry):
         ),
         "tmp",
     )
-    assert registry.first("accelprof_worker_identity", env={"X": "1"}) == {"rank": 7}
-    assert registry.first("accelprof_worker_identity", env={}) is None
+    assert registry.host.first("accelprof_worker_identity", env={"X": "1"}) == {"rank": 7}
+    assert registry.host.first("accelprof_worker_identity", env={}) is None
     registry.unregister("tmp")
     with pytest.raises(PluginError):
         registry.backend_class("tmp")
@@ -293,7 +293,7 @@ def test_the_first_answer_ends_the_asking(registry):
 
     registry.register(answer("one"), "one")
     registry.register(answer("two"), "two")
-    assert registry.first("accelprof_worker_identity", env={}) == {"rank": 3}
+    assert registry.host.first("accelprof_worker_identity", env={}) == {"rank": 3}
     assert len(asked) == 1
     assert registry.broken == []
 
@@ -347,7 +347,7 @@ LOADED_AT_IMPORT = """
 import accelprof
 from accelprof.contracts import hookspecs
 from accelprof.contracts.backend import Backend
-from accelprof.catalogue import get_registry
+from accelprof.catalogue import get_catalogue
 
 class Extra(Backend):
     name = "extra"
@@ -362,7 +362,7 @@ accelprof.register(Brought(), "brought")
 """
 
 
-@pytest.mark.parametrize("asks", ["", "get_registry()"])
+@pytest.mark.parametrize("asks", ["", "get_catalogue()"])
 def test_a_plugin_that_registers_or_asks_at_import(tmp_path, asks):
     """At import an entry point may register more; asking what is registered is refused with the reason. Neither hangs."""
     (tmp_path / "eager_plugin.py").write_text(LOADED_AT_IMPORT.format(asks=asks))
@@ -371,8 +371,8 @@ def test_a_plugin_that_registers_or_asks_at_import(tmp_path, asks):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: eager\nVersion: 1.0\n{more}")
     (info / "entry_points.txt").write_text("[accelprof]\neager = eager_plugin\n")
     code = (
-        "from accelprof.catalogue import get_registry\n"
-        "made = get_registry()\n"
+        "from accelprof.catalogue import get_catalogue\n"
+        "made = get_catalogue()\n"
         "print('extra' in made.backend_names(), [b.reason for b in made.broken if b.name == 'eager'])\n"
     )
     ran = subprocess.run(
