@@ -53,6 +53,9 @@ class Releases:
 
     def __init__(self, leaves: Sequence[Leaf], waits: Collection[int], held: Collection[int], overhead_ns: int) -> None:
         self.leaves, self._overhead_ns = leaves, overhead_ns
+        self._phases: dict[str, set[str]] = defaultdict(set)
+        for leaf in leaves:
+            self._phases[leaf.worker].add(leaf.phase)
         self.work = array(
             "q", sorted((p for p in range(len(leaves)) if p not in waits), key=lambda p: leaves[p].end_ns)
         )
@@ -106,12 +109,19 @@ class Releases:
         for place in reversed(running):
             if self.leaves[place].end_ns <= at_ns:
                 over.append(place)
-            elif waits is None or _may_release(self.leaves[place], waits, data):
+            elif waits is None or self._may_release(self.leaves[place], waits, data):
                 found = place
                 break
         for place in over:
             del running[place]
         return found
+
+    def _may_release(self, work: Leaf, waits: Leaf, data: bool) -> bool:
+        """Whether work of another worker may let this go on: what waits for data does not have it from a rank of its group that does
+        what it does itself."""
+        return work.worker != waits.worker and not (
+            data and work.group == waits.group and work.phase in self._phases[waits.worker]
+        )
 
     def _wait(self, asked: Asked, inside: int, runs_on: bool, data: bool) -> tuple[int, bool]:
         wait, own = self.leaves[asked.place], NOWHERE
@@ -119,7 +129,7 @@ class Releases:
         at = bisect.bisect_right(self.ends, asked.at_ns) - 1
         while at >= 0 and self.ends[at] > asked.since_ns:
             found = self.leaves[self.work[at]]
-            if _may_release(found, wait, data):
+            if self._may_release(found, wait, data):
                 other = self.work[at]
                 break
             if own == NOWHERE and found.worker == wait.worker and found.row != wait.row:
@@ -149,11 +159,6 @@ class Releases:
             if place != NOWHERE:
                 return place, True
         return NOWHERE, runs_on
-
-
-def _may_release(work: Leaf, waits: Leaf, data: bool) -> bool:
-    """Whether work of another worker may let this go on: ranks of one group do not make each other's data."""
-    return work.worker != waits.worker and not (data and work.group == waits.group)
 
 
 class Moved:

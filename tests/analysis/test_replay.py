@@ -148,8 +148,10 @@ def slow(step: Step, longer: dict[int, int], late: bool = False) -> int:
         on what waited from ``since`` to ``moment``."""
         one = leaves[at]
         rows = [p for p in places if not waits[p] and (leaves[p].worker, leaves[p].row) != (one.worker, one.row)]
-        if ends and one.phase == "get_batch":  # no other rank of its group makes its data
-            rows = [p for p in rows if leaves[p].worker == one.worker or leaves[p].group != one.group]
+        if ends and one.phase == "get_batch":  # no other rank of its group makes its data with what it does itself
+            does = {other.phase for other in leaves if other.worker == one.worker}
+            same = [p for p in rows if leaves[p].worker != one.worker and leaves[p].group == one.group]
+            rows = [p for p in rows if p not in same or leaves[p].phase not in does]
         done = [p for p in rows if since < leaves[p].end_ns <= moment]
         runs = [p for p in rows if leaves[p].start_ns < moment < leaves[p].end_ns and leaves[p].category != COLLECTIVE]
         mine = [p for p in rows if leaves[p].worker == one.worker]
@@ -361,7 +363,7 @@ def test_what_hardly_waited_may_wait_for_what_was_there_before() -> None:
     assert "is taken to follow rollout on G/rank0" in found["notes"][0]
 
 
-def test_no_rank_of_a_group_makes_the_data_of_another() -> None:
+def test_no_rank_that_does_the_same_makes_the_data_of_another() -> None:
     """Rank 1 waits 80 ms for its loader and trains for 20; rank 0 has its data after 2, trains until 22 and is in the all-reduce until 102.
     The path is rank 1's data and training, and with a tenth of its wait the step takes 8 + 20 + 2. A rollout of another role that ends in
     that wait may be what it waited for."""
