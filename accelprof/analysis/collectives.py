@@ -391,7 +391,7 @@ def _row(
     at = max(places, key=starts.__getitem__) if known else min(places, key=lambda place: ends[place] - starts[place])
     last, begun, ended = calls[at], starts[at], ends[at]
     waited = low = high = 0
-    waiting = []
+    waiting: dict[str, int] = {}
     for call, start, end in zip(calls, starts, ends, strict=True):
         # a sender that is through before the last one begins (broadcast) did not wait for it
         if call is last or (known and not ends_together and end <= begun):
@@ -406,7 +406,7 @@ def _row(
         waited += ns
         low += max(ns - error, 0) if known else 0
         high += min(ns + error, taken) if known else taken
-        waiting.append(call.file.worker.label)
+        waiting[call.file.worker.label] = ns
     if not waiting:
         return None
     seq, missing = int(last.file.number[last.at]), _missing(key, calls, labels)
@@ -417,6 +417,7 @@ def _row(
         "waited_by": sorted(waiting), "late_in": None,
         "missing": missing, "without_ns": sum(min(call.ns, last.ns) for call in calls) if missing else 0,
         "transfer_ns": None if missing else last.ns, "on": "device", "process_group": key.shown or key.group,
+        "after": min(waiting, key=waiting.__getitem__), "alone_ns": len(waiting) * min(waiting.values()),
     }  # fmt: skip
     return row, calls, last
 
@@ -494,6 +495,7 @@ def _excess(spent: Mapping[DeviceCall, Mapping[str, int]], last: DeviceCall) -> 
 def add_waits(mine: Waits, row: Waits) -> None:
     """Add the times of a row of stragglers to those of several; the transfer of all is known where that of each is."""
     mine["waited_ns"] += row["waited_ns"]
+    mine["alone_ns"] += row["alone_ns"]
     mine["low_ns"] += row["low_ns"]
     mine["high_ns"] += row["high_ns"]
     mine["without_ns"] += row["without_ns"]
@@ -506,7 +508,7 @@ def _summed(rows: Iterable[Straggler]) -> list[Straggler]:
     for row in rows:
         mine = found.setdefault(
             (row["step"], row["worker"]),
-            {**row, "phase": OTHERS, "number": None, "waited_ns": 0, "low_ns": 0, "high_ns": 0, "waited_by": [], "missing": [],
+            {**row, "phase": OTHERS, "number": None, "waited_ns": 0, "alone_ns": 0, "low_ns": 0, "high_ns": 0, "waited_by": [], "missing": [],
              "without_ns": 0, "transfer_ns": 0, "process_group": None},
         )  # fmt: skip
         add_waits(mine, row)

@@ -396,6 +396,7 @@ def stragglers(step: Step) -> list[Straggler]:
                     "waited_by": sorted(mine), "late_in": earlier.late_in(came, last, begin),
                     "missing": absent, "without_ns": after if absent else 0,
                     "transfer_ns": None if absent or last in launched else transfer, "on": "host", "process_group": None,
+                    "after": min(mine, key=mine.__getitem__), "alone_ns": len(mine) * min(mine.values()),
                 }
             )  # fmt: skip
         if one.joins_all:

@@ -137,19 +137,22 @@ def _step(report: Report) -> str:
 @dataclass(frozen=True)
 class _Late:
     """What was waited for longest in a step: a rank in collectives of one name, and of that what it was ``late_in`` in one phase,
-    which is the most."""
+    which is the most; ``shared`` of it was waited for ``others`` too, that came before it."""
 
     step: object
     worker: str
     ns: int
     late_in: str
     collective: str
+    shared: int
+    others: str
 
     @property
     def words(self) -> str:
         where = f" (late in {self.late_in})" if self.late_in else ""
         at = f" in {self.collective}" if self.collective else ""
-        return f"the other ranks waited {duration(self.ns)} for {self.worker}{at}{where}"
+        too = f", {duration(self.shared)} of it for {self.others} too" if 2 * self.shared > self.ns else ""
+        return f"the other ranks waited {duration(self.ns)} for {self.worker}{at}{where}{too}"
 
 
 def _named(report: Report, path: CriticalPath) -> _Late | None:
@@ -182,7 +185,12 @@ def _latest(step: object, rows: Sequence[Straggler]) -> _Late | None:
         return None
     (who, at), phases = max(waited.items(), key=lambda item: item[1].total())
     [(inside, taken)] = phases.most_common(1)
-    return _Late(step, who, taken, inside, at)
+    shared: Counter[str] = Counter()
+    for row in rows:
+        if row["low_ns"] != 0 and (row["worker"], row["phase"], row["late_in"] or "") == (who, at, inside):
+            shared[row["after"]] += row["waited_ns"] - row["alone_ns"]
+    [(other, most)] = shared.most_common(1)
+    return _Late(step, who, taken, inside, at, shared.total(), other if 2 * most > shared.total() else "others")
 
 
 def _second(report: Report) -> str:

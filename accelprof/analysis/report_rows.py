@@ -7,9 +7,13 @@ from typing import Any, TypedDict, Union, get_args, get_origin, get_type_hints
 
 
 class Waits(TypedDict):
-    """Times in ns that others waited, with their bounds where clocks are not compared exactly; see docs/analysis.md."""
+    """Times in ns that others waited, with their bounds where clocks are not compared exactly; see docs/analysis.md.
+
+    ``alone_ns`` of ``waited_ns`` is what they would not have waited had the last to arrive come with the one before it.
+    """
 
     waited_ns: int
+    alone_ns: int
     low_ns: int
     high_ns: int
     without_ns: int
@@ -17,7 +21,8 @@ class Waits(TypedDict):
 
 
 class Straggler(TypedDict):
-    """The last to arrive in a collective, and what the others waited for it: on their hosts or their devices."""
+    """The last to arrive in a collective, and what the others waited for it: on their hosts or their devices. ``after``: the one
+    that came before it."""
 
     step: int | str | None
     phase: str
@@ -34,6 +39,8 @@ class Straggler(TypedDict):
     transfer_ns: int | None
     on: str
     process_group: str | None
+    after: str
+    alone_ns: int
 
 
 class Segment(TypedDict):

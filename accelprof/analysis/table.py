@@ -158,7 +158,7 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
     if waits:
         columns = [
             Column("waited for", label=24), Column("in", label=16), Column("late in", 1, label=16), Column("times", 2),
-            Column("waited"),
+            Column("waited"), Column("for it alone", 3),
         ]  # fmt: skip
         grid = Grid("stragglers: what the other ranks waited for the last to arrive", columns)
         both = len({of_rank["longest"]["on"] for of_rank in waits}) > 1
@@ -166,8 +166,9 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
             one = of_rank["longest"]
             where = f"{one['phase']} (device)" if one["on"] == "device" and both else one["phase"]
             grid.add(
-                one["worker"], where, one["late_in"] or NONE, f"{of_rank['times']:,}", duration(of_rank["waited_ns"])
-            )
+                one["worker"], where, one["late_in"] or NONE, f"{of_rank['times']:,}", duration(of_rank["waited_ns"]),
+                duration(of_rank["alone_ns"]),
+            )  # fmt: skip
         hide(grid, limit or len(waits), "stragglers")
         if missing:
             more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""

@@ -53,5 +53,6 @@ def by_phase(rows: Iterable[Straggler]) -> Counter[tuple[str, str]]:
 
 def _no_waits(row: Straggler) -> Sum:
     return {
-        "times": 0, "waited_ns": 0, "low_ns": 0, "high_ns": 0, "without_ns": 0, "transfer_ns": 0, "missing": [], "longest": row,
+        "times": 0, "waited_ns": 0, "alone_ns": 0, "low_ns": 0, "high_ns": 0, "without_ns": 0, "transfer_ns": 0, "missing": [],
+        "longest": row,
     }  # fmt: skip

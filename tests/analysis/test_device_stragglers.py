@@ -100,6 +100,7 @@ def test_counted_on_paper() -> None:
         "step": 1, "phase": "allreduce", "number": 0, "group": "G", "worker": "G/rank1", "waited_ns": 30 * US,
         "low_ns": 30 * US, "high_ns": 30 * US, "waited_by": ["G/rank0"], "late_in": "data", "missing": [],
         "without_ns": 0, "transfer_ns": 10 * US, "on": "device", "process_group": "0",
+        "after": "G/rank0", "alone_ns": 30 * US,
     }  # fmt: skip
     for span in (one.spans[-1], other.spans[-1]):
         span.args.update(called("allreduce", 3))

@@ -166,6 +166,24 @@ ASYNC: list[Phases] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("third", "alone", "says"), [(119, 3, ", 198 ms of it for G/rank2 too"), (20, 300, "")])
+def test_of_several_late_ranks_the_last_is_not_the_only_one(
+    run_maker: Any, event: Any, third: int, alone: int, says: str
+) -> None:
+    """Rank 3 comes at 120 ms, ranks 0 and 1 at 20, rank 2 at 119: 201 ms for rank 3, of which 198 for rank 2 too; without rank 3's own
+    millisecond the step is 1 ms shorter. Where rank 2 comes at 20 too all 300 are for rank 3 alone."""
+    works = [20, 20, third, 120]
+    made = Made(
+        run_maker, event, [[("work", 0, work), ("all_reduce*", work, 125), ("opt", 125, 128)] for work in works]
+    )
+    [row] = made.found["stragglers"]
+    assert (row["worker"], row["alone_ns"]) == ("G/rank3", alone * MS)
+    assert row["waited_ns"] == (120 * 3 - sum(works[:3])) * MS
+    assert row["after"] == ("G/rank2" if third == 119 else "G/rank0")
+    assert f"for G/rank3 in all_reduce (late in work){says}; " in sentences(made.found)[0]
+    assert made.after(rank=3, work=1 / 6) == (127 if third == 119 else 28)
+
+
 def test_a_late_rank_whose_call_began_when_the_others_had_left(run_maker: Any, event: Any) -> None:
     """An all-reduce of ``async_op=True`` that rank 1 launches at 400 and waits for at 500: ranks 0 and 2 waited 200 and 198 ms for it, all
     but the 0.1 ms that its own call takes; what is transfer is not known. With its backward a third as long it launches at 167, ranks 0
@@ -453,7 +471,7 @@ def test_a_wait_is_named_with_its_step(seed: int) -> None:
     ]  # fmt: skip
     waits = [
         {"step": rng.choice([None, *range(9)]), "worker": f"G/rank{n}", "phase": "ar", "waited_ns": rng.randrange(400) * MS,
-         "low_ns": rng.choice([0, 1]), "on": "host", "late_in": "b"}
+         "low_ns": rng.choice([0, 1]), "on": "host", "late_in": "b", "after": "G/rank9", "alone_ns": 0}
         for n in range(rng.randrange(6))
     ]  # fmt: skip
     longest = max(paths, key=lambda row: row["wall_ns"])

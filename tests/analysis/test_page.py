@@ -22,6 +22,7 @@ from accelprof.analysis.html.data import PARTS, page_data
 from accelprof.analysis.phases import Call, PhaseTimes, WorkerTimeline, phase_rows
 from accelprof.analysis.run import Run, WorkerId
 from accelprof.analysis.summary import Summary, summarise
+from accelprof.analysis.units import duration as shown_duration
 from accelprof.cli.compare import compare
 from accelprof.cli.report import report
 from accelprof.contracts.spans import Kind
@@ -94,6 +95,8 @@ def made(ranks: int, steps: int, *, calls: bool = True, odd: str = ODD) -> Made:
         "transfer_ns": 9_000_000,
         "on": "host",
         "process_group": None,
+        "after": "Actor/rank0",
+        "alone_ns": 450_000_000,
     }
     summary.more = {
         "seconds": seconds,
@@ -156,7 +159,7 @@ def test_figures_are_the_reports(page: Browser) -> None:
     )
     assert phases == [[row["phase"], row["calls"], row["total_ns"], row["self_ns"]] for row in report["phases"]]
     late = page.run(
-        "return [...document.querySelectorAll('#stragglers tr[data-rank]')].map(r => [r.dataset.rank, r.dataset.phase, +r.cells[3].textContent, +r.cells[4].dataset.ns, +r.cells[5].dataset.ns, +r.cells[6].textContent])"
+        "return [...document.querySelectorAll('#stragglers tr[data-rank]')].map(r => [r.dataset.rank, r.dataset.phase, +r.cells[3].textContent, +r.cells[4].dataset.ns, +r.cells[6].dataset.ns, +r.cells[7].textContent])"
     )
     waits = [row["waited_ns"] for row in report["stragglers"]]
     assert late == [["Actor/rank1", "actor/update", 8, sum(waits), max(waits), 7]]
@@ -408,13 +411,14 @@ def test_waits_follow_the_steps(browser: Browser, tmp_path: Path) -> None:
     browser.open(tmp_path / "page.html")
     cells = "return [...document.querySelectorAll('#waits tbody tr')].map(r => [...r.cells].slice(3).map(c => c.textContent.trim()))"
     whole = browser.run(cells)
-    assert [whole[0][at] for at in (0, 3, 4)] == ["9", "8", "-"]
+    assert [whole[0][at] for at in (0, 4, 5)] == ["9", "8", "-"]
     for text, steps in (("5", [5]), ("2,6-7", [2, 6, 7]), ("3-4", [3, 4])):
         browser.run(SET, "by-step", text)
         mine = [rows[step] for step in steps]
         waited = sum(row["waited_ns"] for row in mine)
-        [[times, _, longest, step, transfer]] = browser.run(cells)
+        [[times, _, alone, longest, step, transfer]] = browser.run(cells)
         assert (times, longest, step) == (str(len(steps)), "450 ms", str(steps[-1]))
+        assert alone == shown_duration(450_000_000 * len(steps))
         assert transfer == ("-" if 4 in steps else f"{9 * len(steps)} ms")
         assert browser.run("return +document.querySelector('#waits tbody tr').cells[4].dataset.ns") == waited
         assert ("(" in browser.run(cells)[0][1]) == (steps != [5])

@@ -18,7 +18,7 @@ TWO_GPUS = Path(__file__).parent / "two_gpus"
 STRAGGLERS = {
     "step": int, "phase": str, "number": int, "group": str, "worker": str, "waited_ns": int, "low_ns": int,
     "high_ns": int, "waited_by": str, "late_in": str, "missing": str, "without_ns": int, "transfer_ns": int, "on": str,
-    "process_group": str,
+    "process_group": str, "after": str, "alone_ns": int,
 }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def straggler(step: int, on: str, waited_ns: int) -> Straggler:
     return {
         "step": step, "phase": "reduce", "number": 0, "group": "G", "worker": "G/rank1", "waited_ns": waited_ns, "low_ns": 0,
         "high_ns": waited_ns, "waited_by": ["G/rank0"], "late_in": "work", "missing": [], "without_ns": 0, "transfer_ns": 1,
-        "on": on, "process_group": None,
+        "on": on, "process_group": None, "after": "G/rank0", "alone_ns": waited_ns // 2,
     }  # fmt: skip
 
 
@@ -70,8 +70,8 @@ def test_a_wait_that_host_and_device_saw_is_not_added_up() -> None:
     summary.waits = Waits(stragglers=rows)
     (grid,) = (grid for grid in grids(summary) if grid.title.startswith("stragglers"))
     assert [cells for cells, _ in grid.rows] == [
-        ["G/rank1", "reduce", "work", "2", "107 ns"],
-        ["G/rank1", "reduce (device)", "work", "2", "98 ns"],
+        ["G/rank1", "reduce", "work", "2", "107 ns", "53 ns"],
+        ["G/rank1", "reduce (device)", "work", "2", "98 ns", "49 ns"],
     ]
     assert by_phase(rows) == {("reduce", "1"): 100, ("reduce", "2"): 8}
 

@@ -204,14 +204,14 @@ def _tables(summary: Summary, report: Report) -> dict[str, Any]:
 
 
 def _waits_by_step(rows: Sequence[Waited]) -> list[list[list[Any]]]:
-    """Of each row ``[step, times, waited, low, high, longest, transfer]`` of each step; empty where there are too many."""
+    """Of each row ``[step, times, waited, low, high, longest, transfer, alone]`` of each step; empty where there are too many."""
     if sum(len(row["steps"]) for row in rows) > MAX_SHARES:
         return []
     return [
         [
             [
                 str(step), one["times"], one["waited_ns"], one["low_ns"], one["high_ns"], one["longest"]["waited_ns"],
-                one["transfer_ns"],
+                one["transfer_ns"], one["alone_ns"],
             ]
             for step, one in row["steps"].items()
         ]

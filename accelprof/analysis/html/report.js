@@ -494,10 +494,11 @@ function waits() {
     const left = D.waits[row.dataset.at].filter(([step]) => stepMeets(step));
     if (!left.length) continue;
     const sum = (at) => left.reduce((all, one) => all + one[at], 0), most = left.reduce((best, one) => (one[5] > best[5] ? one : best));
-    const waited = sum(2), transfer = left.some((one) => one[6] === null) ? null : sum(6), [, , , times, all, longest, step, moved] = row.cells;
+    const waited = sum(2), transfer = left.some((one) => one[6] === null) ? null : sum(6), [, , , times, all, alone, longest, step, moved] = row.cells;
     times.textContent = sum(1).toLocaleString("en-US");
     all.textContent = duration(waited); all.dataset.ns = waited;
     if (sum(4) - sum(3) > Math.floor(waited / 20)) all.append(" ", element("span", { class: "soft" }, `(${duration(sum(3))} – ${duration(sum(4))})`));
+    alone.textContent = duration(sum(7)); alone.dataset.ns = sum(7);
     longest.textContent = duration(most[5]); longest.dataset.ns = most[5];
     step.textContent = most[0];
     moved.textContent = duration(transfer); moved.dataset.ns = transfer ?? 0;
