@@ -14,10 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accelprof.contracts.spans import Clock, Kind, Mark, Span, Trace
+from accelprof.contracts.spans import FURTHEST_NS, UNKNOWN, Clock, Kind, Mark, Span, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.kernels import kernel_kind
-from accelprof.reading.numbers import whole_number
+from accelprof.reading.numbers import identity, whole_number
 from accelprof.texts import unquoted
 from accelprof_xla.backend import KEY
 
@@ -38,7 +38,7 @@ _ON_SEVERAL = re.compile(r"LoadedExecutable::Execute \(")
 _NUMBER = "correlation_id"
 Event = tuple[str, int, int, dict[str, Any]]
 #: start, end, line, program, number of the run where the launch has it
-Launch = tuple[int, int, int, str, int | None]
+Launch = tuple[int, int, int, str, int | str | None]
 
 
 def read_xplane(path: str, files: Sequence[str], tool: str = "jax") -> Trace:
@@ -69,14 +69,19 @@ class _Reading:
     def __init__(self, trace: Trace, planes: list[Any]) -> None:
         self.trace, self.planes = trace, planes
         facts = next((dict(plane.stats) for plane in planes if plane.name == ENVIRONMENT), {})
-        start = facts.get("profile_start_time")
-        self.base = int(start) if start is not None else 0
-        if start is None:
+        start = identity(facts.get("profile_start_time"))
+        self.base = start if isinstance(start, int) and start < FURTHEST_NS else 0
+        if not self.base:
             trace.clock = Clock.RELATIVE
             trace.problems.append("the file does not say when it began; its times count from there")
         host = next((dict(plane.stats) for plane in planes if plane.name == "/host:metadata"), {})
-        self.pid = int(host.get("process_id", 0))
+        self.pid = identity(host.get("process_id", 0))
+        #: work of devices' planes has the numbers of calls; work on the host says its device
+        self.numbered, self.placed = (self._has(key) for key in (_NUMBER, "device_ordinal"))
         trace.metadata.update({name: host[name] for name in ("jax_version", "jaxlib_version") if name in host})
+
+    def _has(self, key: str) -> bool:
+        return any(key in dict(event.stats) for plane in self.planes for line in plane.lines for event in line.events)
 
     def read(self) -> None:
         for plane in self.planes:
@@ -92,7 +97,7 @@ class _Reading:
         work = _WORK.match(line.name) is not None
         for name, start, end, stats in self._events(line):
             kind = _kind(name) if work else Kind.DEVICE_ANNOTATION
-            args = {**stats, "correlation": str(stats[_NUMBER])} if _NUMBER in stats else stats
+            args = {**stats, "correlation": identity(stats.get(_NUMBER))} if self.numbered else stats
             self.trace.spans.append(Span(name, kind, start, end, self.pid, device=device, stream=line.name, args=args))
 
     def _host(self, plane: Any) -> None:
@@ -108,23 +113,26 @@ class _Reading:
                 elif "hlo_op" in stats:
                     self._operation(name, start, end, stats, launches, tid)
                 elif _NUMBER in stats:
-                    args = {**stats, "correlation": str(stats[_NUMBER])}
+                    args = {**stats, "correlation": identity(stats[_NUMBER])}
                     self.trace.spans.append(Span(name, Kind.RUNTIME, start, end, self.pid, tid, args=args))
                 elif (kind := _host_kind(name, stats)) is not None:
                     label = f"{name}#{stats['step_num']}" if kind is Kind.STEP else name
                     self.trace.spans.append(Span(label, kind, start, end, self.pid, tid, args=stats))
-        for at, end, line, name, _ in launches.all if launches.runs else ():  # on the thread that made them
-            args = {"correlation": f"{line}:{at}"}
+        for at, end, line, name, run in launches.all if launches.runs else ():  # on the thread that made them
+            args = {"correlation": UNKNOWN if run == UNKNOWN else f"{line}:{at}"}
             self.trace.spans.append(Span(name, Kind.RUNTIME, at, end, self.pid, threads[line], args=args))
 
     def _operation(self, name: str, start: int, end: int, stats: dict[str, Any], launches: _Launches, tid: str) -> None:
         launched = launches.of(stats)
         args = stats if launched is None else {**stats, "correlation": launched}
-        device = int(stats.get("device_ordinal", 0))
+        device = identity(stats.get("device_ordinal", None if self.placed else 0))
         self.trace.spans.append(Span(name, _kind(name), start, end, self.pid, device=device, stream=tid, args=args))
 
     def _events(self, line: Any) -> Iterator[Event]:
         for event in line.events:
+            if event.start_ns < 0:
+                self.trace.completeness.leave_out("start before the file's own")
+                continue
             start = self.base + round(event.start_ns)
             stats = dict(event.stats)
             name = unquoted(event.name) if KEY in stats else event.name
@@ -157,15 +165,18 @@ class _Launches:
         for number, events in enumerate(lines):
             self.all += _launches(number, events)
             for _, _, _, stats in events:
-                if "hlo_module" in stats and "run_id" in stats:
-                    runs[_plain(stats["hlo_module"])].add(stats["run_id"])
+                program, run = _run(stats)
+                if program != UNKNOWN and isinstance(run, int):
+                    runs[program].add(run)
         self.all.sort()
         #: whether any work on the host goes back to them
         self.runs = bool(runs)
         self._of: dict[tuple[str, int], str] = {}
         for at, _, line, name, run in self.all:
             program = _plain(name)
-            if run is None:
+            if run == UNKNOWN:
+                continue
+            if not isinstance(run, int):
                 by_program[program].append(f"{line}:{at}")
             else:
                 self._of[program, run] = f"{line}:{at}"
@@ -182,8 +193,9 @@ class _Launches:
                 self._of.update(((program, number), launch) for number, launch in zip(ordered, launched, strict=True))
 
     def of(self, stats: dict[str, Any]) -> str | None:
-        """The correlation of the launch that an operation's run goes back to; ``None`` where it cannot be told."""
-        return self._of.get((_plain(stats.get("hlo_module", "")), stats.get("run_id", 0)))
+        """The correlation of the launch that an operation's run goes back to; ``None`` where it was not recorded."""
+        program, run = _run(stats)
+        return self._of.get((program, run)) if isinstance(run, int) and program != UNKNOWN else UNKNOWN
 
 
 def _launches(number: int, events: list[Event]) -> Iterator[Launch]:
@@ -196,9 +208,20 @@ def _launches(number: int, events: list[Event]) -> Iterator[Launch]:
         if jitted:
             around.append((end, jitted[1]))
         elif _ON_SEVERAL.search(name) and "run_id" in stats:
-            yield start, end, number, str(stats.get("name", "")), stats["run_id"]
+            yield start, end, number, str(stats.get("name", "")), _number(stats["run_id"])
         elif _LAUNCH.search(name) and around:
             yield start, end, number, f"jit_{around[-1][1]}", None
+
+
+def _run(stats: dict[str, Any]) -> tuple[str, int | str]:
+    """An operation's program and the number of its run; :data:`UNKNOWN` for what it does not say."""
+    program = stats.get("hlo_module")
+    return (_plain(program) if isinstance(program, str) and program else UNKNOWN), _number(stats.get("run_id"))
+
+
+def _number(run: object) -> int | str:
+    """The number of a run, which may be any whole number."""
+    return run if isinstance(run, int) else UNKNOWN
 
 
 def _plain(name: str) -> str:
