@@ -148,9 +148,9 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
     processes, and kernels without a number, are taken for those that are missing.
     """
     calls = columns.rows(Kind.RUNTIME)
-    said = _said(columns)
+    said = calls_said(columns)
     calls = calls[
-        _named(columns, [one.launches for one in said])[columns.name[calls]] & (columns.correlation[calls] != NONE)
+        named(columns, [one.launches for one in said])[columns.name[calls]] & (columns.correlation[calls] != NONE)
     ]
     if not calls.size:
         return Launches(0, 0, calls)
@@ -178,8 +178,8 @@ def lost_launches(columns: Columns, work: Array, launch: Array, foreign: Array) 
     return Launches(int(found.sum()) + int(lost.size), max(int(missing) - unnumbered, 0), lost)
 
 
-def _said(columns: Columns) -> tuple[HostCalls, ...]:
-    """What the file's tool calls launches; where that does not say it, as of a merged timeline, what any tool does."""
+def calls_said(columns: Columns) -> tuple[HostCalls, ...]:
+    """What the file's tool calls what puts work on a device; where that does not say it, as of a merged timeline, what any does."""
     if columns.calls is not None:
         return (columns.calls,)
     catalogue = get_catalogue()
@@ -187,7 +187,7 @@ def _said(columns: Columns) -> tuple[HostCalls, ...]:
     return tuple(one for one in found if isinstance(one, HostCalls) and not one.fault())
 
 
-def _named(columns: Columns, patterns: Iterable[str]) -> Array:
+def named(columns: Columns, patterns: Iterable[str]) -> Array:
     """Which names one of the patterns is found in. Each is compiled alone: flags and groups of one are nothing to the others."""
     searches = [re.compile(pattern).search for pattern in dict.fromkeys(patterns) if pattern]
     return np.array([any(search(name) for search in searches) for name in columns.names] or [False], dtype=np.bool_)
@@ -212,7 +212,7 @@ def _recorded(columns: Columns, calls: Array, said: Sequence[HostCalls]) -> Arra
     change: Array = np.zeros(max(len(columns.names), 1), dtype=np.int64)
     begins, ends = [one.capture_begins for one in said], [one.capture_ends for one in said]
     for patterns, sign in ((begins, 1), (ends, -1)):
-        change[_named(columns, patterns)] = sign
+        change[named(columns, patterns)] = sign
     if not calls.size or not change.any():
         return inside
     rows = rows[change[columns.name[rows]] != 0]

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from accelprof import texts
+from accelprof.analysis.holders import calls_said, named
 from accelprof.catalogue import get_catalogue
-from accelprof.contracts.spans import HostCalls, Trace
+from accelprof.contracts.spans import HostCalls, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
 from accelprof.reading import sqlite
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import ChromeFile, load
-from accelprof.reading.columns import Columns, columns_of
+from accelprof.reading.columns import CODES, Columns, columns_of
 from accelprof.reading.gzipped import GZIP, opened
 
 UTF8_MARK = b"\xef\xbb\xbf"
@@ -65,7 +66,9 @@ class Loaded:
         if self._trace is None:
             if not self._is_chrome:
                 raise ReadError(self.path, f"files of tool {self.tool!r} hold no spans")
-            self._trace = _named(self.path, "spans", lambda: _through_the_door(read_chrome(self.path, self.tool)))
+            self._trace = _named(
+                self.path, "spans", lambda: _with_waits(_through_the_door(read_chrome(self.path, self.tool)))
+            )
             self._trace.problems.extend(self.problems)
         return self._trace
 
@@ -160,6 +163,16 @@ def _say_calls(trace: Trace, columns: Columns) -> None:
     if wrong:
         trace.problems.append(f"tool {trace.tool!r}: {wrong}; launches are looked for by what other tools call them")
     columns.calls = said if not wrong and said.launches else None
+
+
+def _with_waits(trace: Trace) -> Trace:
+    """Calls that wait for the device become such: a Chrome trace has them among all calls, by the name that its tool calls them."""
+    columns = columns_of(trace)
+    runtime = columns.rows(Kind.RUNTIME)
+    if runtime.size:
+        waits = named(columns, (calls.waits for calls in calls_said(columns)))
+        columns.kind[runtime[waits[columns.name[runtime]]]] = CODES[Kind.SYNC]
+    return trace
 
 
 def _bound(value: Any) -> Any:

@@ -230,17 +230,19 @@ class HostCalls:
     Attributes:
         launches: calls that put a kernel, or a graph of them, on a device.
         capture_begins, capture_ends: calls between which a stream's launches are only recorded into a graph.
+        waits: of Chrome traces, calls that wait for the device; of other files the reader says it by their kind.
     """
 
     launches: str = ""
     capture_begins: str = ""
     capture_ends: str = ""
+    waits: str = ""
 
     def fault(self) -> str:
         """Which of them is no regular expression, and why; empty when all are."""
         import re  # only who reads files asks
 
-        for name in ("launches", "capture_begins", "capture_ends"):
+        for name in ("launches", "capture_begins", "capture_ends", "waits"):
             pattern = getattr(self, name)
             try:
                 re.compile(pattern)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from accelprof.contracts.names import TIMELINE_TOOL
-from accelprof.contracts.words import ArtifactState, LaunchMode, Mode, WindowKind
+from accelprof.contracts.words import ArtifactState, LaunchMode, Mode, WindowKind, Written
 from accelprof.numberset import NumberSet
 
 #: a run directory whose resolved configuration a process takes when it is given none (set by ``accelprof run``)
@@ -238,14 +238,15 @@ class Launch:
 class Expectation:
     """A file (or directory) that a target should leave. ``pattern`` is an absolute glob on the target's node.
 
-    ``when`` is ``window_close``, ``last_window`` or ``process_exit``; ``count`` ``None`` = at least one when any window opened.
+    ``when`` it is written: at ``window_close``, with the ``last_window`` of ``count``, at ``process_exit``; ``count`` ``None`` = at
+    least one when any window opened.
     ``instead``: an absolute glob of what stands in a report's place, under the same name without suffix, where the tool could
     not make the report (raw data without its importer); once that lies there untouched, nobody waits for the report.
     """
 
     pattern: str
     count: int | None
-    when: str
+    when: Written
     instead: str = ""
 
 

@@ -18,6 +18,8 @@ TriggerCall = Literal["none", "api", "range", "pause", "in_process"]
 LaunchMode = Literal["none", "env", "prefix", "replace"]
 #: of :attr:`Assignment.mode`
 Mode = Literal["steps", "all", "process", "off"]
+#: of :attr:`Expectation.when`
+Written = Literal["window_close", "last_window", "process_exit"]
 #: of :attr:`WindowInfo.kind`
 WindowKind = Literal["step", "phase", "schedule", "process", "on_demand", "recorder"]
 #: of :attr:`ArtifactFile.state`

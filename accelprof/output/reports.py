@@ -130,7 +130,7 @@ def needed(expectation: Expectation, windows: int, ended: bool, timeout: float) 
         return number, timeout
     if expectation.when == "process_exit":
         return number, 0.0 if timeout == 0 else GRACE_S
-    whole = expectation.count is None or windows >= expectation.count
+    whole = expectation.when == "window_close" or expectation.count is None or windows >= expectation.count
     return number, timeout if whole else min(GRACE_S, timeout)
 
 

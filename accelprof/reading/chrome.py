@@ -98,8 +98,6 @@ KINDS_OF: dict[str, Kind] = {
     "cuda_sync": Kind.SYNC,
     "trace": Kind.WINDOW,
 }
-#: host calls that wait for the device
-WAITING = re.compile(r"^(?:cu(?:da)?|hip)(?:Device|Stream|Event|Ctx|Thread)Synchronize|^aclrtSynchronize")
 PROFILER_STEP = re.compile(r"^ProfilerStep\*?#(\d+)$")
 _SHOWN = ("deviceProperties", "distributedInfo", "traceName", "schemaVersion", "cuda_runtime_version",
           "cuda_driver_version", "hip_runtime_version", "hip_driver_version", "metadata")  # fmt: skip
@@ -595,17 +593,14 @@ def may_be_open(category: object) -> bool:
 
 
 def _by_name(kinds: Array, name: Array, names: list[str]) -> Array:
-    """Kinds that depend on the name too: collectives among kernels, waits among calls, the profiler's steps."""
+    """Kinds that depend on the name too: collectives among kernels, the profiler's steps."""
     talks = np.array([kernel_kind(text) is Kind.COMMUNICATION for text in names] or [False], dtype=np.bool_)
-    waits = np.array([WAITING.match(text) is not None for text in names] or [False], dtype=np.bool_)
     steps = np.array([PROFILER_STEP.match(text) is not None for text in names] or [False], dtype=np.bool_)
     if not len(kinds):
         return kinds
     device = np.isin(kinds, [CODES[kind] for kind in _WORK])
-    runtime = kinds == CODES[Kind.RUNTIME]
     found = kinds.copy()
     found[~device & steps[name]] = CODES[Kind.STEP]
-    found[runtime & waits[name]] = CODES[Kind.SYNC]
     found[(kinds == CODES[Kind.KERNEL]) & talks[name]] = CODES[Kind.COMMUNICATION]
     return found
 

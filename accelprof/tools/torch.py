@@ -35,6 +35,7 @@ TRACED_CALLS = HostCalls(
     r"|^cu(?:da)?Launch(?:Grid(?:Async)?)?(?:_v\d+)?$|EnqueueCommandBuffer|CommandBufferEnqueue)",
     capture_begins=r"BeginCapture|CaptureBegin",
     capture_ends=r"EndCapture|CaptureEnd",
+    waits=r"Synchronize|^ur(?:EventWait|QueueFinish)",
 )
 Content = Literal["cpu", "cuda", "memory", "shapes", "stack", "flops", "modules"]
 

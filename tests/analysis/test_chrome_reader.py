@@ -15,11 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis.attribution import attribute
+from accelprof.analysis.reading import read_any
 from accelprof.cli.main import cli
-from accelprof.contracts.spans import Clock, Kind, union_ns
+from accelprof.contracts.spans import Clock, HostCalls, Kind, union_ns
 from accelprof.errors import ReadError
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import BadTimeError, exact_ns
+from accelprof.testing import RecordingTool, capture
 
 #: a busy machine is no failure
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -256,7 +258,6 @@ def test_no_trace_is_an_error(tmp_path: Path, content: bytes, reason: str) -> No
         ("nccl:all_reduce", "user_annotation", Kind.RANGE),
         ("aten::mm", "cpu_op", Kind.OPERATOR),
         ("cudaLaunchKernel", "cuda_runtime", Kind.RUNTIME),
-        ("hipStreamSynchronize", "cuda_runtime", Kind.SYNC),
         ("actor/update", "phase", Kind.PHASE),
     ],
 )
@@ -265,6 +266,39 @@ def test_kinds(trace_of: Callable[..., Any], name: str, cat: str, kind: Kind) ->
     event = {"ph": "X", "name": name, "cat": cat, "ts": 1, "dur": 1, "pid": 0, "tid": 7, "args": {"stream": 7}}
     [span] = trace_of(json.dumps([event])).spans
     assert span.kind is kind
+
+
+class Abc(RecordingTool):
+    """A third party's, whose Chrome traces have their own calls."""
+
+    name = "abc"
+    writes_chrome_trace = True
+    host_calls = HostCalls(launches="^abcGo", waits="^abcHalt")
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        return path.endswith(".abc.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "of_torch", "of_abc"),
+    [
+        ("cudaLaunchKernel", False, False), ("cudaDeviceSynchronize", True, False), ("cuCtxSynchronize", True, False),
+        ("hipStreamSynchronize", True, False), ("aclrtSynchronizeStreamWithTimeout", True, False), ("urQueueFinish", True, False),
+        ("musaStreamSynchronize", True, False), ("cudaStreamWaitEvent", False, False), ("abcHalt", False, True),
+    ],
+)  # fmt: skip
+def test_calls_that_wait_are_those_that_the_tool_names(tmp_path: Path, name: str, of_torch: bool, of_abc: bool) -> None:
+    """In torch's traces every vendor's, in a third party's those that it declares; a file of nobody's has all of these."""
+    event = {"ph": "X", "name": name, "cat": "cuda_runtime", "ts": 1, "dur": 1, "pid": 0, "tid": 7}
+    for file in ("x.pt.trace.json", "x.abc.json", "x.json"):
+        (tmp_path / file).write_text(json.dumps([event]))
+    with capture(tool=None, tools=(Abc,)):
+        found = [
+            read_any(tmp_path / file, tool).spans[0].kind is Kind.SYNC
+            for file, tool in (("x.pt.trace.json", "torch"), ("x.abc.json", "abc"), ("x.json", None))
+        ]
+    assert found == [of_torch, of_abc, of_torch or of_abc]
 
 
 def test_begin_and_end_events_pair_per_thread(trace_of: Callable[..., Any]) -> None:

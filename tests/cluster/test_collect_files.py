@@ -15,6 +15,7 @@ import pytest
 from accelprof import hookimpl, register, unregister
 from accelprof.contracts.targets import Expectation, Launch, WindowInfo
 from accelprof.contracts.tool import Tool
+from accelprof.contracts.words import Written
 from accelprof.environment import join_env, without
 from accelprof.launch.command import assemble, program, wrapped_by
 from accelprof.output import reports
@@ -171,10 +172,11 @@ def test_a_report_is_waited_for_until_it_grows_no_more(tmp_path: Path) -> None:
         ("last_window", 2, 1, True, (1, 60.0)),
         ("process_exit", 1, 1, False, (1, reports.GRACE_S)),
         ("window_close", None, 5, False, (1, 60.0)),
+        ("window_close", 2, 1, False, (1, 60.0)),
     ],
 )
 def test_how_long_a_report_is_waited_for(
-    when: str, count: int | None, windows: int, ended: bool, expected: tuple[int, float]
+    when: Written, count: int | None, windows: int, ended: bool, expected: tuple[int, float]
 ) -> None:
     """The whole limit where the tool has all it needs to write; a moment where only the end of the process brings it."""
     assert reports.needed(Expectation("x", count, when), windows, ended, 60.0) == expected
