@@ -29,7 +29,7 @@ from accelprof.analysis.critical import OUTSIDE
 from accelprof.analysis.held import waited
 from accelprof.analysis.holders import holders, label
 from accelprof.analysis.nesting import segments
-from accelprof.analysis.report_rows import Straggler, Waits
+from accelprof.analysis.report_rows import Straggler, Waits, step_name
 from accelprof.analysis.run import WorkerId
 from accelprof.contracts.spans import Kind
 from accelprof.reading.columns import NONE, Array, Columns, groups_of, whole_number
@@ -410,8 +410,9 @@ def _row(
     if not waiting:
         return None
     seq, missing = int(last.file.number[last.at]), _missing(key, calls, labels)
+    step = last.file.steps[int(last.file.step[last.at])]
     row: Straggler = {
-        "step": _shown(last.file.steps[int(last.file.step[last.at])]), "phase": key.name,
+        "step": None if step == () else step_name(step) if isinstance(step, tuple) else step, "phase": key.name,
         "number": number if seq == NONE else seq, "group": group, "worker": last.file.worker.label,
         "waited_ns": waited, "low_ns": low, "high_ns": high,
         "waited_by": sorted(waiting), "late_in": None,
@@ -430,13 +431,6 @@ def _missing(key: Kinship, calls: Sequence[DeviceCall], labels: Mapping[int, str
         return [labels.get(rank, f"rank {rank}") for rank in members if rank not in there]
     lost = (key.size or len(calls)) - len(calls)
     return [f"{lost} of {key.size} ranks"] if lost > 0 else []
-
-
-def _shown(steps: Any) -> int | str | None:
-    shown: int | str | None = steps
-    if isinstance(steps, tuple):
-        shown = steps[0] if len(steps) == 1 else "-".join(map(str, (steps[0], steps[-1]))) if steps else None
-    return shown
 
 
 def _late_in(calls: Sequence[DeviceCall], last: DeviceCall) -> str | None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from accelprof.analysis.report_rows import Straggler
+from accelprof.analysis.report_rows import Straggler, step_name
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.contracts.spans import merge_intervals
 
@@ -208,13 +208,7 @@ class Step:
 
     @property
     def name(self) -> int | str:
-        return (
-            self.steps[0]
-            if len(self.steps) == 1
-            else "-".join(map(str, (self.steps[0], self.steps[-1])))
-            if self.steps
-            else ""
-        )
+        return step_name(self.steps)
 
     @property
     def wall_ns(self) -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import Any, TypedDict, Union, get_args, get_origin, get_type_hints
+
+from accelprof.output.layout import steps_text
 
 
 class Waits(TypedDict):
@@ -301,6 +304,11 @@ class Report(Dump):
     operators: list[OperatorRow]
     cost: list[Cost]
     metrics: dict[str, object]
+
+
+def step_name(steps: Sequence[int]) -> int | str:
+    """A window's step, or its steps, as rows name them: ``7``, ``4-9``; empty for none."""
+    return steps[0] if len(steps) == 1 else steps_text(steps)
 
 
 def columns_of(row: type) -> dict[str, type]:

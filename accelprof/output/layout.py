@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,16 +38,22 @@ def safe(label: str, limit: int = 60, *, distinct: bool = False) -> str:
     return f"{cleaned[: limit - 9]}-{digest}".lstrip("-") if lossy else cleaned
 
 
-def steps_text(steps: Sequence[int]) -> str:
-    """``2``, ``2-3``, ``2+5-7``: steps of a window for a file name; empty for none."""
+def runs_of(steps: Iterable[int]) -> list[list[int]]:
+    """First and last of each stretch of numbers without a gap, in order."""
     runs: list[list[int]] = []
-    if len(steps) == 1:
-        return str(steps[0])
     for step in sorted(set(steps)):
         if runs and step == runs[-1][1] + 1:
             runs[-1][1] = step
         else:
             runs.append([step, step])
+    return runs
+
+
+def steps_text(steps: Sequence[int]) -> str:
+    """``2``, ``2-3``, ``2+5-7``: steps of a window for a file name; empty for none."""
+    if len(steps) == 1:
+        return str(steps[0])
+    runs = runs_of(steps)
     text = "+".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
     return text if len(text) <= 40 else f"{runs[0][0]}..{runs[-1][1]}"
 

@@ -107,4 +107,7 @@ def steps_text(seen: Collection[int]) -> str:
     """The announced steps, for messages."""
     if not seen:
         return "none"
-    return f"{min(seen)}..{max(seen)}" if len(seen) > 8 else ", ".join(map(str, seen))
+    if len(seen) <= 8:
+        return ", ".join(map(str, seen))
+    runs = [str(first) if first == last else f"{first}..{last}" for first, last in layout.runs_of(seen)]
+    return ", ".join(runs if len(runs) <= 8 else [*runs[:4], "…", *runs[-3:]])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast, get_type_hints
 
-from accelprof.analysis.critical import stragglers
+import pytest
+
+from accelprof.analysis.critical import Step, stragglers
 from accelprof.analysis.frames import _ROWS, TABLES, devices_together
-from accelprof.analysis.report_rows import DeviceRow, Report, Straggler, columns_of
+from accelprof.analysis.report_rows import DeviceRow, Report, Straggler, columns_of, step_name
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import grids
 from accelprof.analysis.waited import by_phase
 from accelprof.analysis.waits import Waits
+from accelprof.session.rows import steps_text
 from tests.analysis.test_whole_second import two_ranks
 
 TWO_GPUS = Path(__file__).parent / "two_gpus"
@@ -88,3 +92,25 @@ def test_devices_together_have_the_share_of_what_each_has() -> None:
     assert (both["busy_share"], both["share_of"], both["busy_ns"]) == (0.15, "window", 40)
     mixed = devices_together("2 others", [device(10, 100, 10), device(30, 0, 0)])
     assert (mixed["busy_share"], mixed["share_of"]) == (1.0, "work")
+
+
+@pytest.mark.parametrize(("steps", "name"), [((0,), 0), ((7,), 7), ((4, 5, 6), "4-6"), ((2, 3, 7), "2-3+7"), ((), "")])
+def test_steps_of_a_window_have_one_name(steps: tuple[int, ...], name: int | str) -> None:
+    """In rows, on the page and in names of files; a step between that was not in the window is not in its name."""
+    assert step_name(steps) == name
+    assert Step(steps, 0, 1, []).name == name
+
+
+@pytest.mark.parametrize(
+    ("seen", "text"),
+    [
+        ([], "none"),
+        ([3, 4], "3, 4"),
+        (range(1, 179), "1..178"),
+        ([*range(1, 6), *range(900, 906)], "1..5, 900..905"),
+        (range(10, 110, 10), "10, 20, 30, 40, …, 80, 90, 100"),
+    ],
+)
+def test_steps_that_were_not_seen_are_not_said_to_be(seen: Sequence[int], text: str) -> None:
+    """A loop that announces every tenth step has not seen those between."""
+    assert steps_text(seen) == text

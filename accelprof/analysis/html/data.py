@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from accelprof.analysis.division import TABLE
 from accelprof.analysis.first import step_of_first
 from accelprof.analysis.intervals import lengths_by
 from accelprof.analysis.phases import Call, WorkerTimeline
-from accelprof.analysis.report_rows import CriticalPath, Report, WindowParts
+from accelprof.analysis.report_rows import CriticalPath, Report, WindowParts, step_name
 from accelprof.analysis.seconds import COLLECTIVE, name_of_compute, waits_for_data, waits_for_others
 from accelprof.analysis.summary import Summary
 
@@ -199,11 +199,8 @@ def _packed(values: Any) -> dict[str, Any]:
     return {"max": largest, "cells": base64.b64encode(cells.tobytes()).decode("ascii")}
 
 
-def _steps_text(steps: Iterable[int]) -> str:
-    numbers = list(steps)
-    if not numbers:
-        return "-"
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+def _steps_text(steps: Sequence[int]) -> str:
+    return str(step_name(steps)) or "-"
 
 
 # --- lanes ---------------------------------------------------------------------------------------------------------------
