@@ -8,6 +8,7 @@ controller asks for it on each, and brings the parts together when the run ends.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import itertools
 import json
@@ -344,21 +345,27 @@ def _journal(
     closed: int,
     found: Contents,
 ) -> None:
-    """The part's journal, as a session writes one."""
+    """The part's journal, as a session writes one; whole or not at all, since who has one has a part.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     os.makedirs(layout.workers_dir, exist_ok=True)
-    journal = Journal(layout.journal(target.key), lambda text: None)
+    failed: list[str] = []
+    journal = Journal(layout.journal(target.key), failed.append)
     target.tool, target.armed, target.windows_opened = TraceTool.name, True, 1
     target.steps_seen, target.phases_seen = list(window.steps), sorted({phase[0] for phase in found.phases})
-    journal.add(target)
     offset = found.epoch_offset
     row = WindowRow(id=window.id, target=target.key, steps=list(window.steps), kind="recorder", tools=[TraceTool.name])
     row.opened, row.closed = Moment(opened + offset, opened), Moment(closed + offset, closed)
-    journal.add(row)
     file = ArtifactFile(os.path.relpath(path, layout.run_dir), TraceTool.name, (window.id,), os.path.getsize(path))
-    journal.add(ArtifactRow.of(file, target.target, target.host, target.pid))
-    for problem in found.problems:
-        journal.add(ProblemRow(target=target.key, message=f"flight recorder: {problem}"))
+    problems = [ProblemRow(target=target.key, message=f"flight recorder: {problem}") for problem in found.problems]
+    journal.add(target, row, ArtifactRow.of(file, target.target, target.host, target.pid), *problems)
     journal.close()
+    if failed:
+        with contextlib.suppress(OSError):  # maybe a piece of it
+            os.unlink(layout.journal(target.key))
+        raise OSError(failed[0])
 
 
 def write_stacks(run_dir: str, name: str, by: str) -> None:

@@ -307,6 +307,7 @@ def read_ring(path: str | os.PathLike[str]) -> Contents:
     try:
         with open(name, "rb") as file:
             data = file.read(limit + 1)
+            front = os.pread(file.fileno(), HEAD + NAMES, 0)
     except OSError as error:
         raise ReadError(name, f"{error}") from None
     head = _head(name, data)
@@ -314,12 +315,14 @@ def read_ring(path: str | os.PathLike[str]) -> Contents:
     if len(data) > limit or HEAD + names + now + size != len(data) or not size:
         raise ReadError(name, f"the sizes in its head do not fit its {len(data)} bytes")
     found = Contents(head.who, head.epoch_offset)
-    found.phases = _phases(data[HEAD : HEAD + min(head.named, names)], found.problems)
-    _records(data, HEAD + names + now, size, head.first, head.end, found)
+    # its process may have gone on meanwhile: steps that gave way are not in ``data``, and phases have been named for what is
+    later = _head(name, front)
+    found.phases = _phases(front[HEAD : HEAD + min(later.named, names)], found.problems)
+    _records(data, HEAD + names + now, size, later.first, max(head.end, later.first), found)
     _running(data, HEAD + names, now, found)
     last, running = found.steps[-1] if found.steps else None, found.running
-    if last is not None and running is not None and (last.step, last.begin_ns) == (running.step, running.begin_ns):
-        found.running = None  # it had just ended
+    if last is not None and running is not None and running.begin_ns < (last.end_ns or 0):
+        found.running = None  # it has ended since: the running step is written down about once a second
     return found
 
 

@@ -7,6 +7,8 @@ import random
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 
@@ -41,6 +43,57 @@ def test_what_was_written_is_read_back(tmp_path):
     ring.idle()
     assert read_ring(ring.path).running is None
     assert found.problems == []
+    ring.close()
+
+
+def test_a_step_that_has_ended_since_it_was_written_down_does_not_run(tmp_path):
+    """The running step is written down now and then: where that one, or a later one, is there with its end, none runs that is known.
+    What is written down after the last end does."""
+    ring = Ring(str(tmp_path / "a.ring"), WHO)
+    ring.now(7, 700, rows(1, 700))
+    ring.add(7, 700, 800, rows(2, 700))
+    assert read_ring(ring.path).running is None
+    ring.add(8, 800, 900, rows(2, 800))
+    found = read_ring(ring.path)
+    assert ([record.step for record in found.steps], found.running) == ([7, 8], None)
+    ring.now(None, 900, rows(1, 900))
+    assert read_ring(ring.path).running.begin_ns == 900
+    ring.now(7, 910, rows(1, 910))  # a number once more
+    assert read_ring(ring.path).running.step == 7
+    ring.close()
+
+
+def test_what_is_read_while_it_is_written_is_whole(tmp_path):
+    """A reader in another thread: no record is called damaged or cut that is not, no phase lacks its name, steps follow one another."""
+    ring = Ring(str(tmp_path / "a.ring"), WHO, size=1 << 17)
+    done = threading.Event()
+
+    def write():
+        step = 0
+        while not done.is_set():
+            step += 1
+            if not step % 500:
+                ring.name(f"phase {step}", "", "", "")
+            ring.add(step, step * 100, step * 100 + 90, rows(step, step % 40 + 1))
+            if not step % 100:
+                time.sleep(0)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = set()
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            found = read_ring(ring.path)
+            assert found.problems == []
+            numbers = [record.step for record in found.steps]
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+            assert all(len(record.rows) == record.step % 40 + 1 for record in found.steps)
+            seen.update(numbers[-1:])
+    finally:
+        done.set()
+        writer.join()
+    assert len(seen) > 5
     ring.close()
 
 
@@ -98,7 +151,7 @@ def test_a_step_too_large_is_cut_and_says_how_much(tmp_path):
     (step,) = read_ring(ring.path).steps
     assert 0 < len(step.rows) < 5000
     assert len(step.rows) + step.cut == 5000
-    ring.now(2, 0, rows(2, 50_000))
+    ring.now(2, 1, rows(2, 50_000))
     running = read_ring(ring.path).running
     assert running is not None
     assert len(running.rows) + running.cut == 50_000

@@ -287,6 +287,22 @@ def test_a_dump_that_cannot_be_made_is_refused_by_name(tmp_path):
     assert "a dump cannot be made in it" in str(done.exception)
 
 
+def test_a_part_without_its_journal_is_said(session):
+    """Whose journal cannot be written has no part, and that is said: nobody would find it."""
+    with session.step(1):
+        outer(0)
+    run = Path(session.layout.run_dir)
+    (run / "recorder/slow-1").mkdir(parents=True)
+    (run / "recorder/slow-1/.workers").symlink_to("/dev/full")
+    (run / "recorder/slow-1/request.json").write_text('{"kind": "dump", "reason": "slow", "at": 1.0}')
+    wait_for(lambda: any("the flight recorder failed" in text for text in session.problems))
+    (ring,) = rings_of(run)
+    (run / "recorder/slow-2/.workers").mkdir(parents=True)
+    (run / f"recorder/slow-2/.workers/{ring.stem}.jsonl").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        dumps.write_part(run, "slow-2", ring, 20)
+
+
 def test_a_part_that_is_written_later_shows_the_same_moment(tmp_path):
     """Who hears of a dump when it has gone on shows the steps of the moment at which it was asked for."""
     run = str(tmp_path / "r")
