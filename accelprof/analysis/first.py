@@ -116,7 +116,7 @@ def _step(report: Report) -> str:
     for segment in path["segments"]:
         parts[str(segment["phase"]), str(segment["worker"])] += segment["ns"]
     (phase, worker), taken = parts.most_common(1)[0]
-    text = f"Step {path['step']} took {duration(wall)}"
+    text = f"Step{'s' * isinstance(path['step'], str)} {path['step']} took {duration(wall)}"
     if hosts := report.get("clocks_not_compared"):
         text += f", as far as the clocks are known (those of {', '.join(hosts[:3])}{' …' if len(hosts) > 3 else ''} were not compared)"
     late = _named(report, path)

@@ -6,7 +6,7 @@ import heapq
 from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from accelprof.analysis.packed import Packed
 from accelprof.analysis.run import WorkerId
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.contracts.spans import CALL, Kind, Trace, merge_intervals
+from accelprof.output.records import WindowRow
 from accelprof.reading.columns import KINDS, columns_of
 
 TIMED = frozenset({Kind.PHASE, Kind.RANGE})
@@ -150,13 +151,15 @@ class WorkerTimeline:
             found[call.phase] += not call.cut and mine[max(bisect_right(starts, call.start_ns) - 1, 0)][1]
         return {phase: found[phase] for phase in self.in_one_piece()}
 
-    def add(self, trace: Trace) -> None:
-        """Take in one file of the worker; call :meth:`finish` after the last."""
+    def add(self, trace: Trace, rows: Mapping[str, WindowRow] | None = None) -> None:
+        """Take in one file of the worker; call :meth:`finish` after the last. ``rows``: windows as the run has them, which knows of one
+        that was opened for a step whether that came, and others after it."""
         columns = columns_of(trace)
         for row in columns.rows(Kind.WINDOW).tolist():
             identity = trace.origin.windows[0] if trace.origin.windows else columns.names[columns.name[row]]
-            span = columns.span(row)
-            self.windows.append((identity, trace.origin.steps, span.start_ns, span.end_ns))
+            span, known = columns.span(row), (rows or {}).get(identity)
+            steps = tuple(known.steps) if known is not None and known.kind == "step" else trace.origin.steps
+            self.windows.append((identity, steps, span.start_ns, span.end_ns))
         timed = columns.rows(*TIMED)
         threads, tasks, names, words = columns.threads, columns.tasks, columns.names, columns.words
         for row, name, kind, thread, task, start, end, own, cut, category in zip(

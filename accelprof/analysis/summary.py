@@ -218,7 +218,7 @@ class SummaryBuilder:
         if self._timeline is None or self._timeline.worker.key != worker.key:
             self._close()
             self._timeline = WorkerTimeline(worker)
-        self._timeline.add(trace)
+        self._timeline.add(trace, self.summary.run.records.windows)
         columns = columns_of(trace)
         rows = columns.rows(Kind.PHASE, Kind.RANGE)
         said = self._said.setdefault(worker.key, {})

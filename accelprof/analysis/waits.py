@@ -314,12 +314,13 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
     windows: list[tuple[str, tuple[int, ...], int, int]] = []
     begins: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
     errors: dict[str, int] = {}
-    compared = not _hosts_apart(run, timelines)
+    compared, whole = not _hosts_apart(run, timelines), _whole_windows(timelines)
     for timeline, shift in zip(timelines, shifts, strict=True):
         label, (_, error) = timeline.worker.label, run.offset_ns(timeline.worker)
         errors[label] = max(errors.get(label, 0), error or 0)
         for _, steps, start, end in timeline.windows:
             if steps:
+                steps = whole[timeline.worker.group, steps[0]]
                 windows.append((label, steps, start - shift, end - shift))
                 begins[steps][label] = min(begins[steps].get(label, sys.maxsize), start - shift)
     few = _count(timelines) <= MAX_LEAVES
@@ -333,6 +334,18 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
         if not compared:
             # nothing is known but that it was the same step
             step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}
+    return found
+
+
+def _whole_windows(timelines: Sequence[WorkerTimeline]) -> dict[tuple[str, int], tuple[int, ...]]:
+    """By group and first step the steps of the windows that begin with it: the most that a worker came to, as one that is killed in a
+    window of several comes to fewer."""
+    found: dict[tuple[str, int], tuple[int, ...]] = {}
+    for timeline in timelines:
+        for _, steps, _, _ in timeline.windows:
+            if steps:
+                key = timeline.worker.group, steps[0]
+                found[key] = max(found.get(key, ()), steps, key=len)
     return found
 
 

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -57,6 +57,7 @@ class TraceTool(Tool):
         self.specs: list[PhaseSpec] = []
         self._numbers: dict[PhaseSpec, int] = {}
         self._opened = 0
+        self._of_steps, self._steps = False, tuple[int, ...]()
         self.span_count = 0
         self._epoch_offset = 0
         self.dropped = 0
@@ -69,9 +70,13 @@ class TraceTool(Tool):
 
     def open(self, window: WindowInfo) -> None:
         self.rows, self._marks, self.specs, self._numbers = [], [], [], {}
-        self.dropped = 0
+        self._of_steps, self._steps, self.dropped = window.kind == "step", window.steps, 0
         self._epoch_offset = epoch_offset()
         self._opened = now_ns()
+
+    def step(self, step: int) -> None:
+        if self._of_steps:
+            self._steps = tuple(dict.fromkeys((*self._steps, step)))
 
     def number(self, spec: PhaseSpec) -> int:
         """The number under which ``rows`` name a phase."""
@@ -116,7 +121,7 @@ class TraceTool(Tool):
         self.span_count = len(self.rows)
         target = self.context.target if self.context is not None else Target("unknown")
         file = TimelineFile(
-            window, target, os.uname().nodename, os.getpid(), self.specs, [*self.rows], [*self._marks],
+            replace(window, steps=self._steps), target, os.uname().nodename, os.getpid(), self.specs, [*self.rows], [*self._marks],
             self._opened, now_ns(), self._epoch_offset, self.dropped,
         )  # fmt: skip
         try:

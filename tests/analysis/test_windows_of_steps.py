@@ -1,0 +1,70 @@
+"""Which steps a window is of: as the run has them, however it was opened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import accelprof
+from accelprof.analysis.files import summarise_files
+from accelprof.analysis.first import sentences
+from accelprof.analysis.summary import summarise
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    accelprof.reset()
+
+
+def reported(session: Any) -> dict[str, Any]:
+    return dict(summarise(session.layout.run_dir).to_json())
+
+
+def test_a_window_of_several_steps_is_of_all_of_them(tmp_path: Path) -> None:
+    """Steps 2 to 4 in one window: the first sentence, the critical path and ``whatif`` name all three, the file that was written says
+    so by itself, and no step is said to be as long as its window."""
+    session = accelprof.configure(steps=["2-4"], merge_steps=True, group="G", rank=0, output_dir=str(tmp_path))
+    work = accelprof.timer("train")(lambda: time.sleep(0.01))
+    for step in range(1, 6):
+        with session.step(step):
+            work()
+    session.close()
+    found = reported(session)
+    assert [row["step"] for row in found["critical_path"]] == ["2-4"]
+    assert sentences(found)[0].startswith("Steps 2-4 took ")
+    assert not any("took another time than its windows" in line for line in found["notices"])
+    assert [row["step"] for row in found["steps"] if row["window"]] == [2, 3, 4]
+    [file] = (path for path in Path(session.layout.run_dir).glob("G/*.trace.json.gz"))
+    assert [row["step"] for row in summarise_files([str(file)]).to_json()["steps"]] == [2, 3, 4]
+
+
+def test_a_window_of_a_step_that_never_came_is_of_none(tmp_path: Path) -> None:
+    """Items that do not say how many they are end before step 4, whose window was open: no figure has a step 4, and that it is not
+    there is said."""
+    session = accelprof.configure(steps=[2, 4], group="G", rank=0, output_dir=str(tmp_path))
+    work = accelprof.timer("train")(lambda: time.sleep(0.01))
+    for _ in session.steps(iter(range(3))):
+        work()
+    session.close()
+    found = reported(session)
+    assert [row["step"] for row in found["steps"]] == [1, 2, 3]
+    assert [row["step"] for row in found["critical_path"]] == [2]
+    assert any("steps 4 never opened" in line for line in found["undelivered"])
+
+
+def test_a_rank_that_is_killed_in_a_window_of_several_steps_was_in_it(run_maker: Any, event: Any) -> None:
+    """Rank 1 comes to step 2 of 2-4 alone, and its part of that window is beside rank 0's: 30 ms are waited for it."""
+    for rank, (steps, work) in enumerate([((2, 3, 4), 10), ((2,), 40)]):
+        events = [event("work", 0, work * 1000), event("ar", work * 1000, (50 - work) * 1000, category="collective")]
+        run_maker.timeline(
+            run_maker.target(rank, "G", host="node0"), events, steps=steps, end_us=60_000 if rank else 150_000
+        )
+    found = summarise(run_maker.write()).to_json()
+    assert [(row["step"], row["worker"], row["waited_ns"]) for row in found["stragglers"]] == [
+        ("2-4", "G/rank1", 30_000_000)
+    ]
