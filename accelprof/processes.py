@@ -6,6 +6,7 @@ container counts for itself, and each host.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,8 +31,7 @@ class Writer:
     @classmethod
     def me(cls) -> Writer:
         """This process."""
-        pid = os.getpid()
-        return cls(os.uname().nodename, pid, _started(pid), _space())
+        return _me(os.getpid())
 
     @classmethod
     def read(cls, row: object) -> Writer | None:
@@ -65,6 +65,11 @@ class Writer:
             pass  # another user's
         now = _started(self.pid)
         return now != ENDED and (not self.started or not now or self.started == now)
+
+
+@functools.lru_cache(1)  # a forked child has another number
+def _me(pid: int) -> Writer:
+    return Writer(os.uname().nodename, pid, _started(pid), _space())
 
 
 #: of a process that is only waited for

@@ -5,10 +5,12 @@ A label, a path or a name in a file may hold halves of surrogate pairs, which no
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import zlib
+from collections.abc import Collection
 from typing import Any
 
 #: characters of a name that are kept; a C++ kernel's has some thousands
@@ -44,6 +46,12 @@ def bounded(text: str) -> str:
         check = zlib.crc32(text.encode("utf-8", "surrogatepass"))
         text = f"{text[: LONGEST - 1100]}…({len(text):,} characters, {check:08x})…{text[-1000:]}"
     return encodable(text)
+
+
+def listed(values: Collection[object], most: int) -> str:
+    """The first ``most`` with commas, and how many more there are."""
+    shown = ", ".join(map(str, itertools.islice(values, most)))
+    return f"{shown} and {len(values) - most:,} more" if len(values) > most else shown
 
 
 def quoted(text: str, spoilt: re.Pattern[str]) -> str:

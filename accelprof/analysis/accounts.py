@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
+from accelprof import texts
 from accelprof.analysis.attribution import Attribution, DeviceFigures, label
 from accelprof.analysis.division import WORKING
 from accelprof.analysis.holders import launches_of
@@ -246,13 +247,13 @@ def idle_windows(run: Run, files: Iterable[ToolFile]) -> Iterator[tuple[list[Sec
         line = ""
         if empty:
             names = [
-                f"{name} (step {_some([str(step) for step in run.records.windows[name].steps])})"
+                f"{name} (step {texts.listed([str(step) for step in run.records.windows[name].steps], NAMED)})"
                 for name in empty
                 if name in run.records.windows
             ]
             line = (
                 f"{mine[0].worker.label}: {tool}: {len(empty)} of {len(there)} windows hold no device work, and the device counts as "
-                f"idle in them: {_some(names)}"
+                f"idle in them: {texts.listed(names, NAMED)}"
             )
         yield found, line
 
@@ -264,11 +265,11 @@ def doubts(files: Iterable[ToolFile]) -> Iterator[str]:
         if found.overhead.total() >= OVERHEAD_NS:
             yield (
                 f"{where}: the profiler's own work took {found.overhead.total() / 1e6:.3f} ms of this file: "
-                f"{_some([name for name, _ in found.overhead.most_common()])}"
+                f"{texts.listed([name for name, _ in found.overhead.most_common()], NAMED)}"
             )
         empty = [name for name, kernels in found.steps.items() if not kernels]
         if empty and len(empty) < len(found.steps):
-            yield f"{where}: {_some(empty)} of {len(found.steps)} steps launched no device work"
+            yield f"{where}: {texts.listed(empty, NAMED)} of {len(found.steps)} steps launched no device work"
         for row in found.phases:
             if row.kernels and row.calls_without_work and row.calls > 1:
                 yield f"{where}: {row.name}: {row.calls_without_work} of {row.calls} calls launched no device work"
@@ -278,11 +279,6 @@ def doubts(files: Iterable[ToolFile]) -> Iterator[str]:
                     f"{where}: {kernel[:60]} took {took / 1e6:.3f} ms, longer than the call of {row.name} that launched it "
                     f"({lasted / 1e6:.3f} ms)"
                 )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
 
 
 def undrained(run: Run) -> Iterator[str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from accelprof import texts
 from accelprof.analysis.many import Progress
 from accelprof.analysis.parts import Figure
 from accelprof.analysis.sides import Side, side
@@ -250,7 +251,7 @@ def compare(
     result.partial, result.workers = lacks, frozenset(common)
     for name, of in (("before", one), ("after", other)):
         if alone := sorted(of.workers - common):
-            shown = ", ".join(alone[:8]) + (f" and {len(alone) - 8} more" if len(alone) > 8 else "")
+            shown = texts.listed(alone, 8)
             result.notes.append(f"{len(common)} workers are in both and compared; only in {name}: {shown}")
     same = one.workers == other.workers
     if not same:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from accelprof import texts
 from accelprof.analysis.critical import OUTSIDE
 from accelprof.analysis.nesting import segments
 from accelprof.analysis.run import absent_ranks
@@ -170,9 +171,8 @@ def _of_killed(run_dir: str) -> list[str]:
     killed = sorted(unread(run_dir))
     if not killed:
         return []
-    more = f" and {len(killed) - 5} more" if len(killed) > 5 else ""
     return [
-        f"the flight recorder has the last steps of killed workers: {', '.join(killed[:5])}{more}; "
+        f"the flight recorder has the last steps of killed workers: {texts.listed(killed, 5)}; "
         "accelprof window dump --run RUN writes them out"
     ]
 

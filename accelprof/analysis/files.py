@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelprof import __version__
+from accelprof import __version__, texts
 from accelprof.analysis.attribution import label
 from accelprof.analysis.many import Failed, Progress, each, weight
 from accelprof.analysis.phases import TIMED
@@ -57,8 +57,7 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
         raise UserError(f"report: {barren[0]} {_BARREN}")
     names = _distinct(found)
     directory = os.path.abspath(paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0]) or ".")
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    run = Run(directory, {"run": shown, "accelprof": __version__, "created": ""}, Records())
+    run = Run(directory, {"run": texts.listed(names, 3), "accelprof": __version__, "created": ""}, Records())
     named = {path for path in paths if not os.path.isdir(path) or reader_of(path, None, []) is not None}
     jobs = [[_Job(path, name, path in named)] for path, name in zip(found, names, strict=True)]
     sizes = [weight(path, os.path.getsize(path)) if os.path.isfile(path) else 0 for path in found]

@@ -121,10 +121,8 @@ def _unknown_database(path: str) -> ReadError:
         tables = sorted(sqlite.tables_of(path))
     except ReadError as error:
         return ReadError(path, f"an SQLite database, but {error.reason}; of which tool it is cannot be seen any more")
-    shown = ", ".join(texts.bounded(name) for name in tables[:6]) + (
-        f" and {len(tables) - 6} more" if len(tables) > 6 else ""
-    )
-    said = f"an SQLite database that no registered tool reads (tables: {shown or 'none'})"
+    shown = texts.listed([texts.bounded(name) for name in tables], 6) or "none"
+    said = f"an SQLite database that no registered tool reads (tables: {shown})"
     cut = sqlite.cut_off(path)
     return ReadError(path, f"{said}; {cut}") if cut else UnknownFormatError(path, said)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accelprof import atomic
+from accelprof import atomic, texts
 from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL, WORKERS
 from accelprof.contracts.words import MISSING
 from accelprof.errors import ReadError
@@ -212,9 +212,8 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
     problems.extend(f"manifest: {line}" for line in records.odd)
     left = atomic.halves(directory, unknown=not running)  # a worker of another host may be writing
     if left:
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
         problems.append(
-            f"half-written files of processes that were killed: {', '.join(left[:5])}{more}; nothing is read from them, "
+            f"half-written files of processes that were killed: {texts.listed(left, 5)}; nothing is read from them, "
             "they can be deleted"
         )
     return Run(directory, manifest, records, running, problems)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from accelprof import texts
 from accelprof.analysis import figures, frames
 from accelprof.analysis.accounts import cost_rows
 from accelprof.analysis.division import TABLE
@@ -171,8 +172,7 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
             )  # fmt: skip
         hide(grid, limit or len(waits), "stragglers")
         if missing:
-            more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
-            grid.note += f"{' ' * bool(grid.note)}missing in some of them: {', '.join(missing[:4])}{more}."
+            grid.note += f"{' ' * bool(grid.note)}missing in some of them: {texts.listed(missing, 4)}."
         yield grid
     path = longest(report)
     if path is not None:

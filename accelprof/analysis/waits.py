@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from accelprof import texts
 from accelprof.analysis.collectives import FileCollectives, device_stragglers
 from accelprof.analysis.critical import Leaf, Step, steps_of, stragglers
 from accelprof.analysis.drift import drifts, outliers
@@ -154,9 +155,8 @@ def not_matched(timelines: Sequence[WorkerTimeline]) -> Iterator[str]:
     """What is not known of collectives of workers that are divided by their phases, in windows of no step."""
     workers = [timeline.worker.label for timeline in timelines if _unmatched(timeline)]
     if workers:
-        more = f" and {len(workers) - 3} more" if len(workers) > 3 else ""
         yield (
-            f"collectives of {', '.join(workers[:3])}{more} lie in windows of no known step (of a schedule, on demand, or of a merged timeline "
+            f"collectives of {texts.listed(workers, 3)} lie in windows of no known step (of a schedule, on demand, or of a merged timeline "
             "that does not say it): the ranks' calls were not matched, and all of their time is idle_collective, the transfer too"
         )
     if any(timeline.transfers for timeline in timelines):
@@ -194,10 +194,9 @@ def _not_in_windows(found: Sequence[Step], stated: Mapping[object, object]) -> I
     ]
     if apart:
         step, wall = max(apart, key=lambda item: abs(item[1] - item[0].wall_ns))
-        names = ", ".join(str(one.name) for one, _ in apart[:5])
-        more = f" and {len(apart) - 5} more" if len(apart) > 5 else ""
+        names = texts.listed([one.name for one, _ in apart], 5)
         yield (
-            f"step {names}{more} took another time than its windows, which the critical path and whatif are of: step {step.name} "
+            f"step {names} took another time than its windows, which the critical path and whatif are of: step {step.name} "
             f"{duration(wall)}, its windows {duration(step.wall_ns)}"
             + (
                 " (the rest is before they open, after they close, or on workers without one)"
@@ -223,11 +222,10 @@ def _begins(found: Sequence[Step]) -> dict[str, int]:
 
 def _in_no_phase(found: Sequence[Outlier]) -> Iterator[str]:
     """The slow steps of which nothing says why."""
-    steps = [str(row["step"]) for row in found if row["phase"] is None]
+    steps = [row["step"] for row in found if row["phase"] is None]
     if steps:
-        more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
         yield (
-            f"step {', '.join(steps[:5])}{more} took longer than the others in no timed phase: profiling_range records in windows alone; "
+            f"step {texts.listed(steps, 5)} took longer than the others in no timed phase: profiling_range records in windows alone; "
             "a timer around a phase (@accelprof.timer) says it of every step"
         )
 
@@ -299,11 +297,10 @@ def _too_many(joints: Joints) -> Iterator[str]:
 
 def _not_on_the_path(found: Sequence[Step]) -> Iterator[str]:
     """What a reader of the critical paths must know of collectives on the device."""
-    steps = [str(step.name) for step in found if step.loose_ns and step.leaves]
+    steps = [step.name for step in found if step.loose_ns and step.leaves]
     if steps:
-        more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
         yield (
-            f"collectives on the device held ranks together in step {', '.join(steps[:5])}{more}, on clocks that were not compared: "
+            f"collectives on the device held ranks together in step {texts.listed(steps, 5)}, on clocks that were not compared: "
             "the critical path and whatif follow the host's phases alone there"
         )
 
@@ -399,10 +396,9 @@ def _apart(steps: Sequence[Step]) -> Iterator[str]:
     """The steps whose workers had their windows at different times, as workers do that never wait for each other."""
     apart = [step for step in steps if step.apart_ns > step.overhead_ns]
     if apart:
-        more = f" and {len(apart) - 5} more" if len(apart) > 5 else ""
         share = max(step.apart_ns / step.wall_ns for step in apart)
         yield (
-            f"the workers' windows of step {', '.join(str(step.name) for step in apart[:5])}{more} do not overlap: up to "
+            f"the workers' windows of step {texts.listed([step.name for step in apart], 5)} do not overlap: up to "
             f"{share:.0%} of its length lies between them and is outside every phase on its critical path, though nothing that "
             "was recorded joins the workers"
         )
@@ -422,8 +418,7 @@ def _left_out(timelines: Sequence[WorkerTimeline]) -> Iterator[str]:
         )
     lost = [timeline.worker.label for timeline in timelines if timeline.stretches_left_out]
     if lost:
-        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
         yield (
-            f"who waited for whom is worked out without {', '.join(lost[:5])}{more}: more than {MAX_STRETCHES:,} stretches of "
+            f"who waited for whom is worked out without {texts.listed(lost, 5)}: more than {MAX_STRETCHES:,} stretches of "
             "phases in the windows"
         )

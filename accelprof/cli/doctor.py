@@ -135,9 +135,7 @@ def conclusion(rows: list[Check]) -> str:
     if absent:
         parts.append(f"{', '.join(absent)}: not on this machine")
     if failed:
-        names = list(dict.fromkeys(failed))
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        parts.append(f"to mend: {', '.join(names[:NAMED])}{more}")
+        parts.append(f"to mend: {texts.listed(dict.fromkeys(failed), NAMED)}")
     return "; ".join(parts)
 
 

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,14 @@ def steps_text(steps: Sequence[int]) -> str:
     runs = runs_of(steps)
     text = "+".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
     return text if len(text) <= 40 else f"{runs[0][0]}..{runs[-1][1]}"
+
+
+def seen_text(steps: Collection[int]) -> str:
+    """The steps that a process has seen, for messages; none that lies between is said to be."""
+    if len(steps) <= 8:
+        return ", ".join(map(str, steps)) or "none"
+    runs = [str(first) if first == last else f"{first}..{last}" for first, last in runs_of(steps)]
+    return ", ".join(runs if len(runs) <= 8 else [*runs[:4], "…", *runs[-3:]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ Say = Callable[[str], None]
 
 #: code of a problem, and of a lack: a worker that was to open windows opened none of them, or not all
 NEVER_OPENED = "never_opened"
+#: announced steps that a worker's row has: the first
+STEPS_SEEN = 200
 #: state of a window that was never closed
 OPEN = "open"
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from accelprof import texts
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.words import COMPLETE, MISSING, PARTIAL, TRUNCATED
 from accelprof.errors import IncompleteError
-from accelprof.output.records import NEVER_OPENED, OPEN, ArtifactRow, Lack, Records, TargetRow, WindowRow
+from accelprof.output.layout import seen_text
+from accelprof.output.records import NEVER_OPENED, OPEN, STEPS_SEEN, ArtifactRow, Lack, Records, TargetRow, WindowRow
 
 # --- what can be read off the rows and the disk, each time anew
 WINDOW_OPEN = "window_open"
@@ -181,7 +183,9 @@ def _never_opened(target: TargetRow, found: Records) -> Lack:
     if said:
         return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {said[0]}")
     tool = f" with {target.tool}" if target.tool else ""
-    seen = f"steps seen: {_listed(target.steps_seen)}; phases seen: {_listed(target.phases_seen)}"
+    later = " and maybe later ones" if len(target.steps_seen) >= STEPS_SEEN else ""
+    phases = texts.listed(target.phases_seen, 12) or "none"
+    seen = f"steps seen: {seen_text(target.steps_seen)}{later}; phases seen: {phases}"
     wanted = f"; wanted: {target.wanted}" if target.wanted else ""
     words = f"{target.label}: armed{tool}, but no window was opened; {seen}{wanted}"
     return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=words)
@@ -206,8 +210,3 @@ def _of_file(row: ArtifactRow) -> Lack:
     why = f": {row.reason}" if row.reason else ""
     words = f"{row.label}: {row.path} ({row.tool}) is {row.state}{why}"
     return Lack(code=FILE.get(row.state, FILE_ODD), target=row.label, tool=row.tool, words=words)
-
-
-def _listed(values: Sequence[object]) -> str:
-    more = f" and {len(values) - 12} more" if len(values) > 12 else ""
-    return ", ".join(map(str, values[:12])) + more if values else "none"

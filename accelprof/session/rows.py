@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from accelprof import texts
 from accelprof.output import layout
-from accelprof.output.records import NEVER_OPENED, TargetRow
+from accelprof.output.records import NEVER_OPENED, STEPS_SEEN, TargetRow
 from accelprof.timing import metrics
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def target_row(
         armed=assignment.selected and (assignment.mode != "off" or bool(assignment.schedules)),
         wanted=wanted(assignment),
         asked_by=dict(assignment.asked_by),
-        steps_seen=list(steps_seen)[:200],
+        steps_seen=list(steps_seen)[:STEPS_SEEN],
         phases_seen=metrics.tags_seen(),
         windows_opened=windows,
         python=sys.version.split()[0],
@@ -67,7 +68,7 @@ def say_what_never_opened(
     """Say which windows were asked for and never opened, with the steps and phases that were seen."""
     if not assignment.selected or (assignment.mode == "off" and not assignment.schedules):
         return
-    seen, first = steps_text(steps_seen), min(steps_seen, default=None)
+    seen, first = layout.seen_text(steps_seen), min(steps_seen, default=None)
     earlier = [step for window in assignment.windows for step in window if first is not None and step < first]
     before = ""
     if earlier:
@@ -99,15 +100,4 @@ def say_what_never_opened(
 
 def _listed(windows: Iterable[Sequence[int]]) -> str:
     """Steps of windows, of very many not all."""
-    texts = [layout.steps_text(steps) for steps in windows]
-    return ", ".join(texts[:20]) + (f" and {len(texts) - 20:,} more" if len(texts) > 20 else "")
-
-
-def steps_text(seen: Collection[int]) -> str:
-    """The announced steps, for messages."""
-    if not seen:
-        return "none"
-    if len(seen) <= 8:
-        return ", ".join(map(str, seen))
-    runs = [str(first) if first == last else f"{first}..{last}" for first, last in layout.runs_of(seen)]
-    return ", ".join(runs if len(runs) <= 8 else [*runs[:4], "…", *runs[-3:]])
+    return texts.listed([layout.steps_text(steps) for steps in windows], 20)

@@ -15,7 +15,7 @@ from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import grids
 from accelprof.analysis.waited import by_phase
 from accelprof.analysis.waits import Waits
-from accelprof.session.rows import steps_text
+from accelprof.output.layout import seen_text
 from tests.analysis.test_whole_second import two_ranks
 
 TWO_GPUS = Path(__file__).parent / "two_gpus"
@@ -113,4 +113,4 @@ def test_steps_of_a_window_have_one_name(steps: tuple[int, ...], name: int | str
 )
 def test_steps_that_were_not_seen_are_not_said_to_be(seen: Sequence[int], text: str) -> None:
     """A loop that announces every tenth step has not seen those between."""
-    assert steps_text(seen) == text
+    assert seen_text(seen) == text
