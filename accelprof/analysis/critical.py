@@ -24,6 +24,8 @@ from accelprof.contracts.spans import merge_intervals
 #: a gap is the overhead of its own row up to this, or up to this share of the step where that is more
 OVERHEAD_NS, OVERHEAD_SHARE = 1_000_000, 0.02
 OUTSIDE = "(outside every phase)"
+#: where a rank was late whose window of the step opened later than the others'
+BEFORE = "(before its step)"
 
 
 @dataclass(slots=True)
@@ -365,7 +367,7 @@ def stragglers(step: Step) -> list[Straggler]:
     """
     rows: list[Straggler] = []
     before: dict[str, int] = {}
-    earlier = _Before(step.leaves if step.collectives else ())
+    earlier = _Before(step.leaves if step.collectives else (), step.start_ns, step.late)
     for one in sorted(step.collectives, key=lambda one: one.calls[-1].start_ns):
         waits: dict[HostCall, dict[str, int]] = defaultdict(dict)
         launched: set[HostCall] = set()
@@ -401,7 +403,8 @@ def stragglers(step: Step) -> list[Straggler]:
 class _Before:
     """What each worker did between two moments, by row."""
 
-    def __init__(self, leaves: Iterable[Leaf]) -> None:
+    def __init__(self, leaves: Iterable[Leaf], start_ns: int, late: Mapping[str, int]) -> None:
+        self._opened = {worker: start_ns + ns for worker, ns in late.items()}
         self._rows: dict[str, dict[int, list[Leaf]]] = defaultdict(lambda: defaultdict(list))
         for leaf in sorted(leaves, key=lambda leaf: leaf.start_ns):
             self._rows[leaf.worker][leaf.row].append(leaf)
@@ -422,6 +425,8 @@ class _Before:
                 if inside > 0:
                     path = (*leaf.around[::-1], leaf.phase)
                     found[path] += inside
+        if before := max(min(self._opened.get(worker, begin), until) - begin, 0):
+            found[(BEFORE,)] += before
         found[(OUTSIDE,)] += max(until - begin - sum(found.values()), 0)
         return found
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from accelprof.analysis.critical import BEFORE, OUTSIDE
 from accelprof.analysis.division import TABLE, WORKING
 from accelprof.analysis.report_rows import CriticalPath, Report, StepTime, Straggler
 from accelprof.analysis.seconds import name_of_compute
@@ -149,7 +150,8 @@ class _Late:
 
     @property
     def words(self) -> str:
-        where = f" (late in {self.late_in})" if self.late_in else ""
+        late = self.late_in.strip("()") if self.late_in in (OUTSIDE, BEFORE) else f"in {self.late_in}"
+        where = f" (late {late})" if self.late_in else ""
         at = f" in {self.collective}" if self.collective else ""
         too = f", {duration(self.shared)} of it for {self.others} too" if 2 * self.shared > self.ns else ""
         return f"the other ranks waited {duration(self.ns)} for {self.worker}{at}{where}{too}"

@@ -57,6 +57,21 @@ def test_a_window_of_a_step_that_never_came_is_of_none(tmp_path: Path) -> None:
     assert any("steps 4 never opened" in line for line in found["undelivered"])
 
 
+def test_a_rank_that_began_its_step_late_was_late_before_it(run_maker: Any, event: Any) -> None:
+    """Rank 1's window opens 40 ms after the others', who wait those for it; both work for 10 ms, in a phase and in none."""
+    for rank, opened in enumerate((0, 40, 0)):
+        events = [
+            event("work", opened * 1000, 8_000),
+            event("ar", (opened + 10) * 1000, (42 - opened) * 1000, category="collective"),
+        ]
+        key = run_maker.target(rank, "G", host="node0")
+        run_maker.timeline(key, events, end_us=(60 - opened) * 1000, at_us=opened * 1000)
+    found = summarise(run_maker.write()).to_json()
+    [row] = found["stragglers"]
+    assert (row["worker"], row["waited_ns"], row["late_in"]) == ("G/rank1", 80_000_000, "(before its step)")
+    assert "for G/rank1 in ar (late before its step)" in sentences(found)[0]
+
+
 def test_a_rank_that_is_killed_in_a_window_of_several_steps_was_in_it(run_maker: Any, event: Any) -> None:
     """Rank 1 comes to step 2 of 2-4 alone, and its part of that window is beside rank 0's: 30 ms are waited for it."""
     for rank, (steps, work) in enumerate([((2, 3, 4), 10), ((2,), 40)]):
