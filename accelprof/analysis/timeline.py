@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 SECOND = 1_000_000_000
+OWN_CLOCK = "has a clock of its own; its first event was put at the beginning of the timeline"
 #: room below the first known moment, so that events before it need no second run over the file; a day in µs leaves
 #: float64 viewers steps of 0.02 ns
 MARGIN_NS = 86_400 * SECOND
@@ -226,6 +227,7 @@ class TimelineWriter:
     def __init__(self, out: str, first_ns: int | None) -> None:
         self.merged = Merged(out)
         self.base = None if first_ns is None else _floor(first_ns - MARGIN_NS)
+        self._begins = MARGIN_NS if first_ns is None else _floor(first_ns - MARGIN_NS) + MARGIN_NS
         self.places = Places()
         self._named: dict[int, str] = {}
         self._seen: dict[int, str] = {}
@@ -409,18 +411,31 @@ class TimelineWriter:
         move = own_base - source.offset_ns
         if self.base is None:
             self.base = _floor(first + move - MARGIN_NS) if epoch else 0
+            self._begins = self.base + MARGIN_NS
+        elif epoch and not self.base:
+            self._date(first + move)
         far = epoch and source.opened_ns is not None and abs(first + move - source.opened_ns) > MARGIN_NS
         if far or (not epoch and self.base > 0):
-            at = source.opened_ns if source.opened_ns is not None else self.base + MARGIN_NS
+            at = source.opened_ns if source.opened_ns is not None else self._begins
             move = at - first
-            where = "the opening of its window" if source.opened_ns is not None else "the beginning of the timeline"
             what = "has times more than a day from its window" if far else "has a clock of its own"
-            self.problem(source, f"{what}; its first event was put at {where}")
+            at_window = f"{what}; its first event was put at the opening of its window"
+            self.problem(source, OWN_CLOCK if source.opened_ns is None else at_window)
         source.shift_ns = move - own_base
         ends = np.where(drawing.end[used] == NEVER, drawing.at[used], drawing.end[used])
         source.begin_ns, source.end_ns = first + move, int(ends.max()) + move
         self._earliest = min(self._earliest, first + move - self.base)
         return move - self.base
+
+    def _date(self, epoch_ns: int) -> None:
+        """The files until now have a clock of their own, and this is the first date: they begin there, without being written again."""
+        there = [source for source in self.merged.sources if source.begin_ns is not None and source.end_ns is not None]
+        self.base = epoch_ns - min(source.begin_ns or 0 for source in there)
+        self._begins = epoch_ns
+        for source in there:
+            source.begin_ns, source.end_ns = (source.begin_ns or 0) + self.base, (source.end_ns or 0) + self.base
+            source.shift_ns += self.base
+            self.problem(source, OWN_CLOCK)
 
     # --- files that are Chrome traces: their events pass through --------------------------------------------------
 

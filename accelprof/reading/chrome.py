@@ -443,6 +443,7 @@ class _Reading:
             for column, found in self.parts.items()
         }
         self.parts.clear()
+        self.merged = bool(sources_of(ours))
         ordinal = joined.pop("ordinal")
         joined["start"], joined["end"] = self._based(joined["start"], joined["end"])
         keep = joined["start"] != BEYOND
@@ -456,7 +457,6 @@ class _Reading:
             names = [unquoted(name) for name in names]
             for mark in self.trace.marks:
                 mark.name = unquoted(mark.name)
-        self.merged = bool(sources_of(ours))
         lacking = self._lacking(joined, plain=ours is None)
         # whose numbers are asked for: work and what launched it, or holds that
         work, host = _WORK_CODES[joined["kind"]], _HOST_CODES[joined["kind"]]
@@ -543,7 +543,7 @@ class _Reading:
         for mark in self.trace.marks:
             mark.at_ns += base
         if not base and not (len(ends) and int(ends.max()) >= FURTHEST_NS):
-            strange = off_clock(starts)
+            strange = off_clock(starts) & (not self.merged)  # which holds files of several clocks
             if strange.any():
                 self.bad[OFF_CLOCK] += int(strange.sum())
             return (np.where(strange, BEYOND, starts) if strange.any() else starts), ends
@@ -564,7 +564,7 @@ class _Reading:
         """Devices by process and number: two processes that both call theirs 0 have two. Kineto's process of device
         work is the device, so a plain file keeps the numbers as they are."""
         shown_as = identities([number for _, number in self.devices], texts=texts)
-        pairs = [(processes[pid], shown_as[number]) for pid, number in self.devices]
+        pairs = [(processes.get(pid, UNKNOWN), shown_as[number]) for pid, number in self.devices]
         numbers = Counter(number for _, number in set(pairs))
         labels = Names()
         codes = []

@@ -318,6 +318,15 @@ def test_begin_and_end_events_pair_per_thread(trace_of: Callable[..., Any]) -> N
     assert trace.completeness.left_out == {"ends without a begin": 1}
 
 
+def test_the_only_work_of_a_device_may_be_left_out(trace_of: Callable[..., Any]) -> None:
+    """A kernel whose start nobody can mean is counted as left out, whatever else stands on its device."""
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "dur": 1, "tid": 7, "args": {"stream": 7}}
+    events = [{**kernel, "pid": 0, "ts": 5}, {**kernel, "pid": 3, "ts": -1}]
+    trace = trace_of(json.dumps({"baseTimeNanoseconds": 1_795_852_566_000_000_000, "traceEvents": events}))
+    assert [(span.pid, span.device) for span in trace.spans] == [(0, 0)]
+    assert trace.completeness.left_out == {"start before the file's base": 1}
+
+
 def test_work_that_begins_and_does_not_end_is_left_out(trace_of: Callable[..., Any]) -> None:
     """How long a kernel or a call took nobody knows; a range and what is asynchronous was open when recording stopped."""
     rows = [
