@@ -8,7 +8,9 @@ from typing import Any
 
 from accelprof.analysis.grid import Column, Grid
 from accelprof.analysis.summary import Summary
+from accelprof.analysis.toolfile import ToolFile
 from accelprof.contracts.spans import Table
+from accelprof.output.fields import is_number
 
 #: rows that are shown; all are in ``--json``
 MAX_ROWS = 40
@@ -28,6 +30,18 @@ def cell(value: Any, unit: str) -> str:
     if unit == "share":
         return f"{value:.1%}"
     return f"{value:,}" if unit == "count" else str(value)
+
+
+def figures_of(file: ToolFile) -> str:
+    """What a file without spans comes to, in a line."""
+    return ", ".join(
+        f"{name.removesuffix('_bytes').replace('_', ' ')} {cell(value, _unit(name, value))}"
+        for name, value in file.facts.items()
+    )
+
+
+def _unit(name: str, value: object) -> str:
+    return ("bytes" if name.endswith("_bytes") else "count") if is_number(value) else ""
 
 
 def shown(table: Table) -> tuple[list[list[str]], str]:

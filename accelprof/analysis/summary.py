@@ -229,7 +229,9 @@ class SummaryBuilder:
     def _add_figures(self, file: RunFile, loaded: Loaded, figures: Mapping[str, object], note: str) -> None:
         """A file that holds no spans: listed."""
         self.summary.problems.extend(f"{file.where}: {problem}" for problem in loaded.problems)
-        row = ToolFile(file.worker, file.tool, file.artifact.path, file.windows, facts=dict(figures), note=note)
+        row = ToolFile(
+            file.worker, file.tool, file.artifact.path, file.windows, facts=dict(figures), note=note, has_spans=False
+        )
         self.summary.files.append(row)
 
     def not_read(self, file: RunFile, reason: str, whole: bool = False) -> None:

@@ -82,6 +82,11 @@ def render(summary: Summary, console: Console, *, everything: bool = False, by_f
         console.print()
     for grid in (*grids(summary, limit, by_file), *figures.grids(summary)):
         show(console, grid)
+    listed = [file for file in summary.files if not file.has_spans]
+    for file in listed if everything else listed[:MAX_ROWS]:
+        tell(console, f"{file.where} ({file.tool}): {figures.figures_of(file)}")
+    if not everything and len(listed) > MAX_ROWS:
+        tell(console, f"… and {len(listed) - MAX_ROWS} more such files (--all)")
     notes = [f"{file.worker.label}: {os.path.basename(file.path)} ({file.tool})" for file in summary.files if file.note]
     reasons = Counter(file.note for file in summary.files if file.note)
     for reason, count in reasons.items():

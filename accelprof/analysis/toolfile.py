@@ -19,6 +19,7 @@ class ToolFile:
 
     Attributes:
         note: why there are none.
+        facts: of the file itself; ``has_spans``: whether its tool's files hold more than these.
         tables: those that the file itself has.
         operators: those of the host with the most self time.
         idle: its windows as they are for a device that did nothing in them.
@@ -45,3 +46,4 @@ class ToolFile:
     idle: list[Second] = field(default_factory=list)
     marked: bool = False
     whole: bool = True
+    has_spans: bool = True

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from accelprof.analysis.files import summarise_files
+from accelprof.analysis.html import render_html
 from accelprof.analysis.reading import load_any
+from accelprof.analysis.table import render
 from accelprof.errors import ReadError
 from accelprof.reading.snapshot import read_snapshot
 from accelprof.testing import RecordingTool, capture
@@ -109,6 +113,12 @@ def test_files_without_spans_are_listed_whoever_brings_their_tool(tmp_path: Path
         4,
         "the snapshot is empty",
     )
+    console = Console(width=200, file=io.StringIO())
+    render(summary, console)
+    text, page = console.file.getvalue(), " ".join(render_html(summary).split())
+    assert "b.counts (counts): count 7\n" in text
+    assert "a.memory.pickle (torch_memory): protocol 4, segments 0, reserved 0 B, allocated 0 B" in text
+    assert "<code>b.counts</code> (counts): count 7</p>" in page
     said = " ".join(summary.problems)
     assert "d.counts was not read: no counts" in said
     assert "e.counts was not read: the reader of tool 'counts' failed: ValueError" in said

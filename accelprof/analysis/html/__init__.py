@@ -20,7 +20,7 @@ from accelprof import atomic, texts
 from accelprof.analysis import escape, frames
 from accelprof.analysis.changes import CHANGE_COLUMNS, change_cells, headline
 from accelprof.analysis.compare import MEASURES, READ
-from accelprof.analysis.figures import shown
+from accelprof.analysis.figures import cell, figures_of, shown
 from accelprof.analysis.first import sentences
 from accelprof.analysis.html.data import COLORS, MAX_ROWS, MAX_SHARES, page_data
 from accelprof.analysis.memory import by_worker
@@ -57,7 +57,7 @@ def _template() -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: escape.terminal(value) if type(value) is str else value,
     )
-    environment.filters.update(duration=duration, percent=percent, bytes=_bytes)
+    environment.filters.update(duration=duration, percent=percent, bytes=functools.partial(cell, unit="bytes"))
     environment.globals.update(
         slowest=slowest_text,
         ranges_cost=ranges_cost,
@@ -67,6 +67,7 @@ def _template() -> jinja2.Template:
         how_changes_read=READ,
         headline=headline,
         shown=shown,
+        figures_of=figures_of,
         NONE=NONE,
     )
     return environment.get_template("report.html.j2")
@@ -121,15 +122,6 @@ def _script_json(data: Mapping[str, object]) -> str:
     """JSON that can stand in a script element: nothing in it ends the element or begins a comment."""
     text = texts.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _bytes(value: object) -> str:
-    if not isinstance(value, (int, float)):
-        return NONE
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if value >= size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value:.0f} B"
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:
