@@ -1,4 +1,4 @@
-"""Whether the process that wrote a file is gone: a halved file, a ring, a request, an answer.
+"""Whether the process that wrote a file is gone (a half, a ring, a request, an answer), and who started this one.
 
 Its number alone does not tell: systems give numbers out again (in a container a worker that is started again has the same), each
 container counts for itself, and each host.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 
@@ -76,13 +76,26 @@ def _me(pid: int) -> Writer:
 ENDED = "ended"
 
 
+def ancestry() -> Iterator[int]:
+    """This process's number and those of its ancestors, as far as its system tells."""
+    pid = os.getpid()
+    while pid > 1:
+        yield pid
+        pid = int(next(iter(_stat(pid)[1:2]), 0))
+
+
 def _started(pid: int) -> str:
+    state, *fields = _stat(pid) or [b""]
+    return ENDED if state in (b"Z", b"X") else b"".join(fields[18:19]).decode()
+
+
+def _stat(pid: int) -> list[bytes]:
+    """State, parent and what follows of ``/proc/PID/stat``; empty where nobody tells, as on other systems than Linux."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return ENDED if fields[0] in (b"Z", b"X") else fields[19].decode()
-    except (OSError, IndexError):
-        return ""  # another system than Linux
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def _space() -> str:

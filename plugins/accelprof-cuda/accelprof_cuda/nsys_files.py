@@ -7,10 +7,11 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accelprof.contracts.targets import ArtifactFile, WindowInfo
+from accelprof.processes import ancestry
 from accelprof_cuda.nsys_turns import PREFIX, captures_in
 
 REPORT, RAW = ".nsys-rep", ".qdstrm"
@@ -54,18 +55,6 @@ def files_of(template: str, env: Mapping[str, str]) -> list[str]:
         found += [path for suffix in (REPORT, RAW) for path in glob.glob(glob.escape(stem) + suffix)]
         found += [path for suffix in (REPORT, RAW) for path in glob.glob(glob.escape(stem) + ".*" + suffix)]
     return sorted(set(found))
-
-
-def ancestry() -> Iterator[int]:
-    """This process's pid and those of its ancestors."""
-    pid = os.getpid()
-    while pid > 1:
-        yield pid
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-                pid = int(file.read().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return
 
 
 def match_files(files: Sequence[str], windows: Sequence[WindowInfo], tool: str) -> list[ArtifactFile]:
