@@ -40,8 +40,6 @@ PATIENCE_S = 1.0
 ROWS_AT_MOST = 50_000
 #: steps that must have ended before one can be called slow
 STEPS_TO_COMPARE = 5
-#: less than any step's number
-BEFORE_ALL = -(1 << 63)
 #: where a row of four numbers, and one of all fields, has its end
 QUICK_END, END = QUICK_ROW.index("end_ns"), TimelineRow._fields.index("end_ns")
 NO_WINDOW = WindowInfo("recorder", 0, (), None, "recorder", "")
@@ -92,8 +90,8 @@ class Recorder:
         self._floor = 0
         self._wanted: deque[dumps.Cause] = deque(maxlen=4)
         self._hung_in: int | None = None
-        #: dumps that are known -> the last step of this process's part; of those that are older than it, less than any
-        self._seen: dict[str, int] = dict.fromkeys(dumps.names(self._run_dir), BEFORE_ALL)
+        #: dumps that are known -> the steps of this process's part; ``None``: it has none, for instance because it is younger
+        self._seen: dict[str, tuple[int, ...] | None] = dict.fromkeys(dumps.names(self._run_dir))
         self._wake = Wake()
         self._ended = False
         self._thread = started(self._watch, "accelprof recorder")
@@ -320,8 +318,9 @@ class Recorder:
 
     def _dump(self, cause: dumps.Cause) -> None:
         step = cause.step
+        # numbers of steps need not grow; that of a trigger is the latest, which a part from before has not
         apart = {
-            name for name, last in list(self._seen.items()) if last == BEFORE_ALL or (step is not None and step > last)
+            name for name, had in list(self._seen.items()) if had is None or (step is not None and step not in had)
         }
         name = dumps.begin(self._run_dir, cause, self._process.key, self._config.dumps, apart)
         if name is None:
@@ -340,15 +339,13 @@ class Recorder:
 
     def _join(self, name: str) -> bool:
         """Whether this process had something to write."""
-        self._seen[name] = BEFORE_ALL
+        self._seen[name] = None
         dumps.write_stacks(self._run_dir, name, self._process.key)
         ring = self._ring
         if ring is None or ring.lost:
             return False
         self._running_step()
-        self._seen[name] = max(
-            dumps.write_part(self._run_dir, name, ring.path, self._config.steps) or (), default=BEFORE_ALL
-        )
+        self._seen[name] = dumps.write_part(self._run_dir, name, ring.path, self._config.steps)
         return True
 
 

@@ -205,7 +205,7 @@ def test_a_slow_step_soon_after_another_is_written_out_where_it_is_worse(session
 def test_an_exception_that_nobody_catches_is_written_out_once(tmp_path, how):
     """In a loop over ``steps`` the step is not told of it, and between steps there is none: the process's end is."""
     code = """
-        import sys, time, accelprof
+        import glob, sys, time, accelprof
         s = accelprof.configure(recorder={"slow": None, "hang": None}, run_dir=sys.argv[1] + "/r", group="G", rank=0)
         phase = accelprof.timer("work")(lambda: time.sleep(0.001))
         how = sys.argv[2]
@@ -684,14 +684,10 @@ def test_a_hang_of_one_of_four_ranks_names_rank_phase_and_stack(tmp_path, where)
     assert json.loads(Path(run, "recorder/hang-1/request.json").read_text())["step"] == 8
 
 
-@pytest.mark.parametrize("where", ["in outer", "outside every phase"])
-def test_a_hang_before_the_first_step_is_written_out(tmp_path, where):
+@pytest.mark.parametrize(("where", "limit"), [("in outer", 5), ("outside every phase", 1.5)])
+def test_a_hang_before_the_first_step_is_written_out(tmp_path, where, limit):
     """What is recorded before the first step keeps it from being one; every part of the dump has its stacks, also that of a
     worker who does not count as hung himself."""
-    made = accelprof.configure(
-        recorder={"slow": None, "hang_start": 1.5}, run_dir=str(tmp_path / "r"), group="G", rank=0
-    )
-    run = made.layout.run_dir
     code = """
         import sys, time, accelprof
         s = accelprof.configure(recorder={"hang": 60, "hang_start": None}, run_dir=sys.argv[1] + "/r", group="G", rank=1)
@@ -701,14 +697,18 @@ def test_a_hang_before_the_first_step_is_written_out(tmp_path, where):
     """
     other = child(code, tmp_path)
     assert other.stdout.readline() == "going\n"
+    made = accelprof.configure(
+        recorder={"slow": None, "hang_start": limit}, run_dir=str(tmp_path / "r"), group="G", rank=0
+    )
+    run = made.layout.run_dir
     try:
-        until = time.monotonic() + 3
-        while time.monotonic() < until:
-            inner(0.2)
-        assert dumps.names(run) == []
         if where == "in outer":
-            outer(6)
-        wait_for(lambda: len(dumps.parts(run, "hang-1")) == 2)
+            until = time.monotonic() + limit + 2
+            while time.monotonic() < until:
+                inner(0.2)
+            assert dumps.names(run) == []
+            outer(limit + 4)
+        wait_for(lambda: len(dumps.parts(run, "hang-1")) == 2, 60)
     finally:
         other.kill()
         other.communicate()
@@ -729,5 +729,23 @@ def test_a_hang_before_the_first_step_is_written_out(tmp_path, where):
     assert ["oversleep" in text for _, text in sorted(stacks.items())] == [False, True]
     (mine,) = Path(run, "recorder/hang-1/G").glob("*-r0-*")
     step = [span for span in read_chrome(str(mine), "trace").spans if span.name == "outside steps"]
-    assert [3 < span.duration_ns / 1e9 < 12 for span in step] == [True]  # from the session's beginning on
+    assert [limit < span.duration_ns / 1e9 < 60 for span in step] == [True]  # from the session's beginning on
     accelprof.reset()
+
+
+def test_who_hangs_too_joins_the_dump_that_another_began(session):
+    """Before the first step and in one; for a step that came later there is another dump."""
+    run, recorder = session.layout.run_dir, session.course.recorder
+    for number, step in ((1, None), (2, 7)):
+        if step is not None:
+            session.begin_step(step)
+            time.sleep(0.01)
+        dumps.begin(run, dumps.Cause("hang", step, "another's"), "other", 9, apart=dumps.names(run))
+        wait_for(lambda number=number: dumps.parts(run, f"hang-{number}"))
+        wait_for(lambda number=number: recorder._seen[f"hang-{number}"] is not None)
+        recorder.now("hang", "mine", step)
+        assert dumps.names(run) == ["hang-1", "hang-2"][:number]
+    session.end_step()
+    with session.step(3):  # numbers need not grow
+        recorder.now("hang", "mine", 3)
+    assert dumps.names(run) == ["hang-1", "hang-2", "hang-3"]
