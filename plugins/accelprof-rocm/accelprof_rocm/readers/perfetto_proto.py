@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accelprof.contracts.spans import Clock, Kind, Mark, Origin, Trace
+from accelprof.contracts.spans import UNKNOWN, Clock, Kind, Mark, Origin, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.gzipped import MAX_RATIO, allowed
 from accelprof.reading.kernels import kernel_kind
-from accelprof.reading.numbers import whole_number
+from accelprof.reading.numbers import identities, place, whole_number
 from accelprof.texts import unquoted
 from accelprof_rocm.readers.building import (
     CONTROL_NAMES,
@@ -157,6 +157,10 @@ class _Reader:
         #: finished ones wait until all tracks are known
         self.slices: list[tuple[int, str, str, int, int, dict[str, Any]]] = []
         self.instants: list[tuple[int, str, str, int, dict[str, Any]]] = []
+        #: what slices call their devices -> which device that is
+        self.devices: dict[object, int | str] = {}
+        #: categories whose slices have the number of a launch
+        self.numbered: set[str] = set()
         self.lost = 0
         self.orphans = 0
 
@@ -246,6 +250,12 @@ class _Reader:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def finish(self) -> Trace:
+        for track, _, category, _, _, notes in self.slices:
+            if category in DEVICE or category in COPY:
+                self.devices[self._said(track, notes, DEVICE_KEYS, _TRACK_DEVICE)] = UNKNOWN
+            if any(key in notes for key in CORRELATION_KEYS):
+                self.numbered.add(category)
+        self.devices = identities(self.devices)
         for track, name, category, start, end, notes in self.slices:
             self._slice(track, name, category, start, end, notes)
         for track, name, category, at, notes in self.instants:
@@ -283,7 +293,8 @@ class _Reader:
         pid, tid = self._thread(track)
         start, end = notes.get("begin_ns", start), notes.get("end_ns", end)
         where = f"slice {name!r} at {start}"
-        correlation = next((launch_number(notes[key]) for key in CORRELATION_KEYS if key in notes), None)
+        absent = UNKNOWN if category in self.numbered else None
+        correlation = next((launch_number(notes[key]) for key in CORRELATION_KEYS if key in notes), absent)
         host = {"pid": pid, "tid": notes.get("tid", tid)}
         build = self.build
         if category in DEVICE or category in COPY:
@@ -302,42 +313,41 @@ class _Reader:
             )
         elif category in HOST:
             build.span(name, HOST[category], start, end, where, category=category, **host)
+        elif category:
+            build.skipped[category] += 1
         else:
-            build.skipped[category or "(no category)"] += 1
+            build.lack("do not say what they are", where)
 
-    def _thread(self, track: int) -> tuple[int, int]:
+    def _thread(self, track: int) -> tuple[int | str, int | str]:
         """``(pid, tid)`` of a track, from itself or what it lies in."""
-        pid = tid = 0
+        pid = tid = 0  # which are no process's and no thread's
         seen = set()
         while track in self.tracks and track not in seen:
             seen.add(track)
             item = self.tracks[track]
             if item.HasField("thread"):
-                pid, tid = pid or item.thread.pid, tid or item.thread.tid
+                pid, tid = pid or max(item.thread.pid, 0), tid or max(item.thread.tid, 0)
             if item.HasField("process"):
-                pid = pid or item.process.pid
+                pid = pid or max(item.process.pid, 0)
             track = item.parent_uuid
         if not pid:
             pids = {item.process.pid for item in self.tracks.values() if item.HasField("process")}
             pid = pids.pop() if len(pids) == 1 else 0
-        return pid, tid
+        return max(pid, 0) or UNKNOWN, tid
 
     def _place(self, track: int, notes: dict[str, Any]) -> tuple[int | str, int | str | None]:
         """Device and stream: from the slice, else from its track's name."""
-        title = _text(self.tracks[track].name) if track in self.tracks else ""
-        device = next((notes[key] for key in DEVICE_KEYS if key in notes), None)
-        stream = next((notes[key] for key in STREAM_KEYS if key in notes), None)
-        if device is None:
-            hit = _TRACK_DEVICE.search(title)
-            device = (hit[1] or hit[2]) if hit else "gpu"
-        if stream is None:
-            hit = _TRACK_STREAM.search(title)
-            stream = hit[1] if hit else None
-        return _number(device), None if stream is None else _number(stream)
+        device = self.devices.get(self._said(track, notes, DEVICE_KEYS, _TRACK_DEVICE), UNKNOWN)
+        stream = self._said(track, notes, STREAM_KEYS, _TRACK_STREAM)
+        return "gpu" if device == "" else device, None if stream is None else whole_number(str(stream))
 
-
-def _number(value: Any) -> int | str:
-    return whole_number(str(value))
+    def _said(self, track: int, notes: dict[str, Any], keys: Sequence[str], title: re.Pattern[str]) -> int | str | None:
+        """What a slice calls its device or stream, else what its track's name has of it."""
+        found = next((notes[key] for key in keys if key in notes), None)
+        if found is not None:
+            return place(found)
+        hit = title.search(_text(self.tracks[track].name)) if track in self.tracks else None
+        return whole_number(next(filter(None, hit.groups()))) if hit else None
 
 
 def _value(note: Any, sequence: _Sequence) -> Any:
