@@ -31,12 +31,22 @@ from accelprof.output.layout import Layout
 from accelprof.output.manifest import Journal
 from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import ArtifactRow, DumpRow, Moment, ProblemRow, TargetRow, WindowRow
-from accelprof.output.ring import NOW, RING, Contents, StepRecord, is_written, put_aside, read_ring, rings_of
+from accelprof.output.ring import (
+    NOW,
+    RING,
+    RINGS,
+    SUFFIX,
+    Contents,
+    StepRecord,
+    is_written,
+    put_aside,
+    read_ring,
+    rings_of,
+)
 from accelprof.timing.phase import PhaseSpec
 from accelprof.tools.trace import SUFFIX as TIMELINE
 from accelprof.tools.trace import TimelineFile, TraceTool
 
-RINGS = ".recorder"
 PLACE = "recorder"
 REQUEST = "request.json"
 #: the fixed words of a dump's name
@@ -186,7 +196,7 @@ def bring(how: str, run_dir: str, nodes: Nodes, host: Node) -> list[str]:
         name = os.path.basename(place)
         target = place if place == RINGS else os.path.join(PLACE, _name_here(name, there[name], here))
         for file, _ in nodes.call(host, collecting.listing, os.path.join(run_dir, place)):
-            if not file or (place == RINGS and not file.endswith(".ring")):
+            if not file or (place == RINGS and SUFFIX not in file):
                 continue
             to = os.path.join(run_dir, target, file)
             if os.path.exists(to):

@@ -45,7 +45,8 @@ NOW = 128 * 1024
 RING = 4 * 1024 * 1024
 #: in which the oldest records give way, so that making room costs the same however many there are
 PIECES = 64
-SUFFIX = ".ring"
+#: where a run's rings are, and how their names end
+RINGS, SUFFIX = ".recorder", ".ring"
 #: bytes of records that are made writable beforehand: of a second of steps of 10 ms, twice
 AHEAD = 128 * 1024
 #: Linux' MADV_POPULATE_WRITE, which the module mmap does not name
@@ -326,11 +327,15 @@ def read_ring(path: str | os.PathLike[str]) -> Contents:
     return found
 
 
-def rings_of(run_dir: str | os.PathLike[str]) -> list[Path]:
+def rings_of(run_dir: str | os.PathLike[str], ends: str = SUFFIX) -> list[Path]:
     """The rings of a run."""
-    return sorted(
-        path for path in Path(run_dir, ".recorder").glob(f"*{SUFFIX}") if path.is_file() and not path.is_symlink()
-    )
+    found = Path(run_dir, RINGS).glob(f"*{ends}")
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+
+
+def put_aside(run_dir: str | os.PathLike[str]) -> list[Path]:
+    """Rings of killed processes of a run whose name, and number, another process has had since."""
+    return rings_of(run_dir, f"{SUFFIX}.*")
 
 
 def is_written(path: str | os.PathLike[str]) -> bool | None:
@@ -341,13 +346,6 @@ def is_written(path: str | os.PathLike[str]) -> bool | None:
     except (OSError, ReadError):
         return None
     return None if writer is None else writer.is_there()
-
-
-def put_aside(run_dir: str | os.PathLike[str]) -> list[Path]:
-    """Rings of killed processes of a run whose name, and number, another process has had since."""
-    return sorted(
-        path for path in Path(run_dir, ".recorder").glob(f"*{SUFFIX}.*") if path.is_file() and not path.is_symlink()
-    )
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from accelprof.contracts.targets import WindowInfo
 from accelprof.errors import failures, text_of
 from accelprof.output import dumps
 from accelprof.output.records import WindowRow
-from accelprof.output.ring import SUFFIX, Ring
+from accelprof.output.ring import RINGS, SUFFIX, Ring
 from accelprof.session.window import Window
 from accelprof.threads import Wake, started
 from accelprof.timing.entry import PlainCalls
@@ -60,7 +60,7 @@ class Recorder:
             "key": process.key, "group": target.group, "roles": list(target.roles), "rank": target.rank,
             "world_size": target.world_size, "replica": target.replica, "host": process.host, "pid": process.pid,
         }  # fmt: skip
-        self._ring: Ring | None = Ring(os.path.join(self._run_dir, dumps.RINGS, process.key + SUFFIX), who)
+        self._ring: Ring | None = Ring(os.path.join(self._run_dir, RINGS, process.key + SUFFIX), who)
         self._rows = _Rows(TraceOptions(max_spans=ROWS_AT_MOST))
         self._rows.open(NO_WINDOW)
         self.background = Window(

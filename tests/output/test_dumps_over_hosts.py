@@ -115,6 +115,15 @@ def test_rings_of_killed_workers_come_too(disks):
     assert dumps.parts(str(disks.here), name) == {"G-r1-b-7"}
 
 
+def test_rings_that_were_put_aside_come_too(disks):
+    """One whose name another process has had since is in no dump, and is named here as on its own host."""
+    for _ in range(2):
+        Ring(str(disks.places["b"] / dumps.RINGS / "G-r1-b-7.ring"), {}).close()
+    assert len(dumps.bring("copy", str(disks.here), disks, "b")) == 2
+    [line] = dumps.aside(str(disks.here))
+    assert "G-r1-b-7.ring" in line
+
+
 def test_a_host_that_is_gone_and_one_without_a_recorder(disks):
     """The first is named and keeps nobody else; on the second, whose disk has no worker's ring, nothing is made."""
     disks.gone.add("b")
