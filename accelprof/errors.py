@@ -223,8 +223,11 @@ def nearest_word(word: str, known: Iterable[str], cutoff: float) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """An exception in one line, with its kind."""
-    text = " ".join(str(error).split())
+    """An exception in one line, with its kind; also one that cannot say what it is."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception as again:  # noqa: BLE001 - whatever its own method raises
+        text = f"(its text could not be had: {type(again).__name__})"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pluggy
 
 from accelprof.contracts import hookspecs
-from accelprof.errors import PluginError, failures, nearest
+from accelprof.errors import PluginError, failures, nearest, text_of
 
 ENTRY_POINTS = "accelprof"
 #: asked once a plug-in, when it is registered; the answers are kept
@@ -326,9 +326,7 @@ def _distribution(entry: importlib.metadata.EntryPoint) -> str:
 
 def reason_of(error: BaseException) -> str:
     """A plug-in's failure in one line; its class too, where it is not one of ours."""
-    text = one_line(str(error))
-    name = type(error).__name__
-    return text if isinstance(error, PluginError) else f"{name}: {text}" if text else name
+    return one_line(str(error)) if isinstance(error, PluginError) else text_of(error)
 
 
 def one_line(text: str) -> str:

@@ -88,4 +88,4 @@ class Voice:
 
 def nature(error: BaseException) -> object:
     """What makes two failures the same one: a disk that is full stays full, whichever file it was about."""
-    return (type(error), error.errno) if isinstance(error, OSError) else (type(error), str(error))
+    return (type(error), error.errno) if isinstance(error, OSError) else (type(error), text_of(error))

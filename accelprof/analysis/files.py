@@ -22,7 +22,7 @@ from accelprof.analysis.summary import Part, Summary, SummaryBuilder, reason_of
 from accelprof.contracts.names import MANIFEST, REPORT, TIMELINE, TIMELINE_TOOL, WORKERS
 from accelprof.contracts.spans import FURTHEST_NS, Kind, Span, Trace
 from accelprof.contracts.targets import Target
-from accelprof.errors import AccelprofError, ReadError, UserError, failures
+from accelprof.errors import AccelprofError, ReadError, UserError, failures, text_of
 from accelprof.output.layout import MARKER
 from accelprof.output.records import ArtifactRow, Records
 from accelprof.reading.chrome import sources_of
@@ -165,7 +165,7 @@ def _read_part(run: Run, files: Sequence[_Job]) -> _Answer:
             reasons.append(reason_of(error))
             builder.not_read(_unread(path, worker, asked), reasons[-1])
         except failures() as error:  # whatever one file holds, the others count
-            reasons.append(f"its figures could not be made: {type(error).__name__}: {error}")
+            reasons.append(f"its figures could not be made: {text_of(error)}")
             builder.not_read(_unread(path, worker, asked), reasons[-1])
     return _Answer(builder.part(), reasons)
 

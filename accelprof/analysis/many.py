@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from accelprof.environment import ONE_THREAD
-from accelprof.errors import failures
+from accelprof.errors import failures, text_of
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -120,7 +120,7 @@ def _done(work: Callable[[object, Job], Result], shared: object, job: Job) -> Re
     try:
         return work(shared, job)
     except failures() as error:  # one job's; the others go on
-        return Failed(f"{type(error).__name__}: {error}")
+        return Failed(text_of(error))
 
 
 class _Child:
@@ -164,7 +164,7 @@ class _Child:
         except (EOFError, OSError):
             found = Failed(f"the process that read it ended with {self.end()}")
         except failures() as error:  # of a plug-in's own type: its place in the results says so
-            found = Failed(f"what came of it cannot be handed over: {type(error).__name__}: {error}")
+            found = Failed(f"what came of it cannot be handed over: {text_of(error)}")
         self.job = -1
         return found
 
@@ -187,7 +187,7 @@ def _pickled(result: object) -> bytes:
     try:
         return pickle.dumps(result)
     except failures() as error:  # something of a plug-in's that no other process can have
-        return pickle.dumps(Failed(f"what came of it cannot be handed over: {type(error).__name__}: {error}"))
+        return pickle.dumps(Failed(f"what came of it cannot be handed over: {text_of(error)}"))
 
 
 def serve(read: int, write: int) -> None:

@@ -10,7 +10,7 @@ from accelprof import texts
 from accelprof.analysis.holders import calls_said, named
 from accelprof.catalogue import get_catalogue
 from accelprof.contracts.spans import HostCalls, Kind, Trace
-from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
+from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures, text_of
 from accelprof.reading import sqlite
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import ChromeFile, load
@@ -200,7 +200,7 @@ def _named(path: str, what: str, read: Callable[[], _T]) -> _T:
     except NotImplementedError as error:
         raise ReadError(path, str(error)) from None
     except failures() as error:
-        raise ReadError(path, f"the {what} failed: {type(error).__name__}: {error}") from error
+        raise ReadError(path, f"the {what} failed: {text_of(error)}") from error
 
 
 def has_spans(tool: str) -> bool:
@@ -229,7 +229,7 @@ def reader_of(path: str, tool: str | None, problems: list[str]) -> str | None:
                     return name
                 by_name = by_name or name
         except failures() as error:  # a plug-in's fault is named, and the other readers are asked
-            problems.append(f"tool {name!r} could not say whether it reads {path}: {type(error).__name__}: {error}")
+            problems.append(f"tool {name!r} could not say whether it reads {path}: {text_of(error)}")
     return by_name if by_name is not None and not sqlite.is_one(path) else None
 
 

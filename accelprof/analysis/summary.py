@@ -38,7 +38,7 @@ from accelprof.analysis.waits import Waits, clock_shift, not_matched, transfers,
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.contracts.words import PARTIAL
-from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures
+from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures, text_of
 from accelprof.output.dumps import why_dropped
 from accelprof.output.records import Lack
 from accelprof.output.verdict import nothing_measured, unread
@@ -383,7 +383,7 @@ def read_files(
             builder.not_read(file, reason_of(error), isinstance(error, UnknownFormatError))
             continue
         except failures() as error:  # whatever one file holds, the others count
-            builder.not_read(file, f"its figures could not be made: {type(error).__name__}: {error}")
+            builder.not_read(file, f"its figures could not be made: {text_of(error)}")
             continue
         if loaded.figures is None:
             yield file, loaded

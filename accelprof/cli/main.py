@@ -12,7 +12,7 @@ import click
 
 from accelprof import __version__
 from accelprof.cli.lines import say
-from accelprof.errors import AccelprofError, nearest
+from accelprof.errors import AccelprofError, nearest, text_of
 
 #: command -> where it is; imported when it is used, so that ``--help`` stays quick
 COMMANDS: dict[str, str] = {
@@ -105,7 +105,7 @@ def main(args: Sequence[str] | None = None) -> object:
     except Exception as error:
         if debug:
             raise
-        say(f"accelprof: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        say(f"accelprof: internal error: {text_of(error)} (--debug shows where)", err=True)
         status = 1
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -9,7 +9,7 @@ import click
 
 from accelprof import texts
 from accelprof.contracts.answers import probe_of
-from accelprof.errors import failures
+from accelprof.errors import failures, text_of
 
 
 def rows() -> dict[str, Any]:
@@ -26,7 +26,7 @@ def rows() -> dict[str, Any]:
         except failures() as error:  # the reason is what this command is for
             tools[name] = {
                 "available": False,
-                "reason": f"{type(error).__name__}: {error}",
+                "reason": text_of(error),
                 "aliases": list(cls.aliases),
             }
             continue

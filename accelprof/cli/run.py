@@ -9,6 +9,7 @@ import click
 
 from accelprof import texts
 from accelprof.cli.lines import say
+from accelprof.errors import text_of
 
 
 class _Command(click.Command):
@@ -86,4 +87,4 @@ def _show(run_dir: str) -> None:
     try:
         analysis.render_table(run_dir, Console())
     except Exception as error:  # noqa: BLE001 - said here; the files of the run are there all the same
-        click.echo(f"accelprof: the table could not be made: {type(error).__name__}: {error}", err=True)
+        click.echo(f"accelprof: the table could not be made: {text_of(error)}", err=True)

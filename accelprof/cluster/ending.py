@@ -11,6 +11,7 @@ import ray
 from accelprof.cluster import clock, fanout, nodes
 from accelprof.cluster.fanout import DEAD, Member
 from accelprof.cluster.roster import Roster
+from accelprof.errors import text_of
 from accelprof.output import verdict as verdicts
 from accelprof.output.delivery import EndedRun
 from accelprof.output.records import Lack, Records
@@ -83,7 +84,7 @@ def _end_workers(members: list[Member], run: EndedRun, timeout: float) -> set[st
         try:
             waiting[member.actor.__ray_terminate__.remote()] = member
         except Exception as error:  # noqa: BLE001 - Ray may be gone; said with the worker's name
-            run.voice.say(f"{member.label}: could not be ended: {type(error).__name__}: {error}")
+            run.voice.say(f"{member.label}: could not be ended: {text_of(error)}")
     if waiting:
         done, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=timeout)
         for ref in done:

@@ -10,6 +10,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from accelprof.cluster.fanout import Member
+from accelprof.errors import text_of
 
 TASK_START_S = 60.0
 
@@ -52,19 +53,19 @@ def on_each(
             try:
                 refs[node] = start_on(node, function, *args)
             except Exception as error:  # noqa: BLE001 - the node may be gone; said by whoever asked
-                errors[node] = f"{type(error).__name__}: {error}"
+                errors[node] = text_of(error)
     for node, args in calls.items():
         if node is None or node == here:
             try:
                 results[node] = function(*args)
             except Exception as error:  # noqa: BLE001 - said by whoever asked
-                errors[node] = f"{type(error).__name__}: {error}"
+                errors[node] = text_of(error)
     deadline = time.monotonic() + timeout + TASK_START_S
     for node, ref in refs.items():
         try:
             results[node] = ray.get(ref, timeout=max(deadline - time.monotonic(), 0.1))
         except Exception as error:  # noqa: BLE001 - said by whoever asked
-            errors[node] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            errors[node] = text_of(error)[:300]
     return results, errors
 
 

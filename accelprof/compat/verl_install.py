@@ -15,6 +15,7 @@ from accelprof.compat import verl_marks
 from accelprof.compat.kinds import by_kind
 from accelprof.compat.patching import Patches, check_version
 from accelprof.config.dialects.verl_keys import NOT_PROFILERS
+from accelprof.errors import text_of
 
 VERSION = "0.9"
 PROFILE = "verl.utils.profiler.profile"
@@ -185,7 +186,7 @@ def _relocate(profiler: Any) -> None:
             profiler.config.save_path, rank=profiler.rank, save_file_prefix=profiler.save_file_prefix
         )
     except Exception as error:  # noqa: BLE001 - said once; the reports stay where Ray put them
-        ours.process.voice.say(f"reports of nsys stay in Ray's directory: {type(error).__name__}: {error}")
+        ours.process.voice.say(f"reports of nsys stay in Ray's directory: {text_of(error)}")
 
 
 def _arguments(
@@ -214,7 +215,7 @@ def _give_back(taken: dict[int, tuple[Any, Any]]) -> None:
             before()
         except Exception as error:  # noqa: BLE001 - its tool may be missing here; the worker goes on unprofiled
             profiler._impl = None
-            ours.process.voice.say(f"verl's own profiler cannot be made again: {type(error).__name__}: {error}")
+            ours.process.voice.say(f"verl's own profiler cannot be made again: {text_of(error)}")
     taken.clear()
 
 

@@ -116,14 +116,19 @@ class _Lane:
         self.doing = f"{self.name} (in {call})"
         try:
             getattr(self._exporter, call)(*arguments)
-        except failures() as error:  # said once, with the exporter's name; the others go on
+        except _failures() as error:  # said once, with the exporter's name; the others go on
             self._works = False
             self._say(f"export: {self.name} is left out from here on: {call}: {text_of(error)[:300]}")
             if call != "close":
                 try:
                     self._exporter.close()
-                except failures() as again:  # it has failed already; said in the log only
+                except _failures() as again:  # it has failed already; said in the log only
                     log.info("accelprof: export: %s could not be closed: %s", self.name, text_of(again))
+
+
+def _failures() -> tuple[type[BaseException], ...]:
+    """As of :func:`accelprof.errors.failures`; on a thread of ours an interrupt is none of the user's either."""
+    return failures() if threading.current_thread() is threading.main_thread() else (BaseException,)
 
 
 def start_exporters(

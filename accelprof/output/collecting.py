@@ -11,6 +11,7 @@ from pathlib import Path
 from accelprof import atomic
 from accelprof.contracts.targets import Target
 from accelprof.contracts.words import COMPLETE, MISSING
+from accelprof.errors import text_of
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
 from accelprof.output.nodes import Nodes
@@ -42,7 +43,7 @@ def relocate(
             fetch(nodes, node, source, target, remove=how == "move")
         except Exception as error:  # noqa: BLE001 - a disk, a node or Ray; the source stays, and it is said
             say(
-                f"{row.path} of {row.group} rank {row.rank} was not collected: {type(error).__name__}: {error}; the file stays on {row.host}"
+                f"{row.path} of {row.group} rank {row.rank} was not collected: {text_of(error)}; the file stays on {row.host}"
             )
         else:
             row.extra["from"], row.path = row.path, relative(target, run_dir)

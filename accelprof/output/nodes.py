@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from accelprof.errors import text_of
+
 #: a node's name for :class:`Nodes`; ``None`` is this host
 Node = str | None
 
@@ -45,5 +47,5 @@ class ThisHost:
             try:
                 results[node] = function(*args)
             except Exception as error:  # noqa: BLE001 - said by whoever asked
-                errors[node] = f"{type(error).__name__}: {error}"
+                errors[node] = text_of(error)
         return results, errors

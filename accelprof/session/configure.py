@@ -16,7 +16,16 @@ from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, WRAPPED_ENV, Assignment, Target
 from accelprof.contracts.tool import Tool, ToolContext
 from accelprof.environment import without
-from accelprof.errors import AccelprofError, CaptureError, ConfigError, Problem, UnavailableError, UserError, failures
+from accelprof.errors import (
+    AccelprofError,
+    CaptureError,
+    ConfigError,
+    Problem,
+    UnavailableError,
+    UserError,
+    failures,
+    text_of,
+)
 from accelprof.output.layout import Layout, claim_run, job_token
 from accelprof.session import ending
 from accelprof.session.identity import from_environment, host_name, number_of
@@ -284,7 +293,7 @@ def _make_session(
             tool.attach(context)
         except failures() as error:
             hint = _start_hint(tool, assignment, context.directory)
-            session.say(f"tool {tool.name} cannot be used here: {type(error).__name__}: {error}{hint}")
+            session.say(f"tool {tool.name} cannot be used here: {text_of(error)}{hint}")
             if config.on_error == "raise":
                 if hint or not isinstance(error, Exception):
                     raise CaptureError(f"{error}{hint}") from error

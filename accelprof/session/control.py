@@ -155,7 +155,7 @@ class Control:
         try:
             yield
         except failures() as error:  # reported once; the worker goes on
-            text = f"serving a request for a window failed: {type(error).__name__}: {error}"
+            text = f"serving a request for a window failed: {text_of(error)}"
             self._voice.say(text)
             with contextlib.suppress(OSError, UserError):
                 self._say("refused", self._last, text)

@@ -17,7 +17,7 @@ from typing import Any
 
 import wrapt
 
-from accelprof.errors import nearest
+from accelprof.errors import nearest, text_of
 from accelprof.numberset import NumberSet
 from accelprof.session.loops import part_of_loop
 from accelprof.timing.sampled import sampled
@@ -187,7 +187,7 @@ class Instruments:
                 if self._on and index not in self._came:
                     self._put(index, module)
         except Exception as error:  # noqa: BLE001 - reported; a foreign package's import must go on
-            self._unfit[index] = (item, f"{type(error).__name__}: {error}")
+            self._unfit[index] = (item, text_of(error))
 
     def _put(self, index: int, module: Any) -> None:
         item = self.items[index]

@@ -12,7 +12,7 @@ from typing import Any
 from accelprof.config.model import Config
 from accelprof.contracts import reasons
 from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV, Assignment
-from accelprof.errors import failures
+from accelprof.errors import failures, text_of
 from accelprof.session.configure import configure, current_session
 from accelprof.session.identity import from_environment, host_name
 from accelprof.timing import metrics
@@ -31,7 +31,7 @@ def serve(command: str, *args: object, **kwargs: object) -> object:
     try:
         return {"ok": True, "value": handler(*args, **kwargs)}
     except failures() as error:  # it travels to the controller, which says it with the worker's name
-        return {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        return {"ok": False, "error": text_of(error)}
 
 
 def call(actor: object, command: str, *args: object, **kwargs: object) -> Any:

@@ -19,7 +19,7 @@ from accelprof.contracts.backend import Probe
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.contracts.words import TriggerCall
-from accelprof.errors import UnavailableError
+from accelprof.errors import UnavailableError, text_of
 from accelprof.reading.snapshot import read_snapshot
 
 SUFFIX = ".memory.pickle"
@@ -140,8 +140,7 @@ class TorchMemoryTool(Tool):
         except Exception as error:  # noqa: BLE001 - reported; raised here it would take the place of torch's own error
             if self.context is not None:
                 self.context.say(
-                    "tool torch_memory: the snapshot at the out-of-memory error cannot be written: "
-                    f"{type(error).__name__}: {error}"
+                    f"tool torch_memory: the snapshot at the out-of-memory error cannot be written: {text_of(error)}"
                 )
 
     @classmethod

@@ -27,6 +27,7 @@ def figures_of(step, rows, wall_ns, window):
     spans = None if wall_ns is None else {"A/rank0": (1_790_000_000_000_000_000, wall_ns)}
     return figures_of_row(step_row(step, rows, spans, window, wall_ns is not None))
 
+
 ROWS = {
     "Actor/rank0": {"actor/update": {"seconds": 0.25, "count": 2}, "actor/recv": {"seconds": 0.5, "count": 1}},
     "Actor/rank1": {"actor/update": {"seconds": 0.75, "count": 2}},
@@ -159,18 +160,31 @@ def test_one_that_hangs_takes_no_step_from_others(tmp_path, monkeypatch):
     assert said[0] == "export: hanging: 7 steps were left out, it was slower than the steps"
 
 
-def test_what_ends_the_interpreter_ends_one_exporter_only(tmp_path):
-    """``sys.exit`` in a package, at its import or later, is a failure like any other."""
+class SilentError(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("raised", "text"),
+    [
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (SilentError(), "SilentError: (its text could not be had: ValueError)"),
+    ],
+)
+def test_what_ends_the_interpreter_ends_one_exporter_only(tmp_path, raised, text):
+    """``sys.exit`` in a package, at its import or later, is a failure like any other; so is what cannot say what it is."""
 
     class Exits(Logging):
         def start(self, run):
-            raise SystemExit(3)
+            raise raised
 
     said, good = [], Logging()
     exporters = Exporters([Exits(), good], facts(tmp_path), said.append)
     exporters.step(figures_of(1, ROWS, None, False))
     exporters.finish({}, str(tmp_path))
-    assert said == ["export: logging is left out from here on: start: SystemExit: 3"]
+    assert said == [f"export: logging is left out from here on: start: {text}"]
     assert good.calls == ["start", "step 1", "finish", "close"]
 
 

@@ -749,3 +749,17 @@ def test_who_hangs_too_joins_the_dump_that_another_began(session):
     with session.step(3):  # numbers need not grow
         recorder.now("hang", "mine", 3)
     assert dumps.names(run) == ["hang-1", "hang-2", "hang-3"]
+
+
+def test_an_exception_without_a_text_reaches_the_caller(session):
+    """One whose own method raises when it is asked for its text: the caller has it, and the dump says so."""
+
+    class SilentError(Exception):
+        def __str__(self):
+            raise ValueError("no text")
+
+    with pytest.raises(SilentError), session.step(1):
+        raise SilentError
+    run = session.layout.run_dir
+    wait_for(lambda: dumps.parts(run, "exception-1"))
+    assert dumps.request_of(run, "exception-1").why.endswith("SilentError: (its text could not be had: ValueError)")
