@@ -445,7 +445,7 @@ class _Reading:
         self.parts.clear()
         self.merged = bool(sources_of(ours))
         ordinal = joined.pop("ordinal")
-        joined["start"], joined["end"] = self._based(joined["start"], joined["end"])
+        joined["start"], joined["end"] = self._based(joined["start"], joined["end"], _WORK_CODES[joined["kind"]])
         keep = joined["start"] != BEYOND
         if not keep.all():
             rows = np.flatnonzero(keep)
@@ -537,13 +537,13 @@ class _Reading:
                     f"category {text[:80]!r} is not known; its {count:,} events are taken for ranges of the host"
                 )
 
-    def _based(self, starts: Array, ends: Array) -> tuple[Array, Array]:
+    def _based(self, starts: Array, ends: Array, work: Array) -> tuple[Array, Array]:
         """Times with the file's base; what that puts beyond all times is marked and counted."""
         base = self.file.base_ns
         for mark in self.trace.marks:
             mark.at_ns += base
         if not base and not (len(ends) and int(ends.max()) >= FURTHEST_NS):
-            strange = off_clock(starts) & (not self.merged)  # which holds files of several clocks
+            strange = off_clock(starts, work) & (not self.merged)  # which holds files of several clocks
             if strange.any():
                 self.bad[OFF_CLOCK] += int(strange.sum())
             return (np.where(strange, BEYOND, starts) if strange.any() else starts), ends

@@ -33,6 +33,7 @@ from accelprof.contracts.spans import (
     settle_processes,
 )
 from accelprof.reading import frameworks
+from accelprof.reading.numbers import identities
 from accelprof.reading.numbers import place as place
 from accelprof.reading.numbers import whole_number as whole_number
 
@@ -40,6 +41,8 @@ from accelprof.reading.numbers import whole_number as whole_number
 KINDS: tuple[Kind, ...] = tuple(Kind)
 CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(KINDS)}
 CALLS = frozenset({Kind.RUNTIME, Kind.SYNC})
+#: what processes, threads, devices and streams are called by
+_PLACES = frozenset({int, float, str, type(None)})
 UNNAMED = "without a name"
 OFF_CLOCK = "start on another clock than the others'"
 #: code of an absent device or stream; number of an absent correlation or own time
@@ -419,24 +422,26 @@ def columns_of(trace: Trace) -> Columns:
     found = trace.columns
     if not isinstance(found, Columns):
         sound = []
+        _name_places(trace.spans)
         settle_processes(trace.spans)
         told = any(span.device is not None for span in trace.spans if span.kind in DEVICE_WORK)
         faults = [_fault(span) for span in trace.spans]
-        starts: Array = np.array(
+        starts = np.array(
             [0 if fault else span.start_ns for span, fault in zip(trace.spans, faults, strict=True)], np.int64
         )
-        strange = off_clock(starts[[not fault for fault in faults]]).any()
+        work = np.array([span.kind in DEVICE_WORK for span in trace.spans], dtype=np.bool_)
+        timed = np.flatnonzero([not fault for fault in faults])
+        for at in timed[off_clock(starts[timed], work[timed])].tolist():
+            faults[at] = OFF_CLOCK
         for span, fault in zip(trace.spans, faults, strict=True):
-            if strange and not fault and span.start_ns < EPOCH_NS[0]:
-                fault = OFF_CLOCK
             if fault:
                 trace.completeness.leave_out(fault)
             else:
-                if span.kind in DEVICE_WORK and _on_none(span.device):
+                if span.device is None and span.kind in DEVICE_WORK:
                     span.device = UNKNOWN  # so that it counts
                 sound.append(span)
         found = trace.columns = Columns.from_spans(sound)
-        unlinked = np.array([span.args.get("correlation") == UNKNOWN for span in sound], dtype=np.bool_)
+        unlinked = np.array([_is_none(span.args.get("correlation")) for span in sound], dtype=np.bool_)
         say_lacking(trace, found, unlinked, devices=told)
     named = frameworks.threads_of(trace.metadata)
     if named:
@@ -457,15 +462,55 @@ def _fault(span: Span) -> str:
     return "negative duration" if end < start else ""
 
 
-def off_clock(starts: Array) -> Array:
-    """Which of the times of one file cannot be meant, as most are dates and these are none."""
+def off_clock(starts: Array, work: Array) -> Array:
+    """Which of the times of one file cannot be meant, as most are dates and these are none. Where all of the device's are none, or all
+    of the host's, there are two clocks; none of those but what is negative is left out."""
     early = starts < EPOCH_NS[0]
-    return early & bool(2 * int(early.sum()) <= len(early))
+    if 2 * int(early.sum()) > len(early):
+        return np.zeros(len(early), dtype=np.bool_)
+    for side in (work, ~work):
+        if early[side].all():
+            early &= ~side | (starts < 0)
+    return early
 
 
-def _on_none(device: object) -> bool:
-    """Whether this is no device: nothing, a negative number, a fraction."""
-    return device is None or (isinstance(device, (int, float)) and (device < 0 or device % 1 != 0))
+def _name_places(spans: Sequence[Span]) -> None:
+    """What is no process, thread, device or stream where other rows have one is :data:`UNKNOWN`; what is no text names nothing."""
+    for field in ("pid", "tid", "device", "stream"):
+        given: list[Any] = [getattr(span, field) for span in spans]
+        if not _PLACES.issuperset(map(type, given)):
+            given = [_plain(value) for value in given]
+            for span, value in zip(spans, given, strict=True):
+                setattr(span, field, value)
+        values = set(given) - ({None} if field in ("device", "stream") else set())
+        named = identities(values, texts=True, negative=field == "tid")
+        odd = {value for value in values if named[value] == UNKNOWN}
+        for span, value in zip(spans, given, strict=True) if odd else ():
+            if value in odd:
+                setattr(span, field, UNKNOWN)
+    for span in spans:
+        span.name = _text(span.name)
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy's as Python's, and nothing for what is neither number nor text."""
+    if type(value) in _PLACES:
+        return value
+    try:
+        return "" if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return str(value) if isinstance(value, str) else ""
+
+
+def _text(name: object) -> str:
+    return name if isinstance(name, str) else ""
+
+
+def _is_none(correlation: Any) -> bool:
+    """Whether this stands where the number of a launch should, and is none."""
+    if correlation is None or (isinstance(correlation, str) and correlation not in ("", UNKNOWN)):
+        return False
+    return not whole(correlation) or correlation < 0
 
 
 def say_lacking(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import itertools
 import json
 import shutil
 import sqlite3
@@ -12,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -19,7 +21,7 @@ from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import load_any
 from accelprof.catalogue import get_catalogue
 from accelprof.cli.main import cli
-from accelprof.contracts.spans import DEVICE_WORK, Clock
+from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Span, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.columns import columns_of
 from tests.fuzz.files import module_of, seeds
@@ -361,6 +363,58 @@ def test_a_base_that_is_none_is_said(tmp_path: Path, odd: object) -> None:
     assert columns_of(trace).start.min() == 10_250
     assert "baseTimeNanoseconds that is no time" in trace.completeness.repaired
     assert trace.clock is Clock.RELATIVE
+
+
+def spans_of_a_reader() -> list[Span]:
+    """As a third party's reader yields them: two threads with a range each, launches and kernels."""
+    spans = [Span("p", Kind.PHASE, 100, 200, 1, 1), Span("q", Kind.RANGE, 300, 400, 1, 2)]
+    for number, (at, thread) in enumerate(((110, 1), (120, 1), (310, 2)), 1):
+        args = {"correlation": number}
+        spans.append(Span("launch", Kind.RUNTIME, at, at + 1, 1, thread, args=args))
+        spans.append(Span("k", Kind.KERNEL, at + 200, at + 205, 1, 7, device=0, stream=7, args=args))
+    return spans
+
+
+def of_spans(spans: list[Span]) -> tuple[object, bool]:
+    """Kernels with their devices and phases with their kernels, and whether the trace is said to be whole."""
+    trace = Trace("x", "other", spans=spans)
+    columns, found = columns_of(trace), attribute(trace)
+    devices = sorted(str(columns.devices[columns.device[row]]) for row in columns.work())
+    return (
+        devices,
+        sorted((row.name, row.kernels, row.own_kernels) for row in found.phases),
+    ), trace.completeness.complete
+
+
+@pytest.mark.parametrize("field", ["name", "pid", "tid", "device", "stream", "correlation", "start_ns", "end_ns"])
+def test_a_field_of_a_span(field: str) -> None:
+    """A list of spans passes the same door: what is no name, number or time is counted, whoever wrote the reader."""
+    good, whole = of_spans(spans_of_a_reader())
+    assert whole
+    odd: list[Any] = [None, "", -1, 1.5, True, [], {}, float("nan"), float("inf"), 2**70, "unknown"]
+    if field.endswith("_ns"):
+        odd = [value for value in odd if value is not True and value != -1]  # which are times
+    if field == "name":
+        odd.remove("unknown")  # which is one
+    for at, value in itertools.product(range(8), odd):
+        spans = spans_of_a_reader()
+        one = spans[at]
+        if field != "correlation" and (field not in ("device", "stream") or one.device is not None):
+            setattr(one, field, value)
+        elif field == "correlation" and field in one.args and value is not None:
+            one.args = {field: value}
+        found, complete = of_spans(spans)
+        assert found == good or not complete, (at, value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    """A reader that takes its processes and devices from an array has them as they are."""
+    spans = spans_of_a_reader()
+    for span in spans:
+        span.pid, span.tid = np.int64(span.pid), np.int32(span.tid)
+        span.device = None if span.device is None else np.int16(span.device)
+    assert of_spans(spans) == of_spans(spans_of_a_reader())
+    assert {type(span.pid) for span in spans} == {int}
 
 
 def test_the_exits_follow(tmp_path: Path) -> None:
