@@ -11,9 +11,11 @@ import re
 import shutil
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from accelprof import texts
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
 from accelprof.contracts.names import MANIFEST, REPORT, TIMELINE
 
@@ -44,6 +46,23 @@ def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def as_markdown(manifest: Mapping[str, Any]) -> str:
+    """The summary, what was not delivered, and each phase's seconds a step, as means over the steps in which it ran."""
+    lines = ["| run | |", "| --- | --- |"]
+    lines += [f"| {name.removeprefix('accelprof/')} | {value} |" for name, value in summary(manifest).items()]
+    phases: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+    for row in manifest.get("metrics", {}).get("steps", ()):
+        for phase, figures in row["seconds"].items():
+            phases[phase].append(figures)
+    if phases:
+        lines += ["", "| phase | steps | slowest rank, s | mean of ranks, s |", "| --- | --- | --- | --- |"]
+    for phase, found in phases.items():
+        means = " | ".join(f"{sum(row[of] for row in found) / len(found):.6g}" for of in ("max", "mean"))
+        label = " ".join(texts.bounded(phase).replace("|", "\\|").split())
+        lines.append(f"| {label} | {len(found)} | {means} |")
+    return "\n".join(lines)
+
+
 def pages(directory: str) -> list[str]:
     """The run's own pages that are there: report, merged timeline, manifest."""
     names = (REPORT, TIMELINE, MANIFEST)
@@ -62,7 +81,7 @@ class TensorBoardOptions(ExporterOptions):
 
 
 class TensorBoard(Exporter):
-    """Scalars, and torch traces where the profiler plug-in of TensorBoard looks. Needs ``tensorboard``."""
+    """Scalars, the run's summary as text, and torch traces where the profiler plug-in of TensorBoard looks. Needs ``tensorboard``."""
 
     name = "tensorboard"
     Options: ClassVar[type[ExporterOptions]] = TensorBoardOptions
@@ -84,6 +103,7 @@ class TensorBoard(Exporter):
         self._writer.flush()
 
     def finish(self, manifest: Mapping[str, Any], directory: str) -> None:
+        self._text("accelprof/summary", as_markdown(manifest))
         if not self.options.profiles:
             return
         place = os.path.join(self._logs, "plugins", "profile", self._run)
@@ -95,6 +115,20 @@ class TensorBoard(Exporter):
             if os.path.isfile(found):
                 os.makedirs(place, exist_ok=True)
                 shutil.copy(found, os.path.join(place, os.path.basename(path)))
+
+    def _text(self, tag: str, text: str) -> None:
+        """A text, which TensorBoard's own writer has no call for, in a file beside that one's."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.plugins.text.metadata import create_summary_metadata
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from tensorboard.util.tensor_util import make_tensor_proto
+
+        event = Event(wall_time=time.time())
+        kind = create_summary_metadata(display_name=None, description=None)
+        event.summary.value.add(tag=tag, tensor=make_tensor_proto([text.encode()]), metadata=kind)
+        writer = EventFileWriter(self._logs, filename_suffix=".summary")
+        writer.add_event(event)
+        writer.close()
 
     def close(self) -> None:
         if self._writer is not None:

@@ -28,6 +28,7 @@ def figures_of(step, rows, wall_ns, window):
     spans = None if wall_ns is None else {"A/rank0": (1_790_000_000_000_000_000, wall_ns)}
     return figures_of_row(step_row(step, rows, spans, window, wall_ns is not None))
 
+
 SECONDS = {1: (0.25, 0.75), 2: (0.5, 0.125), 3: (1.0, 2.0)}
 
 
@@ -73,7 +74,7 @@ def whole(exporter, directory, manifest):
 
 
 def test_tensorboard(run):
-    """Scalars with their steps, and torch's trace in the profile layout."""
+    """Scalars with their steps, the run's summary as a text, and torch's trace in the profile layout."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     directory, manifest = run
@@ -83,6 +84,18 @@ def test_tensorboard(run):
     found = {event.step: event.tensor_proto.float_val[0] for event in events.Tensors("accelprof/actor/update/max")}
     assert found == {step: max(values) for step, values in SECONDS.items()}
     assert [event.step for event in events.Tensors("accelprof/step_seconds")] == [1, 2, 3]
+    [text] = events.Tensors("accelprof/summary")
+    assert events.SummaryMetadata("accelprof/summary").plugin_data.plugin_name == "text"
+    lines = text.tensor_proto.string_val[0].decode().splitlines()
+    assert lines[2:7] == [
+        "| status | complete |",
+        "| workers | 1 |",
+        "| windows | 1 |",
+        f"| files | {len(manifest['artifacts'])} |",
+        "| undelivered | 0 |",
+    ]
+    ran = [row["seconds"]["actor/update"]["max"] for row in manifest["metrics"]["steps"]]
+    assert lines[-1] == f"| actor/update | 2 | {sum(ran) / 2:.6g} | {sum(ran) / 2:.6g} |"
     placed = sorted(glob.glob(os.path.join(directory, "tensorboard", "plugins", "profile", "*", "*")))
     assert [os.path.basename(path) for path in placed] == [
         os.path.basename(row["path"]) for row in manifest["artifacts"] if row["tool"] == "torch"
@@ -275,7 +288,9 @@ def test_spans_that_were_not_sent_are_counted(run, monkeypatch, how):
     monkeypatch.setattr(OTLPSpanExporter, "export", export)
     directory, manifest = run
     said = []
-    exporters = Exporters([monitoring.OpenTelemetry(monitoring.OpenTelemetryOptions())], RunFacts("r", directory), said.append)
+    exporters = Exporters(
+        [monitoring.OpenTelemetry(monitoring.OpenTelemetryOptions())], RunFacts("r", directory), said.append
+    )
     for step in SECONDS:
         exporters.step(figures_of(step, rows(step), step * 10**9, step == 2))
     exporters.finish(manifest, directory, timeout=60)
