@@ -290,7 +290,7 @@ def _called(report: Report) -> dict[object, frozenset[str]]:
     return {
         row.get("step"): frozenset(row["seconds"])
         for row in (rows if isinstance(rows, list) else ())
-        if isinstance(row, dict) and isinstance(row.get("seconds"), dict)
+        if isinstance(row, dict) and isinstance(row.get("seconds"), dict) and isinstance(row.get("step"), (int, str))
     }
 
 

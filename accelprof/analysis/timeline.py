@@ -430,7 +430,7 @@ class TimelineWriter:
     def _date(self, epoch_ns: int) -> None:
         """The files until now have a clock of their own, and this is the first date: they begin there, without being written again."""
         there = [source for source in self.merged.sources if source.begin_ns is not None and source.end_ns is not None]
-        self.base = epoch_ns - min(source.begin_ns or 0 for source in there)
+        self.base = epoch_ns - min((source.begin_ns or 0 for source in there), default=MARGIN_NS)
         self._begins = epoch_ns
         for source in there:
             source.begin_ns, source.end_ns = (source.begin_ns or 0) + self.base, (source.end_ns or 0) + self.base

@@ -13,7 +13,7 @@ import pytest
 
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import load_any
-from accelprof.analysis.timeline import merge_files
+from accelprof.analysis.timeline import Source, TimelineWriter, merge_files
 from accelprof.reading.chrome import read_chrome
 
 EPOCH = 1_795_852_566_000_000_000
@@ -115,3 +115,13 @@ def test_the_order_of_files_places_none_of_them(tmp_path: Path, order: tuple[str
     assert sorted(line[0] for line in said) == ["a", "c"]
     for source in merged.sources:
         assert source.begin_ns == EPOCH + starts[Path(source.path).stem]
+
+
+def test_a_run_that_began_at_no_date_has_its_files_dates(tmp_path: Path) -> None:
+    """A manifest whose times are none does not place files that have dates."""
+    event = {"ph": "X", "cat": "user_annotation", "name": "b", "pid": 1, "tid": 1, "ts": 7, "dur": 9}
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps({"traceEvents": [event], "baseTimeNanoseconds": EPOCH}))
+    with TimelineWriter(str(tmp_path / "all.json"), 5) as writer:
+        writer.read(Source(str(path), "b", "b"))
+    assert [span.start_ns for span in read_chrome(writer.merged.path, "trace").spans] == [EPOCH + 7000]

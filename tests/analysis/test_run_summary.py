@@ -298,3 +298,11 @@ def test_timings_alone_have_a_first_sentence(run_maker: Any, seconds: Any, said:
         assert sentences(found) == ["Step 1 took 1 s, the longest of 2 (their median is 1 s)."]
     else:
         assert sentences(found) == [f"Step 2 took 2 s, the longest of 3 (their median is 1 s){said}"]
+
+
+@pytest.mark.parametrize("odd", [[2], {"a": 1}, None])
+def test_a_step_that_is_no_number_ends_no_page(run_maker: Any, event: Event, odd: object) -> None:
+    """The row of a step may say anything of itself; the first sentences come of the others."""
+    steps = [{"step": step, "seconds": {"update": {"max": 0.25}}} for step in (odd, 1, 2)]
+    run_maker.manifest["metrics"] = {"steps": steps}
+    assert sentences(summarise(two_ranks(run_maker, event)).to_json())
