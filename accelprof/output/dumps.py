@@ -313,7 +313,8 @@ def write_lost(run_dir: str, name: str, steps: int, say: Callable[[str], object]
     for ring in rings_of(run_dir):
         if ring.stem not in parts(run_dir, name):
             try:
-                write_part(run_dir, name, str(ring), steps)
+                if write_part(run_dir, name, str(ring), steps) is None:
+                    say(f"{ring.stem} has no part in {name}: its ring holds no step")
             except (ReadError, OSError) as error:
                 say(f"{ring.stem} has no part in {name}: {error}")
 

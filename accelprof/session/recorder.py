@@ -94,6 +94,7 @@ class Recorder:
         self._seen: dict[str, tuple[int, ...] | None] = dict.fromkeys(dumps.names(self._run_dir))
         self._wake = Wake()
         self._ended = False
+        self._running_step()  # whoever is killed, or holds the interpreter's lock, from here on has a part
         self._thread = started(self._watch, "accelprof recorder")
         captures.listeners.append(self._window)
 

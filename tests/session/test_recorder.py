@@ -20,7 +20,7 @@ from accelprof.analysis.summary import summarise
 from accelprof.cli.window import window
 from accelprof.errors import IncompleteError, UserError
 from accelprof.output import dumps
-from accelprof.output.ring import HEAD, NAMES, NOW, read_ring, rings_of
+from accelprof.output.ring import HEAD, NAMES, NOW, Ring, read_ring, rings_of
 from accelprof.reading.chrome import read_chrome
 
 
@@ -763,3 +763,22 @@ def test_an_exception_without_a_text_reaches_the_caller(session):
     run = session.layout.run_dir
     wait_for(lambda: dumps.parts(run, "exception-1"))
     assert dumps.request_of(run, "exception-1").why.endswith("SilentError: (its text could not be had: ValueError)")
+
+
+def test_a_process_that_is_killed_at_once_has_a_part(tmp_path):
+    """Before its recorder has looked for the first time; an empty ring, of which there is nothing to write, is named."""
+    code = """
+        import os, signal, sys, accelprof
+        accelprof.configure(recorder={}, run_dir=sys.argv[1] + "/r", group="G", rank=0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    killed = child(code, tmp_path)
+    assert killed.wait(60) == -signal.SIGKILL
+    killed.stdout.close()
+    Ring(str(tmp_path / "r/.recorder/empty.ring"), {}).close()
+    said = []
+    name = dumps.ask(str(tmp_path / "r"), 0.1, 20, said.append)
+    assert [key.split("-")[0] for key in dumps.parts(tmp_path / "r", name)] == ["G"]
+    assert said == ["empty has no part in request-1: its ring holds no step"]
+    summary = summarise(tmp_path / "r/recorder" / name)
+    assert (summary.problems, [worker.rank for worker in summary.run.records.targets.values()]) == ([], [0])
