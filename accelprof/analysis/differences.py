@@ -26,6 +26,8 @@ from accelprof.reading.chrome import read_chrome
 
 #: less than this share of the step is not worth a sentence
 WORTH_SAYING = 0.05
+#: dumps of a run that are named one by one
+DUMPS_SHOWN = 25
 
 
 @dataclass
@@ -160,10 +162,13 @@ def of_recorder(
 def _of_run(run_dir: str) -> list[str]:
     """What the flight recorder left in a run's directory, and how each is read; empty where there was none."""
     said = []
-    for name in names(run_dir):
+    found = names(run_dir)
+    for name in found[:DUMPS_SHOWN]:
         asked = request_of(run_dir, name)
         why = "" if asked is None else f": {asked.why or asked.reason}"
         said.append(f"the flight recorder wrote {PLACE}/{name}{why} (accelprof report reads that directory)")
+    if len(found) > DUMPS_SHOWN:
+        said.append(f"the flight recorder wrote {len(found) - DUMPS_SHOWN} more dumps, which lie in {PLACE}/ too")
     return said + _of_killed(run_dir) + aside(run_dir)
 
 

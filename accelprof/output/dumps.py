@@ -68,12 +68,13 @@ class Cause:
 
 
 def names(run_dir: str) -> list[str]:
-    """The dumps of a run, by name."""
+    """The dumps of a run, by reason and number."""
     try:
         found = os.listdir(os.path.join(run_dir, PLACE))
     except OSError:
         return []
-    return sorted(name for name in found if _NAME.fullmatch(name))
+    known = [match for match in map(_NAME.fullmatch, found) if match]
+    return [match[0] for match in sorted(known, key=lambda match: (match[1], int(match[2])))]
 
 
 def begin(run_dir: str, cause: Cause, by: str, at_most: int, apart: Collection[str] = ()) -> str | None:

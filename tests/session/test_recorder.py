@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import accelprof
+from accelprof.analysis.differences import of_recorder
 from accelprof.analysis.summary import summarise
 from accelprof.cli.window import window
 from accelprof.errors import IncompleteError, UserError
@@ -454,6 +455,17 @@ def test_a_ring_that_was_put_aside_is_said_and_can_be_read_as_it_says(tmp_path):
     assert done.exit_code == 0, done.output
     summary = summarise(other / "recorder/request-1")
     assert {row.rank: row.steps_seen for row in summary.run.records.targets.values()} == {0: [1]}
+
+
+def test_many_dumps_stand_in_their_order_and_the_first_are_named(tmp_path):
+    """Somebody asks every hour: the report of the run names so many, and says how many more there are."""
+    for _ in range(30):
+        dumps.begin(str(tmp_path), dumps.Cause("request", None, "test"), "me", 99, apart=dumps.names(str(tmp_path)))
+    assert dumps.names(str(tmp_path)) == [f"request-{number}" for number in range(1, 31)]
+    lines = of_recorder(str(tmp_path), {})[0]
+    assert len(lines) == 26
+    assert "recorder/request-25: test" in lines[24]
+    assert lines[25] == "the flight recorder wrote 5 more dumps, which lie in recorder/ too"
 
 
 def test_of_many_rings_that_were_put_aside_the_latest_are_named(tmp_path):
