@@ -13,9 +13,9 @@ from typing import Any
 from unittest import mock
 
 from accelprof.analysis.holders import launches_of
-from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Span, Trace
+from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Trace
 from accelprof.contracts.tool import Tool
-from accelprof.reading.columns import CALLS, NONE, columns_of
+from accelprof.reading.columns import NONE, columns_of
 
 #: how far a file's times may lie outside its window by clocks that are read apart
 _SLACK_NS = 5_000_000_000
@@ -84,15 +84,6 @@ def launched(path: str, trace: Trace) -> None:
         f"read({path!r}): {len(homeless)} pieces of device work have no device (the first is {homeless[0]!r}); "
         "without Span.device they make none busy"
     )
-    begun: dict[int | None, int] = {
-        number: span.start_ns for span in trace.of_kind(*CALLS) if (number := _number(span)) is not None
-    }
-    for span in trace.of_kind(*DEVICE_WORK):  # the reader's own: what is of another clock is left out of columns
-        apart = span.start_ns - begun.get(_number(span), span.start_ns)
-        assert abs(apart) <= _SLACK_NS, (
-            f"read({path!r}): {span.name!r} begins {abs(apart) / 1e9:.1f} s {'after' if apart > 0 else 'before'} its launch: "
-            "the times of host and device are of two clocks"
-        )
     columns = columns_of(trace)
     work = columns.work()
     launches, _ = launches_of(columns, work)
@@ -104,11 +95,11 @@ def launched(path: str, trace: Trace) -> None:
             f"phase: {name!r} has {'no correlation' if number == NONE else f'correlation {number!r}, which no call of the host has'}; "
             'the launch (Kind.RUNTIME) and its work carry the same args["correlation"]'
         )
-
-
-def _number(span: Span) -> int | None:
-    number = span.args.get("correlation")
-    return number if isinstance(number, int) else None
+        apart = int(columns.start[row] - columns.start[launch])
+        assert abs(apart) <= _SLACK_NS, (
+            f"read({path!r}): {name!r} begins {abs(apart) / 1e9:.1f} s {'after' if apart > 0 else 'before'} its launch: "
+            "the times of host and device are of two clocks"
+        )
 
 
 def from_the_file(tool: Tool, path: str, trace: Trace, seconds: float) -> None:
