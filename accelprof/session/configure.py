@@ -415,6 +415,9 @@ def _install() -> None:
     global _fork_registered
     if not _fork_registered:
         os.register_at_fork(after_in_child=_in_child)
+        os.register_at_fork(
+            before=ending.before_fork, after_in_parent=ending.after_fork, after_in_child=ending.after_fork
+        )
         _fork_registered = True
     ending.install()
 

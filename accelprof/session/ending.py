@@ -21,6 +21,8 @@ ENDING = tuple(signal.Signals[name] for name in reasons.TOLD_TO_END)
 #: signal -> what was there before our handler; in a forked child too, which inherited both
 _before: dict[signal.Signals, Any] = {}
 _at_exit_too = False
+#: thread that forks -> the signals that it blocked before
+_masks: dict[int, set[signal.Signals]] = {}
 
 
 def install() -> None:
@@ -48,6 +50,20 @@ def uninstall() -> None:
         if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is _on_signal:
             signal.signal(number, previous)
     _before.clear()
+
+
+def before_fork() -> None:
+    """What a child is told before Python has forgotten there what its parent was told would be forgotten too, while without a
+    handler of ours it would have ended the child: it waits until then."""
+    if _before:
+        _masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, _before)  # type: ignore[assignment]
+
+
+def after_fork() -> None:
+    """In both processes."""
+    mask = _masks.pop(threading.get_ident(), None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _close_current(reason: str) -> None:

@@ -304,3 +304,40 @@ def test_the_registry_can_be_asked_in_a_child_that_was_forked_while_plugins_were
         [sys.executable, "-c", FORK_WHILE_LOADING, str(tmp_path)], capture_output=True, text=True, timeout=60
     )
     assert process.returncode == 5, process.stderr
+
+
+TOLD_AT_ONCE = """
+import os, signal, sys, threading, time
+import accelprof
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests under nohup have it ignored
+session = accelprof.configure(steps=[1], output_dir=sys.argv[1], group="G", rank=0)
+
+def children(number):
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    for _ in range(10):
+        pid = os.fork()
+        if pid == 0:
+            if signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask:
+                time.sleep(20)
+            os._exit(5)
+        os.kill(pid, number)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -number
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
+    done.append(number)
+
+done = []
+for number in (signal.SIGTERM, signal.SIGHUP):
+    children(number)
+    thread = threading.Thread(target=children, args=(number,))
+    thread.start()
+    thread.join()
+assert len(done) == 4 and not session.closed
+"""
+
+
+def test_a_child_that_is_told_to_end_as_soon_as_it_is_there_ends(tmp_path):
+    """Python forgets in a child which signals wait for their handlers: they are its parent's, and those that came since."""
+    process = subprocess.run(
+        [sys.executable, "-c", TOLD_AT_ONCE, str(tmp_path)], capture_output=True, text=True, timeout=300
+    )
+    assert process.returncode == 0, process.stderr
