@@ -169,16 +169,16 @@ class Ring:
         self._publish()
         return True
 
-    def add(self, step: int | None, begin_ns: int, end_ns: int, rows: Sequence[Sequence[object]]) -> None:
-        """A finished step; the oldest give way to it."""
+    def add(self, step: int | None, begin_ns: int, end_ns: int, rows: Sequence[Sequence[object]], cut: int = 0) -> None:
+        """A finished step; the oldest give way to it. ``cut``: rows that it had beside."""
         if end_ns - self._looked > LOOK_NS:
             self._looked = end_ns
             if not self._is_whole():
                 return
-        payload, whole = _encode((step, begin_ns, end_ns, 0, rows)), len(rows)
+        payload, whole = _encode((step, begin_ns, end_ns, cut, rows)), len(rows)
         while len(payload) > self._size // 4:
             rows = rows[: len(rows) // 2]
-            payload = _encode((step, begin_ns, end_ns, whole - len(rows), rows))
+            payload = _encode((step, begin_ns, end_ns, cut + whole - len(rows), rows))
         end = self._end
         frame = _frame(len(payload), _checksum(payload, end & _SEED)) + payload
         after = end + len(frame)
@@ -203,12 +203,11 @@ class Ring:
         self._room = min(self._first + self._size, self._next_mark)
         self._publish()
 
-    def now(self, step: int | None, begin_ns: int, rows: Sequence[Sequence[object]]) -> None:
+    def now(self, step: int | None, begin_ns: int, rows: Sequence[Sequence[object]], cut: int = 0) -> None:
         """The running step so far, phases in progress included; in place of what was written of it before."""
         if not self._is_there():
             return
-        cut = 0
-        payload = _encode((step, begin_ns, None, 0, rows))
+        payload = _encode((step, begin_ns, None, cut, rows))
         room = NOW // 2 - _SLOT.size
         while len(payload) > room:
             cut += len(rows) - len(rows) // 2

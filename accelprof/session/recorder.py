@@ -72,6 +72,8 @@ class Recorder:
         self.background.plain.quick = self._quick
         self.background.plain.most, self.background.plain.alone = ROWS_AT_MOST, not greenlets()
         self._named, self._naming = 0, False
+        #: of all rows that there was no room for those of steps that have ended
+        self._dropped = 0
         #: of windows that were open in the running step: rows, the phases they number, and how many are of earlier steps
         self._of_windows: list[tuple[list[Any], list[PhaseSpec], int]] = []
         #: of the ring; whoever gets it while something is written was interrupted there by a signal, whose handler this is
@@ -136,7 +138,9 @@ class Recorder:
                 plain, more = len(rows), len(own)
                 if own or self._named < len(others.specs) or self._of_windows:
                     rows = self._with_others(rows, own)
-                ring.add(number, began, ended, rows)
+                dropped = others.dropped
+                ring.add(number, began, ended, rows, dropped - self._dropped)
+                self._dropped = dropped
                 # only now, for who is told to end before; what other threads have added meanwhile is of the next step
                 del quick[:plain], others.rows[:more]
             finally:
@@ -261,7 +265,7 @@ class Recorder:
                 ring.idle()
             else:
                 began = self._began if number is not None or self._ended_step is None else self._last_event
-                ring.now(number, began, rows)
+                ring.now(number, began, rows, self._rows.dropped - self._dropped)
             ring.look_ahead()
         finally:
             self._lock.release()
