@@ -9,6 +9,7 @@ import re
 import sqlite3
 import tempfile
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -448,7 +449,7 @@ def test_a_range_that_was_open_goes_to_the_end_of_its_window(tmp_path: Path, win
     """Where a window is known that is when recording stopped, otherwise with the last record; a call without an end is lost."""
     path = tmp_path / "h-41_results.db"
     rocpd(path)
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE rocpd_regions_ab12 SET end = NULL WHERE id = 1")
         if not window:
             database.execute("DELETE FROM rocpd_regions_ab12 WHERE id > 2")
@@ -460,7 +461,7 @@ def test_a_range_that_was_open_goes_to_the_end_of_its_window(tmp_path: Path, win
         True,
     )
     assert trace.completeness.complete
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE rocpd_regions_ab12 SET end = NULL WHERE id = 2")
     assert Rocprofv3Tool().read(str(path)).completeness.left_out == {"time is not a number": 1}
 
