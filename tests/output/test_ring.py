@@ -75,8 +75,8 @@ def test_what_is_read_while_it_is_written_is_whole(tmp_path):
             if not step % 500:
                 ring.name(f"phase {step}", "", "", "")
             ring.add(step, step * 100, step * 100 + 90, rows(step, step % 40 + 1))
-            if not step % 100:
-                time.sleep(0)
+            if not step % 20:
+                time.sleep(0.0002)  # the whole ring is not written anew while it is read once
 
     writer = threading.Thread(target=write)
     writer.start()
