@@ -226,29 +226,20 @@ class PhaseLine(TypedDict):
     missing: int
 
 
-class DevicePhase(TypedDict):
-    """Device time in a phase over all files of a tool."""
-
+class _OfTool(TypedDict):
     tool: str
     phase: str
     files: int
-    calls: int
-    wall_ns: int
-    busy_ns: int | None
-    own_busy_ns: int | None
-    idle_ns: int | None
-    communication_ns: int
-    kernels: int
-    longest_kernel: str | None
 
 
-class FilePhase(TypedDict):
-    """Device time in a phase in one file."""
-
+class _OfFile(TypedDict):
     worker: str
     tool: str
     file: str
     phase: str
+
+
+class _OnDevice(TypedDict):
     calls: int
     wall_ns: int
     busy_ns: int | None
@@ -257,6 +248,14 @@ class FilePhase(TypedDict):
     communication_ns: int
     kernels: int
     longest_kernel: str | None
+
+
+class DevicePhase(_OfTool, _OnDevice):
+    """Device time in a phase over all files of a tool."""
+
+
+class FilePhase(_OfFile, _OnDevice):
+    """Device time in a phase in one file."""
 
 
 class LeftOver(TypedDict):

@@ -20,7 +20,6 @@ from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.contracts.words import TriggerCall
 from accelprof.errors import UnavailableError, text_of
-from accelprof.reading.snapshot import read_snapshot
 
 SUFFIX = ".memory.pickle"
 PICKLE_PROTOCOL = 4
@@ -149,6 +148,8 @@ class TorchMemoryTool(Tool):
 
     def figures(self, path: str) -> tuple[Mapping[str, object], str]:
         """Sizes and counts of a snapshot, of which nothing is run."""
+        from accelprof.reading.snapshot import read_snapshot  # readers are not loaded where training runs
+
         facts = read_snapshot(path)
         return dataclasses.asdict(facts), "" if facts.events or facts.segments else "the snapshot is empty"
 
