@@ -165,9 +165,9 @@ class _Launches:
         for number, events in enumerate(lines):
             self.all += _launches(number, events)
             for _, _, _, stats in events:
-                program, run = _run(stats)
-                if program != UNKNOWN and isinstance(run, int):
-                    runs[program].add(run)
+                of, counted = _run(stats)
+                if of != UNKNOWN and isinstance(counted, int):
+                    runs[of].add(counted)
         self.all.sort()
         #: whether any work on the host goes back to them
         self.runs = bool(runs)
