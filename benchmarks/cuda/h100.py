@@ -19,9 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import truth
 from accelprof_cuda import installation, reader, vendor
+from results import Result, attempt
 
 from accelprof.catalogue import get_catalogue
 from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace, union_ns
@@ -67,18 +67,6 @@ class Run:
             "open_ms": [row["open_ms"] for row in self.records],
             "close_ms": [row["close_ms"] for row in self.records],
         }
-
-
-@dataclass
-class Result:
-    checks: dict[str, bool] = field(default_factory=dict)
-    numbers: dict[str, Any] = field(default_factory=dict)
-    troubles: list[str] = field(default_factory=list)
-
-    def check(self, name: str, holds: bool, detail: Any = None) -> None:
-        self.checks[name] = bool(holds)
-        if not holds:
-            self.troubles.append(f"{name}: {detail}")
 
 
 def run_worker(
@@ -165,7 +153,7 @@ def stats(nsys: str, report: Path, name: str) -> list[dict[str, str]]:
     return [] if start is None else list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
 
 
-def expect_windows(result: Result, name: str, run: Run, wanted: list[list[int]], at_close: bool = True) -> list[Trace]:
+def expect_windows(result: Result, name: str, run: Run, wanted: list[list[int]]) -> list[Trace]:
     """One report a window, of exactly the steps wanted, and there while the process lived."""
     result.check(f"{name}: worker ended well", run.returncode == 0 and bool(run.left), run.output[-1500:])
     traces = [reader.read(str(path)) for path in run.reports]
@@ -175,9 +163,8 @@ def expect_windows(result: Result, name: str, run: Run, wanted: list[list[int]],
         right = sum(step + 1 for step in steps)
         result.check(f"{name}: report of {steps} has its ranges only", steps_in(trace) == steps, steps_in(trace))
         result.check(f"{name}: report of {steps} has its kernels only", kernels == (right, right), (kernels, right))
-    if at_close:
-        there = [file for file in run.left.get("seen", []) if file.endswith(".nsys-rep")]
-        result.check(f"{name}: reports are there when the session has closed", len(there) == len(wanted), there)
+    there = [file for file in run.left.get("seen", []) if file.endswith(".nsys-rep")]
+    result.check(f"{name}: reports are there when the session has closed", len(there) == len(wanted), there)
     problems = run.left.get("summary", {}).get("problems", ["no summary"])
     known = ("never opened; steps seen", "closing window")  # steps beyond the loop's end; what nsys takes to write
     problems = [text for text in problems if not any(word in text for word in known)]
@@ -286,16 +273,6 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
     if "truth" in chosen:
         for name, checks in truth.SCENARIOS.items():
             attempt(result, f"truth, {name}", lambda at, call=checks: call(result, at, nsys), scratch / f"truth-{name}")
-
-
-def attempt(result: Result, name: str, scenario: Callable[[Path], None], place: Path) -> None:
-    place.mkdir(parents=True)
-    began = time.monotonic()
-    try:
-        scenario(place)
-    except Exception:  # noqa: BLE001 - named in the result; the machine is lent, so the other scenarios go on
-        result.check(f"{name}: ran to its end", False, traceback.format_exc())
-    print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
 
 
 def details(result: Result, run: Run, trace: Trace, nsys: str) -> None:

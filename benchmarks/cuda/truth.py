@@ -20,9 +20,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from accelprof_cuda import installation, reader
+from results import Result, attempt
 
 from accelprof.contracts.spans import Kind
 
@@ -30,14 +31,6 @@ HERE = Path(__file__).parent
 TIMEOUT_S = 240
 KERNELS = 100
 NEAR = 0.02
-
-
-class Result(Protocol):
-    """Where checks go: ``h100.Result``."""
-
-    numbers: dict[str, Any]
-
-    def check(self, name: str, holds: bool, detail: Any = None) -> None: ...
 
 
 def expect(result: Result, name: str, expected: Any, seen: Any, holds: bool | None = None) -> None:
@@ -351,14 +344,11 @@ SCENARIOS: dict[str, Callable[[Result, Path, str], None]] = {
 
 
 def main() -> int:
-    from h100 import Result as Kept
-    from h100 import attempt
-
     nsys = installation.find()
     if nsys is None:
         raise SystemExit("no nsys on PATH or in a CUDA or Nsight installation")
     chosen = sys.argv[1].split(",") if len(sys.argv) > 1 else list(SCENARIOS)
-    result = Kept()
+    result = Result()
     with tempfile.TemporaryDirectory(prefix="accelprof-truth-", ignore_cleanup_errors=True) as scratch:
         for name in chosen:
             scenario = SCENARIOS[name]
