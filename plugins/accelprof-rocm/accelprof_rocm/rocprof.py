@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from accelprof.contracts.backend import Backend, Emitter, Probe
-from accelprof.contracts.spans import HostCalls
+from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, not_started_under
 from accelprof.contracts.words import Count, TriggerCall
@@ -103,6 +103,9 @@ class RocprofTool(Tool):
         self._opened: list[WindowInfo] = []
 
     # --- what subclasses say ----------------------------------------------------------------------------------------
+
+    #: whose files these are, as :data:`readers.FORMATS` has it
+    files_of: ClassVar[str]
 
     @property
     def program(self) -> str:
@@ -248,17 +251,11 @@ class RocprofTool(Tool):
         return notes
 
     def check_windows(self) -> list[Problem]:
-        if self.options.windows == "pause" and not self.pausable:
-            return [
-                Problem(
-                    f"tools.{self.name}.windows",
-                    f"{self.program} of ROCm {releases.show(self.release)} cannot be paused from inside",
-                    value="pause",
-                    allowed="auto, whole",
-                    mend="windows: auto; the whole process is then recorded and cut by its windows when read",
-                )
-            ]
-        return []
+        if self.options.windows != "pause" or self.pausable:
+            return []
+        said = f"{self.program} of ROCm {releases.show(self.release)} cannot be paused from inside"
+        mend = "windows: auto; the whole process is then recorded and cut by its windows when read"
+        return [Problem(f"tools.{self.name}.windows", said, value="pause", allowed="auto, whole", mend=mend)]
 
     def file_name(self, target: Target, directory: str) -> str:
         """``ActorGroup-r0``, with the node where it is known: these tools have names made before the process exists."""
@@ -276,16 +273,9 @@ class RocprofTool(Tool):
         Raises:
             ConfigError: it holds one of the tool's own keys; there is no way to escape them.
         """
-        key = PATH_KEYS.search(directory)
-        if key:
-            raise ConfigError(
-                Problem(
-                    "output_dir",
-                    f"{self.program} would replace {key[0]!r} in this path",
-                    value=directory,
-                    mend="choose a directory without '%'",
-                )
-            )
+        if key := PATH_KEYS.search(directory):
+            said = f"{self.program} would replace {key[0]!r} in this path"
+            raise ConfigError(Problem("output_dir", said, value=directory, mend="choose a directory without '%'"))
         return directory
 
     @staticmethod
@@ -350,6 +340,17 @@ class RocprofTool(Tool):
 
     def match(self, files: Sequence[str], windows: Sequence[WindowInfo]) -> list[ArtifactFile]:
         return artifacts.match(files, windows, self.name)
+
+    @classmethod
+    def can_read(cls, path: str) -> bool:
+        from accelprof_rocm import readers
+
+        return readers.format_of(path) in readers.FORMATS[cls.files_of]
+
+    def read(self, path: str) -> Trace:
+        from accelprof_rocm import readers
+
+        return readers.read(path, self.name)
 
 
 def pattern(directory: str, *parts: str) -> str:

@@ -14,13 +14,12 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from accelprof.contracts.backend import Backend, Emitter
-from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.contracts.words import TriggerCall
@@ -28,7 +27,6 @@ from accelprof.errors import CaptureError, Problem
 from accelprof_rocm import installation, releases
 from accelprof_rocm.releases import Release
 from accelprof_rocm.rocprof import RocprofOptions, RocprofTool, Words
-from accelprof_rocm.rocprof_sys import RocprofSysTool
 from accelprof_rocm.rocprofv3 import SUFFIX, Rocprofv3Options, Rocprofv3Tool
 
 ATTACH_ENV = "ROCP_TOOL_ATTACH"
@@ -95,22 +93,16 @@ class AttachingTool(RocprofTool):
         return "in_process"
 
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
-        problems = super().check(assignments)
-        path = f"tools.{self.name}"
+        return [*super().check(assignments), *self._check_attaching(f"tools.{self.name}")]
+
+    def _check_attaching(self, path: str) -> Iterator[Problem]:
         if self.release < self.since:
-            problems.append(
-                Problem(
-                    path,
-                    f"{self.program} of ROCm {releases.show(self.release)} cannot attach to a process",
-                    allowed=f"ROCm {releases.show(self.since)} and later",
-                    mend=f"tool: {self.before}",
-                )
-            )
-        if self.options.windows != "auto":
-            problems.append(
-                Problem(f"{path}.windows", "windows decide when this tool is attached", value=self.options.windows, mend="leave it out")
-            )  # fmt: skip
-        return problems
+            said = f"{self.program} of ROCm {releases.show(self.release)} cannot attach to a process"
+            allowed = f"ROCm {releases.show(self.since)} and later"
+            yield Problem(path, said, allowed=allowed, mend=f"tool: {self.before}")
+        if (windows := self.options.windows) != "auto":
+            said = "windows decide when this tool is attached"
+            yield Problem(f"{path}.windows", said, value=windows, mend="leave it out")
 
     def launch(self, assignment: Assignment, directory: str) -> Launch:
         return Launch(mode="env", env={ATTACH_ENV: "1", **self.options.env}, make_dirs=(directory,))
@@ -244,6 +236,7 @@ class RocprofSysAttachTool(AttachingTool):
 
     name: ClassVar[str] = "rocprof_sys_attach"
     Options: ClassVar[type[ToolOptions]] = RocprofSysAttachOptions
+    files_of: ClassVar[str] = "rocprof_sys"
     since: ClassVar[Release] = (7, 12)
     before: ClassVar[str] = "rocprof_sys"
 
@@ -262,19 +255,15 @@ class RocprofSysAttachTool(AttachingTool):
     def pausable(self) -> bool:
         return False
 
-    def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
-        problems, path = super().check(assignments), f"tools.{self.name}"
+    def _check_attaching(self, path: str) -> Iterator[Problem]:
+        yield from super()._check_attaching(path)
         wrong = [word for word in self.options.format if word not in SYS_FORMATS]
         if wrong or not self.options.format:
-            problems.append(
-                Problem(f"{path}.format", "no such format", value=wrong[:1] or [], allowed=", ".join(SYS_FORMATS))
-            )
+            yield Problem(f"{path}.format", "no such format", value=wrong[:1] or [], allowed=", ".join(SYS_FORMATS))
         for key, given in (("args", self.options.args), ("flags", self.options.flags)):
             if given:
-                problems.append(
-                    Problem(f"{path}.{key}", f"{self.program} has no options of its own but format", value=given, mend="env: {ROCPROFSYS_...: ...}")
-                )  # fmt: skip
-        return problems
+                said = f"{self.program} has no options of its own but format"
+                yield Problem(f"{path}.{key}", said, value=given, mend="env: {ROCPROFSYS_...: ...}")
 
     def attaching(self, window: WindowInfo, assignment: Assignment) -> list[str]:
         self._place = self._place or f"{window.stem}.rocprof-sys"
@@ -289,15 +278,6 @@ class RocprofSysAttachTool(AttachingTool):
                 os.replace(path, window.stem + ending)
                 found.append(window.stem + ending)
         return found
-
-    @classmethod
-    def can_read(cls, path: str) -> bool:
-        return RocprofSysTool.can_read(path)
-
-    def read(self, path: str) -> Trace:
-        from accelprof_rocm import readers
-
-        return readers.read(path, self.name)
 
 
 def _let_trace(pid: int) -> None:

@@ -17,11 +17,10 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from accelprof.contracts import reasons
-from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target
 from accelprof.contracts.tool import ToolOptions
 from accelprof.errors import CaptureError, ConfigError, Problem
@@ -74,6 +73,7 @@ class RocprofSysTool(RocprofTool):
     name: ClassVar[str] = "rocprof_sys"
     aliases: ClassVar[tuple[str, ...]] = ("rocprof-sys", "omnitrace")
     Options: ClassVar[type[ToolOptions]] = RocprofSysOptions
+    files_of: ClassVar[str] = "rocprof_sys"
     #: of the range that is this window's region, while one is open
     _region: int | None = None
 
@@ -126,22 +126,20 @@ class RocprofSysTool(RocprofTool):
         options = self.options
         problems = arguments.check(PATH, options.args, options.flags, self.known, self._mend)
         problems += [*self.check_windows(), *self._check_env(), *self._check_regions(), *self._check_shell()]
-        problems += self._check_markers(assignments)
-        if options.variant != "python":
-            if "output" in {self.known.long(arguments.bare(key)) for key in options.args}:
-                name = f"{self.row.env}OUTPUT_PATH"
-                problems.append(
-                    Problem(
-                        f"{PATH}.args.output", "files would not lie in the run's directory", mend=f"env: {{{name}: …}}"
-                    )
-                )
-            if options.finalize_in_process:
-                problems.append(
-                    Problem(f"{PATH}.finalize_in_process", "only the Python launcher has it", mend="variant: python")
-                )
+        problems += [*self._check_markers(assignments), *self._check_variant()]
         for assignment in assignments:
             problems += self._check_interpreter(assignment.target)
         return list({str(problem): problem for problem in problems}.values())
+
+    def _check_variant(self) -> Iterator[Problem]:
+        """What the Python launcher alone takes."""
+        if self.options.variant == "python":
+            return
+        if "output" in {self.known.long(arguments.bare(key)) for key in self.options.args}:
+            mend = f"env: {{{self.row.env}OUTPUT_PATH: …}}"
+            yield Problem(f"{PATH}.args.output", "files would not lie in the run's directory", mend=mend)
+        if self.options.finalize_in_process:
+            yield Problem(f"{PATH}.finalize_in_process", "only the Python launcher has it", mend="variant: python")
 
     def _mend(self, name: str, value: object) -> str:
         """The form that works for what the user meant."""
@@ -219,93 +217,55 @@ class RocprofSysTool(RocprofTool):
             )
         ]
 
-    def _check_regions(self) -> list[Problem]:
+    def _check_regions(self) -> Iterator[Problem]:
         """The user's own regions: names beside ours, by the one way that both can take."""
-        env, name = self.row.env, f"{self.row.env}SELECTED_REGIONS"
-        given = self.options.env.get(name)
-        problems = []
-        known = self.known
+        name, known = f"{self.row.env}SELECTED_REGIONS", self.known
+        given, mend = self.options.env.get(name), f"env: {{{name}: …}}"
         if self.row.regions and "selected-regions" in {known.long(arguments.bare(key)) for key in self.options.args}:
-            problems.append(
-                Problem(
-                    f"{PATH}.args.selected-regions",
-                    "the command line's list would take the place of the region that windows are",
-                    mend=f"env: {{{name}: …}}",
-                )
-            )
+            said = "the command line's list would take the place of the region that windows are"
+            yield Problem(f"{PATH}.args.selected-regions", said, mend=mend)
         if self.row.regions and any(re.match(r"--?selected[-_]regions(=|$)", word) for word in self.options.extra_args):
-            problems.append(
-                Problem(
-                    f"{PATH}.extra_args",
-                    "its --selected-regions would take the place of the region that windows are",
-                    value=list(self.options.extra_args),
-                    mend=f"env: {{{name}: …}}",
-                )
-            )
+            said = "its --selected-regions would take the place of the region that windows are"
+            yield Problem(f"{PATH}.extra_args", said, value=list(self.options.extra_args), mend=mend)
         if given is None:
-            return problems
+            return
+        mend = self._in_place_of("SELECTED_REGIONS", given)
         if not self.row.regions:
             said = f"{self.program} of ROCm {releases.show(self.release)} does not read it"
-            mend = self._in_place_of("SELECTED_REGIONS", given)
         elif _is_switch(given):
             said = "it takes names of ranges, and is no switch"
-            mend = self._in_place_of("SELECTED_REGIONS", given)
         elif self.options.windows == "whole":
-            said, mend = (
-                "recorded in these regions only, the process is not whole, and windows cannot be cut",
-                "windows: auto",
-            )
+            said = "recorded in these regions only, the process is not whole, and windows cannot be cut"
+            mend = "windows: auto"
         else:
-            return problems
-        return [*problems, Problem(f"{PATH}.env.{env}SELECTED_REGIONS", said, value=given, mend=mend)]
+            return
+        yield Problem(f"{PATH}.env.{name}", said, value=given, mend=mend)
 
-    def _check_env(self) -> list[Problem]:
-        problems, row = [], self.row
+    def _check_env(self) -> Iterator[Problem]:
+        row, of = self.row, f"{self.program} of ROCm {releases.show(self.release)}"
         for name, value in self.options.env.items():
-            for _, other in releases.SYS:
-                if other.env != row.env and name.startswith(other.env):
-                    problems.append(
-                        Problem(
-                            f"{PATH}.env.{name}",
-                            f"{self.program} of ROCm {releases.show(self.release)} does not read {other.env}*",
-                            value=value,
-                            mend=self._in_place_of(name.removeprefix(other.env), value),
-                        )
-                    )
-                    break
-        domains = self.options.env.get(f"{row.env}ROCM_DOMAINS", "")
+            other = next((old.env for _, old in releases.SYS if old.env != row.env and name.startswith(old.env)), None)
+            if other is not None:
+                mend = self._in_place_of(name.removeprefix(other), value)
+                yield Problem(f"{PATH}.env.{name}", f"{of} does not read {other}*", value=value, mend=mend)
+        name = f"{row.env}ROCM_DOMAINS"
+        domains, unknown = self.options.env.get(name, ""), self._no_domains()
         if domains and not row.domains:
-            problems.append(
-                Problem(
-                    f"{PATH}.env.{row.env}ROCM_DOMAINS",
-                    f"{self.program} of ROCm {releases.show(self.release)} has no such setting: it came with 6.4",
-                    value=domains,
-                    mend=self._in_place_of("ROCM_DOMAINS", domains),
-                )
-            )
-        unknown = self._no_domains()
+            mend, said = self._in_place_of("ROCM_DOMAINS", domains), f"{of} has no such setting: it came with 6.4"
+            yield Problem(f"{PATH}.env.{name}", said, value=domains, mend=mend)
         if unknown:
-            problems.append(
-                Problem(
-                    f"{PATH}.env.{row.env}ROCM_DOMAINS",
-                    f"the worker would end at its start: {', '.join(map(repr, unknown))} "
-                    + ("is no domain" if len(unknown) == 1 else "are no domains"),
-                    value=domains,
-                    allowed=", ".join(option_tables.domains(self.release)),
-                    mend=self._in_place_of("ROCM_DOMAINS", domains),
-                )
+            yield Problem(
+                f"{PATH}.env.{name}",
+                f"the worker would end at its start: {', '.join(map(repr, unknown))} "
+                + ("is no domain" if len(unknown) == 1 else "are no domains"),
+                value=domains,
+                allowed=", ".join(option_tables.domains(self.release)),
+                mend=self._in_place_of("ROCM_DOMAINS", domains),
             )
         rocpd = f"{row.env}USE_ROCPD"
         if self._on(rocpd) and self.options.variant == "python" and not row.rocpd_python:
-            problems.append(
-                Problem(
-                    f"{PATH}.env.{rocpd}",
-                    f"{self.program} crashes with rocpd before ROCm 7.2",
-                    value=self.options.env[rocpd],
-                    mend="variant: run, or leave it out",
-                )
-            )
-        return problems
+            said, value = f"{self.program} crashes with rocpd before ROCm 7.2", self.options.env[rocpd]
+            yield Problem(f"{PATH}.env.{rocpd}", said, value=value, mend="variant: run, or leave it out")
 
     def _check_shell(self) -> list[Problem]:
         """Up to ROCm 6.2 the Python launcher hands its arguments to a shell as they are."""
@@ -458,19 +418,6 @@ class RocprofSysTool(RocprofTool):
             for path in _existing(expected.pattern, os.getpid())
         ]
         return artifacts.match(files, self._opened, self.name)
-
-    # --- afterwards -------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def can_read(cls, path: str) -> bool:
-        from accelprof_rocm import readers
-
-        return readers.format_of(path) in readers.ROCPROF_SYS
-
-    def read(self, path: str) -> Trace:
-        from accelprof_rocm import readers
-
-        return readers.read(path, self.name)
 
 
 def regions(value: str) -> list[str]:

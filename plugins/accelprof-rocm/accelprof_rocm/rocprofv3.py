@@ -8,10 +8,9 @@ environment, into everything that the worker starts.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import Assignment, Expectation, Launch
 from accelprof.contracts.tool import ToolOptions
 from accelprof.errors import Problem
@@ -58,6 +57,7 @@ class Rocprofv3Tool(RocprofTool):
     name: ClassVar[str] = "rocprofv3"
     aliases: ClassVar[tuple[str, ...]] = ("rocprof_v3", "rocprof-v3")
     Options: ClassVar[type[ToolOptions]] = Rocprofv3Options
+    files_of: ClassVar[str] = "rocprofv3"
 
     # --- the release ------------------------------------------------------------------------------------------------
 
@@ -116,51 +116,35 @@ class Rocprofv3Tool(RocprofTool):
         return any(name.endswith("-trace") or name in ("pmc", "stats") for name in given)
 
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
+        problems = arguments.check(PATH, self.options.args, self.options.flags, self.known, self._mend)
+        problems += self._check_options(assignments)
+        return list({str(problem): problem for problem in problems}.values())
+
+    def _check_options(self, assignments: Sequence[Assignment]) -> Iterator[Problem]:
         options = self.options
-        problems = arguments.check(PATH, options.args, options.flags, self.known, self._mend)
         for name, reason in REFUSED.items():
             if self._given(name) not in (None, False):
-                problems.append(Problem(f"{PATH}.args.{name}", reason, value=self._given(name), mend="take it out"))
+                yield Problem(f"{PATH}.args.{name}", reason, value=self._given(name), mend="take it out")
         wrong = [name for name in options.format if name not in option_tables.FORMATS]
         if wrong:
-            problems.append(
-                Problem(f"{PATH}.format", "no such format", value=wrong[0], allowed=", ".join(option_tables.FORMATS))
-            )
+            yield Problem(f"{PATH}.format", "no such format", value=wrong[0], allowed=", ".join(option_tables.FORMATS))
         if options.format and self._given(FORMAT) is not None:
-            problems.append(Problem(f"{PATH}.format", f"stands beside args: {{{FORMAT}: …}}", mend="keep one"))
-        period = self._given(PERIOD)
+            yield Problem(f"{PATH}.format", f"stands beside args: {{{FORMAT}: …}}", mend="keep one")
+        period, where = self._given(PERIOD), f"{PATH}.args.{PERIOD}"
         if period is not None:
             if self._given(REGIONS) or options.windows == "pause":
-                problems.append(
-                    Problem(
-                        f"{PATH}.args.{PERIOD}",
-                        "periods by time and windows exclude each other",
-                        value=period,
-                        mend="keep one",
-                    )
-                )
+                yield Problem(where, "periods by time and windows exclude each other", value=period, mend="keep one")
             if any(str(item).count(":") != 2 for item in (period if isinstance(period, (list, tuple)) else [period])):
-                problems.append(
-                    Problem(
-                        f"{PATH}.args.{PERIOD}",
-                        "all three numbers are needed",
-                        value=period,
-                        allowed="delay:duration:repeat",
-                    )
-                )
-        elif options.windows == "pause":
-            problems += self.check_windows()
+                yield Problem(where, "all three numbers are needed", value=period, allowed="delay:duration:repeat")
+        else:
+            yield from self.check_windows()
         off = next((name for name in MARKERS if str(self._given(name)).lower() in OFF), None)
         if off and not any(self._on(name) for name in MARKERS) and any(map(self._needs_markers, assignments)):
-            problems.append(
-                Problem(
-                    f"{PATH}.args.{off}",
-                    "windows and ranges would not be in the file: both are marker records",
-                    value=self._given(off),
-                    mend=f"args: {{{MARKERS[0]}: true}}",
-                )
+            said, mend = (
+                "windows and ranges would not be in the file: both are marker records",
+                f"args: {{{MARKERS[0]}: true}}",
             )
-        return list({str(problem): problem for problem in problems}.values())
+            yield Problem(f"{PATH}.args.{off}", said, value=self._given(off), mend=mend)
 
     @staticmethod
     def _needs_markers(assignment: Assignment) -> bool:
@@ -239,16 +223,3 @@ class Rocprofv3Tool(RocprofTool):
 
     def waits_paused(self) -> bool:
         return os.environ.get("ROCPROF_SELECTED_REGIONS", "").strip().lower() in ("1", "true", "on", "yes")
-
-    # --- afterwards -------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def can_read(cls, path: str) -> bool:
-        from accelprof_rocm import readers
-
-        return readers.format_of(path) in readers.ROCPROFV3
-
-    def read(self, path: str) -> Trace:
-        from accelprof_rocm import readers
-
-        return readers.read(path, self.name)

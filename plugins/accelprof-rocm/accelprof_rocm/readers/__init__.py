@@ -22,8 +22,8 @@ MODULES: Mapping[str, str] = {
     "proto": "perfetto_proto",
     "metadata": "sys_metadata",
 }
-ROCPROFV3 = frozenset({"json", "csv", "rocpd", "pftrace"})
-ROCPROF_SYS = frozenset({"proto", "metadata", "rocpd-sys"})
+#: tool -> formats that it writes
+FORMATS = {"rocprofv3": {"json", "csv", "rocpd", "pftrace"}, "rocprof_sys": {"proto", "metadata", "rocpd-sys"}}
 
 
 def format_of(path: str) -> str | None:
