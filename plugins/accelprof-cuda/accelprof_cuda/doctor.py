@@ -33,20 +33,11 @@ def checks(output_dir: str) -> list[Check]:
 def _driver() -> Check:
     driver, devices = vendor.driver_version(), vendor.visible_devices()
     if not driver:
-        return Check(
-            "cuda",
-            "driver",
-            "info",
-            "no NVIDIA driver on this node; its processes can still be recorded by nsys (NVTX)",
-        )
+        detail = "no NVIDIA driver on this node; its processes can still be recorded by nsys (NVTX)"
+        return Check("cuda", "driver", "info", detail)
     if not devices:
-        return Check(
-            "cuda",
-            "driver",
-            "warn",
-            f"driver {driver}, no device visible",
-            f"look at {vendor.VISIBLE_ENV} and nvidia-smi",
-        )
+        mend = f"look at {vendor.VISIBLE_ENV} and nvidia-smi"
+        return Check("cuda", "driver", "warn", f"driver {driver}, no device visible", mend)
     names = ", ".join(sorted({str(device["name"]) for device in devices}))
     return Check("cuda", "driver", "ok", f"driver {driver}, {len(devices)} device(s): {names}")
 
@@ -72,26 +63,17 @@ def _version(nsys: str) -> Check:
 def _importer(nsys: str) -> Check:
     importer = installation.importer(nsys)
     if importer is None:
-        return Check(
-            "cuda",
-            "nsys importer",
-            "warn",
-            f"no QdstrmImporter for {nsys}: windows leave .qdstrm files in place of reports",
-            "install Nsight Systems in full, or read the .qdstrm files where it is",
-        )
+        detail = f"no QdstrmImporter for {nsys}: windows leave .qdstrm files in place of reports"
+        mend = "install Nsight Systems in full, or read the .qdstrm files where it is"
+        return Check("cuda", "nsys importer", "warn", detail, mend)
     try:
         done = installation.run([importer, "--version"], 30)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Check("cuda", "nsys importer", "warn", f"{importer}: {error}", "reinstall Nsight Systems")
     if done.returncode != 0:
         detail = f"{importer} does not start: {installation.last_line(done)}"
-        return Check(
-            "cuda",
-            "nsys importer",
-            "warn",
-            detail,
-            "install the library it names (libdw1 on Debian and Ubuntu, for instance)",
-        )
+        mend = "install the library it names (libdw1 on Debian and Ubuntu, for instance)"
+        return Check("cuda", "nsys importer", "warn", detail, mend)
     return Check("cuda", "nsys importer", "ok", importer)
 
 
@@ -121,25 +103,15 @@ def _trial(nsys: str) -> Check:
         try:
             done = installation.run(argv, TRIAL_TIMEOUT)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Check(
-                "cuda",
-                "nsys window",
-                "fail",
-                f"a trial window did not end: {error}",
-                "run the command by hand to see why",
-            )
+            mend = "run the command by hand to see why"
+            return Check("cuda", "nsys window", "fail", f"a trial window did not end: {error}", mend)
         took = time.monotonic() - began
         left = sorted(os.listdir(scratch))
     if "trial.nsys-rep" in left:
         return Check("cuda", "nsys window", "ok", f"a trial window left its report in {took:.1f} s")
-    what = ", ".join(left) or "nothing"
-    return Check(
-        "cuda",
-        "nsys window",
-        "fail",
-        f"a trial window left {what} (status {done.returncode}): {installation.last_line(done)}",
-        "see the importer's row; docs/cuda.md lists the causes of silence",
-    )
+    what, said = ", ".join(left) or "nothing", installation.last_line(done)
+    mend = "see the importer's row; docs/cuda.md lists the causes of silence"
+    return Check("cuda", "nsys window", "fail", f"a trial window left {what} (status {done.returncode}): {said}", mend)
 
 
 def _space(output_dir: str) -> Check:
@@ -149,11 +121,6 @@ def _space(output_dir: str) -> Check:
     free = shutil.disk_usage(place).free
     text = f"{free / 1e9:.1f} GB free for reports in {place}"
     if free < FREE_BYTES:
-        return Check(
-            "cuda",
-            "space for reports",
-            "warn",
-            text,
-            "reports of a training step take tens to hundreds of MB; choose another output_dir",
-        )
+        mend = "reports of a training step take tens to hundreds of MB; choose another output_dir"
+        return Check("cuda", "space for reports", "warn", text, mend)
     return Check("cuda", "space for reports", "ok", text)

@@ -161,12 +161,8 @@ class NsysTool(Tool):
 
     def launch(self, assignment: Assignment, directory: str) -> Launch:
         arguments = self.arguments(assignment, directory)
-        argv = (
-            installation.command(self.options.nsys),
-            "profile",
-            *self._rendered(arguments),
-            *self.options.extra_args,
-        )
+        nsys = installation.command(self.options.nsys)
+        argv = (nsys, "profile", *self._rendered(arguments), *self.options.extra_args)
         notes = []
         trigger = self.trigger_of(assignment)
         if trigger in TRIGGERS and not assignment.count.certain:
@@ -192,12 +188,8 @@ class NsysTool(Tool):
 
     def _preflight(self, assignment: Assignment, arguments: Mapping[str, str]) -> tuple[str, ...]:
         """The same options around the same interpreter, with a trigger call that never comes: nothing is written."""
-        never = {
-            **arguments,
-            "capture-range": "nvtx",
-            "nvtx-capture": "never@accelprof-preflight",
-            "capture-range-end": "stop",
-        }
+        trigger = {"capture-range": "nvtx", "nvtx-capture": "never@accelprof-preflight", "capture-range-end": "stop"}
+        never = {**arguments, **trigger}
         never.pop("output")
         interpreter = list(assignment.target.interpreter) or [sys.executable]
         trial = [*interpreter, "-c", "pass"] if not {"-m", "-c"} & set(interpreter) else [interpreter[0], "--version"]

@@ -66,36 +66,23 @@ class NsysSessionTool(NsysTool):
         return "pause"  # nothing is collected until ``nsys start``
 
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
-        given = sorted(OURS & self.options.arguments().keys())
-        return [
-            Problem(
-                f"tools.{self.name}.{name}",
-                "windows decide when this tool collects, and where its reports lie",
-                value=self.options.arguments()[name],
-                mend="leave it out, or take tool nsys",
-            )
-            for name in given
-        ]
+        given, said = self.options.arguments(), "windows decide when this tool collects, and where its reports lie"
+        mend, path = "leave it out, or take tool nsys", f"tools.{self.name}"
+        return [Problem(f"{path}.{name}", said, value=given[name], mend=mend) for name in sorted(OURS & given.keys())]
 
     def session_name(self, target: Target, directory: str) -> str:
         """The same for one worker that is started again, and another for every other of the run: letters and digits."""
-        return (
-            "ap" + hashlib.sha256(Layout(directory).target_name(target).encode() + directory.encode()).hexdigest()[:12]
-        )
+        name = Layout(directory).target_name(target) + directory
+        return f"ap{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
     def _options(self, at_start: bool) -> list[str]:
         given = {name: value for name, value in self.options.arguments().items() if (name in AT_START) == at_start}
         return render({"t" if name == "trace" else name: value for name, value in given.items()}, [])
 
     def launch(self, assignment: Assignment, directory: str) -> Launch:
-        name = self.session_name(assignment.target, directory)
+        name, flags = self.session_name(assignment.target, directory), [f"--{flag}" for flag in self.options.flags]
         program = (installation.command(self.options.nsys), "launch", f"--session-new={name}")
-        argv = (
-            *program,
-            *self._options(False),
-            *(f"--{flag}" for flag in self.options.flags),
-            *self.options.extra_args,
-        )
+        argv = (*program, *self._options(False), *flags, *self.options.extra_args)
         notes = () if assignment.target.rank is not None else (
             "nsys_session: one session for each rank; workers whose rank is not known here would share one",
         )  # fmt: skip
