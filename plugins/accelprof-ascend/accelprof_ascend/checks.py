@@ -12,21 +12,15 @@ from accelprof_ascend.options import NpuOptions, lacking
 
 def check(options: NpuOptions, assignments: Sequence[Assignment]) -> list[Problem]:
     """Options that the wheel on this machine lacks, captures without an end."""
-    problems: list[Problem] = []
     parameters = vendor.config_parameters()
-    if parameters is not None:
-        problems += lacking(options, parameters, vendor.installed())[0]
-    endless = next((row for row in assignments if row.whole_process), None)
+    problems = [] if parameters is None else lacking(options, parameters, vendor.installed())[0]
+    endless = next((row.target.label for row in assignments if row.whole_process), None)
     if endless is not None:
-        problems.append(
-            Problem(
-                "steps",
-                f"{endless.target.label} would be recorded from start to exit; torch_npu keeps that in memory and on disk without bound",
-                value="process",
-                allowed="steps, or a schedule",
-                mend="name the steps to record, or choose tool msprof for a whole process",
-            )
+        said = (
+            f"{endless} would be recorded from start to exit; torch_npu keeps that in memory and on disk without bound"
         )
+        mend = "name the steps to record, or choose tool msprof for a whole process"
+        problems.append(Problem("steps", said, value="process", allowed="steps, or a schedule", mend=mend))
     return problems
 
 

@@ -16,8 +16,8 @@ from accelprof.reading import sqlite
 from accelprof.reading.numbers import identity, whole_number
 from accelprof.texts import unquoted
 from accelprof_ascend import kinds
-from accelprof_ascend.tables import add_steps
-from accelprof_ascend.times import clock_of, leave_out, ns_of_ns, ns_of_us
+from accelprof_ascend.tables import STEP_COLUMNS, add_steps
+from accelprof_ascend.times import add_us, clock_of, leave_out, ns_of_ns
 
 CLUSTER = "ClusterStepTraceTime"
 #: tables that nobody else has
@@ -249,17 +249,8 @@ def _device_of(row: Row) -> int | str:
     return "npu" if found is None else found
 
 
-#: columns of StepTraceTime and ClusterStepTraceTime, in µs -> our names
-_STEP_COLUMNS = {
-    "computing": "computing_ns",
-    "communication": "communication_ns",
-    "communication_not_overlapped": "communication_not_overlapped_ns",
-    "overlapped": "overlapped_ns",
-    "free": "free_ns",
-    "stage": "stage_ns",
-    "bubble": "bubble_ns",
-    "preparing": "preparing_ns",
-}
+#: our names -> columns of StepTraceTime and ClusterStepTraceTime, in µs
+_STEP_COLUMNS = {ours: ours.removesuffix("_ns") for ours in STEP_COLUMNS}
 
 
 def _step_row(row: Row, bad: Counter[str]) -> dict[str, object]:
@@ -268,10 +259,5 @@ def _step_row(row: Row, bad: Counter[str]) -> dict[str, object]:
     for theirs, ours in (("deviceId", "device"), ("index", "rank")):
         if row.get(theirs) is not None:
             found[ours] = row[theirs]
-    for theirs, ours in _STEP_COLUMNS.items():
-        if theirs in row:
-            try:
-                found[ours] = ns_of_us(row[theirs])
-            except ValueError as error:
-                bad[f"{theirs} {error}"] += 1
+    add_us(found, row, _STEP_COLUMNS, bad)
     return found

@@ -17,7 +17,7 @@ from accelprof.errors import ReadError
 from accelprof.reading.lenient import fraction
 from accelprof.reading.numbers import whole_number
 from accelprof_ascend.csv_rows import Row, column, rows
-from accelprof_ascend.times import counted, ns_of_us, whole
+from accelprof_ascend.times import leave_out, ns_of_us, whole
 
 KIB, MIB = 1 << 10, 1 << 20
 #: the group's sum in communication.json
@@ -56,7 +56,7 @@ def read_memory_record(path: str, tool: str = "npu") -> Trace:
         values.sort(key=lambda value: value[0])
     trace.metadata["memory"] = course
     trace.tables.append(_peaks(course))
-    _left_out(trace, bad)
+    leave_out(trace, bad, "value")
     return trace
 
 
@@ -67,20 +67,11 @@ def _peaks(course: Mapping[tuple[str, str], list[Any]]) -> Table:
         peaks = [max((value[at] for value in values if value[at] is not None), default=None) for at in (1, 2, 3)]
         when = next((value[0] - first for value in values if value[2] == peaks[1] and peaks[1] is not None), None)
         found.append((component, device, *peaks, when, values[-1][2], len(values)))
-    return Table(
-        "memory: peaks by component",
-        (
-            ("component", ""),
-            ("device", ""),
-            ("allocated", "bytes"),
-            ("reserved", "bytes"),
-            ("active", "bytes"),
-            ("reserved peak at", "ns"),
-            ("reserved at the end", "bytes"),
-            ("records", "count"),
-        ),
-        sorted(found, key=lambda row: -(row[3] or 0)),
-    )
+    columns = (
+        ("component", ""), ("device", ""), ("allocated", "bytes"), ("reserved", "bytes"), ("active", "bytes"),
+        ("reserved peak at", "ns"), ("reserved at the end", "bytes"), ("records", "count"),
+    )  # fmt: skip
+    return Table("memory: peaks by component", columns, sorted(found, key=lambda row: -(row[3] or 0)))
 
 
 @dataclass
@@ -115,26 +106,16 @@ def read_operator_memory(path: str, tool: str = "npu") -> Trace:
                 mine.longest = max(mine.longest or 0, ns_of_us(length))
             except ValueError as error:
                 bad[f"Duration(us) {error}"] += 1
-    trace.tables.append(
-        Table(
-            "memory by operator",
-            (
-                ("operator", ""),
-                ("device", ""),
-                ("allocations", "count"),
-                ("bytes", "bytes"),
-                ("largest", "bytes"),
-                ("not released", "count"),
-                ("bytes not released", "bytes"),
-                ("longest held", "ns"),
-            ),
-            [
-                (name, device, one.count, one.size, one.largest, one.held, one.held_bytes, one.longest)
-                for (name, device), one in sorted(found.items(), key=lambda item: -item[1].size)
-            ],
-        )
-    )
-    _left_out(trace, bad)
+    columns = (
+        ("operator", ""), ("device", ""), ("allocations", "count"), ("bytes", "bytes"), ("largest", "bytes"),
+        ("not released", "count"), ("bytes not released", "bytes"), ("longest held", "ns"),
+    )  # fmt: skip
+    largest_first = sorted(found.items(), key=lambda item: -item[1].size)
+    lines = [
+        (*key, one.count, one.size, one.largest, one.held, one.held_bytes, one.longest) for key, one in largest_first
+    ]
+    trace.tables.append(Table("memory by operator", columns, lines))
+    leave_out(trace, bad, "value")
     return trace
 
 
@@ -192,7 +173,7 @@ def read_communication(path: str, tool: str = "npu") -> Trace:
             "The vendor's MB are 10^6 bytes here, as in its GB/s. SDMA sums the links it uses (HCCS, PCIE, SIO).",
         ),
     ]
-    _left_out(trace, bad)
+    leave_out(trace, bad, "value")
     return trace
 
 
@@ -250,9 +231,3 @@ def _figure(value: object, factor: int, bad: Counter[str]) -> int:
 
 def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _left_out(trace: Trace, bad: Counter[str]) -> None:
-    trace.problems.extend(counted(bad, "value"))
-    for reason, count in bad.items():
-        trace.completeness.leave_out(reason, count)

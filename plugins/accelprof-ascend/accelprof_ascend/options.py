@@ -138,45 +138,40 @@ def lacking(options: NpuOptions, parameters: frozenset[str], version: str) -> tu
         if ability.degrade:
             degraded.append(f"tools.npu.{ability.option}: torch_npu {version} does not have it; {ability.degrade}")
         else:
-            refused.append(
-                Problem(
-                    f"tools.npu.{ability.option}",
-                    f"torch_npu {version} does not have it",
-                    value=getattr(options, ability.option),
-                    mend="leave it out, or install a torch_npu whose _ExperimentalConfig takes it",
-                )
+            said, mend = (
+                f"torch_npu {version} does not have it",
+                "leave it out, or install a torch_npu whose _ExperimentalConfig takes it",
             )
+            value = getattr(options, ability.option)
+            refused.append(Problem(f"tools.npu.{ability.option}", said, value=value, mend=mend))
     return refused, degraded
 
 
 def experimental_arguments(options: NpuOptions, profiler: Any, parameters: frozenset[str]) -> dict[str, Any]:
     """Keyword arguments of ``_ExperimentalConfig``, only those that this wheel takes; ``profiler`` is ``torch_npu.profiler``."""
     metrics = options.aic_metrics or ("PipeUtilization" if options.level in WITH_METRICS else "AiCoreNone")
-    level_names = profiler.ProfilerLevel
+    domains = {"mstx_domain_include": options.mstx_domain_include, "mstx_domain_exclude": options.mstx_domain_exclude}
+    if options.mstx_domain_include:
+        del domains["mstx_domain_exclude"]
     arguments: dict[str, object] = {
-        "profiler_level": getattr(level_names, LEVELS[options.level]),
+        "profiler_level": getattr(profiler.ProfilerLevel, LEVELS[options.level]),
         "aic_metrics": getattr(profiler.AiCMetrics, metrics, None),
         "l2_cache": options.l2_cache,
         "record_op_args": options.record_op_args,
         "data_simplification": options.data_simplification,
-        "export_type": _export_type(options, profiler, parameters),
-        "host_sys": [getattr(profiler.HostSystem, word.upper()) for word in options.host_sys]
-        if options.host_sys
-        else None,
+        "export_type": _export_type(options, profiler),
+        "host_sys": [getattr(profiler.HostSystem, word.upper()) for word in options.host_sys] or None,
         "sys_io": options.sys_io,
         "sys_interconnection": options.sys_interconnection,
         "mstx": options.mstx,
-        "mstx_domain_include": list(options.mstx_domain_include) if options.mstx else None,
-        "mstx_domain_exclude": (
-            list(options.mstx_domain_exclude) if options.mstx and not options.mstx_domain_include else None
-        ),
+        **{name: list(words) for name, words in domains.items() if options.mstx},
     }
     if "mstx" not in parameters:
         arguments["msprof_tx"] = options.mstx
     return {name: value for name, value in arguments.items() if name in parameters and value is not None}
 
 
-def _export_type(options: NpuOptions, profiler: Any, parameters: frozenset[str]) -> object:
+def _export_type(options: NpuOptions, profiler: Any) -> object:
     """Wheels up to 2.1.0.post8 take one word, later ones a list; those had no domain filters or async handler either."""
     words = [getattr(profiler.ExportType, word.capitalize()) for word in options.exports]
     lists = "async_mode" in _handler_parameters(profiler)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accelprof.contracts.spans import Span, Table, Trace
@@ -16,7 +16,7 @@ from accelprof.reading.gzipped import edges
 from accelprof.reading.numbers import identity, whole_number
 from accelprof_ascend import figures, kinds
 from accelprof_ascend.csv_rows import column, rows
-from accelprof_ascend.times import clock_of, counted, leave_out, ns_of_us
+from accelprof_ascend.times import add_us, clock_of, counted, leave_out, ns_of_us
 
 #: our name -> the columns of step_trace_time.csv and cluster_step_trace_time.csv, all in µs
 STEP_COLUMNS: Mapping[str, str] = {
@@ -54,18 +54,9 @@ def read_kernel_details(path: str, tool: str = "npu") -> Trace:
             continue
         kind = kinds.device_kind(name, column(row, "Accelerator Core", "Task Type"))
         device = next((identity(row[name]) for name in ("Device_id", "Device Id") if name in row), "npu")
-        trace.spans.append(
-            Span(
-                name,
-                kind,
-                start,
-                start + length,
-                category=column(row, "Type", "OP Type"),
-                device=device,
-                stream=column(row, "Stream ID", "Stream Id") or None,
-                args=row,
-            )
-        )
+        category, stream = column(row, "Type", "OP Type"), column(row, "Stream ID", "Stream Id") or None
+        span = Span(name, kind, start, start + length, category=category, device=device, stream=stream, args=row)
+        trace.spans.append(span)
     leave_out(trace, bad, "row")
     if not trace.spans:
         trace.problems.append("the file holds no kernels")
@@ -83,21 +74,13 @@ def step_times(path: str, problems: list[str]) -> list[dict[str, object]]:
     bad: Counter[str] = Counter()
     for row in rows(path):
         step, device, index = column(row, "Step"), column(row, "Device_id"), column(row, "Index")
-        times: dict[str, Any] = {
-            "step": None if step == "" else whole_number(step),
-            "type": column(row, "Type") or "device",
-        }
+        of = column(row, "Type") or "device"
+        times: dict[str, Any] = {"step": None if step == "" else whole_number(step), "type": of}
         if device:
             times["device"] = whole_number(device)
         if index:
             times["rank"] = whole_number(index)
-        for ours, theirs in STEP_COLUMNS.items():
-            if theirs not in row:
-                continue
-            try:
-                times[ours] = ns_of_us(row[theirs])
-            except ValueError as error:
-                bad[f"{theirs} {error}"] += 1
+        add_us(times, row, STEP_COLUMNS, bad)
         found.append(times)
     problems.extend(counted(bad, "value"))
     return found
@@ -115,18 +98,15 @@ def add_steps(trace: Trace, steps: list[dict[str, Any]]) -> None:
     trace.metadata["steps"] = steps
     where = [name for name in ("device", "rank") if any(name in row for row in steps)]
     columns = [name for name in STEP_COLUMNS if any(name in row for row in steps)]
-    trace.tables.append(
-        Table(
-            "time by step, the vendor's sums",
-            (
-                ("step", ""),
-                *((name, "") for name in where),
-                *((name.removesuffix("_ns").replace("_", " "), "ns") for name in columns),
-            ),
-            [(row["step"], *(row.get(name) for name in (*where, *columns))) for row in steps],
-            "free: neither computing nor communicating; communication not overlapped: the device computes nothing meanwhile.",
-        )
-    )
+    titles = (("step", ""), *((name, "") for name in where), *_titles(columns))
+    rows = [(row["step"], *(row.get(name) for name in (*where, *columns))) for row in steps]
+    note = "free: neither computing nor communicating; communication not overlapped: the device computes nothing meanwhile."
+    trace.tables.append(Table("time by step, the vendor's sums", titles, rows, note))
+
+
+def _titles(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Columns of a table for our names of times."""
+    return [(name.removesuffix("_ns").replace("_", " "), "ns") for name in names]
 
 
 def read_operator_details(path: str, tool: str = "npu") -> Trace:
@@ -137,23 +117,11 @@ def read_operator_details(path: str, tool: str = "npu") -> Trace:
     for row in rows(path):
         mine = operators.setdefault(column(row, "Name"), {"count": 0, **dict.fromkeys(OPERATOR_COLUMNS, 0)})
         mine["count"] += 1
-        for ours, theirs in OPERATOR_COLUMNS.items():
-            try:
-                mine[ours] += ns_of_us(row.get(theirs))
-            except ValueError as error:
-                bad[f"{theirs} {error}"] += 1
+        add_us(mine, {theirs: row.get(theirs) for theirs in OPERATOR_COLUMNS.values()}, OPERATOR_COLUMNS, bad)
     trace.metadata["operators"] = operators
-    trace.tables.append(
-        Table(
-            "operators",
-            (
-                ("operator", ""),
-                ("calls", "count"),
-                *((name.removesuffix("_ns").replace("_", " "), "ns") for name in OPERATOR_COLUMNS),
-            ),
-            sorted(((name, *row.values()) for name, row in operators.items()), key=lambda row: -row[4]),
-        )
-    )
+    titles = (("operator", ""), ("calls", "count"), *_titles(OPERATOR_COLUMNS))
+    by_device = sorted(operators.items(), key=lambda item: -item[1]["device_self_ns"])
+    trace.tables.append(Table("operators", titles, [(name, *row.values()) for name, row in by_device]))
     trace.problems.extend(counted(bad, "value"))
     return trace
 
@@ -171,9 +139,7 @@ READERS: Sequence[tuple[re.Pattern[str], object, tuple[str, ...]]] = (
 def reader(path: str) -> Any | None:
     """The function that reads this CSV, by its name; a file of that name with another tool's columns is left to that one."""
     name = os.path.basename(path)
-    function, known = next(
-        ((function, known) for pattern, function, known in READERS if pattern.search(name)), (None, ())
-    )
+    function, known = next((row[1:] for row in READERS if row[0].search(name)), (None, ()))
     if function is None or not os.path.isfile(path):
         return function
     head, _ = edges(path)

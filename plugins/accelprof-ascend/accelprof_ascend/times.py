@@ -6,8 +6,10 @@ TAB at the end so that spreadsheets leave them alone, or as ``N/A``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from accelprof.contracts.spans import EPOCH_NS, Clock, Trace
 
@@ -53,6 +55,16 @@ def whole(value: object, factor: int) -> int:
     if exact.is_infinite() or exact.adjusted() > DIGITS or abs(exact) * factor >= _LIMIT_NS:
         raise ValueError("endless")
     return int((exact * factor).to_integral_value())
+
+
+def add_us(into: dict[str, Any], row: Mapping[str, object], columns: Mapping[str, str], bad: Counter[str]) -> None:
+    """Those of ``columns`` (our name -> theirs) that a row has: times in µs, added in ns; what is no time is counted in ``bad``."""
+    for ours, theirs in columns.items():
+        if theirs in row:
+            try:
+                into[ours] = into.get(ours, 0) + ns_of_us(row[theirs])
+            except ValueError as error:
+                bad[f"{theirs} {error}"] += 1
 
 
 def clock_of(starts: Iterable[int]) -> Clock:
