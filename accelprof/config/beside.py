@@ -50,30 +50,19 @@ def divide(
             continue
         words.overrides.append(text)
         if not text.startswith("+") and not _has(mapping, key) and not dialect.knows(key, mapping):
-            problems.append(
-                Problem(
-                    key,
-                    f"this {dialect.name} file has no such key, and its dialect does not know it",
-                    value=text,
-                    mend=nearest(key, [*_paths(mapping), *Config.model_fields])
-                    or f"+{text.lstrip('~')} adds it, as with Hydra",
-                )
-            )
+            said = f"this {dialect.name} file has no such key, and its dialect does not know it"
+            near = nearest(key, [*_paths(mapping), *Config.model_fields])
+            mend = near or f"+{text.lstrip('~')} adds it, as with Hydra"
+            problems.append(Problem(key, said, value=text, mend=mend))
     for key, value in values.items():
         if key in Config.model_fields and key not in mapping:
             words.our_values[key] = value
         elif key in mapping or dialect.knows(key, mapping):
             words.values[key] = value
         else:
-            allowed = [*Config.model_fields, *mapping]
-            problems.append(
-                Problem(
-                    key,
-                    f"neither a word of accelprof's nor a key of this {dialect.name} file",
-                    value=value,
-                    mend=nearest(key, allowed) or "remove it",
-                )
-            )
+            said = f"neither a word of accelprof's nor a key of this {dialect.name} file"
+            mend = nearest(key, [*Config.model_fields, *mapping]) or "remove it"
+            problems.append(Problem(key, said, value=value, mend=mend))
     if problems:
         raise ConfigError(*problems)
     return words
@@ -93,15 +82,10 @@ def lay_over(translation: Translation, changed: Mapping[str, object], words: Wor
     for word in words.named():
         own = [] if "groups" in words.named() else _rules_with(translation, word, word in words.own)
         if own:
-            said = sorted({source_of(path, sources) for path in own})
-            problems.append(
-                Problem(
-                    word,
-                    "the file says this for each role, and what it says there wins",
-                    value=config.get(word),
-                    mend=f"change {', '.join(said[:3])}{' …' if len(said) > 3 else ''}, or give groups",
-                )
-            )
+            at = sorted({source_of(path, sources) for path in own})
+            mend = f"change {', '.join(at[:3])}{' …' if len(at) > 3 else ''}, or give groups"
+            said = "the file says this for each role, and what it says there wins"
+            problems.append(Problem(word, said, value=config.get(word), mend=mend))
         if word == "tools" and "groups" not in words.named():
             problems.extend(_options_without_effect(translation.config, config, sources))
         notes.append(Note(word, "info", f"given beside the file{_over(sources, word)}"))
@@ -109,17 +93,12 @@ def lay_over(translation: Translation, changed: Mapping[str, object], words: Wor
             del sources[path]
     if problems:
         raise ConfigError(*problems)
-    if (
-        config.get("enabled") is False
-        and "enabled" not in words.named()
-        and config.get("tool")
-        and translation.config.get("tool") is None
-        and "tool" in words.named()
-    ):
-        del config["enabled"]  # it was off for want of a tool
-    elif config.get("enabled") is False and "enabled" not in words.named():
-        off = sources.get("enabled", "enabled")
-        notes.append(Note(off, "doubtful", "the file turns profiling off; enabled: true turns it on"))
+    if config.get("enabled") is False and "enabled" not in words.named():
+        if config.get("tool") and translation.config.get("tool") is None and "tool" in words.named():
+            del config["enabled"]  # it was off for want of a tool
+        else:
+            off = sources.get("enabled", "enabled")
+            notes.append(Note(off, "doubtful", "the file turns profiling off; enabled: true turns it on"))
     return Translation(config, tuple(notes), sources, translation.generation)
 
 
@@ -142,12 +121,11 @@ def _options_without_effect(
             for (tool, key), value in given.items():
                 if key in options and (rule.get("tool") or before.get("tool")) == tool and options[key] != value:
                     path = source_of(f"groups.{group}[{index}].options.{key}", sources)
-                    problems[path, tool, key] = Problem(
-                        f"tools.{tool}.{key}",
+                    said, mend = (
                         "the file says this for a role, and what it says there wins",
-                        value=value,
-                        mend=f"change {path}, or give groups",
+                        f"change {path}, or give groups",
                     )
+                    problems[path, tool, key] = Problem(f"tools.{tool}.{key}", said, value=value, mend=mend)
     return list(problems.values())
 
 

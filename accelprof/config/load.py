@@ -238,21 +238,12 @@ def problems_of(
         kind, given = item["type"], item["input"]
         if kind == "extra_forbidden":
             known = _fields_at(model, location[:-1])
-            near = nearest(str(location[-1]), known)
-            problems.append(
-                Problem.unknown_key(
-                    path,
-                    value=given,
-                    allowed=", ".join(sorted(known)),
-                    mend=near or "remove it or spell it as one of these",
-                )
-            )
+            mend = nearest(str(location[-1]), known) or "remove it or spell it as one of these"
+            problems.append(Problem.unknown_key(path, value=given, allowed=", ".join(sorted(known)), mend=mend))
         elif kind == "value_error":
             refused = item["ctx"]["error"]
-            if not isinstance(refused, NotAllowedError):
-                problems.append(Problem(path, str(refused), value=given))
-                continue
-            message, allowed = refused.message, refused.allowed
+            named = isinstance(refused, NotAllowedError)
+            message, allowed = (refused.message, refused.allowed) if named else (str(refused), "")
             problems.append(Problem(path, message, value=given, allowed=allowed))
         elif kind == "literal_error":
             allowed = str(item["ctx"]["expected"])
@@ -287,14 +278,8 @@ def apply_overrides(mapping: Mapping[str, object], overrides: Sequence[str]) -> 
             if not isinstance(here, dict):
                 place = ".".join(parents[: depth + 1])
                 mend = f"change what it names, or give it a mapping of its own: {place}={{…}}"
-                raise ConfigError(
-                    Problem(
-                        place,
-                        f"cannot set {key}: this is not a mapping",
-                        value=here,
-                        mend=mend if isinstance(here, str) and "${" in here else "",
-                    )
-                )
+                mend = mend if isinstance(here, str) and "${" in here else ""
+                raise ConfigError(Problem(place, f"cannot set {key}: this is not a mapping", value=here, mend=mend))
         if delete:
             here.pop(last, None)
             continue
@@ -349,13 +334,8 @@ def as_mapping(source: object, where: str) -> dict[str, Any]:
     with as_config_errors(where):
         mapping = plain(source, where)
     if not isinstance(mapping, dict):
-        raise ConfigError(
-            Problem(
-                where,
-                f"a {type(source).__name__} is no configuration",
-                allowed="a path, a mapping, an OmegaConf DictConfig, a Config",
-            )
-        )
+        allowed = "a path, a mapping, an OmegaConf DictConfig, a Config"
+        raise ConfigError(Problem(where, f"a {type(source).__name__} is no configuration", allowed=allowed))
     return mapping
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -103,14 +103,8 @@ def engines_of(config: Config) -> dict[str, EngineOptions]:
     for name, options in config.engines.items():
         canonical = name.replace("_", "-").casefold()
         if canonical not in DISTRIBUTIONS:
-            problems.append(
-                Problem(
-                    f"engines.{name}",
-                    "no such engine",
-                    allowed=", ".join(DISTRIBUTIONS),
-                    mend=nearest(canonical, DISTRIBUTIONS),
-                )
-            )
+            allowed, mend = ", ".join(DISTRIBUTIONS), nearest(canonical, DISTRIBUTIONS)
+            problems.append(Problem(f"engines.{name}", "no such engine", allowed=allowed, mend=mend))
             continue
         try:
             found[canonical] = EngineOptions.model_validate(options)
@@ -123,32 +117,18 @@ def engines_of(config: Config) -> dict[str, EngineOptions]:
     return found
 
 
-def _not_discrete(config: Config, name: str, options: EngineOptions) -> list[Problem]:
+def _not_discrete(config: Config, name: str, options: EngineOptions) -> Iterator[Problem]:
     """An agent loop generates in many turns, with other work between them: only windows of single phases hold its rollouts."""
     if not options.agent_loop or options.profiler is None:
-        return []
-    problems = []
+        return
     for group, rules in (config.groups or {"": ()}).items():
         if options.groups and group and group not in options.groups:
             continue
-        wrong = (
-            not config.discrete
-            if not rules
-            else any(
-                not (config.discrete if rule.discrete is None else rule.discrete) for rule in rules if rule.enabled
-            )
-        )
-        if wrong:
-            problems.append(
-                Problem(
-                    f"groups.{group}.discrete" if group else "discrete",
-                    f"rollouts of {name}'s agent loop are only profiled in discrete windows",
-                    value=False,
-                    allowed="true",
-                    mend="set discrete: true",
-                )
-            )
-    return problems
+        said = [rule.discrete for rule in rules if rule.enabled] if rules else [None]
+        if not all(config.discrete if discrete is None else discrete for discrete in said):
+            path = f"groups.{group}.discrete" if group else "discrete"
+            only = f"rollouts of {name}'s agent loop are only profiled in discrete windows"
+            yield Problem(path, only, value=False, allowed="true", mend="set discrete: true")
 
 
 def release_of(engine: str, version: str) -> Release:
@@ -199,10 +179,7 @@ class _Build:
         wanted: dict[str, Any] = {
             "profiler": options.profiler,
             "directory": self.directory,
-            "stack": "stack" in contents,
-            "shapes": "shapes" in contents,
-            "memory": "memory" in contents,
-            "flops": "flops" in contents,
+            **{word: word in contents for word in ("stack", "shapes", "memory", "flops")},
             "gzip": True,
             "table": False,  # its file is overwritten at every stop, and shared by replicas that share a directory
             "no_frontend": True,
@@ -229,34 +206,22 @@ class _Build:
             return self._tensorrt()
         carried = {**release.names, **release.call_names}
         if options.profiler == "cuda" and not self._can_gate(carried):
-            raise ConfigError(
-                Problem(
-                    f"engines.{self.engine}.profiler",
-                    f"{self.engine} {self.version} cannot start the CUDA profiler",
-                    value="cuda",
-                    allowed="torch",
-                )
-            )
+            said = f"{self.engine} {self.version} cannot start the CUDA profiler"
+            raise ConfigError(Problem(f"engines.{self.engine}.profiler", said, value="cuda", allowed="torch"))
         self._say_ignored(carried)
         env = self._env() if release.how == "env" else {}
         config = self._config() if release.how == "config" else {}
         call = self._call()
         if self.engine == "sglang" and "num_steps" in call and within(self.version, SGLANG_ONE_SHORT):
             call["num_steps"] += 1
-        return Settings(
-            self.engine,
-            self.version,
-            self.directory,
-            env,
-            release.unset,
+        arguments, benign = (
             {"profiler_config": config} if config else {},
-            release.start,
-            release.stop,
-            call,
-            tuple(self.ignored),
-            release.notes,
             "not in progress" if self.engine == "sglang" else "",
         )
+        return Settings(
+            self.engine, self.version, self.directory, env, release.unset, arguments, release.start, release.stop, call,
+            tuple(self.ignored), release.notes, benign,
+        )  # fmt: skip
 
     def _can_gate(self, carried: Mapping[str, str]) -> bool:
         if self.engine == "vllm-ascend":
@@ -277,11 +242,8 @@ class _Build:
                 self.ignored.append(f"contents: {name} always has {setting} {'on' if fixed else 'off'}")
         for setting in ("skip", "iterations"):
             if getattr(self.options, setting) and setting not in carried:
-                why = (
-                    "its start step counts from the start of the process"
-                    if self.engine == "sglang"
-                    else "it has no limit"
-                )
+                counted = "its start step counts from the start of the process"
+                why = counted if self.engine == "sglang" else "it has no limit"
                 self.ignored.append(f"{setting}: {name} records from start to stop ({why})")
 
     def _env(self) -> dict[str, str]:
@@ -328,13 +290,9 @@ class _Build:
                 start_arguments=call, ignored=tuple(self.ignored),
             )  # fmt: skip
         if options.iterations is None:
-            raise ConfigError(
-                Problem(
-                    "engines.tensorrt-llm.iterations",
-                    "its window is a span of iterations, told before it starts",
-                    mend="give iterations, or runtime: true where the release has start_profile",
-                )
-            )
+            said = "its window is a span of iterations, told before it starts"
+            mend = "give iterations, or runtime: true where the release has start_profile"
+            raise ConfigError(Problem("engines.tensorrt-llm.iterations", said, mend=mend))
         self._say_ignored(("skip", "iterations"))
         env = {self.release.names["span"]: f"{options.skip}-{options.skip + options.iterations - 1}"}
         if options.profiler == "torch":
@@ -383,6 +341,5 @@ def rank_of_file(engine: str, version: str, name: str, options: EngineOptions, r
     else:
         return None  # this release's names are the same for every data-parallel engine
     local = (data * options.pipeline_parallel + pipeline) * options.tensor_parallel + tensor
-    return (
-        EngineRank(replica, data, pipeline, tensor, replica * options.world + local) if local < options.world else None
-    )
+    rank = replica * options.world + local
+    return EngineRank(replica, data, pipeline, tensor, rank) if local < options.world else None

@@ -53,6 +53,7 @@ _LIMITS = {
 }
 VLLM_VARIABLES = tuple({**_DIR, **_CONTENTS, **_CUDA, **_LIMITS}.values())
 
+_AT_START = {"skip": "delay_iterations", "iterations": "max_iterations"}
 _PROFILER_CONFIG = {
     "profiler": "profiler",
     "directory": "torch_profiler_dir",
@@ -63,10 +64,18 @@ _PROFILER_CONFIG = {
     "gzip": "torch_profiler_use_gzip",
     "table": "torch_profiler_dump_cuda_time_total",
     "no_frontend": "ignore_frontend",
-    "skip": "delay_iterations",
-    "iterations": "max_iterations",
+    **_AT_START,
 }
+_ASCEND_CONFIG = {key: _PROFILER_CONFIG[key] for key in ("profiler", "directory", "memory", "stack")}
 _STOP_TWICE = "an automatic stop leaves the profiler marked as on: stop_profile is called all the same, or the next window is empty"
+
+#: arguments of SGLang's start_profile, each release's beside those of the ones before
+_SGLANG_ALONE = {"directory": "output_dir", "activities": "activities"}
+_SGLANG_CONTENTS = {**_SGLANG_ALONE, "stack": "with_stack", "shapes": "record_shapes"}
+_SGLANG_STEPS = {**_SGLANG_CONTENTS, "iterations": "num_steps"}
+_TOKENIZER = ("tokenizer_manager.start_profile", "tokenizer_manager.stop_profile")
+_NO_MEMORY: dict[str, bool | None] = {"memory": None, "flops": None}
+_NO_SHAPES: dict[str, bool | None] = {"shapes": None, "flops": None}
 
 #: section of the configuration -> its distribution
 DISTRIBUTIONS = {"vllm": "vllm", "vllm-ascend": "vllm-ascend", "sglang": "sglang", "tensorrt-llm": "tensorrt_llm"}
@@ -83,92 +92,41 @@ RELEASES: dict[str, tuple[Release, ...]] = {
         Release(">=0.16.0,<0.17.1", "config", _PROFILER_CONFIG, notes=(_STOP_TWICE,)),
         Release(">=0.17.1,<0.30.0", "config", _PROFILER_CONFIG, {"prefix": "profile_prefix"}, notes=(_STOP_TWICE,)),
         Release(">=0.30.0,<0.33.0", "config", _PROFILER_CONFIG, {"prefix": "profile_prefix"}),
-        Release(
-            ">=0.33.0",
-            "config",
-            _PROFILER_CONFIG,
-            {"prefix": "profile_prefix", "skip": "delay_iterations", "iterations": "max_iterations"},
-        ),
+        Release(">=0.33.0", "config", _PROFILER_CONFIG, {"prefix": "profile_prefix", **_AT_START}),
     ),
     "vllm-ascend": (
-        Release("<0.11.0", "env", _DIR, fixed={"stack": False, "shapes": None, "memory": False, "flops": None}),
+        Release("<0.11.0", "env", _DIR, fixed={"stack": False, "memory": False, **_NO_SHAPES}),
         Release(
             ">=0.11.0,<0.13.0rc1",
             "env",
-            {**_DIR, "stack": _CONTENTS["stack"], "memory": _CONTENTS["memory"]},
-            fixed={"shapes": None, "flops": None},
+            {**_DIR, **{key: _CONTENTS[key] for key in ("stack", "memory")}},
+            fixed=_NO_SHAPES,
         ),
         # its variables compare a truth value with the text '0': any value set, 0 included, means yes
         Release(
             ">=0.13.0rc1,<0.14.0rc1",
             "env",
             {**_DIR, "memory": _CONTENTS["memory"]},
-            fixed={"stack": False, "shapes": None, "flops": None},
+            fixed={"stack": False, **_NO_SHAPES},
             notes=("only an absent variable means no here, so those that are off are left out",),
         ),
-        Release(
-            ">=0.14.0rc1,<0.20.2rc1",
-            "config",
-            {key: _PROFILER_CONFIG[key] for key in ("profiler", "directory", "memory", "stack")},
-            fixed={"shapes": None, "flops": None},
-        ),
-        Release(
-            ">=0.20.2rc1",
-            "config",
-            {key: _PROFILER_CONFIG[key] for key in ("profiler", "directory", "memory", "stack", "skip", "iterations")},
-            fixed={"shapes": None, "flops": None},
-            notes=(_STOP_TWICE,),
-        ),
+        Release(">=0.14.0rc1,<0.20.2rc1", "config", _ASCEND_CONFIG, fixed=_NO_SHAPES),
+        Release(">=0.20.2rc1", "config", {**_ASCEND_CONFIG, **_AT_START}, fixed=_NO_SHAPES, notes=(_STOP_TWICE,)),
     ),
     "sglang": (
         # Engine.start_profile takes no arguments here; with num_steps the call would not return before they are done
         Release(
-            "<0.4.6.post5",
-            "call",
-            call_names={"directory": "output_dir", "activities": "activities"},
-            fixed={"stack": None, "shapes": None, "memory": None, "flops": None},
-            start="tokenizer_manager.start_profile",
-            stop="tokenizer_manager.stop_profile",
+            "<0.4.6.post5", "call", {}, _SGLANG_ALONE, (), {"stack": None, "shapes": None, **_NO_MEMORY}, *_TOKENIZER
         ),
-        Release(
-            ">=0.4.6.post5,<0.4.9",
-            "call",
-            call_names={
-                "directory": "output_dir",
-                "activities": "activities",
-                "stack": "with_stack",
-                "shapes": "record_shapes",
-            },
-            fixed={"memory": None, "flops": None},
-            start="tokenizer_manager.start_profile",
-            stop="tokenizer_manager.stop_profile",
-        ),
+        Release(">=0.4.6.post5,<0.4.9", "call", {}, _SGLANG_CONTENTS, (), _NO_MEMORY, *_TOKENIZER),
         Release(
             ">=0.4.9,<0.5.6",
             "call",
-            call_names={
-                "directory": "output_dir",
-                "activities": "activities",
-                "stack": "with_stack",
-                "shapes": "record_shapes",
-                "iterations": "num_steps",
-            },
-            fixed={"memory": None, "flops": None},
+            call_names=_SGLANG_STEPS,
+            fixed=_NO_MEMORY,
             notes=("below 0.5.5 data-parallel ranks write one file between them: give each its own directory",),
         ),
-        Release(
-            ">=0.5.6",
-            "call",
-            call_names={
-                "directory": "output_dir",
-                "activities": "activities",
-                "stack": "with_stack",
-                "shapes": "record_shapes",
-                "iterations": "num_steps",
-                "prefix": "profile_prefix",
-            },
-            fixed={"memory": None, "flops": None},
-        ),
+        Release(">=0.5.6", "call", call_names={**_SGLANG_STEPS, "prefix": "profile_prefix"}, fixed=_NO_MEMORY),
     ),
     # counted from the engine's start, warm-up excluded; parsed once a process. The release that brought calls at run
     # time (start_profile with num_steps) is not known, so it is chosen by the option `runtime`, not by version.
