@@ -10,6 +10,8 @@ from accelprof.analysis.units import NONE, duration
 if TYPE_CHECKING:
     from accelprof.analysis.compare import Change, Comparison
 
+#: part of the largest change from which another one may be what made it
+MUCH = 0.25
 #: columns of a comparison
 CHANGE_COLUMNS = ("before", "after", "difference", "change", "noise (95 %)", "median", "mean of")
 
@@ -35,9 +37,10 @@ def headline(found: Comparison) -> str:
     """What to look at first in a comparison, in words: the phase whose own time changed most, beyond its noise, and on which worker;
     what others wait for it; the step."""
     said = []
-    own = _largest(found, "own time")
+    own = _own(found)
     if own is not None:
-        said.append(_changed(own, f"{own.name}{_elsewhere(found, own)}"))
+        where = " (in which ranks may wait for each other)" if _phase(found, own) in found.unseen else ""
+        said.append(_changed(own, f"{own.name}{_elsewhere(found, own)}{where}"))
         waits = _largest(found, "waiting")
         if waits is not None and _difference(waits) * _difference(own) > 0:
             how = "more" if _difference(waits) > 0 else "less"
@@ -60,10 +63,28 @@ def _difference(row: Change) -> float:
     return (row.after_ns or 0) - (row.before_ns or 0)
 
 
+def _own(found: Comparison) -> Change | None:
+    """The largest clear change of an own time; of a phase in which ranks may wait for each other only where no other changed by much of that."""
+    rows = _clear(found, "own time")
+    largest = max((abs(_difference(row)) for row in rows), default=0.0)
+    sure = [row for row in rows if _phase(found, row) not in found.unseen and abs(_difference(row)) > MUCH * largest]
+    return max(sure or rows, key=lambda row: abs(_difference(row)), default=None)
+
+
+def _phase(found: Comparison, own: Change) -> str:
+    """The phase of an own time."""
+    worker = next((worker for worker in found.workers if own.name.endswith(f" on {worker}")), "")
+    return own.name.removesuffix(f" on {worker}")
+
+
+def _clear(found: Comparison, measure: str) -> list[Change]:
+    """The changes of a measure that are clearer than their noise."""
+    return [row for row in found.of(measure) if row.clear and _difference(row)]
+
+
 def _largest(found: Comparison, measure: str) -> Change | None:
     """The largest change of a measure that is clearer than its noise."""
-    rows = [row for row in found.of(measure) if row.clear and _difference(row)]
-    return max(rows, key=lambda row: abs(_difference(row)), default=None)
+    return max(_clear(found, measure), key=lambda row: abs(_difference(row)), default=None)
 
 
 def _changed(row: Change, name: str) -> str:

@@ -23,6 +23,7 @@ from accelprof.analysis.many import Progress
 from accelprof.analysis.parts import Figure
 from accelprof.analysis.sides import Side, side
 from accelprof.analysis.units import duration
+from accelprof.analysis.unseen import MEND
 from accelprof.errors import NotComparableError
 
 if TYPE_CHECKING:
@@ -161,8 +162,8 @@ class Change:
 @dataclass
 class Comparison:
     """All changes, the largest differences of each measure first. ``notes``: what a reader must know; ``partial``: what is not
-    in the figures (only with ``allow_partial``); ``workers``: those that were compared; ``summary``: what AFTER was read
-    from, where it is a run."""
+    in the figures (only with ``allow_partial``); ``workers``: those that were compared; ``unseen``: phases in which ranks
+    may have waited for each other, of which nothing was recorded; ``summary``: what AFTER was read from, where it is a run."""
 
     before: str
     after: str
@@ -170,6 +171,7 @@ class Comparison:
     notes: list[str] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
     workers: frozenset[str] = frozenset()
+    unseen: frozenset[str] = frozenset()
     summary: Summary | None = field(default=None, repr=False)
 
     @property
@@ -249,6 +251,12 @@ def compare(
         raise NotComparableError(f"not comparable: {one.path} and {other.path}: {line}{mend}")
     result.notes.extend(f"{name}: {line}" for name, of in (("before", one), ("after", other)) for line in of.notes)
     result.partial, result.workers = lacks, frozenset(common)
+    result.unseen = frozenset([*one.unseen, *other.unseen])
+    if result.unseen:
+        result.notes.append(
+            f"ranks ended {texts.listed(sorted(result.unseen), 5)} together although they began apart, and no collective was recorded: what a "
+            f"rank waits there for a later one counts as its own time and compute, and on the critical path; {MEND}"
+        )
     for name, of in (("before", one), ("after", other)):
         if alone := sorted(of.workers - common):
             shown = texts.listed(alone, 8)

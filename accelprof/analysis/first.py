@@ -130,9 +130,21 @@ def _step(report: Report) -> str:
     text += (
         "; no phase ran in its windows"
         if nothing
-        else f"; {taken / wall:.0%} of its critical path is {phase} on {worker}"
+        else f"; {taken / wall:.0%} of its critical path is {phase} on {worker}{_unseen(report, path, phase, worker)}"
     )
     return f"{text}." if late is None or here else f"{text}; in step {late.step} {late.words}."
+
+
+def _unseen(report: Report, path: CriticalPath, phase: str, worker: str) -> str:
+    """That a phase on a worker may hold waiting of which nothing was recorded, in words that go on a sentence."""
+    for row in report.get("unseen") or ():
+        mine = worker != row["last"] and worker.startswith(f"{row['group']}/")
+        if mine and (row["step"], row["phase"]) == (path["step"], phase):
+            return (
+                f", which may have waited in it unseen (its ranks began it up to {duration(row['apart_ns'])} apart, last {row['last']}, "
+                "and ended together)"
+            )
+    return ""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from accelprof.analysis.report_rows import (
     Slack,
     StepTime,
     Straggler,
+    UnseenWait,
     columns_of,
 )
 from accelprof.analysis.summary import Summary
@@ -286,6 +287,7 @@ _ROWS: dict[str, Callable[[Summary], Iterator[Mapping[str, Any]]]] = {
     "seconds": _listed("seconds"),
     "stragglers": _listed("stragglers"),
     "critical_path": critical_path,
+    "unseen": _listed("unseen"),
     "slack": _listed("slack"),
     "files": files,
 }
@@ -311,6 +313,7 @@ TABLES: dict[str, dict[str, type]] = {
     },
     "stragglers": columns_of(Straggler),
     "critical_path": {"step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int, "ended": bool},
+    "unseen": columns_of(UnseenWait),
     "slack": columns_of(Slack),
     "files": {"worker": str, "tool": str, "file": str, "windows": str, "kernels": int, "note": str},
 }  # fmt: skip

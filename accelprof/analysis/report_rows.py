@@ -81,6 +81,17 @@ class Slack(TypedDict):
     high_ns: int
 
 
+class UnseenWait(TypedDict):
+    """A phase whose calls the ranks of a group began up to ``apart_ns`` apart, ``last`` as the last, and ended together: those before may
+    have waited in it, of which nothing was recorded."""
+
+    step: int | str
+    group: str
+    phase: str
+    apart_ns: int
+    last: str
+
+
 class StepTime(TypedDict):
     """A step that was announced, or that a window holds, and whether one does."""
 
@@ -295,6 +306,7 @@ class Report(Dump):
     critical_path: list[CriticalPath]
     clocks_not_compared: list[str]
     without_ns: int
+    unseen: list[UnseenWait]
     slack: list[Slack]
     steps: list[StepTime]
     outliers: list[Outlier]

@@ -124,6 +124,11 @@ class Run:
             "-".join(map(str, mine)), artifact.label, group, artifact.rank, None, artifact.host, artifact.pid
         )
 
+    def is_void(self, file: RunFile) -> bool:
+        """Whether all windows that a file is of were opened for steps that never came."""
+        rows = [self.records.windows.get(identity) for identity in file.windows]
+        return bool(rows) and all(row is not None and row.void for row in rows)
+
     def offset_ns(self, worker: WorkerId, epoch_ns: int | None = None) -> tuple[int, int | None]:
         """``(clock of the worker minus the driver's, its error)`` in ns when the worker's shows ``epoch_ns``; ``(0, None)``
         when it was not measured."""

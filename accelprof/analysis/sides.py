@@ -51,6 +51,7 @@ class Side:
         lacks: what should be in the figures and is not, one line each; empty for a complete side.
         refused: why it is no side at all, whatever is lacking; empty for one that is.
         notes: what lacks too little to stand in the way.
+        unseen: phases in which ranks may have waited for each other, of which nothing was recorded.
         summary: what a run's figures were made of.
     """
 
@@ -59,6 +60,7 @@ class Side:
     workers: set[str] = field(default_factory=set)
     lacks: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
     refused: str = ""
     summary: Summary | None = field(default=None, repr=False)
 
@@ -88,6 +90,7 @@ class Side:
             "workers": sorted(self.workers),
             "lacks": self.lacks,
             "notes": self.notes,
+            "unseen": self.unseen,
             "parts": [asdict(part) for part in self.parts],
         }
 
@@ -131,6 +134,7 @@ class _Stored(_Format):
     lacks: list[str]
     notes: list[str]
     parts: list[Part]
+    unseen: list[str] = []
 
 
 def _stored(path: str) -> Side | None:
@@ -158,7 +162,7 @@ def _stored(path: str) -> Side | None:
             raise ReadError(
                 path, f"a stored baseline that is damaged: a count of parts[{number}] is below what there can be"
             )
-    return Side(path, value.parts, value.workers, value.lacks, value.notes)
+    return Side(path, value.parts, value.workers, value.lacks, value.notes, value.unseen)
 
 
 # --- one file ------------------------------------------------------------------------------------------------------------
@@ -207,6 +211,7 @@ def _operators_of(tool: str, columns: Columns) -> list[Part]:
 def _run_side(summary: Summary, path: str) -> Side:
     found = Side(path, workers={timeline.worker.label for timeline in summary.timelines}, summary=summary)
     found.lacks = list(dict.fromkeys([*summary.undelivered, *summary.absent]))
+    found.unseen = list(dict.fromkeys(row["phase"] for row in summary.waits.unseen))
     known = summary.run.records.windows
     for row in summary.phases:
         for timeline in summary.timelines:

@@ -59,9 +59,8 @@ class Summary:
         lacks: what was asked for and did not come; not empty = the command line ends with status 1.
         notices: what to know before reading a figure, shown above all tables; ``dump``: those on the last step of a recorder's dump.
         problems: what went wrong without that: files that could not be read, events left out, the manifest's own.
-        absent: what is not in the figures although a file should have it: files that were cut, damaged or not read, events
-            left out, spans dropped, launches without their work, steps and calls of a window that are not there. A comparison
-            asks this.
+        absent: what is not in the figures although a file should have it: files cut, damaged or not read, events left out, spans
+            dropped, launches without their work, steps and calls of a window that are not there. A comparison asks this.
         seconds: the division of each window, by worker and device.
         waits: who waited for whom, and the critical path of each step.
         operators: what the framework's operators took on the host, over all files.
@@ -84,6 +83,12 @@ class Summary:
     def undelivered(self) -> list[str]:
         """The lacks in words."""
         return [lack.words for lack in self.lacks]
+
+    @property
+    def other_problems(self) -> list[str]:
+        """The problems that are no lack, which are said already."""
+        said = set(self.undelivered)
+        return [problem for problem in self.problems if problem not in said]
 
     @property
     def empty(self) -> bool:
@@ -112,6 +117,7 @@ class Summary:
             "critical_path": self.waits.critical_path,
             "clocks_not_compared": self.waits.apart,
             "without_ns": self.waits.without_ns,
+            "unseen": self.waits.unseen,
             "slack": self.waits.slack,
             "steps": self.waits.steps,
             "outliers": self.waits.outliers,
@@ -156,7 +162,9 @@ class SummaryBuilder:
         self._said: dict[str, dict[str, set[str]]] = {}
 
     def add(self, file: RunFile, loaded: Loaded, unsure: Sequence[tuple[int, int]] = ()) -> None:
-        """One file that could be read. ``unsure``: when parts of it are not there."""
+        """One file that could be read; one of void windows counts in no figure. ``unsure``: when parts of it are not there."""
+        if self.summary.run.is_void(file):
+            return
         if loaded.figures is not None:
             self._add_figures(file, loaded, *loaded.figures)
             return

@@ -100,8 +100,7 @@ def render(summary: Summary, console: Console, *, everything: bool = False, by_f
                 tell(console, f"{note}: {reason}", "dim")
         else:
             tell(console, f"{count} files: {reason}", "dim")
-    said = set(summary.undelivered)
-    problems = [problem for problem in summary.problems if problem not in said]
+    problems = summary.other_problems
     shown = problems if everything else problems[:MAX_PROBLEMS]
     for problem in shown:
         tell(console, problem, "yellow")

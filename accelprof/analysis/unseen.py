@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from accelprof.analysis.critical import Leaf, Step
 from accelprof.analysis.replay import Graph
+from accelprof.analysis.report_rows import UnseenWait
 from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.units import duration
 
@@ -17,19 +18,35 @@ APART = 4
 MEND = 'a range with category="collective" around what waits, or tool torch where that runs on a device, records it'
 
 
+@dataclass(frozen=True, order=True)
+class Apart:
+    """By how much the ranks began a call apart, in ns, and who began it last."""
+
+    ns: int
+    last: str
+
+
 @dataclass
 class Unseen:
-    """A group in a step. ``phases``: those whose ranks ended together although they began apart: by how much, in ns, the largest first."""
+    """A group in a step. ``phases``: those whose ranks ended together although they began apart, the largest first."""
 
     group: str
     workers: int
-    phases: dict[str, int] = field(default_factory=dict)
+    phases: dict[str, Apart] = field(default_factory=dict)
 
     @property
     def shown(self) -> str:
         """The phases in words that go on a sentence; empty without any."""
-        names = [f"{phase} began up to {duration(ns)} apart" for phase, ns in list(self.phases.items())[:3]]
-        return f"{', '.join(names)} and ended together" if names else ""
+        names = [
+            f"{phase} began up to {duration(most.ns)} apart, last on {most.last}"
+            for phase, most in list(self.phases.items())[:3]
+        ]
+        return f"{', '.join(names)}, and ended together" if names else ""
+
+    def rows(self, step: int | str) -> Iterator[UnseenWait]:
+        """Of a step, as ``accelprof report --json`` has them."""
+        for phase, most in self.phases.items():
+            yield {"step": step, "group": self.group, "phase": phase, "apart_ns": most.ns, "last": most.last}
 
 
 def unseen_waits(graph: Graph) -> list[Unseen]:
@@ -55,7 +72,7 @@ def unseen_waits(graph: Graph) -> list[Unseen]:
         if waits.group == other.group and waits.worker != other.worker:
             recorded.update(group_of.get(worker, waits.group) for worker in (waits.worker, other.worker))
     return [
-        Unseen(group, len(ranks), _together(step, list(ranks.values())))
+        Unseen(group, len(ranks), _together(step, ranks))
         for group, ranks in of_group.items()
         if len(ranks) > 1
         and group not in recorded
@@ -69,32 +86,33 @@ def merged(found: Iterable[Unseen]) -> list[Unseen]:
     for one in found:
         mine = groups.setdefault(one.group, Unseen(one.group, 0))
         mine.workers = max(mine.workers, one.workers)
-        for phase, ns in one.phases.items():
-            mine.phases[phase] = max(ns, mine.phases.get(phase, 0))
+        for phase, most in one.phases.items():
+            mine.phases[phase] = max(most, mine.phases.get(phase, most))
     for mine in groups.values():
         mine.phases = _largest_first(mine.phases)
     return list(groups.values())
 
 
-def _together(step: Step, ranks: Sequence[list[Leaf]]) -> dict[str, int]:
+def _together(step: Step, ranks: Mapping[str, list[Leaf]]) -> dict[str, Apart]:
     """By phase how far apart the ranks began a call, the most of its calls, of those that they ended together. The n-th calls are one."""
     together = max(step.overhead_ns, step.doubt_ns)
-    calls: dict[str, list[list[tuple[int, int]]]] = defaultdict(list)
-    for leaves in ranks:
-        mine: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    calls: dict[str, list[list[tuple[int, int, str]]]] = defaultdict(list)
+    for worker, leaves in ranks.items():
+        mine: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
         for phase, start, end in _calls(leaves):
-            mine[phase].append((start, end))
+            mine[phase].append((start, end, worker))
         for phase, times in mine.items():
             calls[phase].append(sorted(times))
-    found: dict[str, int] = {}
+    found: dict[str, Apart] = {}
     for phase, of_rank in calls.items():
         if len(of_rank) < len(ranks) or len({len(times) for times in of_rank}) > 1:
             continue
         for one in zip(*of_rank, strict=True):
-            starts, ends = [start for start, _ in one], [end for _, end in one]
-            apart = max(starts) - min(starts)
+            ends = [end for _, end, _ in one]
+            (first, *_), (last, _, worker) = min(one), max(one)
+            apart = last - first
             if apart >= APART * (max(ends) - min(ends)) and apart > 2 * together and max(ends) - min(ends) <= together:
-                found[phase] = max(apart, found.get(phase, 0))
+                found[phase] = max(most := Apart(apart, worker), found.get(phase, most))
     return _largest_first(found)
 
 
@@ -121,5 +139,5 @@ def _calls(leaves: Sequence[Leaf]) -> Iterator[tuple[str, int, int]]:
         yield from ((phase, start, over) for phase, start in stack if not waiting.get(phase))
 
 
-def _largest_first(phases: dict[str, int]) -> dict[str, int]:
-    return dict(sorted(phases.items(), key=lambda item: -item[1]))
+def _largest_first(phases: dict[str, Apart]) -> dict[str, Apart]:
+    return dict(sorted(phases.items(), key=lambda item: -item[1].ns))

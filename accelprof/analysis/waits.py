@@ -18,7 +18,7 @@ from accelprof.analysis.handed import Handed, handed
 from accelprof.analysis.joints import MAX_ARRIVALS, Joints, joints_of
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
 from accelprof.analysis.replay import Graph
-from accelprof.analysis.report_rows import CriticalPath, Drift, Outlier, Slack, StepTime, Straggler
+from accelprof.analysis.report_rows import CriticalPath, Drift, Outlier, Slack, StepTime, Straggler, UnseenWait
 from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.units import duration
@@ -42,6 +42,7 @@ class Waits:
     stragglers: list[Straggler] = field(default_factory=list)
     critical_path: list[CriticalPath] = field(default_factory=list)
     slack: list[Slack] = field(default_factory=list)
+    unseen: list[UnseenWait] = field(default_factory=list)
     steps: list[StepTime] = field(default_factory=list)
     of: list[Step] = field(default_factory=list)
     outliers: list[Outlier] = field(default_factory=list)
@@ -70,7 +71,8 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     each: list[Unseen] = []
     for step in found.of:
         graph = Graph(step)
-        each.extend(unseen_waits(graph))
+        each.extend(here := unseen_waits(graph))
+        found.unseen.extend(row for one in here for row in one.rows(step.name))
         found.stragglers.extend(stragglers(step))
         found.without_ns += step.without_ns
         path: CriticalPath = {"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()}

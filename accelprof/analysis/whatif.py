@@ -80,7 +80,7 @@ def what_if(
         high = max(high, predicted + sum(more[worker] for worker in changed_late) + doubt)
     for group in unseen_waits(graph):
         shorter, longer = _joint_changes(step, group.group, scale)
-        waited = max(group.phases.values(), default=0)
+        waited = max((most.ns for most in group.phases.values()), default=0)
         if not shorter and not longer and not (remove_wait and waited):
             continue
         low = min(low, step.wall_ns - shorter - doubt, predicted - (waited if remove_wait else 0) - doubt)

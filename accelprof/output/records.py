@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+from accelprof.contracts.reasons import STEP_VOID
 from accelprof.contracts.targets import ArtifactFile, Target
 from accelprof.contracts.words import ARTIFACT_STATES, COMPLETE, PARTIAL, known
 from accelprof.output import fields
@@ -274,6 +275,11 @@ class WindowRow(Record):
     schedule: dict[str, Any] | None = _if_set(fields.an_object)
     closed_early: str | None = _if_set(fields.text)
     state: str | None = _if_set(fields.text)
+
+    @property
+    def void(self) -> bool:
+        """Opened for a step that never came: what it holds is of none."""
+        return not self.steps and self.reason == STEP_VOID
 
     @property
     def errors(self) -> list[str]:

@@ -116,6 +116,9 @@ def eventful(run_maker: Any, event: Any, tmp_path: Path) -> list[str]:
     key = run_maker.target(0)
     for step in (2, 4):
         run_maker.timeline(key, [event("update", 10_000 * step, 600)], steps=[step], at_us=10_000 * step)
+    for rank in (0, 1):  # who may wait for each other unseen
+        pair = [event("backward", 60_000 + 40_000 * rank, 60_000 - 40_000 * rank)]
+        run_maker.timeline(run_maker.target(rank, "Pair", host="node0"), pair, [6], end_us=60_000, at_us=60_000)
     rows = []
     for step in range(1, 41):
         took = 0.1 + 0.002 * step + (0.3 if step == 20 else 0)

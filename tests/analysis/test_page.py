@@ -26,7 +26,7 @@ from accelprof.analysis.units import duration as shown_duration
 from accelprof.cli.compare import compare
 from accelprof.cli.report import report
 from accelprof.contracts.spans import Kind
-from accelprof.output.records import Records, WindowRow
+from accelprof.output.records import Lack, Records, WindowRow
 
 from .browser import Browser, chromium, eventually
 from .conftest import RunMaker, complete
@@ -676,3 +676,15 @@ def test_bars_have_their_parts_in_each_step(ranks: int) -> None:
     assert all([sum(part) for part in zip(*row["by"])] == row["ns"] for row in found["rows"])
     rows[0]["window"] = "nobody's"
     assert page_data(summary, summary.to_json())["seconds"]["steps"] == []
+
+
+def test_what_was_not_delivered_is_said_once(browser: Browser, tmp_path: Path) -> None:
+    """A manifest's problems say what is lacking too: the page has it under "Not delivered" alone, and what else went wrong under "Problems"."""
+    summary = made(2, 2)
+    lack = Lack(code="never_opened", words="windows for steps 9 never opened")
+    summary.lacks.append(lack)
+    summary.problems.append(lack.words)
+    (tmp_path / "page.html").write_text(render_html(summary))
+    browser.open(tmp_path / "page.html")
+    lists = browser.run("return [...document.querySelectorAll('details ul')].map((list) => list.textContent)")
+    assert [text.count(lack.words) for text in lists] == [1, 0]

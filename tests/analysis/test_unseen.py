@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelprof.analysis.changes import headline
+from accelprof.analysis.compare import compare
 from accelprof.analysis.critical import Leaf, Step
+from accelprof.analysis.first import sentences
 from accelprof.analysis.replay import Graph
+from accelprof.analysis.sides import side, store
 from accelprof.analysis.summary import summarise
-from accelprof.analysis.unseen import unseen_waits
+from accelprof.analysis.unseen import Apart, unseen_waits
 from accelprof.analysis.whatif import what_if
+from tests.analysis.conftest import RunMaker
 from tests.analysis.test_host_collectives import Made, Phases
 from tests.analysis.test_replay import late_host
 
@@ -31,7 +37,7 @@ def test_ranks_that_may_wait_in_a_phase_are_said(run_maker: Any, event: Any) -> 
     made = Made(run_maker, event, SLOW)
     [line] = [line for line in made.found["notices"] if "unseen inside phases" in line]
     assert line.startswith("G: no collective of its 2 ranks was recorded")
-    assert "(backward began up to 200 ms apart and ended together)" in line
+    assert "(backward began up to 200 ms apart, last on G/rank1, and ended together)" in line
     assert 'category="collective"' in line
     assert "tool torch" in line
     found = what_if(made.step, {"prepare": 1 / 11}, rank=1)
@@ -40,6 +46,17 @@ def test_ranks_that_may_wait_in_a_phase_are_said(run_maker: Any, event: Any) -> 
     assert "backward began up to 200 ms apart" in note
     assert what_if(made.step, {})["notes"] == []
     assert what_if(made.step, {}, remove_wait=True)["low_ns"] <= 140 * MS
+
+
+def test_the_first_sentence_does_not_take_such_a_wait_for_work(run_maker: Any, event: Any) -> None:
+    """79 % of the path is rank 0's backward, of which 200 of 270 ms may be waiting for rank 1: the sentence and the row say it."""
+    made = Made(run_maker, event, [[*phases[:-1], (*phases[-1][:2], 340 - rank)] for rank, phases in enumerate(SLOW)])
+    assert made.found["unseen"] == [
+        {"step": 2, "group": "G", "phase": "backward", "apart_ns": 200 * MS, "last": "G/rank1"}
+    ]
+    [first, *_] = sentences(made.found)
+    assert "79% of its critical path is backward on G/rank0, which may have waited in it unseen" in first
+    assert "began it up to 200 ms apart, last G/rank1, and ended together" in first
 
 
 def test_replicas_do_not_wait_for_each_other(run_maker: Any, event: Any) -> None:
@@ -82,6 +99,26 @@ def test_where_waiting_is_recorded_nothing_is_said(run_maker: Any, event: Any, h
     assert not any("unseen" in line for line in what_if(made.step, {"f": 0.5})["notes"])
 
 
+def test_a_comparison_names_the_phase_that_made_others_wait_unseen(tmp_path: Path, event: Any) -> None:
+    """Rank 1 prepares for 200 ms longer than before, and rank 0's backward grows by 205: prepare made both slower."""
+    before = [[("prepare", 0, 20), ("forward", 20, 60), ("backward", 60, 125), ("optimizer", 125, 135)]] * 2
+    for name, ranks in (("before", before), ("after", SLOW)):
+        Made(RunMaker(tmp_path / name), event, ranks)
+    found = compare(tmp_path / "before", tmp_path / "after")
+    assert headline(found).startswith("prepare on G/rank1 takes 200 ms more")
+    assert [note for note in found.notes if "ranks ended backward together" in note]
+    # where nothing else changed it is backward, with what that may be
+    store(side(str(tmp_path / "after")), str(tmp_path / "stored"))
+    Made(
+        RunMaker(tmp_path / "again"),
+        event,
+        [[*row[:2], ("backward", row[2][1], 400), ("optimizer", 400, 410)] for row in SLOW],
+    )
+    found = compare(tmp_path / "stored", tmp_path / "again")
+    assert headline(found).startswith("backward on G/rank")
+    assert "(in which ranks may wait for each other) takes 70 ms more" in headline(found)
+
+
 def test_a_phase_in_which_ranks_wait_unseen_is_not_what_made_a_step_slow(run_maker: Any, event: Any) -> None:
     """In step 7 prepare of rank 1 is 100 ms longer and backward of rank 0 120: the windows say that ranks wait in backward."""
     rows = []
@@ -112,7 +149,7 @@ def test_calls_of_a_phase_are_compared_one_by_one() -> None:
         for name, start, end in mine
     ]
     [found] = unseen_waits(Graph(Step((1,), 0, 90 * MS, leaves)))
-    assert (found.group, found.workers, found.phases) == ("G", 2, {"backward": 30 * MS})
+    assert (found.group, found.workers, found.phases) == ("G", 2, {"backward": Apart(30 * MS, "G/rank1")})
 
 
 def ddp(work: list[list[tuple[str, int]]]) -> Step:

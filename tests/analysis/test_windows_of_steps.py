@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import accelprof
+from accelprof.analysis.compare import compare
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.first import sentences
 from accelprof.analysis.summary import summarise
@@ -55,6 +56,12 @@ def test_a_window_of_a_step_that_never_came_is_of_none(tmp_path: Path) -> None:
     assert [row["step"] for row in found["steps"]] == [1, 2, 3]
     assert [row["step"] for row in found["critical_path"]] == [2]
     assert any("steps 4 never opened" in line for line in found["undelivered"])
+    assert [(row["phase"], row["calls"]) for row in found["phases"]] == [("train", 1), ("data", 1)]
+    assert [window["steps"] for worker in found["workers"] for window in worker["windows"]] == [[2]]
+    assert len(found["seconds"]) == 1
+    # and what is left is of steps: compared by them, not by call
+    rows = compare(session.layout.run_dir, session.layout.run_dir, allow_partial=True).of("phase")
+    assert {row.per for row in rows} == {"step"}
 
 
 def test_a_rank_that_began_its_step_late_was_late_before_it(run_maker: Any, event: Any) -> None:
