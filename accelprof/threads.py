@@ -38,6 +38,11 @@ class Wake:
             return called
 
 
+def on_main() -> bool:
+    """Whether this is the main thread: the one that hears signals, and that works where nobody says otherwise."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def started(work: Callable[[], None], name: str) -> threading.Thread | None:
     """A daemon thread that runs ``work``; ``None`` where none can be started: the interpreter ends, or the system refuses."""
     thread = threading.Thread(target=work, name=name, daemon=True)

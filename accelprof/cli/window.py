@@ -7,7 +7,6 @@ import functools
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -19,6 +18,7 @@ from accelprof.cli.lines import say
 from accelprof.cli.values import Number
 from accelprof.errors import IncompleteError
 from accelprof.session.control import DEFAULT_SECONDS, Answer, ask, status
+from accelprof.threads import on_main
 
 _run = click.option("--run", "run_dir", required=True, type=click.Path(), help="Directory of the live run.")
 _json = click.option("--json", "as_json", is_flag=True, help="For machines.")
@@ -105,7 +105,7 @@ def show_status(run_dir: str, as_json: bool) -> None:
 @contextlib.contextmanager
 def _ended_in_order() -> Iterator[None]:
     """SIGTERM ends what is inside as Ctrl-C does: what lies in the run's directory for others is taken back."""
-    if threading.current_thread() is not threading.main_thread():
+    if not on_main():
         yield
         return
     previous = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

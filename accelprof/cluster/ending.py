@@ -106,7 +106,7 @@ def _missing(roster: Roster, found: Records) -> list[Lack]:
         if not member.facts:
             words = f"{member.label}: was selected and never got a session"
             lacks.append(Lack(code=verdicts.NO_SESSION, target=member.label, words=words))
-        elif (assignment.mode != "off" or assignment.schedules) and member.summary is None and member.key not in known:
+        elif assignment.armed and member.summary is None and member.key not in known:
             words = (
                 f"{member.label}: its session could not be closed and no window stands in a journal of it; "
                 f"what it may have recorded is on {member.facts.get('host')}"

@@ -202,6 +202,11 @@ class Budget(_Model):
     per_run: Size = None
     free_space: Size = 1 << 30
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether any limit is set."""
+        return any(limit is not None for limit in (self.per_window, self.per_run, self.free_space))
+
 
 class OnDemand(_Model):
     """Windows that are opened on a live job (``accelprof window``).

@@ -152,6 +152,11 @@ class Assignment:
     notes: tuple[str, ...] = ()
 
     @property
+    def armed(self) -> bool:
+        """Whether the plan opens windows here."""
+        return self.selected and (self.mode != "off" or bool(self.schedules))
+
+    @property
     def whole_process(self) -> bool:
         """Whether the process is one capture from start to exit, with nothing that opens or closes a window in it."""
         return self.mode == "process" and not self.schedules

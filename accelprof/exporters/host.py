@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from accelprof import texts
 from accelprof.contracts.exporter import Exporter, PhaseFigures, RunFacts, StepFigures
 from accelprof.errors import failures, text_of
-from accelprof.threads import started
+from accelprof.threads import on_main, started
 
 if TYPE_CHECKING:
     from accelprof.config.model import Config
@@ -128,7 +128,7 @@ class _Lane:
 
 def _failures() -> tuple[type[BaseException], ...]:
     """As of :func:`accelprof.errors.failures`; on a thread of ours an interrupt is none of the user's either."""
-    return failures() if threading.current_thread() is threading.main_thread() else (BaseException,)
+    return failures() if on_main() else (BaseException,)
 
 
 def start_exporters(

@@ -9,7 +9,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -32,6 +31,7 @@ from accelprof.output.nodes import ThisHost
 from accelprof.output.reports import Expected
 from accelprof.output.verdict import exit_status, said_in
 from accelprof.planning.plan import Plan
+from accelprof.threads import on_main
 
 NOBODY = (
     "no selected process of the command made a session (accelprof.configure, or a Controller), so nothing was recorded"
@@ -235,7 +235,7 @@ def _call(argv: Sequence[str], env: Mapping[str, str]) -> int:
             process.send_signal(signum)
 
     before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
+    if on_main():
         for name in FORWARDED:
             number = getattr(signal, name)
             before[number] = signal.signal(number, hand_on)

@@ -126,6 +126,11 @@ class Journal:
         else:
             self._kept.append(record)
 
+    def disown(self) -> None:
+        """In a forked child, where a thread of the parent may hold the lock: file and records are the parent's."""
+        self.path = self._handle = None
+        self._kept, self._at, self._lock = [], {}, threading.RLock()
+
     def close(self) -> None:
         """Nothing more comes soon; a later record opens the file again."""
         with self._lock:

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from accelprof.contracts.answers import emitter_of, files_of, named
 from accelprof.contracts.backend import Backend, Emitter
-from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
+from accelprof.contracts.targets import ArtifactFile, WindowInfo
 from accelprof.contracts.tool import Tool
 from accelprof.contracts.words import WindowKind
 from accelprof.errors import PluginError, failures, text_of
-from accelprof.output.layout import Layout
-from accelprof.output.manifest import Journal, relative
+from accelprof.output.manifest import relative
 from accelprof.output.records import ArtifactRow, FailureRow, Moment, WindowRow
 from accelprof.session.closetimes import CloseTimes
 from accelprof.session.window import Window
@@ -29,27 +28,15 @@ from accelprof.timing.entry import Entry, PlainCalls
 from accelprof.timing.gate import now_ns
 from accelprof.timing.range_cost import RangeCost
 from accelprof.timing.running import running_phases
-from accelprof.voice import Voice, nature
+from accelprof.voice import nature
 
 if TYPE_CHECKING:
     from accelprof.session.lock import SessionLock
+    from accelprof.session.process import Process
     from accelprof.tools.trace import TraceTool
 
 FAILURES_BEFORE_OFF = 3
 Files = Callable[[], Sequence[ArtifactFile]]
-
-
-@dataclass
-class Process:
-    """Which process this is. ``target`` grows when further roles join."""
-
-    target: Target
-    layout: Layout
-    host: str
-    pid: int
-
-    def __post_init__(self) -> None:
-        self.key = self.layout.key(self.target, self.host, self.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +93,6 @@ class Captures:
         window: the open window, or ``None``.
         rows: records of all windows so far (the manifest's ``windows`` rows).
         tools: what captures, without our own timeline (``trace``).
-        selected: the process may open windows at all.
         work_is_plain: calls that cannot be suspended were seen, so a coroutine may be one that only waits.
         budget: the watch over sizes, or ``None``.
         listeners: each is called as ``listener("opened" | "closed", info)``; closed is a window whose files are written.
@@ -118,16 +104,11 @@ class Captures:
         backend: Backend,
         tools: Sequence[Tool],
         trace: TraceTool | None,
-        voice: Voice,
-        journal: Journal,
         lock: SessionLock,
-        *,
-        selected: bool = True,
-        drain: bool = True,
+        drain: bool,
     ) -> None:
         self.process, self.backend, self.tools, self.trace = process, backend, list(tools), trace
-        self.voice, self.journal, self.lock = voice, journal, lock
-        self.selected, self._drain = selected, drain
+        self.voice, self.journal, self.lock, self._drain = process.voice, process.journal, lock, drain
         self.listeners: list[Callable[[str, WindowInfo], None]] = []
         self.window: Window | None = None
         self.rows: list[WindowRow] = []
@@ -137,7 +118,7 @@ class Captures:
         self._failures: dict[str, int] = {}
         self._last_failure: dict[str, str] = {}
         self._no_place = ""
-        self._close_times = CloseTimes(voice)
+        self._close_times = CloseTimes(self.voice)
         self._writing = Writing()
         #: whose answers could not be called
         self._no_ranges: list[Emitter] = []
@@ -203,7 +184,7 @@ class Captures:
                 return "the session is closed"
             if self.window is not None:
                 return f"window {self.window.info.sequence} is open already"
-            if not self.selected:
+            if not self.process.assignment.selected:
                 return "this process is not selected"
             info = ask.info or self._reserve(ask)
             if info is None:

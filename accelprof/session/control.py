@@ -30,7 +30,7 @@ from accelprof.numberset import NumberSet
 from accelprof.planning.sampling import facts_fit
 from accelprof.processes import Writer
 from accelprof.session.triggers.demand import KIND, cannot
-from accelprof.threads import Wake, each
+from accelprof.threads import Wake, each, on_main
 
 if TYPE_CHECKING:
     from accelprof.config.model import OnDemand
@@ -98,7 +98,7 @@ class Control:
         """The session closes."""
         self._ended = True
         self._signalled.set()
-        if threading.current_thread() is threading.main_thread() and self._previous is not None:
+        if on_main() and self._previous is not None:
             signal.signal(SIGNAL, self._previous)
             self._previous = None
         if os.path.exists(self._answer_path):
@@ -194,7 +194,7 @@ class Control:
         return "listening", "closed" if self._captures.window is None else "closes where its thread comes by next"
 
     def _take_signal(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if not on_main():
             self._voice.say("on_demand.signal: signals can only be taken on the main thread, and this is another")
             return
         self._previous = signal.signal(SIGNAL, lambda number, frame: self._signalled.set())

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from accelprof.contracts import reasons
-from accelprof.contracts.backend import Backend
 from accelprof.errors import failures
 from accelprof.session.memory import MemoryOfSteps
 from accelprof.session.steptimes import StepTimes
+from accelprof.threads import on_main
 from accelprof.timing import metrics
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class Course:
         writer: where the timings of each step are written down, if anywhere; ``recorder``: the flight recorder, if there is one.
     """
 
-    def __init__(self, captures: Captures, triggers: Sequence[Trigger], backend: Backend) -> None:
-        self._captures, self._triggers, self._backend = captures, tuple(triggers), backend
+    def __init__(self, captures: Captures, triggers: Sequence[Trigger]) -> None:
+        self._captures, self._triggers, self._backend = captures, tuple(triggers), captures.backend
         self._memory = MemoryOfSteps(captures.process.key, captures.journal)
         self._announced: int | None = None
         self.running: int | None = None
@@ -40,13 +40,14 @@ class Course:
         self.writer: OwnRun | StepsOfLaunched | None = None
         self.recorder: Recorder | None = None
 
-    def start(self, away: bool) -> None:
+    def start(self) -> None:
         """The session is taken into use."""
         for trigger in self._triggers:
-            self._captures.voice.guarded(f"starting {type(trigger).__name__}", trigger.starts, away)
+            self._captures.voice.guarded(f"starting {type(trigger).__name__}", trigger.starts, not on_main())
 
-    def begin(self, number: int, away: bool) -> None:
-        """``number`` begins; one that runs still has ended. ``away``: this may not be the thread that works."""
+    def begin(self, number: int, outside: bool) -> None:
+        """``number`` begins; one that runs still has ended. ``outside``: announced by another process."""
+        away = outside and not on_main()
         if self.running not in (None, number):
             self.finish()
         if self._announced != number:

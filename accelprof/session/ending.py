@@ -13,6 +13,7 @@ from typing import Any
 
 from accelprof.contracts import reasons
 from accelprof.errors import AccelprofError
+from accelprof.threads import on_main
 from accelprof.timing.gate import gate
 
 log = logging.getLogger("accelprof")
@@ -31,7 +32,7 @@ def install() -> None:
     if not _at_exit_too:
         atexit.register(_at_exit)
         _at_exit_too = True
-    if threading.current_thread() is not threading.main_thread():
+    if not on_main():
         return
     for number in ENDING:
         previous = signal.getsignal(number)
@@ -47,7 +48,7 @@ def uninstall() -> None:
     atexit.unregister(_at_exit)
     _at_exit_too = False
     for number, previous in _before.items():
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is _on_signal:
+        if on_main() and signal.getsignal(number) is _on_signal:
             signal.signal(number, previous)
     _before.clear()
 
@@ -68,7 +69,7 @@ def after_fork() -> None:
 
 def _close_current(reason: str) -> None:
     session = gate.session
-    if session is not None and session.pid == os.getpid() and not session.closed:
+    if session is not None and session.process.pid == os.getpid() and not session.closed:
         try:
             session.close(reason)
         except AccelprofError as error:  # on_error: raise has nobody to catch it here

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts import reasons
-from accelprof.contracts.backend import Backend, RangeSpec
+from accelprof.contracts.backend import RangeSpec
 from accelprof.contracts.spans import Kind
 from accelprof.errors import failures
 from accelprof.session.window import Window
@@ -21,23 +21,14 @@ if TYPE_CHECKING:
     from accelprof.session.captures import Captures
     from accelprof.session.pending import Pending
     from accelprof.session.triggers import Trigger
-    from accelprof.voice import Voice
 
 
 class Entering:
     """Phases, ranges and marks come in here; phases are passed on to the triggers, and all are emitted in the open window."""
 
-    def __init__(
-        self,
-        captures: Captures,
-        triggers: Sequence[Trigger],
-        pending: Pending,
-        backend: Backend,
-        voice: Voice,
-        by_phase: bool,
-    ) -> None:
+    def __init__(self, captures: Captures, triggers: Sequence[Trigger], pending: Pending) -> None:
         self._captures, self._triggers, self._pending = captures, tuple(triggers), pending
-        self._backend, self._voice, self._by_phase = backend, voice, by_phase
+        self._backend, self._voice = captures.backend, captures.voice
         self._labels = itertools.count(1)
         self._device_timers = True
         #: where rows go while no window is open: the flight recorder's, if there is one
@@ -149,7 +140,8 @@ class Entering:
 
     def opens_by_phase(self) -> bool:
         """Whether the plan has windows that a phase makes, not a step: discrete ones, or a schedule's."""
-        return self._by_phase
+        assignment = self._captures.process.assignment
+        return assignment.discrete or bool(assignment.schedules)
 
     def say(self, text: str) -> bool:
         """Tell the user once."""

@@ -88,7 +88,7 @@ class Hooks:
             process.pid,
             process.layout.run_dir,
             captures.backend.name,
-            captures.selected,
+            process.assignment.selected,
             self._course.running,
             None if window is None else window.info.id,
             self._course.times.of(),

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from accelprof.threads import on_main
+
 #: signals that people, schedulers and watchdogs send to end or to interrupt a process
 SIGNALS = tuple(
     int(getattr(signal, name))
@@ -59,7 +61,7 @@ class SessionLock:
     def hold_signals(self) -> None:
         """From here until the outermost holder leaves, signals wait. Called with the lock held; nothing off the main thread,
         whose handlers wait for the lock instead."""
-        if self._held is not None or threading.current_thread() is not threading.main_thread():
+        if self._held is not None or not on_main():
             return
         self._held = {}
         for number in SIGNALS:

@@ -105,11 +105,6 @@ class OwnRun:
         """The manifest as far as the run has come; more follows."""
         return self._write(HURRIED_S, {self._process.key})[1]
 
-    def leave(self) -> None:
-        """The process goes on in another session of the same run."""
-        if self._presence is not None:
-            self._presence.close()
-
     def write(self, reason: str) -> tuple[EndedRun, dict[str, object]]:
         """The manifest of the run as it is now, with what it was made of; this process has nothing more to add."""
         with self._lock:
@@ -121,11 +116,16 @@ class OwnRun:
             return self._written
 
     def end(self, reason: str) -> dict[str, Any]:
-        """The manifest, written; with timeline and page where this is rank 0 or the last process."""
+        """The manifest, written, and ``run_dir``; with timeline and page where this is rank 0 or the last process. Nothing where
+        the process goes on in another session of the same run."""
         with self._lock:
+            if reason == reasons.JOINED:
+                if self._presence is not None:
+                    self._presence.close()
+                return {}
             facts, manifest = self.write(reason)
             if self._finished:
-                return manifest
+                return {**manifest, "run_dir": self.run_dir}
             self._finished = True
             target, hurried = self._process.target, reason in reasons.HURRIED
             patience = HURRIED_S if hurried else EXPORT_S
@@ -146,7 +146,7 @@ class OwnRun:
                 self._presence.close()
             lies = "nothing was written" if self.run_dir is None else f"it lies in {texts.from_here(self.run_dir)}"
             log.info("accelprof %s: the run is %s; %s", target.label, manifest["status"], lies)
-            return manifest
+            return {**manifest, "run_dir": self.run_dir}
 
     def _write(
         self, patience: float, running: set[str], said: Voice | None = None

@@ -48,8 +48,8 @@ def _configure(
     _take_timings()
     return {
         "key": session.key,
-        "host": session.host,
-        "pid": session.pid,
+        "host": session.process.host,
+        "pid": session.process.pid,
         "node_id": node_id(),
         "selected": session.assignment.selected,
         "accelerator": session.backend.name,

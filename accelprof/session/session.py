@@ -1,16 +1,14 @@
 """The one owner of a process's profiling state: events come in, triggers and captures act, rows and files go out.
 
-What owns what: :class:`~accelprof.session.captures.Captures` the open window, :class:`~accelprof.session.pending.Pending` an ask
-that waits, the triggers when a window is due, :class:`~accelprof.session.course.Course` which step runs and who hears of it,
-:class:`~accelprof.session.loop.Loop` how a step is left, :class:`~accelprof.session.hooks.Hooks` what plug-ins hear,
-:class:`~accelprof.voice.Voice` what is said. The session passes events on, and no tool that fails stops the user's code (unless
-``on_error: raise`` asks for it).
+What owns what: :class:`~accelprof.session.process.Process` who this process is to the plan and what is written of it,
+:class:`~accelprof.session.captures.Captures` the open window, :class:`~accelprof.session.pending.Pending` an ask that waits, the
+triggers when a window is due, :class:`~accelprof.session.course.Course` which step runs and who hears of it,
+:class:`~accelprof.session.loop.Loop` how a step is left, :class:`~accelprof.session.hooks.Hooks` what plug-ins hear. The session
+passes events on, and no tool that fails stops the user's code (unless ``on_error: raise`` asks for it).
 """
 
 from __future__ import annotations
 
-import os
-import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -23,24 +21,22 @@ from accelprof.contracts.tool import Tool
 from accelprof.contracts.words import WindowKind
 from accelprof.numberset import whole
 from accelprof.output.layout import Layout
-from accelprof.output.manifest import Journal
-from accelprof.output.records import NEVER_OPENED, ProblemRow, TargetRow
-from accelprof.session import rows
+from accelprof.output.records import TargetRow
 from accelprof.session.budget import BudgetWatch
-from accelprof.session.captures import Ask, Captures, Process
+from accelprof.session.captures import Ask, Captures
 from accelprof.session.course import Course
 from accelprof.session.entering import Entering
 from accelprof.session.hooks import Hooks
 from accelprof.session.lock import SessionLock
 from accelprof.session.loop import Loop
 from accelprof.session.pending import Pending
+from accelprof.session.process import Process
 from accelprof.session.steptimes import Timings
 from accelprof.session.triggers import Trigger
 from accelprof.session.triggers.demand import Demand
 from accelprof.session.triggers.planned import planned
 from accelprof.session.window import Window
 from accelprof.timing.gate import gate
-from accelprof.voice import Voice
 
 if TYPE_CHECKING:
     from accelprof.catalogue import Catalogue
@@ -68,7 +64,7 @@ class Session:
     """See the module. Made by :func:`accelprof.configure`; use ``step``, ``begin_step``/``end_step`` and ``close``.
 
     Attributes:
-        assignment: what the plan gives this process.
+        process: who it is, ``host`` and ``pid`` too; ``assignment``: what the plan gives it.
         key: the process in journals and manifests: group, rank, host and pid.
         captures, demand: its windows, and those that are asked for on the live process.
         windows: records of all windows so far (the manifest's ``windows`` rows).
@@ -92,39 +88,35 @@ class Session:
         catalogue: Catalogue,
         keeps: bool = False,
     ) -> None:
-        self.config, self.assignment, self.backend, self.catalogue = config, assignment, backend, catalogue
-        self.process = Process(assignment.target, layout, host, os.getpid())
-        self.layout, self.host, self.pid, self.key = layout, host, self.process.pid, self.process.key
+        self.config, self.backend, self.catalogue, self.layout = config, backend, catalogue, layout
+        keeps = keeps or assignment.selected or config.recorder is not None
+        process = self.process = Process(assignment, layout, host, config.on_error == "raise", keeps)
+        self.key, self.journal, self.voice = process.key, process.journal, process.voice
+        self.say, self.problems = self.voice.say, self.voice.problems
         self.closed = self.inherited = False
-        self._missed: list[str] = []
         self.own_run: OwnRun | None = None
         self.instruments: Instruments | None = None
         self.control: Control | None = None
         self.lock = SessionLock(lambda: gate.refresh(self))
-        self.voice = Voice(self.target.label, config.on_error == "raise", self._write_problem)
-        self.say, self.problems = self.voice.say, self.voice.problems
-        keeps = keeps or assignment.selected or config.recorder is not None
-        path = layout.journal(self.key) if keeps else None
-        self.journal = Journal(path, self.say)
-        captures = self.captures = Captures(
-            self.process, backend, tools, trace, self.voice, self.journal, self.lock,
-            selected=assignment.selected, drain=config.drain,
-        )  # fmt: skip
+        captures = self.captures = Captures(process, backend, tools, trace, self.lock, config.drain)
         self.windows, self.tools = captures.rows, captures.tools
-        if assignment.selected and rows.is_limited(config.budget):
+        if assignment.selected and config.budget.is_limited:
             captures.budget = BudgetWatch(config.budget, captures)
         self.pending = Pending(captures)
         self.demand = Demand(captures, self.pending)
         triggers: list[Trigger] = [*planned(assignment, captures, self.pending), self.demand]
-        self.course = Course(captures, triggers, backend)
+        self.course = Course(captures, triggers)
         self.steps_seen = self.course.times.seen
-        by_phase = assignment.discrete or bool(assignment.schedules)
-        self.entrance = Entering(captures, triggers, self.pending, backend, self.voice, by_phase)
+        self.entrance = Entering(captures, triggers, self.pending)
         self.hooks = Hooks(catalogue, captures, self.course, self)
         captures.listeners.append(self.hooks.window)
         self._loop = Loop(captures, self.course, self.begin_step, self.end_step, self.void_step)
 
     # --- what is asked of it most ------------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> Assignment:
+        return self.process.assignment
 
     @property
     def target(self) -> Target:
@@ -176,7 +168,7 @@ class Session:
                 return
             if self.instruments is not None:
                 self.instruments.settle()
-            self.course.begin(number, outside and _away())
+            self.course.begin(number, outside)
         self.hooks.step_began(number)
         if self.voice.deferred:
             self.captures.close(reasons.TOOL_FAILED)
@@ -236,7 +228,7 @@ class Session:
         with self.lock:
             if self.assignment.selected:
                 self.journal.add(self.describe())
-                self.course.start(_away())
+                self.course.start()
         self.voice.raise_deferred()
 
     def close(self, reason: str = reasons.CLOSED) -> dict[str, Any]:
@@ -263,10 +255,8 @@ class Session:
                 if self.own_run is not None and reason != reasons.JOINED:
                     self.own_run.write(reason)
         finally:  # an interrupt that came meanwhile is raised when all is written
-            if self.own_run is not None and reason == reasons.JOINED:
-                self.own_run.leave()
-            elif self.own_run is not None:
-                ended = {**self.own_run.end(reason), "run_dir": self.own_run.run_dir}
+            if self.own_run is not None:
+                ended = self.own_run.end(reason)
         self.voice.raise_deferred()
         return {**self.summary(), **ended}
 
@@ -284,7 +274,7 @@ class Session:
                 self.captures.finalise(reason)
             finally:
                 if reason != reasons.JOINED:
-                    rows.say_what_never_opened(self.voice, self.assignment, self.steps_seen, self.windows)
+                    self.process.say_what_never_opened(self.steps_seen, self.windows)
                 if self.assignment.selected:
                     self.journal.add(self.describe())
                 self.journal.close()
@@ -295,7 +285,7 @@ class Session:
         self.lock.renew()
         self.captures.disown()
         self.entrance.background = None
-        self.journal = Journal(None, self.say)
+        self.journal.disown()
         for part in self._parts():
             part.disown()
 
@@ -307,44 +297,16 @@ class Session:
         """Further roles join while the one window of the whole process is open; ``False`` when they want something else."""
         with self.lock:
             window = self.window
-            if (
-                window is None
-                or window.info.kind != "process"
-                or window.steps
-                or not _same_work(assignment, self.assignment)
-            ):
-                return False
-            self.assignment, self.process.target = assignment, assignment.target
-            self.voice.label = assignment.target.label
-            self.journal.add(self.describe())
-            return True
+            whole = window is not None and window.info.kind == "process" and not window.steps
+            if whole and self.process.widen(assignment):
+                self.journal.add(self.describe())
+                return True
+            return False
 
     def describe(self) -> TargetRow:
         """The manifest's ``targets`` row of this process."""
-        return rows.target_row(
-            self.process, self.assignment, self.backend.name, self.steps_seen, len(self.windows), self._missed
-        )
+        return self.process.row(self.backend.name, self.steps_seen, len(self.windows))
 
     def summary(self) -> dict[str, Any]:
         """What a controller takes over: the journal and the problems, as plain data."""
-        return {
-            "key": self.key,
-            "journal": self.journal.records,
-            "problems": list(self.problems),
-            "selected": self.assignment.selected,
-            "target": self.describe().to_json(),
-        }
-
-    def _write_problem(self, message: str, code: str) -> None:
-        self.journal.add(ProblemRow(target=self.key, message=message, code=code))
-        if code == NEVER_OPENED:
-            self._missed.append(message)
-
-
-def _away() -> bool:
-    """Whether this may be another thread than the one that works."""
-    return threading.current_thread() is not threading.main_thread()
-
-
-def _same_work(one: Assignment, other: Assignment) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in ("tool", "options", "mode", "discrete"))
+        return self.process.summary(self.describe())

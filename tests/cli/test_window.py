@@ -48,7 +48,7 @@ def test_a_window_is_opened_looked_at_and_closed(listening):
     assert opened.exit_code == 0, opened.output
     assert opened.output.startswith("G/rank0 (")
     (row,) = json.loads(invoke(listening, "status", "--json").output)
-    assert (row["label"], row["pid"]) == ("G/rank0", listening.session.pid)
+    assert (row["label"], row["pid"]) == ("G/rank0", listening.session.process.pid)
     assert row["state"] in ("open", "armed")
     worked(listening, "close", "--timeout", "20")
     assert listening.session.window is None

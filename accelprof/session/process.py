@@ -1,0 +1,133 @@
+"""This process as its run knows it: who it is, what the plan gives it, and what is written of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from accelprof import texts
+from accelprof.contracts.targets import Assignment, Target
+from accelprof.output.layout import Layout, seen_text, steps_text
+from accelprof.output.manifest import Journal
+from accelprof.output.records import NEVER_OPENED, STEPS_SEEN, ProblemRow, TargetRow, WindowRow
+from accelprof.timing import metrics
+from accelprof.voice import Voice
+
+
+class Process:
+    """Of one session.
+
+    Args:
+        raising: failures are raised where the session is called by name (``on_error: raise``).
+        keeps: its journal is a file; else its records stay in memory.
+
+    Attributes:
+        assignment: what the plan gives it; wider when further roles join.
+        key: the process in journals and manifests: group, rank, host and pid.
+        voice: what it says, each word of it a problem in ``journal``.
+    """
+
+    def __init__(self, assignment: Assignment, layout: Layout, host: str, raising: bool, keeps: bool) -> None:
+        self.assignment, self.layout, self.host, self.pid = assignment, layout, host, os.getpid()
+        self.key = layout.key(assignment.target, host, self.pid)
+        self.voice = Voice(assignment.target.label, raising, self._write_problem)
+        self.journal = Journal(layout.journal(self.key) if keeps else None, self.voice.say)
+        self._missed: list[str] = []
+
+    @property
+    def target(self) -> Target:
+        return self.assignment.target
+
+    def widen(self, assignment: Assignment) -> bool:
+        """Further roles join; ``False`` when they want something else."""
+        one, other = self.assignment, assignment
+        if any(getattr(one, name) != getattr(other, name) for name in ("tool", "options", "mode", "discrete")):
+            return False
+        self.assignment, self.voice.label = assignment, assignment.target.label
+        return True
+
+    def row(self, accelerator: str, steps_seen: Collection[int], windows: int) -> TargetRow:
+        """The manifest's ``targets`` row of a process that has opened so many ``windows``."""
+        assignment = self.assignment
+        return replace(
+            TargetRow.of(self.key, self.target, self.host, self.pid),
+            accelerator=accelerator,
+            tool=assignment.tool,
+            armed=assignment.armed,
+            wanted=_wanted(assignment),
+            asked_by=dict(assignment.asked_by),
+            steps_seen=list(steps_seen)[:STEPS_SEEN],
+            phases_seen=metrics.tags_seen(),
+            windows_opened=windows,
+            python=sys.version.split()[0],
+            tools=list(assignment.tools),
+            missed=list(self._missed),
+        )
+
+    def summary(self, row: TargetRow) -> dict[str, Any]:
+        """What a controller takes over: the journal and the problems, as plain data."""
+        return {
+            "key": self.key,
+            "journal": self.journal.records,
+            "problems": list(self.voice.problems),
+            "selected": self.assignment.selected,
+            "target": row.to_json(),
+        }
+
+    def say_what_never_opened(self, steps_seen: Collection[int], windows: Sequence[WindowRow]) -> None:
+        """Say which windows were asked for and never opened, with the steps and phases that were seen."""
+        assignment, say = self.assignment, self.voice.say
+        if not assignment.armed:
+            return
+        seen, first = seen_text(steps_seen), min(steps_seen, default=None)
+        earlier = [step for window in assignment.windows for step in window if first is not None and step < first]
+        before = ""
+        if earlier:
+            one = len(earlier) == 1
+            before = (
+                f"{'step' if one else 'steps'} {_listed((step,) for step in earlier)} {'was' if one else 'were'} before the first "
+                f"step that this process saw ({first}), as when a training goes on from a checkpoint"
+            )
+        if windows:
+            if before:
+                say(f"no window for {before}", level=logging.INFO)
+            recorded = {step for row in windows for step in row.steps}
+            missed = [
+                steps
+                for steps in assignment.windows
+                if recorded.isdisjoint(steps)
+                and (first is None or steps[-1] >= first)
+                # a step that came may have had none of the phases that make windows
+                and not (assignment.discrete and any(step in steps_seen for step in steps))
+            ]
+            if missed:
+                text = f"windows for steps {_listed(missed)} never opened; steps seen: {seen}"
+                say(text, level=logging.INFO, code=NEVER_OPENED)
+            return
+        phases = ", ".join(metrics.tags_seen()) or "none"
+        text = f"armed, 0 windows opened; steps seen: {seen}; phases seen: {phases}; wanted: {_wanted(assignment)}"
+        say(f"{text}; {before}" if before else text, code=NEVER_OPENED)
+
+    def _write_problem(self, message: str, code: str) -> None:
+        self.journal.add(ProblemRow(target=self.key, message=message, code=code))
+        if code == NEVER_OPENED:
+            self._missed.append(message)
+
+
+def _wanted(assignment: Assignment) -> str:
+    """What the plan asks of a process, in words."""
+    text = f"steps {assignment.steps}" if assignment.mode == "steps" else f"steps: {assignment.mode}"
+    if assignment.phases:
+        text += f", phases {', '.join(assignment.phases)}"
+    if assignment.schedules:
+        text += f", schedule on {', '.join(spec.phase for spec in assignment.schedules)}"
+    return text
+
+
+def _listed(windows: Iterable[Sequence[int]]) -> str:
+    """Steps of windows, of very many not all."""
+    return texts.listed([steps_text(steps) for steps in windows], 20)
