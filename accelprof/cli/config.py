@@ -32,10 +32,6 @@ def _load(file: str, overrides: tuple[str, ...], release: str | None = None) -> 
 
     catalogue = get_catalogue()
     loaded = catalogue.load(file, for_release(catalogue, file, overrides, release))
-    if loaded.config.engines:
-        from accelprof.engines.options import engines_of
-
-        engines_of(loaded.config)
     return catalogue, loaded, catalogue.plan(loaded.config)
 
 

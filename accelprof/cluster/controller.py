@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import os
 import secrets
 import threading
 import time
@@ -30,7 +29,7 @@ from accelprof.cluster.roster import Roster, roles_of
 from accelprof.cluster.timings import StepTimings, added, reduce_timings
 from accelprof.config.model import Config
 from accelprof.contracts import reasons
-from accelprof.contracts.targets import CONFIG_NAME, DRIVER_GROUP, RUN_ENV, Target
+from accelprof.contracts.targets import DRIVER_GROUP, Target
 from accelprof.errors import AccelprofError, ConfigError
 from accelprof.exporters.host import figures_of, start_exporters
 from accelprof.numberset import whole
@@ -40,7 +39,7 @@ from accelprof.output.manifest import step_row
 from accelprof.output.records import Lack
 from accelprof.output.verdict import NO_DIRECTORY, require_complete
 from accelprof.planning import names
-from accelprof.session.configure import configure
+from accelprof.session.configure import configure, of_launcher
 from accelprof.session.identity import host_name, number_of
 from accelprof.session.session import Session
 from accelprof.voice import Voice
@@ -69,19 +68,10 @@ class Controller:
 
     def __init__(self, config: Any = None, **values: Any) -> None:
         self.catalogue = get_catalogue()
-        run_dir = None
-        if config is None and os.environ.get(RUN_ENV):
-            run_dir = os.environ[RUN_ENV]
-            stored = os.path.join(run_dir, CONFIG_NAME)
-            config = stored if os.path.exists(stored) else None
+        config, run_dir = of_launcher(config)
         loaded = self.catalogue.load(config, **values)
         self.config: Config = loaded.config
-        if self.config.engines:
-            from accelprof.engines.options import engines_of  # only who has engines pays for the import
-
-            engines_of(self.config)
         self.plan = self.catalogue.plan(self.config)
-        self.catalogue.event("accelprof_plan_ready", plan=self.plan)
         self.voice = Voice(raising=self.config.on_error == "raise")
         self.notes: list[str] = []
         self.manifest: dict[str, Any] | None = None
@@ -149,7 +139,7 @@ class Controller:
         rank, replica = number_of("rank", rank), number_of("replica", replica)
         world_size = number_of("world_size", world_size)
         target = Target(group, roles_of(role), rank, world_size, replica, node, has_devices=has_devices)
-        launch = PlannedLaunch(target, self.plan.assign(target))
+        launch = PlannedLaunch(self.plan.assign(target))
         if not target.roles and not launch.assignment.selected:
             for text in launch.assignment.notes:
                 self._note(f"options({group!r}): {text}")

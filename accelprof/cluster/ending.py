@@ -11,6 +11,7 @@ import ray
 from accelprof.cluster import clock, fanout, nodes
 from accelprof.cluster.fanout import DEAD, Member
 from accelprof.cluster.roster import Roster
+from accelprof.contracts import reasons
 from accelprof.errors import text_of
 from accelprof.output import verdict as verdicts
 from accelprof.output.delivery import EndedRun
@@ -66,7 +67,7 @@ def _close_sessions(roster: Roster, run: EndedRun) -> None:
     config = roster.config
     configured = [member for member in roster.members if member.facts]
     timeout = max(config.control_timeout, config.report_timeout)
-    for answer in fanout.ask(configured, "close", "controller closed", timeout=timeout):
+    for answer in fanout.ask(configured, "close", reasons.CONTROLLER_CLOSED, timeout=timeout):
         if answer.ok:
             answer.member.summary = answer.value
         else:

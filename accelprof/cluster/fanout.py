@@ -35,7 +35,6 @@ class Member:
         since: the step before which the worker's timings were last read as a whole; ``None`` = unknown.
     """
 
-    target: Target
     assignment: Assignment
     actor: Any
     invoke: Callable[..., Any]
@@ -48,6 +47,10 @@ class Member:
     announced: int | None = None
     clock: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] | None = None
+
+    @property
+    def target(self) -> Target:
+        return self.assignment.target
 
     @property
     def label(self) -> str:
@@ -74,17 +77,17 @@ class Answer:
     trip_ns: int = 0
 
 
-def member_of(target: Target, assignment: Assignment, actor: Any) -> Member:
+def member_of(assignment: Assignment, actor: Any) -> Member:
     """How commands reach ``actor``: the mixin's methods, else Ray's ``__ray_call__``, which works on any class."""
     if all(hasattr(actor, name) for name in ("accelprof_call", "accelprof_next", "accelprof_done")):
         call, following, done = actor.accelprof_call.remote, actor.accelprof_next.remote, actor.accelprof_done.remote
-        return Member(target, assignment, actor, call, following, done)
+        return Member(assignment, actor, call, following, done)
     ray_call = actor.__ray_call__.remote
 
     def send_plain(command: str, *args: object) -> Any:
         return ray_call(remote.call, command, *args)
 
-    return Member(target, assignment, actor, send_plain)
+    return Member(assignment, actor, send_plain)
 
 
 def begin(members: Iterable[Member], number: int, *, timeout: float) -> list[Answer]:

@@ -36,9 +36,12 @@ PREFLIGHT_TIMEOUT_S = 90.0
 class PlannedLaunch:
     """What :meth:`Controller.options` said about one worker that does not exist yet."""
 
-    target: Target
     assignment: Assignment
     launch: Launch = field(default_factory=Launch)
+
+    @property
+    def target(self) -> Target:
+        return self.assignment.target
 
 
 def sees_devices(options: Mapping[str, Any], catalogue: Catalogue) -> bool | None:
@@ -77,7 +80,7 @@ def wrap(
         return result  # these options come from here already
     raw, interpreter = _interpreter(env)
     target = replace(planned.target, interpreter=tuple(interpreter))
-    planned.target, planned.assignment = target, replace(planned.assignment, target=target)
+    planned.assignment = replace(planned.assignment, target=target)
     layout = Layout(run_dir)
     launch = compose(catalogue, plan.uses_of(planned.assignment), planned.assignment, layout.target_dir(target))
     if launch.mode == "none":

@@ -116,8 +116,8 @@ class Roster:
             key, launch = fanout.identity(handle), launches[index]
             known = self._members.get(key)
             if known is not None and known.target.group == group:
-                target = replace(known.target, roles=tuple(dict.fromkeys((*known.target.roles, *roles))))
-                known.target, known.assignment = target, self.plan.assign(target)
+                both = tuple(dict.fromkeys((*known.target.roles, *roles)))
+                known.assignment = self.plan.assign(replace(known.target, roles=both))
                 members.append(known)
                 continue
             told = launch.target if launch is not None else Target(group)
@@ -131,7 +131,7 @@ class Roster:
                 replica=replicas[index] if replicas is not None else told.replica,
                 world_size=world_size or told.world_size or (len(handles) if first == 0 else None),
             )
-            self._members[key] = fanout.member_of(target, self.plan.assign(target), handle)
+            self._members[key] = fanout.member_of(self.plan.assign(target), handle)
             members.append(self._members[key])
         self.joined[group] += len(self._members) - before
         self.configure(members)
@@ -169,8 +169,8 @@ class Roster:
             member = answer.member
             member.facts = answer.value
             member.since = self.steps_begun
-            target = replace(member.target, node=member.target.node or member.facts["host"])
-            member.target, member.assignment = target, self.plan.assign(target)
+            node = member.target.node or member.facts["host"]
+            member.assignment = self.plan.assign(replace(member.target, node=node))
             answered.append(member)
             self._compare(member)
         for answer in clock.measure(answered):

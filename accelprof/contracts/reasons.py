@@ -18,7 +18,6 @@ BY_SIGNAL = "closed by a signal"
 TIME_OVER = "on demand: its time is over"
 # --- a session, and with it the window that is open
 CLOSED = "closed"
-CONTROLLER = "controller"
 CONTROLLER_CLOSED = "controller closed"
 UNINSTALLED = "uninstalled"
 RESET = "reset"

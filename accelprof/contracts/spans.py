@@ -407,12 +407,3 @@ def merge_intervals(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int
         elif end > start:
             merged.append((start, end))
     return merged
-
-
-def busy_ns(spans: Iterable[Span]) -> dict[int | str, int]:
-    """Busy time in ns per device: the union, not the sum, of its ``DEVICE_WORK`` spans. For readers' own tests."""
-    by_device: dict[int | str, list[tuple[int, int]]] = {}
-    for span in spans:
-        if span.kind in DEVICE_WORK and span.device is not None:
-            by_device.setdefault(span.device, []).append((span.start_ns, span.end_ns))
-    return {device: union_ns(intervals) for device, intervals in by_device.items()}

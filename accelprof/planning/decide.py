@@ -39,11 +39,14 @@ def decide(config: Config, catalogue: Names, *, decided: bool = False) -> Plan:
     the plan as a whole is not looked at again.
 
     Raises:
-        ConfigError: everything that is wrong, at once: an unknown tool, preset or accelerator, options refused, options
-            under two names of a tool, a rule that can never apply; then contradictions between roles of one process;
+        ConfigError: everything that is wrong, at once: an unknown tool, preset, accelerator or engine, options refused,
+            options under two names of a tool, a rule that can never apply; then contradictions between roles of one process;
             then what the tools object to.
     """
-    problems = [] if decided else [*_presets(config, catalogue), *_accelerator(config, catalogue), *unreachable(config)]
+    problems: list[Problem] = []
+    if not decided:
+        problems += [*_presets(config, catalogue), *_accelerator(config, catalogue), *unreachable(config)]
+        problems += _engines(config)
     maker = _Maker(config, catalogue)
     uses: dict[str, ToolUse] = {}
     for path, rule in _places(config):
@@ -202,6 +205,17 @@ def _at_home(problem: Problem, shared: str, own_path: str, own: Iterable[str]) -
 
 def _presets(config: Config, catalogue: Names) -> list[Problem]:
     return check_presets(config, catalogue.presets()) if config.presets else []
+
+
+def _engines(config: Config) -> Sequence[Problem]:
+    if config.engines:
+        from accelprof.engines.options import engines_of  # only who has engines pays for the import
+
+        try:
+            engines_of(config)
+        except ConfigError as error:
+            return error.problems
+    return ()
 
 
 def _accelerator(config: Config, catalogue: Names) -> list[Problem]:

@@ -86,16 +86,11 @@ def configure(
     """
     catalogue = get_catalogue()
     with _lock:
-        launched = config is None and run_dir is None and bool(os.environ.get(RUN_ENV))
-        if launched:
-            run_dir = os.environ[RUN_ENV]
-            stored = os.path.join(run_dir, CONFIG_NAME)
-            config = stored if os.path.exists(stored) else None
+        launched = False
+        if run_dir is None:
+            config, run_dir = of_launcher(config)
+            launched = run_dir is not None
         resolved = catalogue.load(config, **values).config
-        if resolved.engines:
-            from accelprof.engines.options import engines_of
-
-            engines_of(resolved)
         identity = from_environment(os.environ)
         told = catalogue.host.first("accelprof_worker_identity", env=dict(os.environ)) or {}
         for name, value in (("group", group), ("node", node), ("accelerator", accelerator)):
@@ -147,6 +142,15 @@ def configure(
         session.start()
         _listen(session)
         return session
+
+
+def of_launcher(config: Any) -> tuple[Any, str | None]:
+    """Where no configuration is given, the one of the run that ``accelprof run`` started, and its directory."""
+    run_dir = os.environ.get(RUN_ENV) if config is None else None
+    if not run_dir:
+        return config, None
+    stored = os.path.join(run_dir, CONFIG_NAME)
+    return stored if os.path.exists(stored) else None, run_dir
 
 
 def current_session() -> Session | None:

@@ -100,7 +100,7 @@ def _take_timings() -> dict[str, object]:
     return rows
 
 
-def _close(reason: str = reasons.CONTROLLER) -> dict[str, Any] | None:
+def _close(reason: str = reasons.CONTROLLER_CLOSED) -> dict[str, Any] | None:
     session = gate.session
     return None if session is None else session.close(reason)
 

@@ -49,6 +49,7 @@ def test_what_did_not_come_is_status_one(call, place):
         (("steps=[1]",), "--"),
         (("-c", "none.yaml", "--", "true"), "none.yaml"),
         (("steeps=[1]", "--", "true"), "steeps"),
+        (("steps=[1]", "engines.vlm={}", "--", "true"), "engines.vlm"),
     ],
 )
 def test_mistakes_are_status_two(call, place, monkeypatch, words, says):

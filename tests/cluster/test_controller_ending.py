@@ -154,6 +154,18 @@ def test_a_wrong_engine_section_fails_on_the_driver(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_driver_hears_once_that_the_plan_is_ready(tmp_path: Path) -> None:
+    """Where the plan was made, and not a second time."""
+    heard: list[object] = []
+    register(SimpleNamespace(told=hookimpl(lambda plan: heard.append(plan), specname="accelprof_plan_ready")), "hears")
+    try:
+        ctl = controller(tmp_path, steps=[1])
+        ctl.close()
+    finally:
+        unregister("hears")
+    assert heard == [ctl.plan]
+
+
 def test_what_a_launch_has_to_say_is_a_note_and_no_problem(
     ray_cluster: Any, tmp_path: Path, tools: None, caplog: pytest.LogCaptureFixture
 ) -> None:
