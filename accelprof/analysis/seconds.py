@@ -142,7 +142,7 @@ def divisions(
     host = _Host(columns, categories or {})
     rest = "outside" if host.there else "unknown"
     idle = [
-        Second(worker, identity, None, end - start, divided(start, end, host.rules(NONE), rest))
+        Second(worker, identity, None, end - start, divided(start, end, host.rules(_EMPTY[0]), rest))
         for identity, start, end in stretches
     ]
     work = columns.work()
@@ -293,10 +293,11 @@ def _covering(columns: Columns, rows: Array) -> Intervals:
     return merged(*(np.concatenate(bounds) for bounds in zip(*parts, strict=True)))
 
 
-def _launching(columns: Columns, rows: Array, launch: Array) -> int:
-    """The thread that launched most kernels of a device, :data:`NONE` where no launch is in the file."""
+def _launching(columns: Columns, rows: Array, launch: Array) -> Array:
+    """The threads that launched most kernels of a device (several that launched as many); none where no launch is in the file."""
     kernels = launch[(launch != NONE) & columns.mask(Kind.KERNEL, Kind.COMMUNICATION)[rows]]
-    return int(np.bincount(columns.thread[kernels]).argmax()) if kernels.size else NONE
+    counts = np.bincount(columns.thread[kernels])
+    return np.flatnonzero(counts == counts.max(initial=1))
 
 
 class _Host:
@@ -327,13 +328,13 @@ class _Host:
         self._all.append(("idle_launching", _covering(columns, self._any)))
         self.there = bool(self._any.size)
 
-    def rules(self, thread: int) -> list[tuple[str, Intervals]]:
-        """For a device whose kernels this thread launches: what it does comes before what others wait for."""
+    def rules(self, threads: Array) -> list[tuple[str, Intervals]]:
+        """For a device whose kernels these threads launch: what they do comes before what others wait for."""
         columns = self._columns
-        if thread == NONE or (columns.thread[self._any] == thread).all():
+        if not threads.size or np.isin(columns.thread[self._any], threads).all():
             return self._all
         own = [
-            (part, rows[columns.thread[rows] == thread])
+            (part, rows[np.isin(columns.thread[rows], threads)])
             for part, rows in (*self._waits.items(), ("idle_launching", self._any))
         ]
         return [*((part, _covering(columns, rows)) for part, rows in own), *self._all]

@@ -245,6 +245,25 @@ def test_a_data_loader_on_its_own_thread_hides_no_launching() -> None:
     assert (second.parts["idle_waiting"], second.parts["idle_launching"]) == (10 + 6, 80 - 6)
 
 
+def test_threads_that_launch_as_many_kernels_both_come_first() -> None:
+    """Threads 1 and 2 launch a kernel each; 2 waits for the device from 20 to 60 while 1 computes until 50 and 3 loads data. Whose row
+    stands first in the file changes nothing."""
+    spans = [
+        host("aten::mm", Kind.OPERATOR, 0, 50),
+        host("cudaLaunchKernel", Kind.RUNTIME, 4, 5, correlation=1),
+        work("gemm", Kind.KERNEL, 5, 10, 1),
+        Span("cudaLaunchKernel", Kind.RUNTIME, 12, 13, 1, 2, args={"correlation": 2}),
+        work("gemm", Kind.KERNEL, 13, 20, 2),
+        Span("cudaDeviceSynchronize", Kind.SYNC, 20, 60, 1, 2),
+        Span("loader", Kind.RANGE, 0, 70, 1, 9, category="data"),
+    ]
+    for order in (spans, spans[::-1]):
+        [second] = divisions(Columns.from_spans(order), "w", [("w", 0, 100)])[0]
+        assert {part: ns for part, ns in second.parts.items() if ns} == {
+            "compute": 12, "idle_launching": 5 + 3, "idle_sync": 40, "idle_waiting": 10, "outside": 30,
+        }  # fmt: skip
+
+
 def test_categories_come_from_the_own_timeline(run_maker: Any, event: Any) -> None:
     """A torch trace has the phases by name alone; that ``grads`` is a collective and ``fetch`` a wait stands in the timeline. A name
     whose calls have several categories stays what the file says."""
