@@ -54,6 +54,8 @@ def operators(columns: Columns) -> list[Operator]:
         return []
     own: Array = np.zeros(len(columns), dtype=np.int64)
     nested = _rows(columns, (*KIND_NAMES, *RANGES))
+    # of equal ones the range is around the operator, and that around the call, in whatever order the file has them
+    nested = nested[np.argsort(columns.kind[nested], kind="stable")]
     own[nested] = self_times(columns.start[nested], columns.end[nested], _thread_of(columns, nested))
     ranges = columns.rows(*RANGES)
     labels = Names()

@@ -102,28 +102,25 @@ class Tracks:
 
 def arguments(columns: Columns, rows: Array) -> list[Any]:
     """Arguments of events, mappings that strict JSON can hold, that keep what rows have beside their times."""
-    found = [dict(args) for args in columns.args_of(rows)]
-    for field, words in (
-        ("correlation", None),
-        ("domain", columns.words),
-        ("category", columns.words),
-        ("color", columns.words),
-    ):
-        values = getattr(columns, field)[rows]
-        there = np.flatnonzero(values > 0 if words is not None else values != NONE)
-        for at, value in zip(there.tolist(), values[there].tolist(), strict=True):
-            if words is not None:
-                found[at][field] = words[value]
-            elif value >= 0:
-                found[at].setdefault(field, value)
-    for field, labels in (("device", columns.devices), ("stream", columns.streams)):
+    found = [plain_arguments(args) if args else {} for args in columns.args_of(rows)]
+    numbers = columns.correlation[rows]
+    there = np.flatnonzero(numbers >= 0)
+    for at, number in zip(there.tolist(), numbers[there].tolist(), strict=True):
+        found[at].setdefault("correlation", number)
+    words = [texts.encodable(word) for word in columns.words]
+    for field in ("domain", "category", "color"):
         codes = getattr(columns, field)[rows]
+        there = np.flatnonzero(codes > 0)
+        for at, code in zip(there.tolist(), codes[there].tolist(), strict=True):
+            found[at][field] = words[code]
+    for field, values in (("device", columns.devices), ("stream", columns.streams)):
+        labels, codes = [_plain(value) for value in values], getattr(columns, field)[rows]
         there = np.flatnonzero(codes != NONE)
         for at, code in zip(there.tolist(), codes[there].tolist(), strict=True):
             found[at].setdefault(field, labels[code])
     for at in np.flatnonzero(columns.cut[rows]).tolist():
         found[at][ROW_COLUMNS["cut"]] = True
-    return [plain_arguments(args) for args in found]
+    return found
 
 
 def of_mark(mark: Mark) -> Any:

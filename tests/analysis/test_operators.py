@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -111,6 +112,18 @@ def test_a_file_counted_on_paper() -> None:
         Operator("MmBackward0", "operator", "update", 1, 10, 10),
         Operator("cudaLaunchKernel", "call", "update", 1, 5, 5),
     ]
+
+
+def test_equal_spans_nest_by_what_they_are() -> None:
+    """A call as long as its operator, and that as long as its range, as times of whole µs have them: the time is the call's."""
+    spans = [
+        Span("cudaLaunchKernel", Kind.RUNTIME, 5, 9, 1, 1),
+        Span("forward", Kind.RANGE, 5, 9, 1, 1),
+        Span("aten::mm", Kind.OPERATOR, 5, 9, 1, 1),
+    ]
+    for order in itertools.permutations(spans):
+        found = {row.name: row.self_ns for row in operators(Columns.from_spans(order))}
+        assert found == {"cudaLaunchKernel": 4, "aten::mm": 0}
 
 
 def test_figures_are_torchs_own(tmp_path: Path) -> None:
