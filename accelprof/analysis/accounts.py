@@ -175,8 +175,9 @@ def not_in_files(
         timeline = calls.get(file.worker.key)
         called = timeline.called_in(file.windows) if timeline is not None else {}
         for row in found.phases:
-            if row.calls < called.get(row.name, 0):
-                yield f"{where}: {row.name}: {row.calls} of {called[row.name]} calls are in the file", True
+            whole = row.calls - row.cut
+            if whole < called.get(row.name, 0):
+                yield f"{where}: {row.name}: {whole} of {called[row.name]} calls are in the file", True
         if timeline is not None:
             for name, seen in _never_seen(timeline, called, {row.name for row in found.phases}):
                 yield f"{where}: {name}: 0 of {called[name]} calls are in the file", seen

@@ -13,7 +13,7 @@ nothing is guessed: the work is given to none of them and counted by the names o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,6 +80,7 @@ class PhaseFigures:
         outlasting: ``(kernel, its ns, the call's ns)`` of the longest piece of work that took longer than the outermost
             call that launched it; ``None`` without one. A measurement that did not end, or work that others wait for;
             collectives, which wait for other ranks, are left out.
+        cut: calls that recording cut; ``whole_busy_ns``: ``busy_ns`` of the others alone, ``None`` where that is the same.
     """
 
     name: str
@@ -94,6 +95,15 @@ class PhaseFigures:
     top: list[tuple[str, int, int]] = field(default_factory=list)
     calls_without_work: int = 0
     outlasting: tuple[str, int, int] | None = None
+    cut: int = 0
+    whole_busy_ns: dict[Device, int] | None = None
+
+    @property
+    def of_calls(self) -> tuple[Mapping[Device, int], int]:
+        """``(device -> ns, calls)`` of whole calls; of cut ones where there is no other."""
+        if self.cut in (0, self.calls):
+            return self.busy_ns, self.calls
+        return self.whole_busy_ns or {}, self.calls - self.cut
 
 
 @dataclass
@@ -236,7 +246,9 @@ def _phases(columns: Columns, found: Holders, work: Array, top: int, result: Att
     np.add.at(wall, wall_of // processes, wall_end - wall_start)
 
     # inclusive: each piece of work once for each name around its launch
-    piece, name = _unique_pairs(found.pair_work, by_name[columns.name[ranges[found.pair_range]]])
+    name_of_pair = by_name[columns.name[ranges[found.pair_range]]]
+    whole = _of_whole_calls(columns, found, of_range, name_of_pair, count)
+    piece, name = _unique_pairs(found.pair_work, name_of_pair)
     rows = work[piece]
     kernel = found.kernel[piece]
     devices = len(columns.devices)
@@ -263,10 +275,27 @@ def _phases(columns: Columns, found: Holders, work: Array, top: int, result: Att
                 {columns.devices[at]: taken for at, taken in busy.get(code, ())},
                 {columns.devices[at]: taken for at, taken in own_busy.get(code, ())},
                 int(communication[code]), int(idle[code]) if code in busy else None, longest.get(code, []),
-                int(empty[code]), outlasting.get(code),
+                int(empty[code]), outlasting.get(code), *whole.get(code, (0, None)),
             )
         )  # fmt: skip
     result.phases.sort(key=lambda row: (-sum(row.busy_ns.values()), -row.wall_ns, row.name))
+
+
+def _of_whole_calls(
+    columns: Columns, found: Holders, of_range: Array, name_of_pair: Array, count: int
+) -> dict[int, tuple[int, dict[Device, int] | None]]:
+    """For each name with calls that recording cut how many, and where it has others the work of those by device."""
+    cut = columns.cut[found.ranges]
+    if not cut.any():
+        return {}
+    cuts, calls = np.bincount(of_range[cut], minlength=count), np.bincount(of_range, minlength=count)
+    asked = np.flatnonzero(~cut[found.pair_range] & ((cuts > 0) & (cuts < calls))[name_of_pair])
+    piece, name = _unique_pairs(found.pair_work[asked], name_of_pair[asked])
+    busy = _by_device(columns, name, found.work[piece], len(columns.devices))
+    return {
+        code: (int(cuts[code]), {columns.devices[at]: taken for at, taken in busy.get(code, ())})
+        for code in np.flatnonzero(cuts).tolist()
+    }
 
 
 def _small(codes: Array) -> Array:

@@ -4,7 +4,7 @@ has no calls is of the file."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -101,10 +101,19 @@ def _of_phases(calls: Mapping[str, Sequence[Piece]], attribution: Attribution, s
 def _by_call(pieces: Sequence[Piece], taken: Sequence[int]) -> list[float]:
     """Of each call what its pieces took together; of those that a window cut only where there is no other."""
     calls: dict[object, float] = defaultdict(float)
+    counted = _whole(pieces)
     for piece, ns in zip(pieces, taken, strict=True):
-        calls[piece.call] += ns
+        if piece.row in counted:
+            calls[piece.call] += ns
+    return list(calls.values())
+
+
+def _whole(pieces: Sequence[Piece]) -> dict[int, object]:
+    """Row -> call, of the pieces of calls that no window cut; of all where there is no such call."""
     cut = {piece.call for piece in pieces if piece.cut}
-    return [ns for call, ns in calls.items() if call not in cut] or list(calls.values())
+    return {piece.row: piece.call for piece in pieces if piece.call not in cut} or {
+        piece.row: piece.call for piece in pieces
+    }
 
 
 def _of_kernels(columns: Columns, steps: Steps) -> Iterator[Part]:
@@ -128,33 +137,35 @@ def _own_of_file(columns: Columns, of_phase: Mapping[str, Sequence[Piece]], step
     if rows.size > MAX_STRETCHES:
         return
     names = [label(text) for text in columns.names]
-    of_row: dict[tuple[int, ...], list[tuple[int, int, int, int]]] = defaultdict(list)
+    of_row: dict[tuple[int, ...], list[tuple[int, int, int, int, int]]] = defaultdict(list)
     ends = {piece.row: piece.end for pieces in of_phase.values() for piece in pieces}
+    counted = {name: _whole(pieces) for name, pieces in of_phase.items()}
     for row, name, thread, task, word, start in zip(
         rows.tolist(), columns.name[rows].tolist(), columns.thread[rows].tolist(), columns.task[rows].tolist(),
         columns.category[rows].tolist(), columns.start[rows].tolist(), strict=True,
     ):  # fmt: skip
-        of_row[thread, task].append((start, ends[row], name, word))
+        of_row[thread, task].append((start, ends[row], name, word, row))
     waits = {
         (name, word): columns.words[word] == COLLECTIVE or waits_for_others(columns.names[name], columns.words[word])
-        for name, word in {(name, word) for mine in of_row.values() for _, _, name, word in mine}
+        for name, word in {(name, word) for mine in of_row.values() for _, _, name, word, _ in mine}
     }
     joint = {word for word, text in enumerate(columns.words) if text == COLLECTIVE}
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    of_calls: Counter[str] = Counter()
     for mine in of_row.values():
-        bounds = [(start, end) for start, end, _, _ in mine]
-        above = parents(bounds) if joint and any(word in joint for *_, word in mine) else []
+        bounds = [(start, end) for start, end, *_ in mine]
+        above = parents(bounds) if joint and any(word in joint for *_, word, _ in mine) else []
         for start, end, index in segments(bounds):
             place: int | None = index
             while place is not None and above and mine[place][3] not in joint:
                 place = above[place]
-            if not waits[mine[index][2:]] and (not above or place is None):
-                found[names[mine[index][2]]].append((start, end))
+            _, _, code, word, row = mine[index]
+            if not waits[code, word] and (not above or place is None):
+                found[names[code]].append((start, end))
+                of_calls[names[code]] += end - start if row in counted[names[code]] else 0
     for name, stretches in found.items():
-        calls = len({piece.call for piece in of_phase[name]})
-        yield steps.counted(
-            "own time", name, sum(end - start for start, end in stretches), steps.divided(stretches), calls
-        )
+        calls = len(set(counted[name].values()))
+        yield steps.counted("own time", name, of_calls[name], steps.divided(stretches), calls)
 
 
 @dataclass

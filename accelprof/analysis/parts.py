@@ -15,8 +15,9 @@ class Part:
     the repetitions in it by what tells them apart (the step, the number of a call).
 
     Attributes:
-        calls: how many calls there are in all, 0 where none are counted; of a device its kernels.
-        all_ns: what all took where that is not ``total_ns``: of a figure of a step also outside of the steps, and of a call inside
+        calls: how many calls there are, without those that a window cut where there are others; 0 where none are counted; of a
+            device its kernels.
+        all_ns: what these took where that is not ``total_ns``: of a figure of a step also outside of the steps, and of a call inside
             another of its phase its own time too.
         windows: how many windows that is, 0 where it is not known.
         device: whose figure it is, as text; empty where it is none of a device.

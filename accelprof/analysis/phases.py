@@ -56,13 +56,14 @@ class Stretch(NamedTuple):
     """A stretch of a window in which ``phase`` is the innermost of its row, on the worker's own clock.
 
     ``around``: the phases around it, the innermost first. ``collective``, ``call_ns``: name and beginning of the outermost
-    collective that it is a part of; the name is empty for what is in none.
+    collective that it is a part of; the name is empty for what is in none. ``cut``: of a call that a window cut.
     """
 
     phase: str
     category: str
     around: tuple[str, ...]
     collective: str
+    cut: bool
     row: int
     start_ns: int
     end_ns: int
@@ -193,6 +194,8 @@ class WorkerTimeline:
         inside = merge_intervals((row[2], row[3]) for row in self.windows)
         stretches: list[tuple[int, int, str]] = []
         calls: list[Call] = []
+        suspended = (span for spans in self._rows.values() for span in spans if span.call is not None)
+        cut = {(span.name, span.call) for span in suspended if span.cut}
         for row, spans in enumerate(self._rows.values()):
             bounds = [(span.start_ns, span.end_ns) for span in spans]
             above = parents(bounds)
@@ -211,7 +214,10 @@ class WorkerTimeline:
                         names = tuple(one.name for one in outer)
                         joint = next((one for one in (*outer[::-1], span) if one.category == COLLECTIVE), None)
                         name, since = (joint.name, joint.start_ns) if joint is not None else ("", 0)
-                        self.stretches.append(Stretch(span.name, span.category, names, name, row, low, high, since))
+                        part = span.cut or (span.name, span.call) in cut
+                        self.stretches.append(
+                            Stretch(span.name, span.category, names, name, part, row, low, high, since)
+                        )
         if len(stretches) > len(self.stretches):
             self.stretches_left_out = True
             self.stretches = _no_stretches()

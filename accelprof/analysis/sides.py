@@ -393,7 +393,7 @@ def _called(
 
 def _own_parts(timeline: WorkerTimeline, known: Mapping[str, WindowRow]) -> Iterator[Part]:
     """Self time of each phase that waits for nobody: what a worker does, whoever else it holds up by that. Of one step, or of one
-    call, as the phase's."""
+    call, as the phase's: of those that a window cut only where there is no other."""
     if timeline.stretches_left_out:
         return
     count, per = _counted([row[0] for row in timeline.windows], known)
@@ -401,23 +401,27 @@ def _own_parts(timeline: WorkerTimeline, known: Mapping[str, WindowRow]) -> Iter
     starts = [start for start, _, _ in windows]
     found: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys((key for _, key, _ in windows), 0.0))
     totals: Counter[str] = Counter()
+    of_calls: Counter[str] = Counter()
     in_one_piece = timeline.in_one_piece()
     for row in timeline.stretches:
         if row.collective or waits_for_others(row.phase, row.category):
             continue
         ns = row.end_ns - row.start_ns
         totals[row.phase] += ns
-        if windows:
+        cut = row.cut and bool(timeline.phases[row.phase].whole)
+        of_calls[row.phase] += 0 if cut else ns
+        if windows and not (cut and per == "window"):
             found[row.phase][windows[max(bisect_right(starts, row.start_ns) - 1, 0)][1]] += ns
     worker = timeline.worker.label
     for phase, total in totals.items():
         times = timeline.phases[phase]
-        name, calls = f"{phase} on {worker}" if worker else phase, len(times.whole) + times.cut
-        part = Part("own time", name, worker, total, count, {}, per, calls, total, len(windows))
+        name, calls = f"{phase} on {worker}" if worker else phase, times.of_calls[1]
+        part = Part("own time", name, worker, total, count, {}, per, calls, of_calls[phase], len(windows))
         divisor = {key: size for _, key, size in windows}
         if per == "window":
-            part.count, part.per = calls, "call"
-            divisor = dict(Counter(key for key, _ in _called(timeline, phase, windows)))
+            part.total_ns, part.count, part.per = of_calls[phase], calls, "call"
+            called = _called(timeline, phase, windows)
+            divisor = dict(Counter(key for key, call in called if not (call.cut and times.whole)))
         if len(windows) > 1 and (per != "window" or phase in in_one_piece):
             part.samples = {key: ns / divisor[key] for key, ns in found[phase].items() if divisor.get(key)}
         yield part
@@ -440,9 +444,10 @@ def _of_attribution(worker: str, attribution: Attribution) -> Iterator[Part]:
             name = f"{worker} device {device.device}"
             yield Part(measure, name, worker, ns, calls=device.kernels, all_ns=ns, device=str(device.device))
     for phase in attribution.phases:
+        whole, calls = phase.of_calls
         for at, ns in phase.busy_ns.items():
             name = f"{worker} {phase.name}"
-            yield Part("phase on device", name, worker, ns, calls=phase.calls, all_ns=ns, device=str(at))
+            yield Part("phase on device", name, worker, ns, calls=calls, all_ns=whole.get(at, 0), device=str(at))
 
 
 def _add(
@@ -458,8 +463,9 @@ def _add(
         if by_call:
             part.per = "call"
         added[row.measure, row.name, row.worker, row.device] = part
-    part.total_ns += row.total_ns
+    taken = row.all_ns if by_call else row.total_ns
+    part.total_ns += taken
     part.all_ns += row.all_ns
     part.calls += row.calls
     part.count += row.calls if by_call else 0
-    part.samples[key] = part.samples.get(key, 0.0) + row.total_ns / (row.calls if by_call else windows)
+    part.samples[key] = part.samples.get(key, 0.0) + taken / (row.calls if by_call else windows)

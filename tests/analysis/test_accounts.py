@@ -361,15 +361,15 @@ def test_a_worker_without_device_sleeps_or_computes(run_maker: Any, event: Any) 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_lost_calls_are_counted_window_by_window(run_maker: Any, event: Any, seed: int) -> None:
-    """Torch writes a file a window: each is held against the calls of its own window, those that the window cut aside. Lost calls
-    stand in the way of a comparison, whatever number of windows a worker has."""
+    """Torch writes a file a window: each is held against the calls of its own window, those that the window cut aside, in the file
+    too. Lost calls stand in the way of a comparison, whatever number of windows a worker has."""
     rng = random.Random(seed)
     key = run_maker.target(0)
     wanted = []
     for number in range(rng.randint(1, 4)):
         calls, begin = rng.randint(1, 6), number * 2000
         spans = [event("a", begin + 50 * at, 10) for at in range(calls)]
-        if rng.random() < 0.5:
+        if cut := rng.random() < 0.5:
             spans.append(event("a", begin + 900, 100, in_progress=True))
         window = run_maker.timeline(key, spans, steps=[number], at_us=begin)
         there, name = rng.randint(1, calls), f"{number}.pt.trace.json"
@@ -377,6 +377,8 @@ def test_lost_calls_are_counted_window_by_window(run_maker: Any, event: Any, see
             {"ph": "X", "cat": "user_annotation", "name": "a", "pid": 100, "tid": 1, "ts": EPOCH_US + begin + 50 * at, "dur": 10}
             for at in range(there)
         ]  # fmt: skip
+        if cut:
+            rows.append({**rows[0], "ph": "B", "ts": EPOCH_US + begin + 900})
         (run_maker.directory / name).write_text(json.dumps({"traceEvents": rows}))
         run_maker.artifact(name, "torch", run_maker.manifest["targets"][0], [window])
         if there < calls:

@@ -340,6 +340,43 @@ def test_time_in_steps_beside_a_slow_count(tmp_path: Path, seed: int) -> None:
     assert (list(part.samples.values()), part.total_ns, part.per) == (wanted, sum(wanted), "step")
 
 
+@pytest.mark.parametrize("of_run", [True, False])
+def test_a_call_that_a_window_cut_is_in_no_mean(run_maker: Any, event: Event, tmp_path: Path, of_run: bool) -> None:
+    """A call takes 100 µs, and its kernel 60; of the one that is open when the window closes there are 20, without a kernel yet. Three
+    whole calls and one of those, beside nine and one: nothing changed, in a run as in a file."""
+
+    def path(maker: Any, calls: int) -> str:
+        key, starts = maker.target(0), [200 * at for at in range(calls)]
+        spans = [event("a", at, 100) for at in starts]
+        spans.append(event("a", 200 * calls, 20, in_progress=True))
+        window = maker.timeline(key, spans, steps=[], end_us=200 * calls + 20)
+        maker.manifest["windows"][-1]["kind"] = "on_demand"
+        facts = {"ph": "X", "pid": 100, "tid": 1}
+        rows: list[dict[str, Any]] = []
+        for number, at in enumerate([*starts, 200 * calls], 1):
+            begin, linked = EPOCH_US + at, {"correlation": number}
+            last = number > calls
+            rows.append({**facts, "cat": "user_annotation", "name": "a", "ts": begin, "dur": 100})
+            if last:
+                rows[-1]["ph"] = "B"
+            call = "cudaStreamSynchronize" if last else "cudaLaunchKernel"
+            rows.append({**facts, "cat": "cuda_runtime", "name": call, "ts": begin + 10, "dur": 10, "args": linked})
+            if not last:
+                on = {"device": 0, "stream": 7, **linked}
+                rows.append(
+                    {**facts, "cat": "kernel", "name": "gemm", "ts": begin + 30, "dur": 60, "tid": 7, "args": on}
+                )
+        (maker.directory / "a.pt.trace.json").write_text(json.dumps({"traceEvents": rows}))
+        maker.artifact("a.pt.trace.json", "torch", maker.manifest["targets"][0], [window])
+        run = maker.write()
+        return str(run if of_run else maker.directory / "a.pt.trace.json")
+
+    found = compare(path(type(run_maker)(tmp_path / "one"), 3), path(run_maker, 9))
+    for measure, ns in (("phase", 100_000), ("own time", 100_000), ("phase on device", 60_000)):
+        [row] = found.of(measure)
+        assert (row.before_ns, row.after_ns, row.per, row.counts) == (ns, ns, "call", (3, 9)), measure
+
+
 # --- windows of other kinds, and devices that are left out ------------------------------------------------------------------
 
 

@@ -126,7 +126,7 @@ def test_single_files_read_in_processes_are_the_same(run_maker: Any, event: Any)
 
 def test_packed_rows_are_the_rows() -> None:
     """In any order of looking, and with equal texts once."""
-    rows = [Stretch(f"p{n % 3}", "", ("a",) * (n % 2), "", n % 4, n, n + 5, 0) for n in range(50)]
+    rows = [Stretch(f"p{n % 3}", "", ("a",) * (n % 2), "", n % 5 == 0, n % 4, n, n + 5, 0) for n in range(50)]
     packed = Packed(Stretch, 3)
     for row in rows:
         packed.append(row)
@@ -218,7 +218,9 @@ def test_nobody_who_only_reads_has_a_thread_for_each_core() -> None:
     )
     plain = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}
     for said in ({}, {"OPENBLAS_NUM_THREADS": "2"}):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=plain | said, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=plain | said, check=True
+        )
         assert done.stdout.split() == ["1", "True"]
 
 

@@ -70,9 +70,9 @@ def test_every_part_of_a_device_second() -> None:
 
 def test_a_file_without_a_host_is_unknown_where_the_device_idles() -> None:
     """Device work alone says nothing of why it is idle."""
-    [second] = divisions(
-        Columns.from_spans([work("k", Kind.KERNEL, 0, 4, 1), work("k", Kind.KERNEL, 9, 10, 2)]), "w"
-    )[0]
+    [second] = divisions(Columns.from_spans([work("k", Kind.KERNEL, 0, 4, 1), work("k", Kind.KERNEL, 9, 10, 2)]), "w")[
+        0
+    ]
     assert (second.parts["compute"], second.parts["unknown"]) == (5, 5)
 
 
