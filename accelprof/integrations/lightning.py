@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from accelprof.integrations.loop import Loop
+from accelprof.integrations.loop import Loop, Trainings
 
 
 def _callback() -> object:
@@ -28,62 +28,53 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
     """
 
     def __init__(self, config: object = None, group: str = "Trainer", **values: object) -> None:
-        self._loop = Loop(config, group, values)
-        self._number = 0
-        self._updates: int | None = None
+        self._trainings = Trainings(config, group, values)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        self._updates = None
-        self._loop.begin(training=trainer, rank=trainer.global_rank, world_size=trainer.world_size)
-        self._loop.wrap(trainer, {"save_checkpoint": "save"})
+        loop = self._trainings.begin(trainer, rank=trainer.global_rank, world_size=trainer.world_size)
+        loop.wrap(trainer, {"save_checkpoint": "save"})
         # fetching begins where the loop over batches goes on: whatever other callbacks do between batches is none of it
         batches = trainer.fit_loop.epoch_loop
-        self._loop.wrap(batches, {"on_run_start": "data"})
-        self._loop.before(batches, "advance", lambda: self._fetch(trainer))
-        self._loop.wrap(pl_module, {"training_step": "train/forward", "optimizer_step": "train/optimizer_step"})
+        loop.wrap(batches, {"on_run_start": "data"})
+        loop.before(batches, "advance", lambda: self._fetch(trainer, loop))
+        loop.wrap(pl_module, {"training_step": "train/forward", "optimizer_step": "train/optimizer_step"})
 
-    def _fetch(self, trainer: Any) -> None:
-        self._step(trainer)
-        self._loop.enter("data")
+    @staticmethod
+    def _fetch(trainer: Any, loop: Loop) -> None:
+        loop.step_after(trainer.global_step)
+        loop.enter("data")
 
-    def _step(self, trainer: Any) -> None:
-        """``global_step`` counts every optimizer's updates: where it has moved, by however much, the next step begins."""
-        done = trainer.global_step
-        if done != self._updates:
-            self._number = done + 1 if self._updates is None else self._number + 1
-            self._updates = done
-        self._loop.step(self._number)
+    def on_train_epoch_start(self, trainer: Any, pl_module: object) -> None:
+        self._trainings.of(trainer).step_after(trainer.global_step)
 
-    def on_train_epoch_start(self, trainer: object, pl_module: object) -> None:
-        self._step(trainer)
-
-    def on_train_batch_start(self, trainer: object, pl_module: object, batch: object, batch_idx: int) -> None:
-        self._loop.leave("data")
-        self._step(trainer)
-        self._loop.enter("train/micro_batch")
+    def on_train_batch_start(self, trainer: Any, pl_module: object, batch: object, batch_idx: int) -> None:
+        loop = self._trainings.of(trainer)
+        loop.leave("data")
+        loop.step_after(trainer.global_step)
+        loop.enter("train/micro_batch")
 
     def on_before_backward(self, trainer: object, pl_module: object, loss: object) -> None:
-        self._loop.enter("train/backward")
+        self._trainings.of(trainer).enter("train/backward")
 
     def on_after_backward(self, trainer: object, pl_module: object) -> None:
-        self._loop.leave("train/backward")
+        self._trainings.of(trainer).leave("train/backward")
 
     def on_train_batch_end(
         self, trainer: object, pl_module: object, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        self._loop.leave("train/micro_batch")
+        self._trainings.of(trainer).leave("train/micro_batch")
 
     def on_train_epoch_end(self, trainer: object, pl_module: object) -> None:
-        self._loop.leave("data")
+        self._trainings.of(trainer).leave("data")
 
     def on_validation_start(self, trainer: object, pl_module: object) -> None:
-        self._loop.enter("evaluate")
+        self._trainings.of(trainer).enter("evaluate")
 
     def on_validation_end(self, trainer: object, pl_module: object) -> None:
-        self._loop.leave("evaluate")
+        self._trainings.of(trainer).leave("evaluate")
 
     def on_fit_end(self, trainer: object, pl_module: object) -> None:
-        self._loop.end()
+        self._trainings.of(trainer).end()
 
     def on_exception(self, trainer: object, pl_module: object, exception: BaseException) -> None:
-        self._loop.end(exception)
+        self._trainings.of(trainer).end(exception)

@@ -45,6 +45,9 @@ class Loop:
         self._session: Session | None = None
         self._owned = False
         self._step: int | None = None
+        #: of a framework that counts updates: its count, and the step that runs while it stands there
+        self._updates: int | None = None
+        self._number = 0
         self._runs: Callable[[], bool] = _always
         #: what the framework trains with, weakly
         self._training: Callable[[], object] = _nothing
@@ -73,7 +76,7 @@ class Loop:
                 loop.end()
         self._runs = runs or _always
         self._training = _nothing if training is None else weakref.ref(training)
-        self._owned = False
+        self._owned, self._updates = False, None
         current = current_session()
         others = [loop for loop in _begun if loop._session is not None and not loop._session.closed]
         _begun.append(self)
@@ -107,6 +110,13 @@ class Loop:
             self._step = number
             self.voice.guarded("beginning a step", self._session.begin_step, number)
 
+    def step_after(self, updates: int) -> None:
+        """The step after so many ``updates`` runs now; where their count has moved, by however much, the next step begins."""
+        if updates != self._updates:
+            self._number = updates + 1 if self._updates is None else self._number + 1
+            self._updates = updates
+        self.step(self._number)
+
     def void_step(self) -> None:
         """The step that was to begin never came."""
         if self._session is not None and self._step is not None:
@@ -139,9 +149,14 @@ class Loop:
         if session is not None and self._owned:
             self.voice.guarded("closing the session", session.close)
 
-    def running(self, training: object) -> bool:
-        """Whether another training than this one has begun here and is not over."""
-        return self in _begun and self._training() is not training and self._runs()
+    def is_of(self, training: object) -> bool:
+        """Whether this is the loop of that training, which has begun and is not over."""
+        return self in _begun and self._training() is training
+
+    @property
+    def running(self) -> bool:
+        """Whether a training has begun here and is not over."""
+        return self in _begun and self._runs()
 
     def _end_inner(self) -> None:
         """Trainings inside this one that raised, which nobody said, are over."""
@@ -246,6 +261,32 @@ class Loop:
                 setattr(owner, name, vars(ours)["__wrapped__"])
             else:
                 del vars(owner)[name]
+
+
+class Trainings:
+    """The loops of one callback: one training after another has the first, a training inside one of them has one of its own.
+
+    Args and errors as :class:`Loop`.
+    """
+
+    def __init__(self, config: object, group: str, values: dict[str, Any]) -> None:
+        self._first, self._group = Loop(config, group, values), group
+        self._inner: list[Loop] = []
+
+    def begin(self, training: object, runs: Callable[[], bool] | None = None, **identity: Any) -> Loop:
+        """The loop of a training that begins; arguments as :meth:`Loop.begin`."""
+        self._inner = [loop for loop in self._inner if loop in _begun]
+        loop = self._first
+        if loop.running and not loop.is_of(training):
+            loop = Loop(None, self._group, {})
+            self._inner.append(loop)
+        loop.begin(runs, training, **identity)
+        return loop
+
+    def of(self, training: object) -> Loop:
+        """The loop of a training; one in which nothing happens where it has not begun, or is over."""
+        loops = (loop for loop in (self._first, *self._inner) if loop.is_of(training))
+        return next(loops, None) or Loop(None, self._group, {})
 
 
 def _nothing() -> None:

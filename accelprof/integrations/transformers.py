@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from accelprof.integrations.loop import Loop
+from accelprof.integrations.loop import Trainings
 
 #: what a trainer may have, and the phase it is; TRL's are those of its GRPO, RLOO, DPO and SFT trainers
 PHASES = {
@@ -57,22 +57,12 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     """
 
     def __init__(self, config: object = None, group: str = "Trainer", **values: object) -> None:
-        self._loop, self._group = Loop(config, group, values), group
-        #: of trainings with this callback inside one of its trainings, by their states
-        self._inner: list[tuple[object, Loop]] = []
+        self._trainings = Trainings(config, group, values)
         self._training = False
 
-    def _of(self, state: object) -> Loop:
-        return next((loop for known, loop in self._inner if known is state), self._loop)
-
     def on_train_begin(self, args: Any, state: Any, control: object, **_: object) -> None:
-        loop = self._loop
-        if loop.running(state):
-            loop = Loop(None, self._group, {})
-            self._inner.append((state, loop))
-        else:
-            self._inner.clear()
-        loop.begin(lambda: _runs(state), state, rank=args.process_index, world_size=args.world_size)
+        runs = functools.partial(_runs, state)
+        loop = self._trainings.begin(state, runs, rank=args.process_index, world_size=args.world_size)
         trainer = _trainer(state, sys._getframe())
         if trainer is None:
             loop.voice.say("the trainer was not found from its callback; only steps and the optimizer are seen")
@@ -86,16 +76,16 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         loop.ends([*((trainer, name) for name in CALLED), (trainer.callback_handler, "call_event")])
 
     def on_step_begin(self, args: object, state: Any, control: object, **_: object) -> None:
-        self._of(state).step(state.global_step + 1)
+        self._trainings.of(state).step(state.global_step + 1)
 
     def on_pre_optimizer_step(self, args: object, state: object, control: object, **_: object) -> None:
-        self._of(state).enter(OPTIMIZER)
+        self._trainings.of(state).enter(OPTIMIZER)
 
     def on_optimizer_step(self, args: object, state: object, control: object, **_: object) -> None:
-        self._of(state).leave(OPTIMIZER)
+        self._trainings.of(state).leave(OPTIMIZER)
 
     def on_train_end(self, args: object, state: object, control: object, **_: object) -> None:
-        self._of(state).end()
+        self._trainings.of(state).end()
 
 
 def _trainer(state: object, frame: FrameType | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import gzip
 import json
@@ -24,7 +25,8 @@ def clean():
 
 
 def run_of(directory):
-    (path,) = glob.glob(f"{directory}/*/manifest.json")
+    """Of the one run in ``directory``, or that is ``directory``."""
+    (path,) = glob.glob(f"{directory}/*/manifest.json") or glob.glob(f"{directory}/manifest.json")
     with open(path) as file:
         return path.removesuffix("/manifest.json"), json.load(file)
 
@@ -498,3 +500,52 @@ def test_lightning_with_several_optimizers(tmp_path, per_batch):
     assert [window["steps"] for window in manifest["windows"]] == [[2], [4]]
     for step in (2, 4):
         assert phases(run_dir, step).count("train/micro_batch") == 1
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["two callbacks", "one callback"])
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_lightning_training_inside_another(tmp_path, shared, raises):
+    """As of Transformers: a phase of the outer one's step; steps and windows are the outer one's, also where the inner raised."""
+    from lightning.pytorch import Callback as Base
+    from lightning.pytorch import Trainer
+
+    from accelprof.integrations.lightning import AccelprofCallback as Callback
+
+    def fit(rows, *callbacks):
+        made = Trainer(
+            max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+            enable_checkpointing=False, limit_val_batches=0, default_root_dir=str(tmp_path), callbacks=list(callbacks),
+        )  # fmt: skip
+        made.fit(lightning_module(), torch.utils.data.DataLoader(torch.ones(rows, 4)))
+        assert "advance" not in vars(made.fit_loop.epoch_loop)
+
+    class Fails(Base):
+        def on_train_batch_end(self, *_):
+            if raises:
+                raise ZeroDivisionError("mine")
+
+    class TrainsInside(Base):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            if index == 1:
+                with contextlib.suppress(ZeroDivisionError):
+                    fit(3, second, Fails())
+
+    first = Callback(steps="all", output_dir=str(tmp_path / "p"))
+    second = first if shared else Callback(steps=[1], output_dir=str(tmp_path / "q"))
+    for run in (1, 2):
+        fit(4, first, TrainsInside())
+        assert accelprof.current_session() is None
+        found = [run_of(directory) for directory in (tmp_path / "p").iterdir()]
+        assert len(found) == run
+        for run_dir, manifest in found:
+            assert manifest["targets"][0]["steps_seen"] == [1, 2, 3, 4]
+            assert [window["steps"] for window in manifest["windows"]] == [[1], [2], [3], [4]]
+            for step in (1, 2, 3, 4):
+                labels = phases(run_dir, step)
+                assert [labels.count(name) for name in ("train/micro_batch", "train/forward", "train/backward")] == [
+                    1,
+                    1,
+                    1,
+                ]
+                assert labels.count("train/inner") == (step == 2)
+    assert not (tmp_path / "q").exists()
