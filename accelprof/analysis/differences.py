@@ -177,7 +177,7 @@ def _of_killed(run_dir: str) -> list[str]:
     if not killed:
         return []
     return [
-        f"the flight recorder has the last steps of killed workers: {texts.listed(killed, 5)}; "
+        f"the flight recorder has the last steps of workers that are gone: {texts.listed(killed, 5)}; "
         "accelprof window dump --run RUN writes them out"
     ]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.spans import QUICK_ROW, Kind, TimelineRow
@@ -95,6 +95,8 @@ class Recorder:
         #: dumps that are known -> the steps of this process's part; ``None``: it has none, for instance because it is younger
         self._seen: dict[str, tuple[int, ...] | None] = dict.fromkeys(dumps.names(self._run_dir))
         self._wake = Wake()
+        #: something could not be written out, say on a full disk: the ring has it
+        self._keeps = False
         self._ended = False
         self._running_step()  # whoever is killed, or holds the interpreter's lock, from here on has a part
         self._thread = started(self._watch, "accelprof recorder")
@@ -186,7 +188,8 @@ class Recorder:
         self._dump(dumps.Cause(reason, self._step if step is None else step, why))
 
     def end(self) -> None:
-        """The session closes in order: dumps that are wanted are made, and the ring, which nobody needs any more, is removed."""
+        """The session closes in order: dumps that are wanted are made, and the ring, which nobody needs any more, is removed; where
+        one could not be written it stays."""
         self._ended = True
         self._wake.set()
         if self._thread not in (None, threading.current_thread()):
@@ -198,7 +201,8 @@ class Recorder:
             ring, self._ring = self._ring, None
         self._lock.release()
         if ring is not None:
-            ring.remove()
+            if not self._keeps:
+                ring.remove()
             ring.close()
 
     def disown(self) -> None:
@@ -275,13 +279,14 @@ class Recorder:
     def _watch(self) -> None:
         while not self._ended:
             self._wake.wait(LOOK_S)
-            try:
-                self._look()
-            except failures() as error:  # said once; the recorder goes on
-                self._voice.say(f"the flight recorder failed: {text_of(error)}", about=("recorder", type(error)))
+            self._tried(self._look)
+        self._tried(self._made_wanted)
+
+    def _tried(self, act: Callable[[], None]) -> None:
         try:
-            self._made_wanted()
-        except failures() as error:  # as above
+            act()
+        except failures() as error:  # said once; the recorder goes on
+            self._keeps = True
             self._voice.say(f"the flight recorder failed: {text_of(error)}", about=("recorder", type(error)))
 
     def _look(self) -> None:
@@ -322,6 +327,17 @@ class Recorder:
             self._dump(self._wanted.popleft())
 
     def _dump(self, cause: dumps.Cause) -> None:
+        try:
+            self._write_out(cause)
+        except failures() as error:  # said once for each reason; the ring has what could not be written
+            self._keeps = True
+            self._voice.say(
+                f"the flight recorder could not write out what it was to: {cause.why}: {text_of(error)}; the file of this process "
+                "stays behind, and accelprof window dump writes out its last steps",
+                about=("recorder lost", cause.reason),
+            )
+
+    def _write_out(self, cause: dumps.Cause) -> None:
         step = cause.step
         # numbers of steps need not grow; that of a trigger is the latest, which a part from before has not
         apart = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -202,6 +203,30 @@ def test_a_slow_step_soon_after_another_is_written_out_where_it_is_worse(session
     assert asked == {"slow-1": 10, "slow-2": 20}
 
 
+@pytest.mark.parametrize("reason", ["slow", "exception"])
+def test_what_could_not_be_written_out_stays_in_the_ring(tmp_path, reason):
+    """No room for a dump: what is lost is said in the trigger's words, and the last steps can be written out after the process's end."""
+    made = accelprof.configure(
+        recorder={"slow": 3.0, "hang": None}, output_dir=str(tmp_path), run="r", group="G", rank=0
+    )
+    run, place = made.layout.run_dir, Path(made.layout.run_dir, "recorder")
+    place.write_text("in the way")
+    for step in range(1, 9):
+        with contextlib.suppress(KeyError), made.step(step):
+            inner(0.002 if reason == "exception" or step < 8 else 0.2)
+            if reason == "exception" and step == 8:
+                raise KeyError("mine")
+    wait_for(lambda: made.problems)
+    accelprof.reset()
+    (said,) = made.problems
+    assert ("step 8 took 0.2" if reason == "slow" else "step 8 raised KeyError: 'mine'") in said
+    assert "window dump" in said
+    place.unlink()
+    assert dumps.ask(run, 0.0, 20, pytest.fail) == "request-1"
+    (target,) = summarise(f"{run}/recorder/request-1").run.records.targets.values()
+    assert target.steps_seen == list(range(1, 9))
+
+
 @pytest.mark.parametrize("how", ["loop", "step", "between", "nested"])
 def test_an_exception_that_nobody_catches_is_written_out_once(tmp_path, how):
     """In a loop over ``steps`` the step is not told of it, and between steps there is none: the process's end is."""
@@ -377,7 +402,7 @@ def test_a_killed_process_is_written_out_from_outside(tmp_path):
         ring = next(ring for ring in rings_of(tmp_path / "r") if "-r0-" in ring.name)
         said = [line for line in summarise(tmp_path / "r").notices if "flight recorder" in line]
         assert said == [
-            f"the flight recorder has the last steps of killed workers: {ring.stem}; accelprof window dump --run RUN writes them out"
+            f"the flight recorder has the last steps of workers that are gone: {ring.stem}; accelprof window dump --run RUN writes them out"
         ]
         done = CliRunner().invoke(window, ["dump", "--run", str(tmp_path / "r")])
         assert done.exit_code == 0, done.output
