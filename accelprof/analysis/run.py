@@ -213,6 +213,8 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
         manifests.mark_open(later)
         for name in ("targets", "windows", "artifacts"):
             getattr(records, name).update(getattr(later, name))
+        if later.metrics:
+            manifest["metrics"] = manifests.metrics_of(later)
         running = there(directory, records.targets)
     problems.extend(f"manifest: {line}" for line in records.odd)
     left = atomic.halves(directory, unknown=not running)  # a worker of another host may be writing

@@ -92,7 +92,7 @@ class Summary:
 
     @property
     def empty(self) -> bool:
-        """Nothing was measured: no window was opened and no file read."""
+        """No window was opened and no file read."""
         return not any(timeline.windows or timeline.phases for timeline in self.timelines) and not self.files
 
     def to_json(self) -> Report:
@@ -104,7 +104,7 @@ class Summary:
             "run": manifest.get("run"),
             "directory": self.run.directory,
             "created": manifest.get("created"),
-            "delivered": not self.undelivered and not self.empty,
+            "delivered": not self.undelivered,
             "undelivered": self.undelivered,
             "notices": self.notices,
             **dump,
@@ -299,7 +299,10 @@ class SummaryBuilder:
         divided = [one for one in summary.timelines if one.worker.label not in with_device | lost]
         summary.notices.extend([*not_matched(divided), *summary.waits.notices])
         if summary.empty and not summary.lacks:
-            summary.lacks.append(nothing_measured())
+            if summary.run.steps():
+                summary.notices.append("no window was opened in this run; the steps' own timings are all that it has")
+            else:
+                summary.lacks.append(nothing_measured())
         return summary
 
     def _close(self) -> None:

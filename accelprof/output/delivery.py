@@ -32,8 +32,6 @@ from accelprof.voice import Voice
 
 log = logging.getLogger("accelprof")
 PACKAGES = ("ray", "torch")
-#: steps whose timings a manifest keeps: the latest
-STEPS_KEPT = 10_000
 
 
 @dataclass
@@ -213,20 +211,6 @@ def _look_anew(run: EndedRun, earlier: Mapping[str, object], found: Records) -> 
 
 
 def _document(run: EndedRun, run_dir: str, found: Records) -> dict[str, Any]:
-    steps = dict(run.steps)
-    spans = {step: dict(rows) for step, rows in run.spans.items()}
-    if not steps:
-        # of a rank that was started again the later attempt counts, whichever journal is read first
-        for row in sorted(found.metrics, key=lambda row: row.began_ns or 0):
-            steps.setdefault(row.step, {})
-            steps[row.step] = {**steps[row.step], row.label: row.timings()}
-            if row.began_ns is not None and row.wall_ns is not None:
-                spans.setdefault(row.step, {})[row.label] = row.began_ns, row.wall_ns
-    # one that failed and was then done again has its end
-    done = {(row.label, row.step) for row in found.metrics if row.wall_ns is not None}
-    begun = {(row.label, row.step) for row in found.metrics if row.began_ns is not None}
-    cut = {step for _, step in begun - done} | set(run.cut)
-    profiled = {step for window in found.windows.values() for step in window.steps}
     from accelprof import __version__
 
     manifest = manifests.document(
@@ -236,12 +220,7 @@ def _document(run: EndedRun, run_dir: str, found: Records) -> dict[str, Any]:
         config=run.config.model_dump(mode="json"),
         plan=run.plan.to_dict(),
         clock_offsets=run.clocks,
-        metrics={
-            "steps": [
-                manifests.step_row(step, steps[step], spans.get(step), step in profiled, step not in cut)
-                for step in sorted(steps)[-STEPS_KEPT:]
-            ]
-        },
+        metrics=manifests.metrics_of(found, run.steps, run.spans, run.cut),
     )
     manifest["versions"] = versions(run.catalogue)
     return manifest

@@ -13,7 +13,7 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -44,6 +44,8 @@ FORMAT = 1
 MAX_JOURNAL, MAX_LINE, MAX_MANIFEST = 1 << 30, 16 << 20, 1 << 30
 #: rows of memory by step that a journal holds for a driver that cannot read its file; that a manifest has in all
 MEMORY_HELD, MEMORY_ROWS = 2_000, 20_000
+#: timings of steps that a manifest has at most, the latest
+STEPS_KEPT = 10_000
 #: code of a problem: a journal that was not read whole
 JOURNAL_UNREAD = "journal_unread"
 _IRREGULAR = "it is no regular file"
@@ -293,7 +295,7 @@ def document(
         "targets": [row.to_json() for row in sorted(found.targets.values(), key=_order_of_target)],
         "windows": [row.to_json() for row in sorted(found.windows.values(), key=_order_of_window)],
         "artifacts": [row.to_json() for row in sorted(found.artifacts.values(), key=lambda row: row.path)],
-        "metrics": dict(metrics or {}),
+        "metrics": dict(metrics_of(found) if metrics is None else metrics),
         **memory_rows(found),
         "problems": list(dict.fromkeys(said)),
     }
@@ -312,6 +314,35 @@ def _order_of_target(row: TargetRow) -> tuple[object, ...]:
 
 def _order_of_window(row: WindowRow) -> tuple[object, ...]:
     return row.opened.epoch_ns if row.opened is not None else 0, row.id
+
+
+def metrics_of(
+    found: Records,
+    steps: Mapping[int, Mapping[str, Mapping[str, Any]]] | None = None,
+    spans: Mapping[int, Mapping[str, tuple[int, int]]] | None = None,
+    cut: Collection[int] = (),
+) -> dict[str, object]:
+    """``{"steps": [step_row, …]}``, the last :data:`STEPS_KEPT`: of ``steps`` where there are any, else of what the journals have.
+
+    Args:
+        steps, spans: of whoever announced the steps, step -> label -> timings, and when it began and how long it took (ns).
+        cut: steps that did not come to their end.
+    """
+    of = dict(steps or {})
+    times = {step: dict(rows) for step, rows in (spans or {}).items()}
+    if not of:
+        # of a rank that was started again the later attempt counts, whichever journal is read first
+        for row in sorted(found.metrics, key=lambda row: row.began_ns or 0):
+            of[row.step] = {**of.get(row.step, {}), row.label: row.timings()}
+            if row.began_ns is not None and row.wall_ns is not None:
+                times.setdefault(row.step, {})[row.label] = row.began_ns, row.wall_ns
+    # one that failed and was then done again has its end
+    done = {(row.label, row.step) for row in found.metrics if row.wall_ns is not None}
+    begun = {(row.label, row.step) for row in found.metrics if row.began_ns is not None}
+    cut = {step for _, step in begun - done} | set(cut)
+    profiled = {step for window in found.windows.values() for step in window.steps}
+    kept = sorted(of)[-STEPS_KEPT:]
+    return {"steps": [step_row(step, of[step], times.get(step), step in profiled, step not in cut) for step in kept]}
 
 
 def step_row(

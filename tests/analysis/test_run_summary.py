@@ -6,6 +6,9 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,6 +146,72 @@ def test_without_a_manifest_the_journals_tell(run_maker: Any, event: Event) -> N
     summary = summarise(run_maker.directory)
     assert [row.phase for row in summary.phases] == ["update", "forward"]
     assert any("left no manifest" in line for line in summary.problems)
+
+
+STEPS = """
+    import json, os, sys, time, accelprof
+    session = accelprof.configure(
+        steps=json.loads(sys.argv[4]), ranks="all", recorder={"hang": None},
+        output_dir=sys.argv[1], run="r", group="G", rank=int(sys.argv[2]), world_size=2,
+    )
+    work = accelprof.timer("work")(time.sleep)
+    for number in range(1, 8):
+        if number == 4 and sys.argv[2] == "1":
+            print("four", flush=True)
+            sys.stdin.readline()
+        with session.step(number):
+            work(0.002)
+            if number == 6 and sys.argv[3] == "killed":
+                os.kill(os.getpid(), 9)
+    session.close()
+"""
+
+
+JOB = {"TORCHELASTIC_RUN_ID": "job", "MASTER_ADDR": "here", "MASTER_PORT": "1", "WORLD_SIZE": "2"}
+
+
+def steps_of(directory: Path, rank: int, how: str, windows: str = "null") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(STEPS), str(directory), str(rank), how, windows],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **JOB, "RANK": str(rank)},
+    )  # fmt: skip
+
+
+def test_steps_of_a_killed_process_are_reported(tmp_path: Path) -> None:
+    """Nobody wrote a manifest: the timings of the steps that had ended stand in the journal and are told."""
+    with steps_of(tmp_path, 0, "killed") as process:
+        assert process.wait() == -9
+    found = summarise(tmp_path / "r")
+    rows = {row["step"]: row for row in found.run.steps()}
+    assert list(rows) == [1, 2, 3, 4, 5]
+    assert all(row["wall_ns"] >= row["seconds"]["work"]["max"] * 1e9 >= 2e6 for row in rows.values())
+    assert "the longest of 5" in sentences(found.to_json())[0]
+
+
+def test_steps_of_one_killed_behind_the_manifest_are_reported(tmp_path: Path) -> None:
+    """Another rank had closed before and wrote the manifest: steps that came after it are told too, of both ranks."""
+    with steps_of(tmp_path, 1, "killed", "[2]") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "four\n"
+        with steps_of(tmp_path, 0, "closed", "[2]") as other:
+            assert other.wait() == 0
+        process.communicate("\n")
+    found = summarise(tmp_path / "r")
+    assert {row["step"]: row["seconds"]["work"]["ranks"] for row in found.run.steps()} == {
+        **dict.fromkeys((1, 2, 3, 4, 5), 2), 6: 1, 7: 1,
+    }  # fmt: skip
+
+
+def test_a_run_of_steps_alone_lacks_nothing(tmp_path: Path) -> None:
+    """Where no window was asked for and none is missing, the steps' timings are what was measured."""
+    with steps_of(tmp_path, 0, "closed") as process:
+        assert process.wait() == 0
+    assert json.loads((tmp_path / "r/manifest.json").read_text())["status"] == "complete"
+    result = CliRunner().invoke(report, [str(tmp_path / "r"), "--no-html"])
+    assert result.exit_code == 0, result.output
+    assert "not delivered" not in result.output
+    assert "no window was opened in this run" in result.output
+    assert summarise(tmp_path / "r").to_json()["delivered"] is True
 
 
 def test_no_run_is_said(tmp_path: Path) -> None:
