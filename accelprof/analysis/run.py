@@ -18,6 +18,7 @@ from accelprof.numberset import NumberSet
 from accelprof.output import fields
 from accelprof.output import manifest as manifests
 from accelprof.output.dumps import is_dump
+from accelprof.output.metrics import metrics_of
 from accelprof.output.presence import there
 from accelprof.output.records import ArtifactRow, Lack, Records, TargetRow
 from accelprof.output.verdict import judge, outside
@@ -214,7 +215,7 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
         for name in ("targets", "windows", "artifacts"):
             getattr(records, name).update(getattr(later, name))
         if later.metrics:
-            manifest["metrics"] = manifests.metrics_of(later)
+            manifest["metrics"] = metrics_of(later)
         running = there(directory, records.targets)
     problems.extend(f"manifest: {line}" for line in records.odd)
     left = atomic.halves(directory, unknown=not running)  # a worker of another host may be writing

@@ -298,11 +298,8 @@ class SummaryBuilder:
                 summary.seconds.extend(_host_seconds(timeline, [*over.get(label, []), *timeline.transfers]))
         divided = [one for one in summary.timelines if one.worker.label not in with_device | lost]
         summary.notices.extend([*not_matched(divided), *summary.waits.notices])
-        if summary.empty and not summary.lacks:
-            if summary.run.steps():
-                summary.notices.append("no window was opened in this run; the steps' own timings are all that it has")
-            else:
-                summary.lacks.append(nothing_measured())
+        if summary.empty and not summary.lacks and not summary.run.steps():
+            summary.lacks.append(nothing_measured())
         return summary
 
     def _close(self) -> None:

@@ -35,7 +35,7 @@ from accelprof.exporters.host import figures_of, start_exporters
 from accelprof.numberset import whole
 from accelprof.output.delivery import EndedRun, add_said, deliver
 from accelprof.output.layout import claim_run
-from accelprof.output.manifest import STEPS_KEPT, step_row
+from accelprof.output.metrics import STEPS_KEPT, step_row
 from accelprof.output.records import Lack
 from accelprof.output.verdict import NO_DIRECTORY, require_complete
 from accelprof.planning import names

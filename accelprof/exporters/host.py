@@ -153,7 +153,7 @@ def afterwards(exporters: Exporters, manifest: Mapping[str, Any], directory: str
 
 
 def figures_of(row: Mapping[str, Any]) -> StepFigures:
-    """A step's figures from its row as the manifest has it (:func:`accelprof.output.manifest.step_row`)."""
+    """A step's figures from its row as the manifest has it (:func:`accelprof.output.metrics.step_row`)."""
     wall = row.get("wall_ns")
     ended = None if wall is None else row["began_ns"] + wall
     # as any format can have it

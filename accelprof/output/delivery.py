@@ -23,6 +23,7 @@ from accelprof.output import dumps
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
 from accelprof.output.collecting import relocate
+from accelprof.output.metrics import metrics_of
 from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import Lack, Records
 from accelprof.output.reports import Expected, await_reports
@@ -220,7 +221,7 @@ def _document(run: EndedRun, run_dir: str, found: Records) -> dict[str, Any]:
         config=run.config.model_dump(mode="json"),
         plan=run.plan.to_dict(),
         clock_offsets=run.clocks,
-        metrics=manifests.metrics_of(found, run.steps, run.spans, run.cut),
+        metrics=metrics_of(found, run.steps, run.spans, run.cut),
     )
     manifest["versions"] = versions(run.catalogue)
     return manifest

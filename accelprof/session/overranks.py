@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from accelprof.exporters.host import Exporters, figures_of
-from accelprof.output.manifest import step_row
+from accelprof.output.metrics import step_row
 from accelprof.output.presence import Presence
 from accelprof.output.records import MetricsRow
 from accelprof.output.tail import Tail

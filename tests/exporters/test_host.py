@@ -20,7 +20,7 @@ from accelprof.exporters.files import FileOptions, JsonLines
 from accelprof.exporters.host import Exporters
 from accelprof.exporters.host import figures_of as figures_of_row
 from accelprof.exporters.monitoring import samples
-from accelprof.output.manifest import step_row
+from accelprof.output.metrics import step_row
 
 
 def figures_of(step, rows, wall_ns, window):
@@ -193,7 +193,7 @@ import json, resource, sys
 from accelprof.contracts.exporter import RunFacts
 from accelprof.exporters.files import FileOptions, JsonLines
 from accelprof.exporters.host import Exporters, figures_of
-from accelprof.output.manifest import step_row
+from accelprof.output.metrics import step_row
 from accelprof.exporters.monitoring import samples
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 said = []

@@ -21,7 +21,7 @@ from accelprof.contracts.exporter import ExporterOptions, RunFacts
 from accelprof.exporters import dashboards, files, monitoring
 from accelprof.exporters.host import Exporters
 from accelprof.exporters.host import figures_of as figures_of_row
-from accelprof.output.manifest import step_row
+from accelprof.output.metrics import step_row
 
 
 def figures_of(step, rows, wall_ns, window):

@@ -13,6 +13,7 @@ from accelprof.analysis.memory import by_worker, memory_rows
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import grids
 from accelprof.output import manifest as manifests
+from accelprof.output import metrics
 from accelprof.output.records import MemoryRow, Records, TargetRow
 from accelprof.session import memory
 
@@ -83,13 +84,13 @@ def test_a_backend_that_knows_nothing_or_fails(tmp_path: Path) -> None:
 
 def test_a_large_run_keeps_the_workers_with_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a bound the largest of each step stay, and it says of how many; a row that came twice counts once."""
-    monkeypatch.setattr(manifests, "MEMORY_ROWS", 6)
+    monkeypatch.setattr(metrics, "MEMORY_ROWS", 6)
     found = Records()
     for rank in range(4):
         found.targets[f"k{rank}"] = TargetRow(key=f"k{rank}", group="G", rank=rank)
         for step in (1, 2, 3):
             found.memory += [MemoryRow(f"k{rank}", step, {"reserved": 100 * rank + step, "name": "x"})] * 2
-    rows = manifests.memory_rows(found)["memory"]
+    rows = metrics.memory_rows(found)["memory"]
     assert [(row["step"], row["worker"], row["reserved"], row["workers"]) for row in rows] == [
         (step, f"G/rank{rank}", 100 * rank + step, 4) for step in (1, 2, 3) for rank in (3, 2)
     ]
