@@ -79,7 +79,9 @@ def step_of_first(report: Report) -> object:
 
 
 def _last_cut(report: Report) -> object:
-    return next((row["step"] for row in reversed(report.get("critical_path") or ()) if row.get("segments")), None)
+    """The last step with a window that did not end."""
+    rows = reversed(report.get("critical_path") or ())
+    return next((row["step"] for row in rows if row.get("segments") and row.get("ended") is False), None)
 
 
 def _died(report: Report) -> tuple[object, str]:
@@ -108,16 +110,16 @@ def longest(report: Report) -> CriticalPath | None:
 
 
 def _step(report: Report) -> str:
-    path = longest(report)
+    path, cut = longest(report), _last_cut(report)
+    died = "" if cut is None else f"Step {cut} did not end: the process failed in it, or was told to end"
     if path is None:
-        step = _last_cut(report)
-        return "" if step is None else f"Step {step} did not end: the process failed in it, or was told to end."
+        return died and f"{died}."
     wall = path.get("wall_ns") or sum(segment["ns"] for segment in path["segments"])
     parts: Counter[tuple[str, str]] = Counter()
     for segment in path["segments"]:
         parts[str(segment["phase"]), str(segment["worker"])] += segment["ns"]
     (phase, worker), taken = parts.most_common(1)[0]
-    text = f"Step{'s' * isinstance(path['step'], str)} {path['step']} took {duration(wall)}"
+    text = f"{died and f'{died}; '}{'step' if died else 'Step'}{'s' * isinstance(path['step'], str)} {path['step']} took {duration(wall)}"
     if hosts := report.get("clocks_not_compared"):
         text += f", as far as the clocks are known (those of {', '.join(hosts[:3])}{' …' if len(hosts) > 3 else ''} were not compared)"
     late = _named(report, path)

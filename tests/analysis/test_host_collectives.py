@@ -273,6 +273,22 @@ def test_what_ranks_were_in_without_another_is_no_transfer(run_maker: Any, event
     assert {row["step"]: row["ended"] for row in rows} == {1: True, 2: not died}
 
 
+def test_that_a_step_did_not_end_is_said_beside_the_longest_that_did(run_maker: Any, event: Any) -> None:
+    """Rank 1 dies in step 4 and rank 0, alone in its collective, fails: nothing says what step 4 takes, and step 2 is the longest."""
+    rows = [{"step": 2, "seconds": {}, "wall_ns": 100 * MS}, {"step": 4, "seconds": {}, "ended": False}]
+    run_maker.manifest["metrics"] = {"steps": rows}
+    for rank, steps in enumerate([(2, 4), (2,)]):
+        key = run_maker.target(rank, "G", host="node0")
+        for step in steps:
+            at, came = 200_000 * (step == 4), 20_000 * (1 + rank)
+            begun = [event("f", at, came), event("ar", at + came, 50_000 - came, category="collective")]
+            run_maker.timeline(key, begun, steps=(step,), end_us=100_000, at_us=at)
+    [first, *_] = sentences(summarise(run_maker.write()).to_json())
+    assert first.startswith(
+        "Step 4 did not end: the process failed in it, or was told to end; step 2 took 100 ms: the other ranks waited"
+    )
+
+
 def test_whatif_of_a_step_that_did_not_end_says_so(run_maker: Any, event: Any) -> None:
     """Step 4 took longest because rank 2 died in it: without ``--step`` step 2 is replayed. Asked for, its notes say that it did not end,
     who is missing, and that what was waiting and what transfer is not known; nor are the ends of the interval."""
