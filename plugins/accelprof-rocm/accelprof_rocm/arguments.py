@@ -68,19 +68,15 @@ def check(path: str, args: Mapping[str, object], flags: Sequence[str], options: 
     for key, value in args.items():
         name = bare(key)
         problem = _problem(f"{path}.args.{key}", name, value, options, mend)
-        if problem is not None:
-            problems.append(problem)
+        problems += [] if problem is None else [problem]
     for flag in flags:
         name = bare(flag)
         option = options.option(name)
         if option is None:
             problems.append(_unknown(f"{path}.flags", name, True, options, mend))
         elif option.takes == "value" and name in options.options:
-            problems.append(
-                Problem(
-                    f"{path}.flags", f"{options.dashed(name)} takes a value", value=flag, mend=f"args: {{{name}: …}}"
-                )
-            )
+            said, instead = f"{options.dashed(name)} takes a value", f"args: {{{name}: …}}"
+            problems.append(Problem(f"{path}.flags", said, value=flag, mend=instead))
     return problems
 
 
@@ -111,25 +107,15 @@ def _problem(path: str, name: str, value: object, options: Known, mend: Mend) ->
     if option.takes in ("switch", "flag") and not isinstance(value, bool) and value is not None:
         if option.takes == "flag" and str(value).lower() in TRUTH:
             return None
-        return Problem(
-            path,
-            f"{options.dashed(name)} of {options.program} is a switch",
-            value=value,
-            allowed="true, false",
-            mend=mend(name, value) or f"{name}: true",
-        )
+        said, instead = f"{options.dashed(name)} of {options.program} is a switch", mend(name, value) or f"{name}: true"
+        return Problem(path, said, value=value, allowed="true, false", mend=instead)
     if option.choices and value is not None:
         words = value if isinstance(value, (list, tuple)) else str(value).split()
         wrong = [str(word) for word in words if str(word) not in option.choices]
         if wrong:
-            hint = nearest(wrong[0], option.choices) or mend(name, value)
-            return Problem(
-                path,
-                f"{options.dashed(name)} of {options.program} does not know {', '.join(map(repr, wrong))}",
-                value=value,
-                allowed=", ".join(option.choices),
-                mend=hint or f"{name}: [{option.choices[0]}]",
-            )
+            hint = nearest(wrong[0], option.choices) or mend(name, value) or f"{name}: [{option.choices[0]}]"
+            said = f"{options.dashed(name)} of {options.program} does not know {', '.join(map(repr, wrong))}"
+            return Problem(path, said, value=value, allowed=", ".join(option.choices), mend=hint)
     return None
 
 
@@ -138,14 +124,9 @@ def _unknown(path: str, name: str, value: object, options: Known, mend: Mend) ->
     elsewhere = options.everywhere.get(aliases(options.everywhere).get(name, name))
     if elsewhere is not None and not options.shown:
         message += f"; it came with ROCm {show(elsewhere.since)}"
-    near = nearest(name, options.names())
-    return Problem(
-        path,
-        message,
-        value=value,
-        allowed=f"see {options.program} --help; what this version of accelprof does not know goes to extra_args",
-        mend=mend(name, value) or near or "take it out",
-    )
+    allowed = f"see {options.program} --help; what this version of accelprof does not know goes to extra_args"
+    instead = mend(name, value) or nearest(name, options.names()) or "take it out"
+    return Problem(path, message, value=value, allowed=allowed, mend=instead)
 
 
 def render(args: Mapping[str, object], flags: Sequence[str], options: Known) -> list[str]:

@@ -121,11 +121,9 @@ class RocmBackend(Backend):
 
     def device_timer(self) -> DeviceTimer | None:
         cuda = vendor.torch_cuda()
-        return (
-            EventTimer(functools.partial(cuda.Event, enable_timing=True))
-            if cuda is not None and cuda.is_initialized()
-            else None
-        )
+        if cuda is None or not cuda.is_initialized():
+            return None
+        return EventTimer(functools.partial(cuda.Event, enable_timing=True))
 
     def devices(self) -> list[Mapping[str, Any]]:
         return vendor.visible_devices()

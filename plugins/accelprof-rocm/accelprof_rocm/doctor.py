@@ -64,12 +64,8 @@ def _torch() -> Check:
         there = importlib.util.find_spec("torch") is not None
         text = "torch is no ROCm build (torch.version.hip is not set)" if there else "torch is not installed"
         return Check(AREA, "torch", "info", text)
-    return Check(
-        AREA,
-        "torch",
-        "ok",
-        f"built for ROCm {hip}; torch.cuda.profiler.start does nothing there, accelprof does not use it",
-    )
+    text = f"built for ROCm {hip}; torch.cuda.profiler.start does nothing there, accelprof does not use it"
+    return Check(AREA, "torch", "ok", text)
 
 
 def _library() -> Check:
@@ -138,9 +134,6 @@ def _trial(tool: RocprofTool, interpreter: str) -> Check:
         return Check(AREA, name, "ok", f"starts {interpreter} with the flags of a window")
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     said = lines[-1] if lines else "no output"
-    mend = (
-        "its Python bindings are built for one version: use variant: run"
-        if "python" in tool.program
-        else "see its message"
-    )
+    bindings = "its Python bindings are built for one version: use variant: run"
+    mend = bindings if "python" in tool.program else "see its message"
     return Check(AREA, name, "fail", f"status {done.returncode}: {said}", mend)

@@ -14,12 +14,7 @@ from accelprof_rocm.releases import REGION
 
 #: host calls that wait for the device
 WAITING = re.compile(r"^(hip(Device|Stream|Event|Ctx)Synchronize|hsa_signal_wait|hsa_amd_signal_wait)")
-COPIES = {
-    "HOST_TO_DEVICE": "HtoD",
-    "DEVICE_TO_HOST": "DtoH",
-    "DEVICE_TO_DEVICE": "DtoD",
-    "HOST_TO_HOST": "HtoH",
-}
+COPIES = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD", "HOST_TO_HOST": "HtoH"}
 MARK_NAMES = ("roctxMark", "roctxMarkA")
 RANGE_NAMES = (
     "roctxThreadRangeA", "roctxProcessRangeA", "roctxRangePushA", "roctxRangePush", "roctxRangeStartA", "roctxRangeStart",
@@ -116,9 +111,7 @@ class Builder:
         settle_processes([*trace.spans, *trace.marks])
         cut_by_windows(trace, self._opened)
         for what, count in self._lacking.items():
-            line = f"{count} record(s) {what} ({', '.join(self._places[what][:SHOWN])}, …)"
-            trace.completeness.unread.append(line)
-            trace.problems.append(line)
+            _unread(trace, f"{count} record(s) {what} ({', '.join(self._places[what][:SHOWN])}, …)")
         for reason, count in self._bad.items():
             trace.completeness.leave_out(reason, count)
             trace.problems.append(f"{count} record(s) left out: {reason} ({', '.join(self._places[reason])}, …)")
@@ -198,12 +191,10 @@ def _window(wid: str, begin: Mark, end_ns: int) -> Span:
 
 
 def _inside(span: Span, windows: list[Span], launches: Mapping[tuple[Any, Any], int]) -> bool:
+    start, end = span.start_ns, span.end_ns
     if span.kind in DEVICE_WORK:
-        at = launches.get((span.pid, span.args.get("correlation")), span.start_ns)
-        return any(window.start_ns <= at <= window.end_ns for window in windows if _of(window, span))
-    return any(
-        span.start_ns <= window.end_ns and span.end_ns >= window.start_ns for window in windows if _of(window, span)
-    )
+        start = end = launches.get((span.pid, span.args.get("correlation")), start)
+    return any(start <= window.end_ns and end >= window.start_ns for window in windows if _of(window, span))
 
 
 def _of(window: Span, one: Span | Mark) -> bool:

@@ -83,9 +83,7 @@ def read(path: str, tool: str) -> Trace:
         if left < 0:
             raise ReadError(path, f"its compressed packets inflate to more than {MAX_RATIO} times its size; not read")
         if not inflater.eof:
-            cut = f"cut off: the compressed packets at byte {offset} end early; what came before counts"
-            reader.build.trace.problems.append(cut)
-            reader.build.trace.completeness.cut = cut
+            reader.cut(f"cut off: the compressed packets at byte {offset} end early; what came before counts")
         for at, inner in _packets(inside, reader, f"in the compressed packets at byte {offset}, "):
             packet = _decoded(protos, inner, reader, f"byte {at} of those compressed at byte {offset}")
             if packet is not None:
@@ -107,15 +105,11 @@ def _packets(data: bytes, reader: _Reader, where: str = "") -> Iterator[tuple[in
     while at < len(data):
         offset = at
         if data[at] != PACKET:
-            damage = f"{where}byte {at}: no packet begins here; what follows is left out"
-            reader.build.trace.problems.append(damage)
-            reader.build.trace.completeness.cut = damage
+            reader.cut(f"{where}byte {at}: no packet begins here; what follows is left out")
             return
         size, at = _varint(data, at + 1)
         if size is None or at + size > len(data):
-            cut = f"cut off: {where}the packet at byte {offset} does not end; what came before counts"
-            reader.build.trace.problems.append(cut)
-            reader.build.trace.completeness.cut = cut
+            reader.cut(f"cut off: {where}the packet at byte {offset} does not end; what came before counts")
             return
         yield offset, data[at : at + size]
         at += size
@@ -164,15 +158,17 @@ class _Reader:
         self.lost = 0
         self.orphans = 0
 
+    def cut(self, how: str) -> None:
+        """The file ends before its time."""
+        self.build.trace.problems.append(how)
+        self.build.trace.completeness.cut = how
+
     # --- packets ----------------------------------------------------------------------------------------------------
 
     def packet(self, packet: Any) -> None:
         if packet.HasField("system_info") and packet.system_info.tracing_service_version.startswith(OURS):
-            raise ReadError(
-                self.build.trace.source,
-                "a merged timeline that accelprof wrote for Perfetto, which is not read back: give the files it was made of, "
-                "or a timeline in JSON (accelprof timeline --format json)",
-            )
+            said = "a merged timeline that accelprof wrote for Perfetto, which is not read back: give the files it was made of, "
+            raise ReadError(self.build.trace.source, f"{said}or a timeline in JSON (accelprof timeline --format json)")
         sequence = self.sequences.setdefault(packet.trusted_packet_sequence_id, _Sequence())
         if packet.incremental_state_cleared or packet.sequence_flags & CLEARED:
             sequence = self.sequences[packet.trusted_packet_sequence_id] = _Sequence()
@@ -239,9 +235,8 @@ class _Reader:
             self.slices.append((track, name, category, start, at, {**before, **notes}))
             return
         name = _text(event.name) or sequence.names.get(event.name_iid, "")
-        category = _text(next(iter(event.categories), "")) or sequence.categories.get(
-            next(iter(event.category_iids), 0), ""
-        )
+        interned = sequence.categories.get(next(iter(event.category_iids), 0), "")
+        category = _text(next(iter(event.categories), "")) or interned
         if event.type == BEGIN:
             self.open.setdefault(track, []).append((name, category, at, notes))
         elif event.type == INSTANT:
@@ -308,9 +303,8 @@ class _Reader:
             operation = name if name in CONTROL_NAMES or name in MARK_NAMES else "roctxRange"
             build.marker(operation, str(notes.get("message", name)), start, end, where, **host)
         elif category in CALLS:
-            build.span(
-                name, call_kind(name), start, end, where, category=category, args={"correlation": correlation}, **host
-            )
+            args = {"correlation": correlation}
+            build.span(name, call_kind(name), start, end, where, category=category, args=args, **host)
         elif category in HOST:
             build.span(name, HOST[category], start, end, where, category=category, **host)
         elif category:

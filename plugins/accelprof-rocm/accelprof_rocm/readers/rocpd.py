@@ -82,33 +82,19 @@ def _kernels(connection: sqlite3.Connection, build: Builder) -> None:
         name = _name(row).removesuffix(".kd")
         queue = row.get("queue_id")
         stream = identity(row["stream_id"] if row.get("stream_id") is not None else queue)
-        build.span(
-            name,
-            kernel_kind(name),
-            row.get("start"),
-            row.get("end"),
-            f"kernels id {row.get('id')}",
-            **_owner(row),
-            device=_device(row, ""),
-            stream=stream,
-            args={"correlation": _correlation(row), "queue": queue, "dispatch": row.get("dispatch_id")},
-        )
+        args = {"correlation": _correlation(row), "queue": queue, "dispatch": row.get("dispatch_id")}
+        fields = {**_owner(row), "device": _device(row, ""), "stream": stream, "args": args}
+        build.span(name, kernel_kind(name), row.get("start"), row.get("end"), f"kernels id {row.get('id')}", **fields)
 
 
 def _copies(connection: sqlite3.Connection, build: Builder) -> None:
     for row in _rows(connection, "memory_copies"):
         where = "dst_" if str(row.get("dst_agent_type", "")).upper() == GPU else "src_"
-        build.span(
-            copy_name(_name(row)),
-            Kind.COPY,
-            row.get("start"),
-            row.get("end"),
-            f"memory_copies id {row.get('id')}",
-            **_owner(row),
-            device=_device(row, where),
-            stream=identity(row["stream_id"]) if row.get("stream_id") is not None else None,
-            args={"correlation": _correlation(row), "bytes": row.get("size")},
-        )
+        stream = identity(row["stream_id"]) if row.get("stream_id") is not None else None
+        args = {"correlation": _correlation(row), "bytes": row.get("size")}
+        fields = {**_owner(row), "device": _device(row, where), "stream": stream, "args": args}
+        place = f"memory_copies id {row.get('id')}"
+        build.span(copy_name(_name(row)), Kind.COPY, row.get("start"), row.get("end"), place, **fields)
 
 
 def _device(row: Row, side: str) -> int | str:
@@ -139,12 +125,10 @@ def _regions(connection: sqlite3.Connection, build: Builder) -> None:
             build.lack("do not say whether they are calls or ranges", where)
         kind = HOST.get(category.lower(), call_kind(name))
         correlation = _correlation(row)
-        # calls of other libraries launch nothing
-        args = (
-            {}
-            if correlation == UNKNOWN and not category.upper().startswith(LAUNCHING)
-            else {"correlation": correlation}
-        )
+        numbered = correlation != UNKNOWN or category.upper().startswith(
+            LAUNCHING
+        )  # calls of other libraries launch nothing
+        args = {"correlation": correlation} if numbered else {}
         build.span(name, kind, row.get("start"), end, where, category=category, args=args, **fields)
 
 

@@ -72,14 +72,8 @@ def _rows(path: str) -> Iterator[tuple[int, Row]]:
     try:
         reader = csv.DictReader(text.splitlines(keepends=True))
         for row in reader:
-            yield (
-                reader.line_num,
-                {
-                    key: value or ""
-                    for key, value in row.items()
-                    if key is not None and isinstance(value, (str, type(None)))
-                },
-            )
+            known = {key: value or "" for key, value in row.items() if key is not None and not isinstance(value, list)}
+            yield reader.line_num, known
     except csv.Error as error:
         raise ReadError(path, f"line {reader.line_num}: {error}") from None
 
@@ -127,42 +121,26 @@ def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: 
         told = identity(row.get("Process_Id"))
         owner = told if isinstance(told, int) and told else pid
         fields: dict[str, Any] = {"pid": owner, "tid": _number(row, "Thread_Id") or 0}
-        correlation = launch_number(row["Correlation_Id"]) if "Correlation_Id" in row else None
+        args = {"correlation": launch_number(row["Correlation_Id"]) if "Correlation_Id" in row else None}
         if "Kernel_Name" in row:
             kernel = row["Kernel_Name"].removesuffix(".kd")
             queue = _number(row, "Queue_Id")
-            stream: int | str | None = _number(row, "Stream_Id") if "Stream_Id" in row else queue
-            args = {"correlation": correlation, "queue": queue}
-            device = _device(row.get("Agent_Id", ""), devices)
-            build.span(
-                kernel, kernel_kind(kernel), start, end, where, device=device, stream=stream, args=args, **fields
-            )
+            fields["stream"] = _number(row, "Stream_Id") if "Stream_Id" in row else queue
+            fields.update(device=_device(row.get("Agent_Id", ""), devices), args={**args, "queue": queue})
+            build.span(kernel, kernel_kind(kernel), start, end, where, **fields)
         elif "Direction" in row:
             ends = [_device(row.get(key, ""), devices) for key in ("Destination_Agent_Id", "Source_Agent_Id")]
             device = next((one for one in ends if isinstance(one, int)), UNKNOWN if UNKNOWN in ends else ends[0])
-            args = {"correlation": correlation}
-            stream = _number(row, "Stream_Id")
-            build.span(
-                copy_name(row["Direction"]),
-                Kind.COPY,
-                start,
-                end,
-                where,
-                device=device,
-                stream=stream,
-                args=args,
-                **fields,
-            )
+            fields.update(device=device, stream=_number(row, "Stream_Id"), args=args)
+            build.span(copy_name(row["Direction"]), Kind.COPY, start, end, where, **fields)
         elif row.get("Domain", "").startswith(MARKER):
             _marker(row, start, end, where, build, fields)
         else:
             if "API" not in row.get("Domain", ""):
                 build.lack("do not say whether they are calls or ranges", where)
             function = row.get("Function", "")
-            args = {"correlation": correlation}
-            build.span(
-                function, call_kind(function), start, end, where, category=row.get("Domain", ""), args=args, **fields
-            )
+            fields.update(category=row.get("Domain", ""), args=args)
+            build.span(function, call_kind(function), start, end, where, **fields)
     if not seen:
         build.trace.problems.append(f"{name}: a header and no records")
 

@@ -107,11 +107,7 @@ class _Process:
             "kernel_dispatch": self._kernel,
             "memory_copy": self._copy,
             "marker_api": self._marker,
-            "hip_api": self._call,
-            "hsa_api": self._call,
-            "rccl_api": self._call,
-            "rocdecode_api": self._call,
-            "rocjpeg_api": self._call,
+            **dict.fromkeys(("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api"), self._call),
         }
         for name, rows in records.items():
             handler = handlers.get(name)
@@ -130,51 +126,27 @@ class _Process:
 
     def _kernel(self, row: Record, where: str) -> None:
         info = row["dispatch_info"]
-        symbol = self.symbols.get(info["kernel_id"])
+        symbol, queue = self.symbols.get(info["kernel_id"]), info["queue_id"]["handle"]
         name = kernel_name(symbol) if symbol else ""
-        args = {
-            "correlation": launch_number(_correlation(row)),
-            "queue": info["queue_id"]["handle"],
-            "dispatch": info.get("dispatch_id"),
-        }
-        stream = row["stream_id"]["handle"] if "stream_id" in row else args["queue"]
-        self._device(name, kernel_kind(name), row, where, info["agent_id"]["handle"], stream, args)
+        stream = row["stream_id"]["handle"] if "stream_id" in row else queue
+        device, args = self.device(info["agent_id"]["handle"]), {"queue": queue, "dispatch": info.get("dispatch_id")}
+        self._span(name, kernel_kind(name), row, where, args, device=device, stream=stream)
 
     def _copy(self, row: Record, where: str) -> None:
         ends = [row[key]["handle"] for key in ("dst_agent_id", "src_agent_id") if isinstance(row.get(key), dict)]
         gpus = [handle for handle in ends if self.agents.get(handle, {}).get("type") == GPU]
-        agent = gpus[0] if gpus else (ends[0] if ends else None)
-        args = {"correlation": launch_number(_correlation(row)), "bytes": row.get("bytes")}
-        stream = row["stream_id"]["handle"] if "stream_id" in row else None
-        self._device(copy_name(self._operation(row)), Kind.COPY, row, where, agent, stream, args)
-
-    def _device(self, name: str, kind: Kind, row: Record, where: str, agent: Any, stream: Any, args: Record) -> None:
-        self.build.span(
-            name,
-            kind,
-            row["start_timestamp"],
-            row["end_timestamp"],
-            where,
-            pid=self.pid,
-            tid=identity(row.get("thread_id", 0)),
-            device=self.device(agent),
-            stream=stream,
-            args=args,
-        )
+        device = self.device(gpus[0] if gpus else (ends[0] if ends else None))
+        stream, args = row["stream_id"]["handle"] if "stream_id" in row else None, {"bytes": row.get("bytes")}
+        self._span(copy_name(self._operation(row)), Kind.COPY, row, where, args, device=device, stream=stream)
 
     def _call(self, row: Record, where: str) -> None:
         name = self._operation(row)
-        self.build.span(
-            name,
-            call_kind(name),
-            row["start_timestamp"],
-            row["end_timestamp"],
-            where,
-            pid=self.pid,
-            tid=identity(row.get("thread_id", 0)),
-            category=self._kind(row),
-            args={"correlation": launch_number(_correlation(row))},
-        )
+        self._span(name, call_kind(name), row, where, {}, category=self._kind(row))
+
+    def _span(self, name: str, kind: Kind, row: Record, where: str, args: Record, **fields: Any) -> None:
+        times, owner = (row["start_timestamp"], row["end_timestamp"]), identity(row.get("thread_id", 0))
+        args = {"correlation": launch_number(_correlation(row)), **args}
+        self.build.span(name, kind, *times, where, pid=self.pid, tid=owner, args=args, **fields)
 
     def _marker(self, row: Record, where: str) -> None:
         message = self.messages.get(_correlation(row))
