@@ -42,25 +42,9 @@ Row = dict[str, Any]
 
 def phases(summary: Summary) -> Iterator[PhaseLine]:
     """A row a phase and group, over all ranks and windows."""
+    names = columns_of(PhaseLine)
     for row in summary.phases:
-        yield {
-            "group": row.group,
-            "phase": row.phase,
-            "parent": row.parent,
-            "depth": row.depth,
-            "calls": row.calls,
-            "cut": row.cut,
-            "total_ns": row.total_ns,
-            "mean_ns": row.mean_ns,
-            "p50_ns": row.p50_ns,
-            "p95_ns": row.p95_ns,
-            "self_ns": row.self_ns,
-            "share": row.share,
-            "slowest": row.slowest,
-            "fastest": row.fastest,
-            "spread": row.spread,
-            "missing": len(row.missing),
-        }
+        yield cast("PhaseLine", {**{name: getattr(row, name) for name in names}, "missing": len(row.missing)})
 
 
 def ranks(summary: Summary) -> Iterator[Row]:
@@ -166,14 +150,8 @@ def file_phases(summary: Summary) -> Iterator[FilePhase]:
     """A row a file and phase: device time inside it."""
     for file in summary.files:
         for row in _device_phases(file):
-            longest = row.pop("top")
-            mine = {
-                "worker": file.worker.label,
-                "tool": file.tool,
-                **row,
-                "longest_kernel": longest[0][0] if longest else None,
-            }
-            yield cast("FilePhase", mine)
+            longest = next((name for name, _, _ in row.pop("top")), None)
+            yield cast("FilePhase", {"worker": file.worker.label, "tool": file.tool, **row, "longest_kernel": longest})
 
 
 def _device_phases(file: ToolFile) -> Iterator[Row]:
@@ -198,10 +176,8 @@ def kernels(summary: Summary) -> Iterator[Row]:
     for file in summary.files:
         for row in file.attribution.phases:
             for name, count, total in row.top:
-                mine = found.setdefault(
-                    (file.tool, row.name, name),
-                    {"tool": file.tool, "phase": row.name, "kernel": name, "count": 0, "total_ns": 0},
-                )
+                none = {"tool": file.tool, "phase": row.name, "kernel": name, "count": 0, "total_ns": 0}
+                mine = found.setdefault((file.tool, row.name, name), none)
                 mine["count"] += count
                 mine["total_ns"] += total
     yield from sorted(found.values(), key=lambda row: -row["total_ns"])
@@ -267,56 +243,36 @@ def operators(summary: Summary) -> Iterator[OperatorRow]:
     yield from summary.operators.to_json()
 
 
-#: name of a table -> its rows
-_ROWS: dict[str, Callable[[Summary], Iterator[Mapping[str, Any]]]] = {
-    "phases": phases,
-    "ranks": ranks,
-    "windows": windows,
-    "steps": _listed("steps"),
-    "step_phases": step_phases,
-    "outliers": _listed("outliers"),
-    "drift": _listed("drift"),
-    "devices": devices,
-    "device_phases": device_phases,
-    "left_over": left_over,
-    "file_phases": file_phases,
-    "kernels": kernels,
-    "operators": operators,
-    "memory": _listed("memory"),
-    "cost": _listed("cost"),
-    "seconds": _listed("seconds"),
-    "stragglers": _listed("stragglers"),
-    "critical_path": critical_path,
-    "unseen": _listed("unseen"),
-    "slack": _listed("slack"),
-    "files": files,
-}
-#: name of a table -> its columns, and what is in them where there is anything (a step may be text: ``4-9``)
-TABLES: dict[str, dict[str, type]] = {
-    "phases": columns_of(PhaseLine),
-    "ranks": {"group": str, "phase": str, "worker": str, "calls": int, "total_ns": int, "per_window_ns": float},
-    "windows": {"worker": str, "window": str, "steps": str, "start_ns": int, "end_ns": int, "window_ns": int},
-    "steps": columns_of(StepTime),
-    "step_phases": {"step": int, "phase": str, "min_ns": float, "mean_ns": float, "max_ns": float},
-    "outliers": columns_of(Outlier),
-    "drift": columns_of(Drift),
-    "devices": columns_of(DeviceRow),
-    "device_phases": columns_of(DevicePhase),
-    "left_over": columns_of(LeftOver),
-    "file_phases": columns_of(FilePhase),
-    "kernels": {"tool": str, "phase": str, "kernel": str, "count": int, "total_ns": int},
-    "operators": columns_of(OperatorRow),
-    "memory": columns_of(Memory),
-    "cost": columns_of(Cost),
-    "seconds": {
+#: name of a table -> its rows, its columns, and what is in them where there is anything (a step may be text: ``4-9``)
+_TABLES: dict[str, tuple[Callable[[Summary], Iterator[Mapping[str, Any]]], dict[str, type]]] = {
+    "phases": (phases, columns_of(PhaseLine)),
+    "ranks": (ranks, {"group": str, "phase": str, "worker": str, "calls": int, "total_ns": int, "per_window_ns": float}),
+    "windows": (windows, {"worker": str, "window": str, "steps": str, "start_ns": int, "end_ns": int, "window_ns": int}),
+    "steps": (_listed("steps"), columns_of(StepTime)),
+    "step_phases": (step_phases, {"step": int, "phase": str, "min_ns": float, "mean_ns": float, "max_ns": float}),
+    "outliers": (_listed("outliers"), columns_of(Outlier)),
+    "drift": (_listed("drift"), columns_of(Drift)),
+    "devices": (devices, columns_of(DeviceRow)),
+    "device_phases": (device_phases, columns_of(DevicePhase)),
+    "left_over": (left_over, columns_of(LeftOver)),
+    "file_phases": (file_phases, columns_of(FilePhase)),
+    "kernels": (kernels, {"tool": str, "phase": str, "kernel": str, "count": int, "total_ns": int}),
+    "operators": (operators, columns_of(OperatorRow)),
+    "memory": (_listed("memory"), columns_of(Memory)),
+    "cost": (_listed("cost"), columns_of(Cost)),
+    "seconds": (_listed("seconds"), {
         "worker": str, "window": str, "device": int, "window_ns": int, **{f"parts_{name}": int for name in PARTS},
-    },
-    "stragglers": columns_of(Straggler),
-    "critical_path": {"step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int, "ended": bool},
-    "unseen": columns_of(UnseenWait),
-    "slack": columns_of(Slack),
-    "files": {"worker": str, "tool": str, "file": str, "windows": str, "kernels": int, "note": str},
+    }),
+    "stragglers": (_listed("stragglers"), columns_of(Straggler)),
+    "critical_path": (critical_path, {
+        "step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int, "ended": bool,
+    }),
+    "unseen": (_listed("unseen"), columns_of(UnseenWait)),
+    "slack": (_listed("slack"), columns_of(Slack)),
+    "files": (files, {"worker": str, "tool": str, "file": str, "windows": str, "kernels": int, "note": str}),
 }  # fmt: skip
+#: name of a table -> its columns
+TABLES = {name: columns for name, (_, columns) in _TABLES.items()}
 
 
 @dataclass(frozen=True)
@@ -340,8 +296,8 @@ class Table:
 
 def table(summary: Summary, name: str) -> Table:
     """A table by its name in :data:`TABLES`."""
-    found = list(_ROWS[name](summary))
-    columns = dict(TABLES[name])
+    rows, columns = _TABLES[name]
+    found, columns = list(rows(summary)), dict(columns)
     for row in found:
         for key, value in row.items():
             if value is not None:
@@ -376,9 +332,8 @@ def arrow_table(table: Table) -> pyarrow.Table:
     columns = {}
     for name in table.columns:
         values = [row[name] for row in table.rows]
-        if name not in unvalued and any(
-            isinstance(value, str) for value in values
-        ):  # steps 3 and 4-9: as polars has them
+        # steps 3 and 4-9: as polars has them
+        if name not in unvalued and any(isinstance(value, str) for value in values):
             values = [None if value is None else str(value) for value in values]
         columns[name] = pyarrow.array(values, kinds[unvalued[name]] if name in unvalued else None)
     return pyarrow.table(columns)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof import texts
@@ -31,7 +32,6 @@ from accelprof.analysis.report_rows import (
     WorkerMemory,
 )
 from accelprof.analysis.summary import Summary
-from accelprof.analysis.toolfile import ToolFile
 from accelprof.analysis.units import NONE, duration, percent
 from accelprof.analysis.waited import waited
 
@@ -130,7 +130,7 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
     if by_file:
         for file in summary.files:
             if file.attribution.devices and file.attribution.phases:
-                only = _only(summary, file)
+                only = dataclasses.replace(summary, files=[file])
                 title = f"{file.worker.label}: {os.path.basename(file.path)}"
                 yield device_phases_grid(list(frames.file_phases(only)), list(frames.left_over(only)), title, limit)
             if file.operators:
@@ -145,18 +145,13 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
     report = summary.to_json()
     rows = seconds_rows(report)
     if rows:
-        grid = Grid(
-            "where the time goes, in parts of the windows",
-            [Column("worker", label=24), *(Column(name, rank) for name, rank in _shown_groups(report))],
-        )
-        for row in rows if limit is None else rows[:limit]:
-            grid.add(row["name"], *(percent(row[name]) for name, _, _ in GROUPS))
-        if limit is not None:
-            grid.note = f"… and {len(rows) - limit} with more of the first (--all). " if len(rows) > limit else ""
-        grid.note += (
+        columns = [Column("worker", label=24), *(Column(name, rank) for name, rank in _shown_groups(report))]
+        parts = ((row["name"], *(percent(row[name]) for name, _, _ in GROUPS)) for row in rows)
+        title, more = "where the time goes, in parts of the windows", "with more of the first"
+        note = (
             "exposed: communication with nothing to compute beside it; idle by cause stands in --json and on the page."
         )
-        yield grid
+        yield _listing(title, columns, parts, limit, more, note)
     yield from steps_grids(report, limit)
     waits = waited(report["stragglers"])
     missing = list(dict.fromkeys(rank for row in waits for rank in row["missing"]))
@@ -180,14 +175,14 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
         yield grid
     path = longest(report)
     if path is not None:
-        parts: Counter[tuple[str, str]] = Counter()
+        lasted: Counter[tuple[str, str]] = Counter()
         for segment in path["segments"]:
-            parts[segment["phase"], segment["worker"]] += segment["ns"]
+            lasted[segment["phase"], segment["worker"]] += segment["ns"]
         grid = Grid(
             f"critical path of step {path['step']}, the slowest with a window: {duration(path['wall_ns'])}",
             [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("share")],
         )
-        for (phase, worker), ns in parts.most_common(limit or None):
+        for (phase, worker), ns in lasted.most_common(limit or None):
             grid.add(phase, worker, duration(ns), percent(ns / path["wall_ns"] if path["wall_ns"] else None))
         yield grid
         rest = [row for row in report["slack"] if row["step"] == path["step"]]
@@ -195,16 +190,25 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
             yield slack_grid(path["step"], rest, limit)
 
 
+def _listing(
+    title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], limit: int | None, more: str, note: str = ""
+) -> Grid:
+    """A table of ``rows`` of cells; those beyond ``limit`` are counted in the note, in the words ``more``."""
+    grid, cells = Grid(title, columns), list(rows)
+    for row in cells[:limit]:
+        grid.add(*row)
+    hidden = len(cells[limit:]) if limit is not None else 0
+    grid.note = " ".join(filter(None, [f"… and {hidden} {more} (--all)." if hidden else "", note]))
+    return grid
+
+
 def slack_grid(step: object, rows: list[Slack], limit: int | None = MAX_ROWS) -> Grid:
     """What is not on a step's critical path, the longest first, and how much later it could end."""
     columns = [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("could end later by")]
-    grid = Grid(f"not on the critical path of step {step}", columns)
-    for row in rows if limit is None else rows[: limit // 2]:
-        grid.add(row["phase"], row["worker"], duration(row["ns"]), duration(row["slack_ns"]))
-    if limit is not None and len(rows) > limit // 2:
-        grid.note = f"… and {len(rows) - limit // 2} shorter ones (--all). "
-    grid.note += "could end later by: without making the step longer; what is faster here changes nothing."
-    return grid
+    cells = ((row["phase"], row["worker"], duration(row["ns"]), duration(row["slack_ns"])) for row in rows)
+    note = "could end later by: without making the step longer; what is faster here changes nothing."
+    title = f"not on the critical path of step {step}"
+    return _listing(title, columns, cells, limit and limit // 2, "shorter ones", note)
 
 
 def steps_grids(report: Report, limit: int | None = MAX_ROWS) -> Iterator[Grid]:
@@ -212,43 +216,32 @@ def steps_grids(report: Report, limit: int | None = MAX_ROWS) -> Iterator[Grid]:
     rows = report.get("outliers") or []
     if rows:
         columns = [
-            Column("step"),
-            Column("took"),
-            Column("usual"),
-            Column("most of it in", label=24),
-            Column("there", 2),
-            Column("usual", 3),
-            Column("on", 1, label=16),
-        ]
-        grid = Grid("steps that took longer than the others", columns)
-        for row in rows if limit is None else rows[: limit // 2]:
-            grid.add(
+            Column("step"), Column("took"), Column("usual"), Column("most of it in", label=24), Column("there", 2),
+            Column("usual", 3), Column("on", 1, label=16),
+        ]  # fmt: skip
+        longer = (
+            (
                 str(row["step"]), duration(row["wall_ns"]), duration(row["usual_ns"]), row["phase"] or NONE,
                 duration(row["phase_ns"]), duration(row["phase_usual_ns"]), row["worker"] or NONE,
-            )  # fmt: skip
-        if limit is not None and len(rows) > limit // 2:
-            grid.note = f"… and {len(rows) - limit // 2} more (--all)."
-        yield grid
+            )
+            for row in rows
+        )  # fmt: skip
+        yield _listing("steps that took longer than the others", columns, longer, limit and limit // 2, "more")
     drifts = report["drift"]
     if drifts:
         columns = [
-            Column("phase", label=30),
-            Column("steps", 3),
-            Column("at first"),
-            Column("at last"),
-            Column("change"),
-            Column("surely between", 2),
-            Column("most of it in", 1, label=24),
-            Column("longest on", 1, label=16),
-        ]
-        grid = Grid("what changed from the first step to the last", columns)
-        for drift in drifts if limit is None else drifts[: limit // 2]:
-            grid.add(
-                "(the whole step)" if drift["phase"] is None else drift["phase"], str(drift["steps"]), duration(drift["first_ns"]),
-                duration(drift["last_ns"]), f"{drift['change']:+.1%}", f"{drift['low']:+.1%} … {drift['high']:+.1%}",
-                drift["cause"] or NONE, drift["worker"] or NONE,
-            )  # fmt: skip
-        yield grid
+            Column("phase", label=30), Column("steps", 3), Column("at first"), Column("at last"), Column("change"),
+            Column("surely between", 2), Column("most of it in", 1, label=24), Column("longest on", 1, label=16),
+        ]  # fmt: skip
+        changed = (
+            (
+                "(the whole step)" if row["phase"] is None else row["phase"], str(row["steps"]), duration(row["first_ns"]),
+                duration(row["last_ns"]), f"{row['change']:+.1%}", f"{row['low']:+.1%} … {row['high']:+.1%}",
+                row["cause"] or NONE, row["worker"] or NONE,
+            )
+            for row in drifts
+        )  # fmt: skip
+        yield _listing("what changed from the first step to the last", columns, changed, limit and limit // 2, "more")
 
 
 def _shown_groups(report: Report) -> Iterator[tuple[str, int]]:
@@ -275,10 +268,6 @@ def seconds_rows(report: Report) -> list[dict[str, Any]]:
         }
         found.append({"name": name, **shares})
     return sorted(found, key=lambda row: (row["compute"] is None, row["compute"] or 0.0))
-
-
-def _only(summary: Summary, file: ToolFile) -> Summary:
-    return dataclasses.replace(summary, files=[file])
 
 
 def phases_grid(summary: Summary, limit: int | None = MAX_ROWS) -> Grid:
@@ -338,32 +327,17 @@ def _of_group(row: PhaseLine) -> str:
 def devices_grid(rows: list[DeviceRow], limit: int | None = MAX_ROWS) -> Grid:
     """Device time by worker and device, the least busy first."""
     columns = [
-        Column("worker", label=30),
-        Column("device", label=8),
-        Column("tool", 4, label=8),
-        Column("files", 5),
-        Column("kernels", 3),
-        Column("busy"),
-        Column("communication", 2),
-        Column("idle", 1),
-        Column("busy share"),
-    ]
+        Column("worker", label=30), Column("device", label=8), Column("tool", 4, label=8), Column("files", 5),
+        Column("kernels", 3), Column("busy"), Column("communication", 2), Column("idle", 1), Column("busy share"),
+    ]  # fmt: skip
     grid = Grid("device time, over windows", columns)
     rows.sort(key=lambda row: (row["busy_share"] is None, row["busy_share"] or 0.0))
     shown = rows if limit is None or len(rows) <= limit else rows[: limit - 1]
     rest = rows[len(shown) :]
     for row in [*shown, *([frames.devices_together(f"… {len(rest)} busier", rest)] if rest else [])]:
-        grid.add(
-            row["worker"],
-            row["device"],
-            row["tool"],
-            str(row["files"]),
-            f"{row['kernels']:,}",
-            duration(row["busy_ns"]),
-            duration(row["communication_ns"]),
-            duration(row["idle_ns"]),
-            percent(row["busy_share"]),
-        )
+        times = [duration(ns) for ns in (row["busy_ns"], row["communication_ns"], row["idle_ns"])]
+        labels = (row["worker"], row["device"], row["tool"], str(row["files"]), f"{row['kernels']:,}")
+        grid.add(*labels, *times, percent(row["busy_share"]))
     of_windows = [row.get("share_of") == "window" for row in rows]
     whole = "part of the windows in which the device works, idle at both ends counted"
     work = "part of the stretch from the first to the last piece of work in which the device works"
@@ -411,14 +385,16 @@ def memory_grid(rows: list[WorkerMemory], limit: int | None = MAX_ROWS) -> Grid:
         Column("worker", label=24), Column("steps", 3), Column("at first"), Column("at last"), Column("largest"), Column("at step", 2),
         Column("peak", 1),
     ]  # fmt: skip
-    names = sorted({row["what"] for row in rows})
-    grid = Grid(f"memory at the end of steps ({', '.join(names)})", columns)
-    for row in rows if limit is None else rows[:limit]:
-        sizes = [figures.cell(row[name], "bytes") for name in ("first", "last", "largest")]
-        grid.add(row["worker"], f"{row['steps']:,}", *sizes, str(row["at_step"]), figures.cell(row["peak"], "bytes"))
-    if limit is not None and len(rows) > limit:
-        grid.note = f"… and {len(rows) - limit} with less (--all)."
-    return grid
+    title = f"memory at the end of steps ({', '.join(sorted({row['what'] for row in rows}))})"
+    size = functools.partial(figures.cell, unit="bytes")
+    cells = (
+        (
+            row["worker"], f"{row['steps']:,}", size(row["first"]), size(row["last"]), size(row["largest"]), str(row["at_step"]),
+            size(row["peak"]),
+        )
+        for row in rows
+    )  # fmt: skip
+    return _listing(title, columns, cells, limit, "with less")
 
 
 def operators_grid(
@@ -426,26 +402,20 @@ def operators_grid(
 ) -> Grid:
     """Operators on the host by phase, the most self time first; the others are summed."""
     columns = [
-        Column("operator", label=28),
-        Column("phase", label=16),
-        Column("workers", 5),
-        Column("calls", 3),
-        Column("total", 2),
-        Column("self"),
-        Column("share"),
-    ]
-    grid = Grid(title, columns)
+        Column("operator", label=28), Column("phase", label=16), Column("workers", 5), Column("calls", 3), Column("total", 2),
+        Column("self"), Column("share"),
+    ]  # fmt: skip
     whole = sum(row["self_ns"] for row in rows)
-    for row in rows if limit is None else rows[:limit]:
-        grid.add(
+    cells = (
+        (
             row["operator"], NONE if row["phase"] is None else row["phase"], str(row["workers"]), f"{row['calls']:,}",
             duration(row["total_ns"]), duration(row["self_ns"]), percent(row["self_ns"] / whole if whole else None),
-        )  # fmt: skip
-    if limit is not None and len(rows) > limit:
-        rest = duration(sum(row["self_ns"] for row in rows[limit:]))
-        grid.note = f"… and {len(rows) - limit} with {rest} together (--all). "
-    grid.note += "self: without what is nested in them; share: of all self time."
-    return grid
+        )
+        for row in rows
+    )  # fmt: skip
+    rest = duration(sum(row["self_ns"] for row in rows[limit:])) if limit is not None else ""
+    note = "self: without what is nested in them; share: of all self time."
+    return _listing(title, columns, cells, limit, f"with {rest} together", note)
 
 
 def ranges_cost(row: Cost) -> str:
@@ -469,18 +439,15 @@ def cost_grid(rows: list[Cost], limit: int | None = MAX_ROWS) -> Grid:
         Column("worker", label=24), Column("windows", 2), Column("opening"), Column("waiting for device", 1), Column("closing"),
         Column("ranges", 3), Column("one range", 4), Column("all ranges"),
     ]  # fmt: skip
-    grid = Grid("what recording itself took", columns)
     rows = sorted(rows, key=lambda row: -(row["open_ns"] + row["drain_ns"] + row["close_ns"] + (row["ranges_ns"] or 0)))
-    for row in rows if limit is None else rows[:limit]:
-        grid.add(
-            row["worker"], f"{row['windows']:,}", duration(row["open_ns"]), drained(row),
-            duration(row["close_ns"]), NONE if row["ranges"] is None else f"{row['ranges']:,}",
-            NONE if row["range_ns"] is None else duration(row["range_ns"]), ranges_cost(row),
-        )  # fmt: skip
-    if limit is not None and len(rows) > limit:
-        grid.note = f"… and {len(rows) - limit} with less (--all). "
-    grid.note += COST_SOURCE
-    return grid
+    cells = (
+        (
+            row["worker"], f"{row['windows']:,}", duration(row["open_ns"]), drained(row), duration(row["close_ns"]),
+            NONE if row["ranges"] is None else f"{row['ranges']:,}", duration(row["range_ns"]), ranges_cost(row),
+        )
+        for row in rows
+    )  # fmt: skip
+    return _listing("what recording itself took", columns, cells, limit, "with less", COST_SOURCE)
 
 
 def hide(grid: Grid, limit: int, what: str) -> None:
