@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sources", nargs=-1, type=Source(), metavar="[DIR | FILE...]")
 @click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
-@click.option(
-    "--html", "html", type=click.Path(dir_okay=False), help=f"Where the page goes.  [default: DIR/{REPORT}]"
-)
+@click.option("--html", "html", type=click.Path(dir_okay=False), help=f"Where the page goes.  [default: DIR/{REPORT}]")
 @click.option("--no-html", is_flag=True, help="Write no page.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
 @click.option("--csv", "csv_dir", type=click.Path(file_okay=False), help="Write each table as CSV into this directory.")

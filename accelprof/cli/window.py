@@ -135,10 +135,13 @@ def _complete(answers: Sequence[Answer], wanted: set[str]) -> None:
 @window.command("dump")
 @_run
 @click.option(
-    "--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Last steps of workers that are gone."
+    "--steps",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Last steps of workers that are gone, instead of recorder.steps of their configuration.",
 )
 @click.option("--timeout", type=Number(min=0), default=5.0, show_default=True, help="Seconds to wait for live workers.")
-def dump(run_dir: str, steps: int, timeout: float) -> None:
+def dump(run_dir: str, steps: int | None, timeout: float) -> None:
     """Write out the flight recorder of every worker, also of those that are gone.
 
     Prints the dump's directory, which report and timeline read. Status 1 when no worker of the run left anything.

@@ -52,6 +52,8 @@ REQUEST = "request.json"
 #: the fixed words of a dump's name
 REASONS = ("slow", "hang", "exception", "sigterm", "request")
 _NAME = re.compile(rf"({'|'.join(REASONS)})-(\d{{1,6}})")
+#: steps of a part whose process did not say how many
+STEPS = 20
 #: rings that were put aside and are named one by one
 ASIDE_SHOWN = 5
 #: a dump that another process began this long ago for the same reason is joined, not doubled
@@ -226,17 +228,19 @@ def _name_here(name: str, asked: DumpRow | None, here: dict[str, DumpRow | None]
     return name
 
 
-def write_part(run_dir: str, name: str, ring: str, steps: int) -> tuple[int, ...] | None:
+def write_part(run_dir: str, name: str, ring: str, steps: int | None = None) -> tuple[int, ...] | None:
     """One process's part of a dump, from its ring: timeline and journal; the numbers of its steps, or ``None``: the ring is empty.
 
-    It has the last ``steps`` that had begun when the dump was asked for: who hears of it later, and has gone on meanwhile, shows the
-    same moment. Of a process that began later, or whose clock is behind, the last there are.
+    It has the last ``steps`` (``None``: as many as its process was to write) that had begun when the dump was asked for: who hears of
+    it later, and has gone on meanwhile, shows the same moment. Of a process that began later, or whose clock is behind, the last there
+    are.
 
     Raises:
         OSError: the part cannot be written.
         ReadError: there is no ring.
     """
     found = read_ring(ring)
+    steps = steps or found.dumped or STEPS
     records = [*found.steps, *([found.running] if found.running is not None else [])]
     asked = request_of(run_dir, name)
     until = None if asked is None else round(asked.at * 1e9) - found.epoch_offset
@@ -267,9 +271,9 @@ def parts(run_dir: str, name: str) -> set[str]:
     return {path.stem for path in Path(run_dir, PLACE, name, WORKERS).glob(f"*{JOURNAL}")}
 
 
-def ask(run_dir: str, timeout: float, steps: int, say: Callable[[str], object]) -> str:
-    """A dump on request: live workers put their parts there within ``timeout`` seconds, those of others are made here; ``say`` hears
-    of rings that cannot be read. Its name.
+def ask(run_dir: str, timeout: float, steps: int | None, say: Callable[[str], object]) -> str:
+    """A dump on request: live workers put their parts there within ``timeout`` seconds, those of others are made here,
+    with their last ``steps`` (``None``: as many as each was to write); ``say`` hears of rings that cannot be read. Its name.
 
     Raises:
         UserError: there is no run directory, or nothing can be written in it.
@@ -309,7 +313,7 @@ def unread(run_dir: str) -> set[str]:
     return {ring.stem for ring in rings_of(run_dir) if is_written(ring) is False} - read
 
 
-def write_lost(run_dir: str, name: str, steps: int, say: Callable[[str], object]) -> None:
+def write_lost(run_dir: str, name: str, steps: int | None, say: Callable[[str], object]) -> None:
     """Parts of processes that have not put theirs there: they are dead, or on a file system of their own."""
     for ring in rings_of(run_dir):
         if ring.stem not in parts(run_dir, name):

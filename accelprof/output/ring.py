@@ -99,6 +99,7 @@ class Contents:
         steps: finished steps, oldest first.
         running: the step that was running, as far as it was written; ``None`` where none was.
         problems: what was left out and why.
+        dumped: how many of the last steps a dump is to hold, where the process said so.
     """
 
     who: Mapping[str, Any]
@@ -107,6 +108,7 @@ class Contents:
     steps: list[StepRecord] = field(default_factory=list)
     running: StepRecord | None = None
     problems: list[str] = field(default_factory=list)
+    dumped: int | None = None
 
 
 class Ring:
@@ -314,7 +316,7 @@ def read_ring(path: str | os.PathLike[str]) -> Contents:
     names, now, size = head.names, head.now, head.size
     if len(data) > limit or HEAD + names + now + size != len(data) or not size:
         raise ReadError(name, f"the sizes in its head do not fit its {len(data)} bytes")
-    found = Contents(head.who, head.epoch_offset)
+    found = Contents(head.who, head.epoch_offset, dumped=head.dumped)
     # its process may have gone on meanwhile: steps that gave way are not in ``data``, and phases have been named for what is
     later = _head(name, front)
     found.phases = _phases(front[HEAD : HEAD + min(later.named, names)], found.problems)
@@ -360,6 +362,7 @@ class _Head:
     epoch_offset: int
     who: Mapping[str, Any]
     writer: Writer | None
+    dumped: int | None
 
 
 def _head(name: str, data: bytes) -> _Head:
@@ -374,7 +377,9 @@ def _head(name: str, data: bytes) -> _Head:
         who = {}
     who = who if isinstance(who, dict) else {}
     writer = Writer.read(who.pop("writer", who))  # earlier versions had host and pid alone
-    return _Head(names, now, size, first, end, named, epoch - monotonic, who, writer)
+    steps = who.pop("steps", None)
+    dumped = steps if type(steps) is int and steps > 0 else None
+    return _Head(names, now, size, first, end, named, epoch - monotonic, who, writer, dumped)
 
 
 def _phases(data: bytes, problems: list[str]) -> list[tuple[str, str, str, str]]:

@@ -79,7 +79,7 @@ class Loop:
                 captures.close(reasons.EXCEPTION)
             self._course.broken = self._course.running == number
             self._end_quietly(number)
-        if self._course.recorder is not None and isinstance(error, Exception):
+        if self._course.recorder is not None:
             self._course.recorder.failed(number, error)
 
     def _end_quietly(self, number: int) -> None:

@@ -42,6 +42,8 @@ ROWS_AT_MOST = 50_000
 STEPS_TO_COMPARE = 5
 #: where a row of four numbers, and one of all fields, has its end
 QUICK_END, END = QUICK_ROW.index("end_ns"), TimelineRow._fields.index("end_ns")
+#: what is written out: who interrupts a job that is slow or hangs asks why; who calls ``sys.exit`` does not
+FAILURES = (Exception, KeyboardInterrupt)
 NO_WINDOW = WindowInfo("recorder", 0, (), None, "recorder", "")
 
 
@@ -59,6 +61,7 @@ class Recorder:
         who = {
             "key": process.key, "group": target.group, "roles": list(target.roles), "rank": target.rank,
             "world_size": target.world_size, "replica": target.replica, "host": process.host, "pid": process.pid,
+            "steps": config.steps,
         }  # fmt: skip
         self._ring: Ring | None = Ring(os.path.join(self._run_dir, RINGS, process.key + SUFFIX), who)
         self._rows = _Rows(TraceOptions(max_spans=ROWS_AT_MOST))
@@ -168,13 +171,15 @@ class Recorder:
 
     def failed(self, number: int, error: BaseException) -> None:
         """The body of a step raised."""
+        if not isinstance(error, FAILURES):
+            return
         self._raised = id(error), number
         self.want(dumps.Cause("exception", number, f"step {number} raised {text_of(error)[:300]}"))
 
     def uncaught(self, error: BaseException | None) -> None:
         """The process ends by an exception that nobody caught. That of the last step's body was written out then."""
         step = self._ended_step if self._step is None else self._step
-        if isinstance(error, Exception) and self._raised != (id(error), step):
+        if isinstance(error, FAILURES) and self._raised != (id(error), step):
             self.now("exception", f"nobody caught {text_of(error)[:300]}", step)
 
     def want(self, cause: dumps.Cause) -> None:
@@ -366,7 +371,7 @@ class Recorder:
         if ring is None or ring.lost:
             return False
         self._running_step()
-        self._seen[name] = dumps.write_part(self._run_dir, name, ring.path, self._config.steps)
+        self._seen[name] = dumps.write_part(self._run_dir, name, ring.path)
         return True
 
 

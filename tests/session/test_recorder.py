@@ -266,6 +266,42 @@ def test_an_exception_that_nobody_catches_is_written_out_once(tmp_path, how):
     assert [steps[-1] for steps in seen] == [3]
 
 
+@pytest.mark.parametrize(
+    ("how", "ends", "why"),
+    [
+        ("with", -signal.SIGINT, "step 3 raised KeyboardInterrupt"),
+        ("loop", -signal.SIGINT, "nobody caught KeyboardInterrupt"),
+        ("exit", 3, None),
+    ],
+)
+def test_an_interrupt_is_written_out_and_an_exit_is_not(tmp_path, how, ends, why):
+    """Ctrl-C ends a job that hangs: what it was in is kept. ``sys.exit`` is the program's own end."""
+    code = """
+        import os, signal, sys, time, accelprof
+        s = accelprof.configure(recorder={"slow": None, "hang": None}, run_dir=sys.argv[1] + "/r", group="G", rank=0)
+        phase = accelprof.timer("work")(lambda: time.sleep(0.001))
+
+        def work(n):
+            phase()
+            if n == 3:
+                sys.exit(3) if sys.argv[2] == "exit" else os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5)
+
+        for n in s.steps(range(1, 9)) if sys.argv[2] == "loop" else range(1, 9):
+            if sys.argv[2] == "loop":
+                work(n)
+            else:
+                with s.step(n):
+                    work(n)
+    """
+    done = child(code, tmp_path, how)
+    assert done.wait(60) == ends
+    done.stdout.close()
+    run = tmp_path / "r"
+    found = [dumps.request_of(run, name) for name in dumps.names(run)]
+    assert [(row.reason, row.step, row.why) for row in found] == ([("exception", 3, why)] if why else [])
+
+
 def test_a_dump_is_there_with_what_was_asked_for(tmp_path):
     """Many that see the same thing at one moment make one dump: nobody finds its directory without the request."""
     code = """
@@ -422,6 +458,25 @@ def test_a_killed_process_is_written_out_from_outside(tmp_path):
     workers = {row.rank: row for row in summarise(tmp_path / "r/recorder/request-1").run.records.targets.values()}
     assert set(workers) == {0, 1}
     assert 25 in workers[0].steps_seen
+
+
+@pytest.mark.parametrize(("given", "held"), [([], 30), (["--steps", "4"], 4)])
+def test_a_killed_worker_has_as_many_steps_in_a_dump_as_it_was_to_write(tmp_path, given, held):
+    """``recorder.steps`` is what a dump holds, whoever writes it; the command line may ask for another number."""
+    code = """
+        import os, sys, accelprof
+        s = accelprof.configure(recorder={"steps": 30, "slow": None}, run_dir=sys.argv[1] + "/r", group="G", rank=0)
+        for n in range(1, 101):
+            with s.step(n):
+                pass
+        os.kill(os.getpid(), 9)
+    """
+    with child(code, tmp_path) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    done = CliRunner().invoke(window, ["dump", "--run", str(tmp_path / "r"), "--timeout", "0", *given])
+    assert done.exit_code == 0, done.output
+    (target,) = summarise(tmp_path / "r/recorder/request-1").run.records.targets.values()
+    assert target.steps_seen == list(range(101 - held, 101))
 
 
 def test_damaged_rings_are_named_and_the_others_count(tmp_path):
