@@ -55,8 +55,7 @@ def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
 
     catalogue, loaded, plan = _load(file, overrides, release)
     _refuse_output(loaded.config)
-    generation = f", generation {loaded.generation}" if loaded.generation else ""
-    say(f"{file}: right ({loaded.dialect} dialect{generation})")
+    say(f"{file}: right ({_dialect(loaded)})")
     for note in loaded.notes:
         if note.kind != "off":
             say(f"  note: {note}")
@@ -71,16 +70,17 @@ def check(file: str, overrides: tuple[str, ...], release: str | None) -> None:
         say(f"  note: nothing to profile in this file: {silent}")
 
 
+def _dialect(loaded: Any) -> str:
+    return f"{loaded.dialect} dialect{f', generation {loaded.generation}' if loaded.generation else ''}"
+
+
 def _refuse_output(config: Any) -> None:
     from accelprof.output.layout import impossible
 
     reason = impossible(config.output_dir)
     if reason:
-        raise ConfigError(
-            Problem(
-                "output_dir", f"it cannot be made: {reason}", value=config.output_dir, mend="name another directory"
-            )
-        )
+        said, mend = f"it cannot be made: {reason}", "name another directory"
+        raise ConfigError(Problem("output_dir", said, value=config.output_dir, mend=mend))
 
 
 @config.command()
@@ -109,10 +109,8 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
             "generation": loaded.generation,
             "notes": notes,
             "nothing_to_profile": silent,
-            "targets": rows,
-            "engines": engines,
         }
-        click.echo(texts.dumps(data, indent=1, default=str))
+        click.echo(texts.dumps({**data, "targets": rows, "engines": engines}, indent=1, default=str))
         return
     from rich.console import Console
     from rich.table import Table
@@ -123,12 +121,12 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
     def row_of(*cells: str, style: str = "") -> None:
         table.add_row(*(Text(terminal(cell)) for cell in cells), style=style)
 
-    console.print(
-        f"{file}: {loaded.dialect} dialect{f', generation {loaded.generation}' if loaded.generation else ''}",
-        highlight=False,
-    )
+    def line(text: str, **options: Any) -> None:
+        console.print(plain(text), highlight=False, markup=False, **options)
+
+    console.print(f"{file}: {_dialect(loaded)}", highlight=False)
     if silent:
-        console.print(plain(f"nothing to profile in this file: {silent}"), highlight=False, markup=False)
+        line(f"nothing to profile in this file: {silent}")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     longest = max((len(name) for row in rows for name in (f"{row['tool']},", *row["also"], "timeline")), default=0)
     for column in ("group", "role", "rank", "tool", "windows (steps)", "captures", "starts as"):
@@ -138,65 +136,45 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
         if not row["selected"]:
             row_of(row["group"], ", ".join(row["roles"]), _rank(row), "-", "not profiled", "0", "as ever", style="dim")
             continue
-        tools = [*filter(None, [row["tool"], *row["also"]]), *(["timeline"] if row["timeline"] else [])]
-        row_of(
-            row["group"],
-            ", ".join(row["roles"]),
-            _rank(row),
-            ", ".join(tools),
+        tools = ", ".join([*filter(None, [row["tool"], *row["also"]]), *(["timeline"] if row["timeline"] else [])])
+        what = (
+            tools,
             row["windows_text"],
             row["captures_text"],
             f"under {row['tool']}" if row["command"] else "as ever",
         )
+        row_of(row["group"], ", ".join(row["roles"]), _rank(row), *what)
     console.print(table)
     for row in rows:
         if row["command"]:
-            text = f"{row['group']} rank {_rank(row)} starts as: {row['command']}"
-            console.print(plain(text), highlight=False, markup=False, soft_wrap=True)
+            line(f"{row['group']} rank {_rank(row)} starts as: {row['command']}", soft_wrap=True)
         else:
             for tool in row["tools"]:
                 options = " ".join(f"{key}={_shown(value)}" for key, value in tool["options"].items())
-                console.print(
-                    plain(
-                        f"{tool['tool']} of {row['group']} rank {_rank(row)}: {options} directory={tool['directory']}"
-                    ),
-                    highlight=False,
-                    markup=False,
-                    soft_wrap=True,
-                )
+                whose = f"{tool['tool']} of {row['group']} rank {_rank(row)}"
+                line(f"{whose}: {options} directory={tool['directory']}", soft_wrap=True)
     sized = [row for row in rows if "expected_size" in row]
     for text in dict.fromkeys(f"expected size, {r['group']} rank {_rank(r)}: {r['expected_size']}" for r in sized):
-        console.print(plain(text), highlight=False, markup=False)
+        line(text)
     for row in rows:
         if row["env"]:
-            console.print(
-                plain(
-                    f"env of {row['group']} rank {_rank(row)}: "
-                    + " ".join(f"{key}={value}" for key, value in row["env"].items())
-                ),
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
+            env = " ".join(f"{key}={value}" for key, value in row["env"].items())
+            line(f"env of {row['group']} rank {_rank(row)}: {env}", soft_wrap=True)
     if engines:
         from accelprof.engines.preview import text as lines_of
 
         for row in engines:
-            for line in lines_of(row):
-                console.print(plain(line), highlight=False, markup=False)
+            for text in lines_of(row):
+                line(text)
     said = [note for row in rows for note in row["notes"]] if loaded.config.enabled else []
     for text in dict.fromkeys([*notes, *said]):
-        console.print(plain(f"note: {text}"), highlight=False, markup=False)
+        line(f"note: {text}")
 
 
 def _shown(value: object) -> str:
-    return (
-        "[" + ", ".join(map(str, value)) + "]"
-        if isinstance(value, list)
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value)
-    )
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _sizes(config: Any, plan: Any, worlds: dict[str, int]) -> list[str]:

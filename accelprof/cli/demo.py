@@ -127,11 +127,7 @@ def _show(result: DemoResult) -> None:
         console.print(problem, style="yellow", markup=False)
     if result.run_dir is None:
         return
-    for what, name in (
-        ("Timeline, for ui.perfetto.dev", TIMELINE),
-        ("Report", REPORT),
-        ("Manifest", MANIFEST),
-    ):
+    for what, name in (("Timeline, for ui.perfetto.dev", TIMELINE), ("Report", REPORT), ("Manifest", MANIFEST)):
         console.print(f"{what}: {_short(os.path.join(result.run_dir, name))}", soft_wrap=True, markup=False)
 
 

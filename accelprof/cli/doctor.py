@@ -73,23 +73,15 @@ def _output(output_dir: str) -> Check:
     while not os.path.exists(place):
         place = os.path.dirname(place)
     free = shutil.disk_usage(place).free
-    status = "ok" if free > LOW_SPACE else "warn"
-    return Check(
-        "core",
-        "output directory",
-        status,
-        f"{output_dir}: {free / 2**30:.1f} GiB free",
-        "" if status == "ok" else "free space, or set budget and another output_dir",
-    )
+    status, mend = ("ok", "") if free > LOW_SPACE else ("warn", "free space, or set budget and another output_dir")
+    return Check("core", "output directory", status, f"{output_dir}: {free / 2**30:.1f} GiB free", mend)
 
 
 def _identity() -> Check:
     identity = from_environment(os.environ)
-    text = (
-        "rank unknown (no launcher's variable is set)"
-        if identity.rank is None
-        else f"rank {identity.rank} of {identity.world_size} from {identity.source}"
-    )
+    text = f"rank {identity.rank} of {identity.world_size} from {identity.source}"
+    if identity.rank is None:
+        text = "rank unknown (no launcher's variable is set)"
     wrong = "; ".join(identity.problems)
     return Check("core", "identity", "warn" if wrong else "info", text, wrong)
 

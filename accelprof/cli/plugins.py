@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 
 from accelprof import texts
 from accelprof.contracts.answers import probe_of
+from accelprof.contracts.backend import Probe
 from accelprof.errors import failures, text_of
 
 
@@ -24,12 +26,7 @@ def rows() -> dict[str, Any]:
         try:
             probe = probe_of(cls())
         except failures() as error:  # the reason is what this command is for
-            tools[name] = {
-                "available": False,
-                "reason": text_of(error),
-                "aliases": list(cls.aliases),
-            }
-            continue
+            probe = Probe(None, text_of(error))
         tools[name] = {"available": probe.available, "reason": probe.reason, "aliases": list(cls.aliases)}
     return {
         "plugins": [
@@ -93,23 +90,21 @@ def _list(as_json: bool) -> None:
     from rich.table import Table
 
     console = Console()
-    table = Table(title="plug-ins", title_justify="left")
-    for column in ("name", "distribution", "backends", "tools"):
-        table.add_column(column)
-    for plugin in data["plugins"]:
-        table.add_row(plugin["name"], plugin["distribution"], ", ".join(plugin["backends"]), ", ".join(plugin["tools"]))
-    console.print(table)
+
+    def show(title: str, columns: tuple[str, ...], lines: Iterable[tuple[str, ...]], **options: Any) -> None:
+        table = Table(title=title, title_justify="left", **options)
+        for column in columns:
+            table.add_column(column, overflow="ellipsis" if title == "plug-ins" else "fold")
+        for cells in lines:
+            table.add_row(*cells)
+        console.print(table)
+
+    brought = ((p["name"], p["distribution"], ", ".join(p["backends"]), ", ".join(p["tools"])) for p in data["plugins"])
+    show("plug-ins", ("name", "distribution", "backends", "tools"), brought)
     for kind in ("backends", "tools"):
-        table = Table(title=kind, title_justify="left")
-        for column in ("name", "aliases", "available", "reason"):
-            table.add_column(column, overflow="fold")
-        for name, row in data[kind].items():
-            table.add_row(name, ", ".join(row["aliases"]), "yes" if row["available"] else "no", row["reason"])
-        console.print(table)
+        there = data[kind].items()
+        lines = ((n, ", ".join(r["aliases"]), "yes" if r["available"] else "no", r["reason"]) for n, r in there)
+        show(kind, ("name", "aliases", "available", "reason"), lines)
     if data["broken"]:
-        table = Table(title="broken", title_justify="left", style="red")
-        for column in ("name", "distribution", "reason"):
-            table.add_column(column, overflow="fold")
-        for item in data["broken"]:
-            table.add_row(item["name"], item["distribution"], item["reason"])
-        console.print(table)
+        columns = ("name", "distribution", "reason")
+        show("broken", columns, (tuple(item[column] for column in columns) for item in data["broken"]), style="red")

@@ -58,17 +58,8 @@ def timeline(sources: tuple[str, ...], output: str | None, file_format: str, as_
         with Bar("merging") as bar:
             merged = merge_files(sources, output, writer, bar)
     if as_json:
-        facts = {
-            "path": merged.path,
-            "read": merged.read,
-            "written": merged.written,
-            "added": merged.added,
-            "left_out": merged.left_out,
-            "moved": merged.moved,
-            "problems": merged.problems,
-            "notes": merged.notes,
-        }
-        click.echo(texts.dumps(facts, indent=1))
+        names = ("path", "read", "written", "added", "left_out", "moved", "problems", "notes")
+        click.echo(texts.dumps({name: getattr(merged, name) for name in names}, indent=1))
         return
     for problem in merged.problems:
         say(f"accelprof: {problem}", err=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from accelprof import atomic, texts
-from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
+from accelprof.contracts.exporter import Exporter, ExporterOptions, PhaseFigures, RunFacts, StepFigures
 
 
 class FileOptions(ExporterOptions):
@@ -22,31 +22,22 @@ def rows_of(figures: StepFigures) -> list[dict[str, Any]]:
 
     A step without phases has one row with phase ``None``.
     """
-    head = {
-        "step": figures.step,
-        "ended_ns": figures.ended_ns,
-        "wall_ns": figures.wall_ns,
-        "window": figures.window,
-    }
-    rows = [
-        {
-            **head,
-            "phase": name,
-            "max_s": row.max,
-            "mean_s": row.mean,
-            "min_s": row.min,
-            "ranks": row.ranks,
-            "slowest": row.slowest,
-        }
-        for name, row in figures.phases.items()
-    ]
     none = dict.fromkeys(("phase", "max_s", "mean_s", "min_s", "ranks", "slowest"))
-    return rows or [{**head, **none}]
+    phases = [{"phase": name, **_of_phase(row)} for name, row in figures.phases.items()]
+    return [{**_of_step(figures), **phase} for phase in phases or [none]]
 
 
-def _finite(seconds: float) -> float | None:
+def _of_step(figures: StepFigures) -> dict[str, Any]:
+    return {name: getattr(figures, name) for name in ("step", "ended_ns", "wall_ns", "window")}
+
+
+def _of_phase(row: PhaseFigures) -> dict[str, Any]:
+    return {"max_s": row.max, "mean_s": row.mean, "min_s": row.min, "ranks": row.ranks, "slowest": row.slowest}
+
+
+def _finite(value: object) -> object:
     """JSON has no other numbers; what is none is missing."""
-    return seconds if math.isfinite(seconds) else None
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class JsonLines(Exporter):
@@ -63,17 +54,9 @@ class JsonLines(Exporter):
 
     def step(self, figures: StepFigures) -> None:
         phases = {
-            name: {
-                "max_s": _finite(row.max),
-                "mean_s": _finite(row.mean),
-                "min_s": _finite(row.min),
-                "ranks": row.ranks,
-                "slowest": row.slowest,
-            }
-            for name, row in figures.phases.items()
+            name: {key: _finite(value) for key, value in _of_phase(row).items()} for name, row in figures.phases.items()
         }
-        row = {"step": figures.step, "ended_ns": figures.ended_ns, "wall_ns": figures.wall_ns, "window": figures.window}
-        line = (texts.dumps({**row, "phases": phases}) + "\n").encode()
+        line = (texts.dumps({**_of_step(figures), "phases": phases}) + "\n").encode()
         # opened each time: training may close any descriptor that is held, and give its number to a file of its own
         with open(self._path, "ab", buffering=0) as file:
             before = file.tell()

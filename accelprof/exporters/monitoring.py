@@ -143,7 +143,9 @@ class OpenTelemetry(Exporter):
             try:
                 result = send(spans)
                 taken = result is SpanExportResult.SUCCESS
-            except failures() as error:  # OpenTelemetry would write it to the log, each time; said once, with all that was lost
+            except (
+                failures()
+            ) as error:  # OpenTelemetry would write it to the log, each time; said once, with all that was lost
                 result, self._reason = SpanExportResult.FAILURE, text_of(error)[:200]
             self._failing = 0 if taken else self._failing + 1
             self._lost += 0 if taken else len(spans)

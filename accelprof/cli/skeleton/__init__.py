@@ -37,22 +37,13 @@ def skeleton(name: str, version: str = "0.1") -> dict[str, str]:
     """
     plain = name.replace("-", "_")
     if not _NAME.fullmatch(name) or len(name) > LONGEST or keyword.iskeyword(plain):
-        problem = Problem(
-            "NAME",
-            "it becomes the name of a module, an accelerator type and a distribution",
-            value=name,
-            allowed=f"lower-case letters, digits and single dashes between them, {LONGEST} at most; no word of Python",
-            mend="my-accelerator",
-        )
-        raise ConfigError(problem)
+        said = "it becomes the name of a module, an accelerator type and a distribution"
+        allowed = f"lower-case letters, digits and single dashes between them, {LONGEST} at most; no word of Python"
+        raise ConfigError(Problem("NAME", said, value=name, allowed=allowed, mend="my-accelerator"))
     if plain in RESERVED or plain.startswith("accelprof"):
-        problem = Problem(
-            "NAME",
-            "accelprof, pytest or the plug-in's own modules have this name",
-            value=name,
-            mend=f"my-{name.removeprefix('accelprof').strip('-_') or 'accelerator'}",
-        )
-        raise ConfigError(problem)
+        said = "accelprof, pytest or the plug-in's own modules have this name"
+        mend = f"my-{name.removeprefix('accelprof').strip('-_') or 'accelerator'}"
+        raise ConfigError(Problem("NAME", said, value=name, mend=mend))
     words = {
         "dist": plain.replace("_", "-"),
         "name": plain,
