@@ -39,7 +39,9 @@ def checks(output_dir: str) -> list[Check]:
     ]
     for name, probe in catalogue.probes():
         present = probe.priority is not None and probe.priority > WITHOUT_DEVICE
-        rows.append(Check("backend", name, "ok" if present or name == "cpu" else "info", probe.reason))
+        facts = [f"{fact}: {value}" for fact, value in probe.facts.items() if value is not None]
+        detail = "; ".join([probe.reason, *facts])
+        rows.append(Check("backend", name, "ok" if present or name == "cpu" else "info", detail))
     try:
         detected = catalogue.detect()
         rows.append(Check("backend", "in use", "ok", f"{detected.backend.name} ({detected.reason})"))

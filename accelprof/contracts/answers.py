@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from accelprof.contracts.backend import NO_RANGE, Backend, BoundRange, Emitter, Probe, RangeSpec
@@ -33,6 +33,9 @@ def probe_of(thing: Probed) -> Probe:
     reason: object = answer.reason
     if not isinstance(reason, str):
         return Probe(None, f"unavailable: probe() has reason {reason!r}; one line of text is expected")
+    facts: object = answer.facts
+    if not isinstance(facts, Mapping):
+        return Probe(None, f"unavailable: probe() has facts {facts!r}; a mapping is expected")
     return answer
 
 

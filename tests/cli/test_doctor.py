@@ -96,6 +96,22 @@ def test_nothing_more_is_not_counted(monkeypatch):
     assert "more with" not in CliRunner().invoke(command.doctor, []).output
 
 
+def test_facts_of_a_backend_stand_beside_its_reason():
+    """What a probe found is shown with ``--verbose`` and as JSON; what it does not know is left out."""
+    from accelprof.contracts.backend import Probe
+
+    class Mine(RecordingBackend):
+        name = "mine"
+        aliases = ()
+
+        def probe(self):
+            return Probe(100, "2 devices", {"driver": "580.1", "build": None, "devices": [0, 1]})
+
+    with capture(backend=Mine, tool=None, steps=[1]):
+        (row,) = [row for row in command.checks("outputs") if row.name == "mine"]
+    assert row.detail == "2 devices; driver: 580.1; devices: [0, 1]"
+
+
 @pytest.mark.parametrize(
     ("priority", "line"),
     [(None, "the CPU is ready; mine"), (-1, "the CPU is ready; mine"), (1, "the CPU is ready; mine"), (10, "the CPU is ready; mine"), (100, "mine is ready")],

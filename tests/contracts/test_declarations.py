@@ -9,8 +9,9 @@ import pytest
 
 import accelprof
 from accelprof.contracts import hookspecs
-from accelprof.contracts.backend import Backend, DeviceTimer
-from accelprof.contracts.targets import Target
+from accelprof.contracts.backend import Backend, DeviceTimer, Probe
+from accelprof.contracts.doctor import Check
+from accelprof.contracts.targets import ArtifactFile, Expectation, Launch, Target
 from accelprof.contracts.tool import Tool
 
 CORE = Path(accelprof.__file__).parent
@@ -102,6 +103,36 @@ HOOKS = {
 }
 
 
+#: the same of what plug-ins answer
+ANSWERS: dict[type, dict[str, tuple[str, str]]] = {
+    Probe: {
+        "priority": ("catalogue.py", "probe.priority"),
+        "available": ("catalogue.py", "probe.available"),
+        "reason": ("catalogue.py", "probe.reason"),
+        "facts": ("cli/doctor.py", "probe.facts"),
+    },
+    Launch: {
+        "mode": ("cluster/options.py", "launch.mode"),
+        "argv": ("launch/command.py", "launch.argv"),
+        "env": ("launch/compose.py", "launch.env"),
+        "unset_in_children": ("session/configure.py", "launch.unset_in_children"),
+        "make_dirs": ("launch/command.py", "launch.make_dirs"),
+        "preflight": ("cluster/options.py", "launch.preflight"),
+        "notes": ("launch/preview.py", "launch.notes"),
+    },
+    Expectation: {
+        "pattern": ("output/reports.py", "wait.what.pattern"),
+        "count": ("output/reports.py", "expectation.count"),
+        "when": ("output/reports.py", "expectation.when"),
+        "instead": ("output/reports.py", "wait.what.instead"),
+    },
+    ArtifactFile: {
+        name: ("output/records.py", f"file.{name}") for name in ("path", "tool", "windows", "bytes", "state", "reason")
+    },
+    Check: {name: ("cli/doctor.py", f"row.{name}") for name in ("area", "name", "status", "detail", "mend")},
+}
+
+
 def read_in(path: Path) -> set[str]:
     """Attributes that a module reads, as they are written there with whose they are, and texts that it passes."""
     found = set()
@@ -121,9 +152,10 @@ def names(cls: type) -> list[str]:
     [
         (names(Backend), BACKEND),
         (names(Tool), TOOL),
+        *((names(cls), places) for cls, places in ANSWERS.items()),
         ([n for n in vars(hookspecs) if n.startswith("accelprof_")], HOOKS),
     ],
-    ids=["backend", "tool", "hooks"],
+    ids=["backend", "tool", *(cls.__name__ for cls in ANSWERS), "hooks"],
 )
 def test_each_word_of_a_contract_is_read_by_the_core(contract, places):
     """Every declaration, method and hook stands in the table above, and the file named there asks it of what the contract is of."""

@@ -92,6 +92,7 @@ PROBES = {
     "a priority that is a text": lambda self: Probe("high", "here"),
     "a priority that is a truth value": lambda self: Probe(True, "here"),
     "a reason that is none": lambda self: Probe(100, None),
+    "facts that are a text": lambda self: Probe(100, "here", "facts"),
     "raises": lambda self: 1 / 0,
 }
 
