@@ -90,8 +90,6 @@ class ScheduleSpec:
     repeat: int = 1
     skip_first: int = 0
     per: str = "process"  # process | step | the name of an enclosing phase
-    token_start: int | None = None
-    token_end: int | None = None
     keep_others: bool = False
 
     @property

@@ -26,16 +26,7 @@ def to_spec(schedule: Schedule) -> ScheduleSpec:
         warmup = min(warmup, first)
         wait, active = first - warmup, end - first
     return ScheduleSpec(
-        schedule.phase,
-        wait,
-        warmup,
-        active,
-        schedule.repeat,
-        schedule.skip_first,
-        schedule.per,
-        schedule.token_start,
-        schedule.token_end,
-        schedule.keep_others,
+        schedule.phase, wait, warmup, active, schedule.repeat, schedule.skip_first, schedule.per, schedule.keep_others
     )
 
 

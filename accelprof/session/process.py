@@ -69,7 +69,7 @@ class Process:
         )
 
     def summary(self, row: TargetRow) -> dict[str, Any]:
-        """What a controller takes over: the journal and the problems, as plain data."""
+        """What a controller takes over, and the row of this process, as plain data."""
         return {
             "key": self.key,
             "journal": self.journal.records,

@@ -11,7 +11,7 @@ from typing import Any
 
 from accelprof.config.model import Config
 from accelprof.contracts import reasons
-from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV, Assignment
+from accelprof.contracts.targets import TARGET_ENV, Assignment
 from accelprof.errors import failures, text_of
 from accelprof.session.configure import configure, current_session
 from accelprof.session.identity import from_environment, host_name
@@ -52,9 +52,6 @@ def _configure(
         "pid": session.process.pid,
         "node_id": node_id(),
         "selected": session.assignment.selected,
-        "accelerator": session.backend.name,
-        "has_devices": session.target.has_devices,
-        "wrapped": os.environ.get(WRAPPED_ENV),
         "started_as": os.environ.get(TARGET_ENV),
         "rank_by_environment": from_environment(os.environ).rank,
         "problems": list(session.problems),

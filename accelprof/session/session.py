@@ -239,13 +239,13 @@ class Session:
 
         Returns:
             The run's manifest where it ends here; ``run_dir`` says where everything lies (``None``: nowhere). Also, and
-            alone where somebody else ends the run, what that one merges: ``{"key", "journal", "problems"}``.
+            alone where somebody else ends the run, what that one merges: ``{"key", "journal", "problems", "target"}``.
 
         Raises:
             CaptureError: something failed and ``on_error`` is ``raise``; everything is closed all the same.
         """
         if self.inherited:
-            return self.summary()
+            return self.process.summary(self.describe())
         ended: dict[str, Any] = {}
         try:
             with self.lock:
@@ -258,7 +258,7 @@ class Session:
             if self.own_run is not None:
                 ended = self.own_run.end(reason)
         self.voice.raise_deferred()
-        return {**self.summary(), **ended}
+        return {**self.process.summary(self.describe()), **ended}
 
     def _close(self, reason: str) -> None:
         guarded = self.voice.guarded
@@ -306,7 +306,3 @@ class Session:
     def describe(self) -> TargetRow:
         """The manifest's ``targets`` row of this process."""
         return self.process.row(self.backend.name, self.steps_seen, len(self.windows))
-
-    def summary(self) -> dict[str, Any]:
-        """What a controller takes over: the journal and the problems, as plain data."""
-        return self.process.summary(self.describe())
