@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # who asks for a tool by name, to read a file with it, has no
     from accelprof.config.load import Loaded
     from accelprof.config.model import Config
     from accelprof.planning.plan import Plan
+    from accelprof.planning.presets import Preset
 
 ACCELERATOR_ENV = "ACCELPROF_ACCELERATOR"
 #: comes in by name, as what is installed comes in by its entry point
@@ -334,9 +335,9 @@ class Catalogue:
         """Dialects of all plug-ins, in pluggy's order: the last registered first, those that are built in last."""
         return [item for answer in self.host.call("accelprof_dialects") for item in answer]
 
-    def presets(self) -> dict[str, Any]:
+    def presets(self) -> dict[str, Preset]:
         """Presets of all plug-ins by name; a name taken twice is refused and kept in ``broken``."""
-        merged: dict[str, object] = {}
+        merged: dict[str, Preset] = {}
         for answer in self.host.call("accelprof_presets"):
             for name, preset in answer.items():
                 if name in merged:

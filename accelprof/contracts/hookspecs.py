@@ -19,6 +19,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from accelprof.contracts.backend import Backend
+    from accelprof.contracts.doctor import Check
     from accelprof.contracts.exporter import Exporter
     from accelprof.contracts.targets import ArtifactFile, Launch, Target, WindowInfo
     from accelprof.contracts.tool import Tool
@@ -59,7 +60,7 @@ def accelprof_presets() -> Mapping[str, object]:
 
 
 @hookspec
-def accelprof_doctor(node: Mapping[str, object]) -> Sequence[Any]:
+def accelprof_doctor(node: Mapping[str, object]) -> Sequence[Check]:
     """Checks of this machine: ``accelprof.contracts.doctor.Check`` rows. ``node`` has ``hostname`` and ``output_dir``."""
     return ()
 

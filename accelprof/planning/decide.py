@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from accelprof.config.model import Config, Rule
+from accelprof.config.model import Config, ControllerRule, Rule
 from accelprof.contracts.backend import Backend
 from accelprof.contracts.targets import Assignment
 from accelprof.contracts.tool import Tool, ToolUse
 from accelprof.errors import ConfigError, PluginError, Problem, nearest
 from accelprof.planning.names import nearest_accelerator
 from accelprof.planning.plan import Plan, as_rule, rules_of, use_of
+from accelprof.planning.presets import Preset
 from accelprof.planning.presets import check as check_presets
 from accelprof.planning.selection import covering
+
+RuleT = TypeVar("RuleT", Rule, ControllerRule)
 
 
 class Names(Protocol):
@@ -28,7 +31,7 @@ class Names(Protocol):
     def tool_names(self) -> list[str]: ...
     def backend_class(self, name: str) -> type[Backend]: ...
     def backend_names(self) -> list[str]: ...
-    def presets(self) -> Mapping[str, Any]: ...
+    def presets(self) -> Mapping[str, Preset]: ...
 
 
 def decide(config: Config, catalogue: Names, *, decided: bool = False) -> Plan:
@@ -117,7 +120,7 @@ def _registered(name: str, catalogue: Names) -> str:
         return name
 
 
-def _rightly_named(rule: Any, catalogue: Names) -> Any:
+def _rightly_named(rule: RuleT, catalogue: Names) -> RuleT:
     if rule.tool is None:
         return rule
     name = _registered(rule.tool, catalogue)

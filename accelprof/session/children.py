@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accelprof import atomic, texts
 from accelprof.config.model import Config
@@ -19,6 +19,7 @@ from accelprof.versions import installed
 from accelprof.voice import Voice
 
 if TYPE_CHECKING:
+    from accelprof.planning.presets import Preset
     from accelprof.session.session import Session
 
 #: the voice of a process that has no session yet
@@ -28,7 +29,9 @@ watching: Instruments | None = None
 _before: dict[str, str | None] = {}
 
 
-def items_for(config: Config, presets: Mapping[str, Any], target: Target, say: Callable[[str], object]) -> list[Item]:
+def items_for(
+    config: Config, presets: Mapping[str, Preset], target: Target, say: Callable[[str], object]
+) -> list[Item]:
     """Methods that the configuration instruments in ``target``: its own list, then its presets by installed release."""
     items = []
     for index, instrument in enumerate(config.instrument):

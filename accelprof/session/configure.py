@@ -37,6 +37,7 @@ from accelprof.timing.running import forget_running
 
 if TYPE_CHECKING:
     from accelprof.config.model import Config
+    from accelprof.contracts.backend import Backend
     from accelprof.planning.plan import Plan
     from accelprof.tools.trace import TraceTool
 
@@ -204,7 +205,7 @@ def _is_of(planned: Target, own: Target, config: Config) -> bool:
     return all(getattr(planned, fact) == getattr(own, fact) for fact in facts)
 
 
-def _detect(catalogue: Catalogue, accelerator: str | None, config: Config) -> Any:
+def _detect(catalogue: Catalogue, accelerator: str | None, config: Config) -> Backend:
     try:
         return catalogue.detect(accelerator, config.accelerator).backend
     except UnavailableError as error:
@@ -214,7 +215,7 @@ def _detect(catalogue: Catalogue, accelerator: str | None, config: Config) -> An
         return catalogue.backend("cpu")
 
 
-def _with_devices(assignment: Assignment, accelerator: str, has_devices: bool | None, backend: Any) -> Assignment:
+def _with_devices(assignment: Assignment, accelerator: str, has_devices: bool | None, backend: Backend) -> Assignment:
     """The target with what is known here: its accelerator, and whether it sees a device."""
     if has_devices is None and assignment.selected:
         try:
@@ -243,7 +244,7 @@ def _make_session(
     config: Config,
     assignment: Assignment,
     plan: Plan | None,
-    backend: Any,
+    backend: Backend,
     run_dir: str | None,
     launched: bool,
 ) -> Session:

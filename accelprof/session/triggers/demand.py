@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from accelprof.contracts import reasons
 from accelprof.session.captures import Ask
 from accelprof.session.triggers import Quiet
 
 if TYPE_CHECKING:
+    from accelprof.contracts.tool import Tool
     from accelprof.session.captures import Captures
     from accelprof.session.pending import Pending
 
@@ -89,7 +90,7 @@ class Demand(Quiet):
         self._until, self._displaced = None, True
 
 
-def cannot(tool: Any) -> str:
+def cannot(tool: Tool) -> str:
     """Why a tool takes no window that was not planned; empty when it does."""
     if tool.count == "exact":
         return f"tool {tool.name} was told its number of windows at launch; plan the window with steps or a schedule"
