@@ -76,7 +76,7 @@ class PhaseFigures:
         idle_ns: time of its wall in which none of its devices did any work, whoever launched it; ``None`` without device work.
         communication_ns: union over its devices of collective kernels, also contained in ``busy_ns``.
         top: ``(kernel name, count, total ns)``, longest first.
-        calls_without_work: calls in which nothing was launched that ran on a device.
+        calls_without_work: whole calls in which nothing was launched that ran on a device.
         outlasting: ``(kernel, its ns, the call's ns)`` of the longest piece of work that took longer than the outermost
             call that launched it; ``None`` without one. A measurement that did not end, or work that others wait for;
             collectives, which wait for other ranks, are left out.
@@ -393,12 +393,12 @@ def _dense(codes: Array) -> tuple[Array, Array]:
 def _doubts(
     columns: Columns, found: Holders, of_range: Array, by_name: Array, count: int
 ) -> tuple[Array, dict[int, tuple[str, int, int]]]:
-    """Calls without any work, by name; and name -> ``(kernel, its ns, the call's ns)`` of the longest piece of work that
+    """Whole calls without any work, by name; and name -> ``(kernel, its ns, the call's ns)`` of the longest piece of work that
     took longer than the outermost call that launched it."""
     ranges, work = found.ranges, found.work
-    busy = np.zeros(ranges.size, dtype=np.bool_)
-    busy[found.pair_range] = True
-    empty = np.bincount(of_range[~busy], minlength=count)
+    empty_handed = ~columns.cut[ranges]
+    empty_handed[found.pair_range] = False
+    empty = np.bincount(of_range[empty_handed], minlength=count)
     outlasting: dict[int, tuple[str, int, int]] = {}
     outer = found.outermost
     # a collective lasts until the last rank arrives: how long is said where its ranks are matched

@@ -68,6 +68,17 @@ def test_idle_is_wall_without_any_work_on_its_devices() -> None:
     assert attribute(trace(phase("host only", 0, 9))).phases[0].idle_ns is None
 
 
+def test_a_cut_call_is_no_call_without_work() -> None:
+    """What a call launched before recording began, or would have after it ended, is not in the file; its work counts, not in a mean."""
+    opened = phase("f", 200, 210)
+    opened.args = {"in_progress": True}
+    spans = [phase("f", 0, 100), phase("f", 110, 190), opened, launch(1, 20), kernel(1, 20, 30)]
+    [row] = attribute(trace(*spans)).phases
+    assert (row.calls, row.cut, row.calls_without_work, row.busy_ns, row.of_calls) == (3, 1, 1, {0: 10}, ({0: 10}, 2))
+    [row] = attribute(trace(*spans, launch(2, 205), kernel(2, 206, 210))).phases
+    assert (row.busy_ns, row.of_calls) == ({0: 14}, ({0: 10}, 2))
+
+
 def test_communication_stands_apart() -> None:
     """Collective kernels count as busy and are given apart."""
     spans = [phase("f", 0, 9), launch(1, 1), launch(2, 3)]
