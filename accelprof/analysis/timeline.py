@@ -33,7 +33,7 @@ from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import FURTHEST_NS, ROW_COLUMNS, Completeness, Flow, Kind, Mark, Trace, merge_intervals
 from accelprof.errors import AccelprofError, ReadError
 from accelprof.output.records import Moment
-from accelprof.reading.chrome import is_ours, kind_of, said_before
+from accelprof.reading.chrome import facts_of, kind_of, lanes_of, said_before, sources_of
 from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
 from accelprof.reading.columns import KINDS, Array, Columns, columns_of, whole
 from accelprof.threads import started
@@ -75,6 +75,8 @@ class Source:
         transfers: of a worker's own timeline the stretches in which its collectives no longer waited, as all ranks had come, in the
             merged file's times; ``None`` where the run does not say it, as of windows without a step (filled in by the merge).
         completeness: what of the file is not in the merged one (filled in by the merge).
+        holds: of a merged timeline what it says of the files that it was made of, with their processes' numbers in this one (filled
+            in by the merge).
     """
 
     path: str
@@ -94,6 +96,21 @@ class Source:
     pids: list[int] = field(default_factory=list)
     transfers: list[tuple[int, int]] | None = None
     completeness: Completeness = field(default_factory=Completeness)
+    holds: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """What a merged file says of this one, and of those that it holds."""
+        own = asdict(self)
+        found = [own]
+        for said in own.pop("holds"):
+            of, moved = f"{said.get('worker')} of {self.worker}", {}
+            for name in ("begin_ns", "end_ns"):
+                moved[name] = said[name] + self.shift_ns if whole(said.get(name)) else None
+            if isinstance(pairs := said.get("transfers"), list):
+                whole_pairs = [pair for pair in pairs if isinstance(pair, list) and all(map(whole, pair))]
+                moved["transfers"] = [[at + self.shift_ns for at in pair] for pair in whole_pairs]
+            found.append({**said, "worker": of, "key": f"{self.key} {said.get('key')}", **moved})
+        return found
 
     def __post_init__(self) -> None:
         # a manifest may hold halves of surrogate pairs, which no file can have
@@ -372,7 +389,7 @@ class TimelineWriter:
             },
             # threads that are another's, whose events overlapped
             "lanes": self._lanes,
-            "sources": [asdict(source) for source in merged.sources],
+            "sources": [said for source in merged.sources for said in source.to_json()],
             "problems": merged.problems,
             "notes": merged.notes,
         }
@@ -441,18 +458,24 @@ class TimelineWriter:
 
     def _chrome(self, number: int, source: Source) -> None:
         drawing, file = drawing_of(source.path)
-        said_before(file.top, file.completeness, file.problems)
+        ours = facts_of(file.top)
+        # what the files lack that a merged one was made of, those say themselves
+        said_before(file.top, Completeness() if sources_of(ours) else file.completeness, file.problems)
         source.completeness = file.completeness
         for problem in file.problems:
             self.problem(source, problem)
         self.merged.read += len(drawing.code)
         shift = self._shift(source, drawing, file.base_ns)
         places = self._places(source, drawing)
+        lanes, names = lanes_of(ours), list(drawing.rows)
+        for (row, _), (pid, tid) in places.items():
+            if (thread := lanes.get(str(names[row][1]))) is not None:
+                self._lanes[tid] = self.places.tid(pid, thread)
         pids, tids = _numbers(drawing, places)
         waiting = dict.fromkeys(drawing.deferred)
         ordinary = drawing.kept & (drawing.code == COMPLETE)
         ordinary[[*drawing.deferred, *drawing.cut]] = False
-        first, plain_names = 0, is_ours(file.top)
+        first, plain_names = 0, ours is not None
         for block in Stream(source.path, Event).blocks():
             if not plain_names:
                 _unquote(block)
@@ -488,6 +511,10 @@ class TimelineWriter:
             first += len(block)
         self._write([event for event in waiting.values() if event is not None])
         self._name_rows(source, drawing, places)
+        for _, said, held in sources_of(ours):
+            mine = [self.places.pid(f"{source.key}|{source.tool}", pid) for pid in held if isinstance(pid, int)]
+            source.holds.append({**said, "pids": mine})
+            source.pids = [pid for pid in source.pids if pid not in mine]
 
     def _places(self, source: Source, drawing: Drawing) -> dict[tuple[int, int], tuple[int, int]]:
         """The numbers in the merged file of each row and lane, of rows with events alone."""

@@ -400,7 +400,7 @@ class _Reading:
         if self.seen and set(self.counts) == {None}:
             raise ReadError(self.file.path, f"JSON, but no trace: none of its {self.seen:,} objects has a ph")
         self._open_ones()
-        columns, lacking = self._columns(_facts(top))
+        columns, lacking = self._columns(facts_of(top))
         trace.columns = columns
         say_lacking(trace, columns, lacking.pop("correlation"), lacking)
         for what, count in [*(+self.bad).items(), *self.unmatched.items()]:
@@ -417,7 +417,7 @@ class _Reading:
         if first is not None and EPOCH_NS[0] <= first <= EPOCH_NS[1]:
             trace.clock = Clock.EPOCH
         trace.origin = _origin(top)
-        ours = _facts(top)
+        ours = facts_of(top)
         if ours is not None:
             trace.metadata["accelprof"] = ours
         said_before(top, trace.completeness, trace.problems)
@@ -463,7 +463,7 @@ class _Reading:
         judged = bool(_LINKED_CODES[joined["kind"]].any())
         joined["kind"] = _by_name(joined["kind"], joined["name"], names)
         categories = _texts(self.categories)
-        processes, threads, lanes = _Codes[int | str](), Names(), _lanes(ours)
+        processes, threads, lanes = _Codes[int | str](), Names(), lanes_of(ours)
         pairs, of_row = list(self.rows), joined["thread"].copy()
         on_work: dict[object, int | str] = {}
         texts = ours is not None
@@ -605,7 +605,7 @@ def _by_name(kinds: Array, name: Array, names: list[str]) -> Array:
     return found
 
 
-def _lanes(ours: Mapping[str, object] | None) -> dict[str, int | str]:
+def lanes_of(ours: Mapping[str, object] | None) -> dict[str, int | str]:
     """Threads of a merged timeline that hold what overlapped on another, and which."""
     lanes = ours.get("lanes") if ours is not None else None
     return {str(lane): _place(thread) for lane, thread in lanes.items()} if isinstance(lanes, dict) else {}
@@ -725,10 +725,10 @@ _place = place
 def is_ours(top: Mapping[str, object]) -> bool:
     """Whether accelprof wrote the file: labels stand there as they were given. In other tools' they may be
     :func:`accelprof.texts.quoted`."""
-    return _facts(top) is not None
+    return facts_of(top) is not None
 
 
-def _facts(top: Mapping[str, object]) -> Mapping[str, Any] | None:
+def facts_of(top: Mapping[str, object]) -> Mapping[str, Any] | None:
     """What our own timeline says of itself, ``None`` for other files."""
     other = top.get("otherData")
     ours = other.get("accelprof") if isinstance(other, dict) else None
@@ -737,7 +737,7 @@ def _facts(top: Mapping[str, object]) -> Mapping[str, Any] | None:
 
 def said_before(top: Mapping[str, object], completeness: Completeness, problems: list[str]) -> None:
     """Add what our own timeline says is not in it, and of a merged one what was wrong with the files it was made of."""
-    ours = _facts(top) or {}
+    ours = facts_of(top) or {}
     completeness.dropped += _count(ours.get("dropped"))
     said = ours.get("problems")
     problems.extend(line for line in (said if isinstance(said, list) else ()) if isinstance(line, str))
@@ -761,7 +761,7 @@ def _count(value: object) -> int:
 
 
 def _origin(top: dict[str, Any]) -> Origin:
-    ours = _facts(top)
+    ours = facts_of(top)
     if ours is not None:
         roles, steps, window = ours.get("roles"), ours.get("steps"), _said(ours.get("window"))
         return Origin(

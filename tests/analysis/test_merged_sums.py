@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from accelprof.analysis.attribution import attribute
+from accelprof.analysis.files import summarise_files
 from accelprof.analysis.reading import load_any
 from accelprof.analysis.timeline import Source, TimelineWriter, merge_files
 from accelprof.reading.chrome import read_chrome
@@ -99,6 +100,40 @@ def test_what_is_merged_is_the_sum(tmp_path: Path) -> None:
             sums += figures(paths[-1], "torch")
         if sums:
             assert figures(merge_files(paths, str(tmp_path / "all.json")).path, "trace") == sums, seed
+
+
+def by_worker(path: str) -> list[tuple[object, ...]]:
+    """What a report has of each worker and device, without their names."""
+    found = summarise_files([path]).to_json()
+    rows = [
+        (one["window_ns"], str(one["device"])[-1:], *sorted(one["parts"].items()))
+        for one in found["seconds"]
+    ]  # fmt: skip
+    return sorted(
+        [*rows, *((len(found["workers"]), row["phase"], row["calls"], row["self_ns"]) for row in found["phases"])],
+        key=str,
+    )
+
+
+def test_a_merged_timeline_is_merged_as_what_it_was_made_of(tmp_path: Path) -> None:
+    """Two timelines in one are their files in one: workers and devices are kept apart, overlapping rows are one thread, each lack is
+    said once."""
+    for seed in range(40):
+        rng = Random(seed)
+        paths = [str(tmp_path / f"{number}.pt.trace.json") for number in range(3)]
+        for path in paths:
+            events = a_trace(rng)["traceEvents"]
+            events += [{"ph": "X", "cat": "user_annotation", "name": "a", "pid": 7, "tid": 1, "ts": 3, "dur": 50}] * 2
+            Path(path).write_text(json.dumps({"traceEvents": events, "baseTimeNanoseconds": EPOCH}))
+        once = merge_files(paths, str(tmp_path / "once.json")).path
+        pair = merge_files(paths[:2], str(tmp_path / "pair.json.gz")).path
+        twice = merge_files([pair, paths[2]], str(tmp_path / "twice.json")).path
+        again = merge_files([twice], str(tmp_path / "again.json")).path
+        lost = sum(load_any(once, "trace").trace().completeness.left_out.values())
+        for path in (twice, again):
+            assert figures(path, "trace") == figures(once, "trace"), seed
+            assert by_worker(path) == by_worker(once), seed
+            assert sum(load_any(path, "trace").trace().completeness.left_out.values()) == lost, seed
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations("abc")))

@@ -340,13 +340,18 @@ def test_a_merged_timeline_knows_what_its_files_lacked(tmp_path: Path, event: Ev
     "said", [5, {"cut": 3, "left_out": [1], "unread": 7, "dropped": "x"}, {"left_out": {"x": -1.5}}, None]
 )
 def test_what_a_merged_timeline_says_of_its_files_may_be_anything(tmp_path: Path, event: Event, said: object) -> None:
-    """Facts of another shape are none."""
-    facts = {"sources": [{"pids": [1], "completeness": said}, 3], "problems": [4, "one"], "dropped": [1]}
+    """Facts of another shape are none, also where it is merged again."""
+    odd = {"begin_ns": "x", "end_ns": 1 << 70, "transfers": [3, [said], [1, 2]], "worker": said, "key": said}
+    sources = [{"pids": [1, "7", [3]], "completeness": said}, 3, {"pids": said, **odd}]
+    facts = {"sources": sources, "problems": [4, "one"], "dropped": [1]}
     text = json.dumps({"otherData": {"accelprof": facts}, "traceEvents": [event("a", 0, 5)]})
     (tmp_path / "m.json").write_text(text)
     found = read_any(tmp_path / "m.json")
     assert found.completeness.complete
     assert found.problems == ["one"]
+    again = merge_files([str(tmp_path / "m.json")], str(tmp_path / "again.json"))
+    assert read_any(again.path).completeness.complete
+    assert [(row.phase, row.calls) for row in summarise_files([again.path]).phases] == [("a", 1)]
 
 
 @pytest.mark.parametrize("seed", range(8))
