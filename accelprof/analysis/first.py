@@ -138,15 +138,20 @@ def _step(report: Report) -> str:
 
 
 def _unseen(report: Report, path: CriticalPath, phase: str, worker: str) -> str:
-    """That a phase on a worker may hold waiting of which nothing was recorded, in words that go on a sentence."""
-    for row in report.get("unseen") or ():
-        mine = worker != row["last"] and worker.startswith(f"{row['group']}/")
-        if mine and (row["step"], row["phase"]) == (path["step"], phase):
-            return (
-                f", which may have waited in it unseen (its ranks began it up to {duration(row['apart_ns'])} apart, last {row['last']}, "
-                "and ended together)"
-            )
-    return ""
+    """That a phase on a worker may hold waiting of which nothing was recorded, in words that go on a sentence: as its ranks did in
+    this step, or, where a rank was a little late to leave, in another."""
+    rows = [
+        row for row in report.get("unseen") or () if row["phase"] == phase and worker.startswith(f"{row['group']}/")
+    ]
+    here = [row for row in rows if row["step"] == path["step"]]
+    row = max(here or rows, key=lambda row: row["apart_ns"], default=None)
+    if row is None or (here and row["last"] == worker):
+        return ""
+    where = "" if here else f"in step {row['step']} "
+    return (
+        f", which may have waited in it unseen ({where}its ranks began it up to {duration(row['apart_ns'])} apart, last {row['last']}, "
+        "and ended together)"
+    )
 
 
 @dataclass(frozen=True)

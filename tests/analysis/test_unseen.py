@@ -57,6 +57,9 @@ def test_the_first_sentence_does_not_take_such_a_wait_for_work(run_maker: Any, e
     [first, *_] = sentences(made.found)
     assert "79% of its critical path is backward on G/rank0, which may have waited in it unseen" in first
     assert "began it up to 200 ms apart, last G/rank1, and ended together" in first
+    # a step in which a rank left it a little later than the others is no other
+    made.found["unseen"][0]["step"] = 1
+    assert "unseen (in step 1 its ranks began it" in sentences(made.found)[0]
 
 
 def test_replicas_do_not_wait_for_each_other(run_maker: Any, event: Any) -> None:
