@@ -17,12 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from accelprof.analysis.gaps import overhead
 from accelprof.analysis.report_rows import Straggler, step_name
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.contracts.spans import merge_intervals
 
-#: a gap is the overhead of its own row up to this, or up to this share of the step where that is more
-OVERHEAD_NS, OVERHEAD_SHARE = 1_000_000, 0.02
 OUTSIDE = "(outside every phase)"
 #: where a rank was late whose window of the step opened later than the others'
 BEFORE = "(before its step)"
@@ -31,7 +30,8 @@ BEFORE = "(before its step)"
 @dataclass(slots=True)
 class Leaf:
     """A stretch of one row in which ``phase`` is the innermost. ``around``: the phases around it; ``call``: name and beginning of
-    the outermost collective that it is a part of, ``None`` for what is in none."""
+    the outermost collective that it is a part of, ``None`` for what is in none. ``goes_on``: its call was cut where its worker's window
+    closed, and as far as is known went on behind the step; ``first``: it is on the process's first thread."""
 
     worker: str
     group: str
@@ -43,6 +43,8 @@ class Leaf:
     rank: int | None = None
     around: tuple[str, ...] = ()
     call: tuple[str, int] | None = None
+    goes_on: bool = False
+    first: bool = False
 
     def __post_init__(self) -> None:
         if self.call is None and self.category == COLLECTIVE:
@@ -219,7 +221,7 @@ class Step:
     @property
     def overhead_ns(self) -> int:
         """A gap up to this is the overhead of its own row."""
-        return max(OVERHEAD_NS, round(OVERHEAD_SHARE * self.wall_ns))
+        return overhead(self.wall_ns)
 
     def error_between(self, one: str, other: str) -> int:
         """How wrong the time between moments of two workers may be."""

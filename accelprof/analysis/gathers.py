@@ -14,7 +14,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from accelprof.analysis.critical import OVERHEAD_NS, OVERHEAD_SHARE, Leaf
+from accelprof.analysis.critical import Leaf
+from accelprof.analysis.gaps import OVERHEAD_NS, overhead
 
 #: so many leaves inside a phase are looked at, those that ended last; of a worker's phases that wait so many in all
 LOOKED_AT, LOOKED_AT_IN_ALL = 64, 200_000
@@ -42,7 +43,7 @@ def gathers(leaves: Sequence[Leaf], waits: Collection[int], closed: Collection[i
 
     Args:
         waits: places of phases that wait: of these only those around several rows that they wait for.
-        closed: ``id`` of leaves that wait for a device; like collectives they wait for nothing else.
+        closed: ``id`` of leaves that wait for a device, or go on behind the step; like collectives they wait for nothing else.
     """
     of_worker: dict[str, list[int]] = defaultdict(list)
     for place, leaf in enumerate(leaves):
@@ -53,7 +54,7 @@ def gathers(leaves: Sequence[Leaf], waits: Collection[int], closed: Collection[i
 
 
 def _shortly(leaf: Leaf) -> int:
-    return max(OVERHEAD_NS, round(OVERHEAD_SHARE * leaf.ns))
+    return overhead(leaf.ns)
 
 
 class _Rows:

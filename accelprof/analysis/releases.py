@@ -25,7 +25,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from accelprof.analysis.critical import OVERHEAD_NS, Leaf
+from accelprof.analysis.critical import Leaf
+from accelprof.analysis.gaps import OVERHEAD_NS
 from accelprof.analysis.seconds import waits_for_data
 
 #: gaps below this are no gaps: the time between two clock reads of one row
@@ -48,11 +49,19 @@ class Releases:
     Args:
         waits: places of phases that wait: they let nobody go on.
         held: ``id`` of leaves that wait for a device; like collectives they let nobody go on while they run.
+        aside: places of leaves that go on behind the step: they may let others go on while they run, but are not taken to.
         overhead_ns: what finished no longer before than this finished shortly before.
     """
 
-    def __init__(self, leaves: Sequence[Leaf], waits: Collection[int], held: Collection[int], overhead_ns: int) -> None:
-        self.leaves, self._overhead_ns = leaves, overhead_ns
+    def __init__(
+        self,
+        leaves: Sequence[Leaf],
+        waits: Collection[int],
+        held: Collection[int],
+        aside: Collection[int],
+        overhead_ns: int,
+    ) -> None:
+        self.leaves, self._aside, self._overhead_ns = leaves, aside, overhead_ns
         self._phases: dict[str, set[str]] = defaultdict(set)
         for leaf in leaves:
             self._phases[leaf.worker].add(leaf.phase)
@@ -67,7 +76,7 @@ class Releases:
 
     def of(self, asked: Iterable[Asked]) -> Iterator[tuple[Asked, int, bool]]:
         """What let each go on (:data:`NOWHERE`: nothing that was recorded on another row), and whether that is a guess."""
-        leaves, following, finished = self.leaves, 0, 0
+        leaves, following, finished, beside = self.leaves, 0, 0, False
         running: dict[int, None] = {}
         of_worker: dict[str, dict[int, None]] = defaultdict(dict)
         #: the work that finished last, of each worker and of each of its rows; who finished last stands last
@@ -75,7 +84,9 @@ class Releases:
         done_of: dict[str, dict[int, int]] = defaultdict(dict)
         for one in sorted(asked):
             while following < len(leaves) and leaves[following].start_ns < one.at_ns:
-                if self.open[following]:
+                if following in self._aside:
+                    beside = True
+                elif self.open[following]:
                     running[following] = of_worker[leaves[following].worker][following] = None
                 following += 1
             while finished < len(self.work) and self.ends[finished] <= one.at_ns:
@@ -90,7 +101,7 @@ class Releases:
             data = one.waits and waits_for_data(leaf.phase, leaf.category)
             own = self._latest(of_worker[leaf.worker], one.at_ns)
             other = self._latest(running, one.at_ns, leaf, data)
-            runs_on = own != NOWHERE or other != NOWHERE
+            runs_on = beside or own != NOWHERE or other != NOWHERE
             if one.waits:
                 cause, guess = self._wait(one, own if data or other == NOWHERE else other, runs_on, data)
                 if cause == NOWHERE:

@@ -108,7 +108,12 @@ class Graph:
             if leaf.start_ns - (self.ends[own] if own != NOWHERE else start) > overhead:
                 gaps.append(place)
         self._waiting = set(self.waits)
-        self._releases = Releases(self.leaves, self._waiting, holds, overhead)
+        self.last_ns = max((leaf.end_ns for leaf in self.leaves if not leaf.goes_on or leaf.first), default=start)
+        #: leaves that go on behind a step which others ended: they decide nothing in it
+        self.aside = {place for place, leaf in enumerate(self.leaves) if leaf.goes_on and not leaf.first}
+        if self.step.end_ns - self.last_ns > overhead or not self.aside:
+            self.aside, self.last_ns = set(), max(self.ends, default=self.step.end_ns)
+        self._releases = Releases(self.leaves, self._waiting, holds, self.aside, overhead)
         asked = [Asked(self.starts[place], self.starts[place] - self.gap(place), place, False) for place in gaps]
         asked += [Asked(self.ends[place], self.starts[place], place, True) for place in self.waits]
         for one, cause, guess in self._releases.of(asked):
@@ -120,7 +125,7 @@ class Graph:
                 self.causes[one.place] = cause
             else:
                 self.after[one.place] = cause
-        for gather in gathers(self.leaves, self._waiting, holds):
+        for gather in gathers(self.leaves, self._waiting, {*holds, *(id(self.leaves[place]) for place in self.aside)}):
             self._gather(gather)
         joined = {id(leaf) for one in self.step.collectives for call in one.calls for leaf in call.leaves}.union(holds)
         places = {id(leaf): place for place, leaf in enumerate(self.leaves) if id(leaf) in joined}
@@ -289,7 +294,8 @@ class Graph:
 
         count = len(self.leaves)
         at, worker = step.end_ns, ""
-        place = max(range(count), key=self.ends.__getitem__, default=NOWHERE)
+        ending = (place for place in range(count) if place not in self.aside)
+        place = max(ending, key=self.ends.__getitem__, default=NOWHERE)
         while place != NOWHERE and at > step.start_ns:
             leaf = self.leaves[place]
             add(worker or leaf.worker, OUTSIDE, at - leaf.end_ns)
@@ -403,8 +409,9 @@ class Graph:
                 else:
                     gone = let_go(cause, ends[place] - rest)
                     when[count + place] = max(when[place], gone) + round(rest * scale(leaves[place]))
-        tail = self.step.end_ns - max(ends, default=self.step.end_ns)
-        return max(when[count : 2 * count], default=self.step.end_ns) + tail - start
+        for place in self.aside:
+            when[count + place] = start
+        return max(when[count : 2 * count], default=self.step.end_ns) + self.step.end_ns - self.last_ns - start
 
     def _gathered(self, place: int, when: Sequence[int], factor: float, bound: int) -> int:
         """When a leaf around other rows ends: after the last of them, or after work of its own, or (``bound``) the first or last of
@@ -425,7 +432,9 @@ class Graph:
     def slack(self, guesses: bool = True) -> list[int]:
         """For each leaf how much later it could end, in ns, without moving the step's end."""
         count, starts, ends = len(self.leaves), self.starts, self.ends
-        latest = [max(ends, default=self.step.start_ns)] * (2 * count + len(self.joins) + 1)
+        latest = [self.last_ns] * (2 * count + len(self.joins) + 1)
+        for place in self.aside:
+            latest[count + place] = max(ends)
         ignored = set() if guesses else self.guessed
         joined = {*self.held, *(place for place in self.causes if count + place not in ignored)}
         joined.update(place for place, gather in self.gathers.items() if guesses and gather.waits)

@@ -136,7 +136,8 @@ def _calls(leaves: Sequence[Leaf]) -> Iterator[tuple[str, int, int]]:
             yield from ((phase, start, over) for phase, start in stack[kept:] if not waiting.get(phase))
             stack[kept:] = [(phase, leaf.start_ns) for phase in path[kept:]]
             over = leaf.end_ns
-        yield from ((phase, start, over) for phase, start in stack if not waiting.get(phase))
+        if not leaf.goes_on:  # a window that closes ends what nobody waited for
+            yield from ((phase, start, over) for phase, start in stack if not waiting.get(phase))
 
 
 def _largest_first(phases: dict[str, Apart]) -> dict[str, Apart]:

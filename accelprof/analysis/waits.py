@@ -14,6 +14,7 @@ from accelprof import texts
 from accelprof.analysis.collectives import FileCollectives, device_stragglers
 from accelprof.analysis.critical import Leaf, Step, steps_of, stragglers
 from accelprof.analysis.drift import drifts, outliers
+from accelprof.analysis.gaps import overhead
 from accelprof.analysis.handed import Handed, handed
 from accelprof.analysis.joints import MAX_ARRIVALS, Joints, joints_of
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
@@ -357,13 +358,33 @@ def _leaves(timelines: Sequence[WorkerTimeline], shifts: Sequence[int]) -> Itera
     """The stretches of all workers on the driver's clock. What begins where another ended has the same number object."""
     for timeline, shift in zip(timelines, shifts, strict=True):
         worker, end = timeline.worker, 0
+        first = {at for at, (_, thread, task) in enumerate(timeline.rows) if thread == worker.pid and not task}
+        closed = sorted((end, overhead(end - start)) for _, _, start, end in timeline.windows)
         for row in timeline.stretches:
+            goes_on = row.cut and not row.collective and _until_closed(closed, row.end_ns)
             start = row.start_ns - shift
             start, end = end if start == end else start, row.end_ns - shift
             call = (row.collective, row.call_ns - shift) if row.collective else None
             yield Leaf(
-                worker.label, worker.group, row.row, row.phase, row.category, start, end, worker.rank, row.around, call
+                worker.label,
+                worker.group,
+                row.row,
+                row.phase,
+                row.category,
+                start,
+                end,
+                worker.rank,
+                row.around,
+                call,
+                goes_on,
+                row.row in first,
             )
+
+
+def _until_closed(closed: Sequence[tuple[int, int]], end_ns: int) -> bool:
+    """Whether a window closed when a stretch ended. ``closed``: when each did, and the gap that is none there, sorted."""
+    at = bisect_left(closed, (end_ns,))
+    return at < len(closed) and closed[at][0] - end_ns <= closed[at][1]
 
 
 def _hosts_apart(run: Run, timelines: Sequence[WorkerTimeline]) -> list[str]:

@@ -287,3 +287,44 @@ def test_programs_that_are_really_changed(inner: Callable[[list[float]], None], 
     real = step(0.3, "fast").wall_ns
     assert abs(found["predicted_ns"] - real) <= 0.1 * real
     assert found["wall_ns"] > 1.3 * real
+
+
+def test_what_goes_on_behind_a_step_decides_nothing_in_it(tmp_path: Path) -> None:
+    """A thread saves a checkpoint from step 1 to step 3. In step 2 the main thread waits 40 ms for data and trains 30: that is its path, and
+    a shorter save changes nothing. In step 3 the main thread joins it after 30 ms of training, and it decides the end."""
+    session = accelprof.configure(steps=[2, 3], group="G", rank=0, output_dir=str(tmp_path))
+    saved, again = threading.Event(), threading.Event()
+
+    @accelprof.timer("save")
+    def save() -> None:
+        with accelprof.profiling_range("write"):
+            again.wait(10)
+        saved.wait(10)
+        time.sleep(0.05)
+
+    train = accelprof.timer("train")(lambda: time.sleep(0.03))
+    thread = threading.Thread(target=save)
+    for step in (1, 2, 3):
+        with session.step(step):
+            if step == 1:
+                thread.start()
+            with accelprof.profiling_range("next", category="data"):
+                time.sleep(0.04)
+            if step == 2:
+                again.set()
+            train()
+            if step == 3:
+                saved.set()
+                thread.join()
+    session.close()
+    accelprof.reset()
+    summary = summarise(session.layout.run_dir)
+    two, three = summary.waits.of
+    path = {row["phase"]: row["ns"] / MS for row in Graph(two).path()}
+    assert path.get("save", 0) == path.get("write", 0) == 0
+    assert path["next"] >= 40
+    assert path["train"] >= 30
+    assert what_if(two, {"save": 0.1})["predicted_ns"] == two.wall_ns
+    assert what_if(two, {"train": 0.5})["predicted_ns"] == pytest.approx(two.wall_ns - path["train"] * MS / 2, abs=MS)
+    assert {row["phase"] for row in summary.waits.slack if row["step"] == 2} <= {"write"}
+    assert [row["phase"] for row in Graph(three).path()][-2:] in (["save", "(outside every phase)"], ["train", "save"])

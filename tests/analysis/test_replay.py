@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelprof.analysis import joints
-from accelprof.analysis.critical import OUTSIDE, OVERHEAD_NS, Leaf, Step
+from accelprof.analysis.critical import OUTSIDE, Leaf, Step
 from accelprof.analysis.first import sentences
+from accelprof.analysis.gaps import OVERHEAD_NS
 from accelprof.analysis.joints import joints_of
 from accelprof.analysis.releases import GAP_NS
 from accelprof.analysis.replay import Graph

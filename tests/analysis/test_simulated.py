@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from accelprof.analysis.critical import OUTSIDE, OVERHEAD_NS, Leaf, Step
+from accelprof.analysis.critical import OUTSIDE, Leaf, Step
+from accelprof.analysis.gaps import OVERHEAD_NS
 from accelprof.analysis.replay import Graph
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.whatif import what_if

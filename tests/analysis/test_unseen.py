@@ -62,6 +62,15 @@ def test_the_first_sentence_does_not_take_such_a_wait_for_work(run_maker: Any, e
     assert "unseen (in step 1 its ranks began it" in sentences(made.found)[0]
 
 
+def test_what_the_windows_end_cut_did_not_end_together(run_maker: Any, event: Any) -> None:
+    """Both ranks save on a thread of their own, since 20 and 200 ms, and still do when their windows close at 340 ms."""
+    for rank, since in enumerate((20, 200)):
+        key = run_maker.target(rank, "G", host="node0")
+        saves = event("save", since * 1000, (340 - since) * 1000, tid=2, in_progress=True)
+        run_maker.timeline(key, [event("train", 0, 339_000 - 60_000 * rank), saves], end_us=340_000)
+    assert summarise(run_maker.write()).to_json()["unseen"] == []
+
+
 def test_replicas_do_not_wait_for_each_other(run_maker: Any, event: Any) -> None:
     """Two engines of two ranks each: those of one replica may wait for each other, each said by its own; an engine of one rank waits
     for nobody, although another does the same at the same time."""
