@@ -13,7 +13,6 @@ from accelprof.contracts.spans import HostCalls, Kind, Trace
 from accelprof.errors import AccelprofError, ReadError, UnknownFormatError, failures, text_of
 from accelprof.reading import sqlite
 from accelprof.reading.chrome import read_chrome
-from accelprof.reading.chrome_file import ChromeFile, load
 from accelprof.reading.columns import CODES, Columns, columns_of
 from accelprof.reading.gzipped import GZIP, opened
 
@@ -31,7 +30,6 @@ class Loaded:
         self,
         path: str,
         tool: str,
-        chrome: ChromeFile | None = None,
         trace: Trace | None = None,
         problems: Sequence[str] = (),
         *,
@@ -39,23 +37,9 @@ class Loaded:
         figures: tuple[Mapping[str, object], str] | None = None,
     ) -> None:
         self.path, self.tool, self.problems, self.figures = path, tool, list(problems), figures
-        self._chrome, self._trace, self._is_chrome = chrome, trace, is_chrome or chrome is not None
-
-    @property
-    def chrome(self) -> ChromeFile | None:
-        """The events as they stand in the file; ``None`` for other formats. A table is far smaller, and made without them.
-
-        Raises:
-            ReadError: the file cannot be read.
-        """
-        if self._chrome is None and self._is_chrome:
-            self._chrome = _named(self.path, "events", lambda: load(self.path))
-        return self._chrome
-
-    @property
-    def is_chrome(self) -> bool:
-        """Whether the file is a Chrome trace, whose events can be passed on as they are."""
-        return self._is_chrome
+        self._trace = trace
+        #: whether the file is a Chrome trace, whose events can be passed on as they are
+        self.is_chrome = is_chrome
 
     def trace(self) -> Trace:
         """The spans; made once.
@@ -64,7 +48,7 @@ class Loaded:
             ReadError: the file cannot be read.
         """
         if self._trace is None:
-            if not self._is_chrome:
+            if not self.is_chrome:
                 raise ReadError(self.path, f"files of tool {self.tool!r} hold no spans")
             self._trace = _named(
                 self.path, "spans", lambda: _with_waits(_through_the_door(read_chrome(self.path, self.tool)))
@@ -112,7 +96,7 @@ def load_any(path: str | os.PathLike[str], tool: str | None = None) -> Loaded:
         return Loaded(path, name, problems=problems, figures=_named(path, reader, lambda: tool_of(name).figures(path)))
     trace = _named(path, reader, lambda: _through_the_door(tool_of(name).read(path)))
     trace.problems.extend(problems)
-    return Loaded(path, name, None, trace)
+    return Loaded(path, name, trace)
 
 
 def _unknown_database(path: str) -> ReadError:

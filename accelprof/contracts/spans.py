@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 FORMAT_VERSION = 1
@@ -218,10 +218,6 @@ class Completeness:
         lines += [f"left out: {n:,} event{'s' * (n != 1)}, {reason}" for reason, n in self.left_out.items()]
         return lines + [f"not read: {part}" for part in self.unread]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data with stable names."""
-        return {"complete": self.complete, **asdict(self)}
-
 
 @dataclass(frozen=True, slots=True)
 class HostCalls:
@@ -367,9 +363,6 @@ class Trace:
 
     def of_kind(self, *kinds: Kind) -> Iterator[Span]:
         return (span for span in self.spans if span.kind in kinds)
-
-    def devices(self) -> list[int | str]:
-        return sorted({span.device for span in self.spans if span.device is not None}, key=str)
 
 
 def settle_processes(rows: Sequence[Span | Mark]) -> None:

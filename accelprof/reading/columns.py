@@ -115,7 +115,7 @@ class Columns:
     """
 
     __slots__ = (
-        *FIELDS, "_args", "_depth", "calls", "devices", "framework", "names", "processes", "streams", "tasks", "threads", "words",
+        *FIELDS, "_args", "calls", "devices", "framework", "names", "processes", "streams", "tasks", "threads", "words",
     )  # fmt: skip
     kind: Array
     name: Array
@@ -174,7 +174,6 @@ class Columns:
         self.framework: frozenset[int] = frozenset()
         self.calls: HostCalls | None = None
         self._args = args
-        self._depth: Array | None = None
 
     def __len__(self) -> int:
         return int(self.start.shape[0])
@@ -209,27 +208,6 @@ class Columns:
     def known_args(self, row: int) -> Mapping[str, Any]:
         """The arguments of a row that reading kept (those of collectives); empty where the file would be read again."""
         return getattr(self._args, "kept", self._args)(int(row)) if self._args is not None else {}
-
-    @property
-    def depth(self) -> Array:
-        """For each host row how many others of its thread or task are running when it begins (the longer of two that
-        begin together first); 0 for device work. Made once."""
-        if self._depth is None:
-            self._depth = self._depths()
-        return self._depth
-
-    def _depths(self) -> Array:
-        depth: Array = np.zeros(len(self), dtype=np.int32)
-        host = np.flatnonzero(self.device == NONE)
-        place = self.thread[host].astype(np.int64) * len(self.tasks) + self.task[host]
-        order = host[np.lexsort((-self.end[host], self.start[host], place))]
-        sorted_place = np.sort(place)
-        bounds: Array = np.flatnonzero(np.diff(sorted_place)) + 1
-        for rows in np.split(order, bounds):
-            if rows.size:
-                ended = np.searchsorted(np.sort(self.end[rows]), self.start[rows], side="right")
-                depth[rows] = np.maximum(np.arange(rows.size) - ended, 0)
-        return depth
 
     # --- other forms ------------------------------------------------------------------------------------------------
 
@@ -301,36 +279,6 @@ class Columns:
             **{field: np.array(values, dtype=FIELDS[field][0]) for field, values in columns.items()},
         )  # fmt: skip
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Columns]) -> Columns:
-        """The rows of several tables one behind the other; texts are brought together."""
-        tables = {key: Names() for key in ("names", "processes", "threads", "tasks", "devices", "streams", "words")}
-        tables["tasks"].code("")
-        tables["words"].code("")
-        columns: dict[str, list[Array]] = {field: [] for field in FIELDS}
-        scopes, firsts = 0, [0]
-        for part in parts:
-            own = part._texts()
-            process = _codes(tables["processes"], own["processes"])
-            own["threads"] = [(int(process[at]), thread) for at, thread in own["threads"]]
-            codes = {key: _codes(tables[key], values) for key, values in own.items() if key != "processes"}
-            codes["processes"] = process
-            for field in FIELDS:
-                values = getattr(part, field)
-                if field == "scope":
-                    columns[field].append(values + scopes)
-                elif field in _TEXTS:
-                    columns[field].append(_recoded(codes[_TEXTS[field]], values))
-                else:
-                    columns[field].append(values)
-            scopes += int(part.scope.max()) + 1 if len(part) else 0
-            firsts.append(firsts[-1] + len(part))
-
-        joined = {field: np.concatenate(values) for field, values in columns.items()} if parts else {}
-        return cls(
-            firsts[-1], **{key: table.values for key, table in tables.items()}, args=_Joined(parts, firsts), **joined
-        )
-
 
 class _Taken:
     """Arguments of some rows of a table."""
@@ -346,44 +294,6 @@ class _Taken:
     def kept(self, row: int) -> Mapping[str, Any]:
         known: Arguments = getattr(self._args, "kept", self._args)
         return known(int(self._rows[row]))
-
-
-class _Joined:
-    """Arguments of several tables one behind the other."""
-
-    __slots__ = ("_firsts", "_parts")
-
-    def __init__(self, parts: Sequence[Columns], firsts: Sequence[int]) -> None:
-        self._parts, self._firsts = parts, firsts
-
-    def _at(self, row: int) -> tuple[Columns, int]:
-        at = int(np.searchsorted(self._firsts, row, side="right")) - 1
-        return self._parts[at], row - self._firsts[at]
-
-    def __call__(self, row: int) -> Mapping[str, object]:
-        part, at = self._at(row)
-        return part.args(at)
-
-    def kept(self, row: int) -> Mapping[str, Any]:
-        part, at = self._at(row)
-        return part.known_args(at)
-
-
-_TEXTS = {
-    "name": "names", "process": "processes", "thread": "threads", "task": "tasks", "device": "devices",
-    "stream": "streams", "domain": "words", "category": "words", "color": "words",
-}  # fmt: skip
-
-
-def _codes(table: Names, values: Iterable[object]) -> Array:
-    return np.array([table.code(value) for value in values], dtype=np.int32)
-
-
-def _recoded(codes: Array, values: Array) -> Array:
-    """``values`` by the other table's codes; :data:`NONE` stays."""
-    if not codes.size:
-        return values
-    return np.where(values == NONE, NONE, codes[values])
 
 
 class Correlations:

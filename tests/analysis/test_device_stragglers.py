@@ -249,5 +249,5 @@ def test_files_without_names_are_not_read_again(shared: Path, monkeypatch: pytes
     assert columns.rows(Kind.COMMUNICATION).size == 10
     monkeypatch.setattr(chrome, "load", lambda path: pytest.fail(f"{path} is read again"))
     assert collectives_of(columns, WorkerId("k", "G/rank0", "G", 0), [], (0, 0)) is None
-    part = Columns.concatenate([columns, columns.take(columns.rows(Kind.COMMUNICATION))])
+    part = columns.take(columns.rows(Kind.COMMUNICATION))
     assert collectives_of(part, WorkerId("k", "G/rank0", "G", 0), [], (0, 0)) is None

@@ -208,7 +208,7 @@ def test_whatever_a_reader_yields_stands_in_the_file(tmp_path: Path) -> None:
     marks = [Mark(odd, 1_200, args={"x": odd}), Mark("nowhere", 1 << 80), Mark("no time", 1.5)]  # type: ignore[arg-type]
     out = str(tmp_path / "t.json")
     with TimelineWriter(out, None) as made:
-        made.add(Source("f", "w", "k"), Loaded("f", "other", None, Trace("f", "other", spans=spans, marks=marks)))
+        made.add(Source("f", "w", "k"), Loaded("f", "other", Trace("f", "other", spans=spans, marks=marks)))
     events = {
         event["name"]: event for event in json.loads(Path(out).read_bytes())["traceEvents"] if event["ph"] in "Xi"
     }
@@ -262,7 +262,7 @@ def test_arrows_of_files_that_are_made_of_spans(tmp_path: Path) -> None:
     trace.completeness.leave_out("time missing", 3)
     with TimelineWriter(str(tmp_path / "t.json"), None) as made:
         for number in range(2):
-            made.add(Source(f"f{number}", f"w{number}", f"k{number}"), Loaded("f", "other", None, trace))
+            made.add(Source(f"f{number}", f"w{number}", f"k{number}"), Loaded("f", "other", trace))
     events = strict(made.merged.path)["traceEvents"]
     drawn = {(event["pid"], event["tid"], event["ts"]) for event in events if event["ph"] == "X"}
     arrows = [event for event in events if event["ph"] in "sf"]

@@ -119,7 +119,7 @@ def test_a_merged_timeline_of_reports_too(tmp_path: Path, ranks: list[Process], 
     alone = [figures(attribute(trace)) for trace in traces]
     with TimelineWriter(str(tmp_path / "all.json"), None) as made:
         for rank, trace in enumerate(traces):
-            made.add(Source(str(rank), f"rank{rank}", str(rank), "nsys"), Loaded("x", "nsys", None, trace))
+            made.add(Source(str(rank), f"rank{rank}", str(rank), "nsys"), Loaded("x", "nsys", trace))
     back = read_any(made.merged.path)
     assert figures(attribute(back)) == together(alone)
     assert Counter((span.kind, span.stream) for span in back.spans if span.device is not None) == Counter(

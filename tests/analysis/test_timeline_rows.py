@@ -233,7 +233,7 @@ def test_tracks_of_one_number_are_rows_of_their_own(tmp_path: Path) -> None:
     ]
     out = str(tmp_path / "all.json")
     with TimelineWriter(out, None) as writer:
-        writer.add(Source("x", "W", "0", "npu"), Loaded("x", "npu", None, Trace("x", "npu", spans=spans)))
+        writer.add(Source("x", "W", "0", "npu"), Loaded("x", "npu", Trace("x", "npu", spans=spans)))
     events = json.loads(Path(out).read_text(), parse_float=ns)["traceEvents"]
     assert len({(row["pid"], row["tid"]) for row in events if row["ph"] == "X"}) == 4
     assert (writer.merged.moved, writer.merged.left_out) == (0, 1)
