@@ -91,14 +91,8 @@ def run_worker(
         launch = catalogue.make_tool(row.tool, row.options).launch(row, directory)
     argv = assemble(launch, target.interpreter)
     argv += [str(HERE / "gpu_worker.py"), json.dumps(config), str(place), json.dumps(options)]
-    env = {
-        **os.environ,
-        **launch.env,
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29511",
-    }
+    joined = {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+    env = {**os.environ, **launch.env, **joined}
     if world > 1:
         env["CUDA_VISIBLE_DEVICES"] = str(rank)
     began = time.monotonic()
@@ -123,8 +117,8 @@ def named(spans: Iterable[Span], word: str) -> int:
     return sum(word in span.name for span in spans if span.kind is Kind.KERNEL)
 
 
-def steps_in(trace: Trace) -> list[int]:
-    return sorted({span.args["payload"] for span in trace.of_kind(Kind.PHASE) if "payload" in span.args})
+def steps_in(trace: Trace, kind: Kind = Kind.PHASE) -> list[int]:
+    return sorted({span.args["payload"] for span in trace.of_kind(kind) if "payload" in span.args})
 
 
 def inside(trace: Trace, phase: str) -> dict[str, Any]:
@@ -182,12 +176,9 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
 
     def step_by_step(place: Path) -> None:
         run = run_worker(place, {"steps": [2, 4, 6]}, nsys)()
-        result.numbers["longest pause of another Python thread, s"] = run.left.get("longest_pause_s")
-        result.check(
-            "other Python threads go on while windows open and close",
-            run.left.get("longest_pause_s", 9) < 0.5,
-            run.left.get("longest_pause_s"),
-        )
+        pause = result.numbers["longest pause of another Python thread, s"] = run.left.get("longest_pause_s")
+        goes_on = pause is not None and pause < 0.5
+        result.check("other Python threads go on while windows open and close", goes_on, pause)
         result.numbers["environment under nsys"] = run.left.get("injected")
         result.numbers["phase stats"] = run.left.get("stats")
         result.numbers["step seconds"] = run.left.get("step_seconds")
@@ -203,9 +194,8 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
 
     def range_gate(place: Path) -> None:
         run = run_worker(place, {"steps": [2, 4]}, nsys, has_devices=None, child_at=2)()
-        result.numbers["longest pause of another Python thread, NVTX range as gate, s"] = run.left.get(
-            "longest_pause_s"
-        )
+        pause = run.left.get("longest_pause_s")
+        result.numbers["longest pause of another Python thread, NVTX range as gate, s"] = pause
         traces = expect_windows(result, "range gate, child process in the window", run, [[2], [4]])
         found = [named(trace.spans, "tan_kernel") for trace in traces]
         result.check("range gate: the child's kernels are not in the report", not any(found), found)
@@ -313,22 +303,13 @@ def details(result: Result, run: Run, trace: Trace, nsys: str) -> None:
 def discrete(result: Result, run: Run) -> None:
     """Two outermost phases in each of two steps: four windows, one phase each."""
     traces = [reader.read(str(path)) for path in run.reports]
-    found = [(steps_in(trace), named(trace.spans, "sin_kernel"), named(trace.spans, "cos_kernel")) for trace in traces]
-    expected = [([2], 3, 0), ([2], 0, 3), ([4], 5, 0), ([4], 0, 5)]
     # a phase of another domain is a range of that domain
-    found = [
-        (
-            steps or sorted({span.args["payload"] for span in trace.of_kind(Kind.RANGE) if "payload" in span.args}),
-            sines,
-            cosines,
-        )
-        for trace, (steps, sines, cosines) in zip(traces, found, strict=True)
-    ]
-    result.check(
-        "discrete: a report for each outermost phase, with its kernels only",
-        found == expected,
-        (found, run.output[-800:]),
-    )
+    steps = [steps_in(trace) or steps_in(trace, Kind.RANGE) for trace in traces]
+    kernels = [(named(trace.spans, "sin_kernel"), named(trace.spans, "cos_kernel")) for trace in traces]
+    found = [(mine, *counted) for mine, counted in zip(steps, kernels, strict=True)]
+    expected = [([2], 3, 0), ([2], 0, 3), ([4], 5, 0), ([4], 0, 5)]
+    said = (found, run.output[-800:])
+    result.check("discrete: a report for each outermost phase, with its kernels only", found == expected, said)
     there = [file for file in run.left.get("seen", []) if file.endswith(".nsys-rep")]
     result.check("discrete: reports are there when the session has closed", len(there) == 4, there)
     result.numbers["discrete, steps 2 and 4"] = {"seconds": run.seconds, **run.costs()}
@@ -337,14 +318,10 @@ def discrete(result: Result, run: Run) -> None:
 def without_torch(result: Result, run: Run) -> None:
     traces = [reader.read(str(path)) for path in run.reports]
     found = [(steps_in(trace), sum("sin" in span.name for span in trace.of_kind(Kind.KERNEL))) for trace in traces]
-    result.check(
-        "without torch: the gate works through the runtime library",
-        found == [([2], 3), ([4], 5)],
-        (found, run.output[-1500:]),
-    )
-    result.check(
-        "without torch: torch was not imported", run.left.get("torch_imported") is False, run.left.get("torch_imported")
-    )
+    works = found == [([2], 3), ([4], 5)]
+    result.check("without torch: the gate works through the runtime library", works, (found, run.output[-1500:]))
+    imported = run.left.get("torch_imported")
+    result.check("without torch: torch was not imported", imported is False, imported)
 
 
 def torch_windows(result: Result, run: Run) -> None:
@@ -356,11 +333,8 @@ def torch_windows(result: Result, run: Run) -> None:
         events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
         kernels = [event["name"] for event in events if event.get("cat") == "kernel"]
         found.append((sum("sin_kernel" in name for name in kernels), sum("cos_kernel" in name for name in kernels)))
-    result.check(
-        "torch windows: one trace a step with its kernels only",
-        found == [(3, 3), (5, 5), (7, 7)],
-        (found, run.output[-1500:]),
-    )
+    whole = found == [(3, 3), (5, 5), (7, 7)]
+    result.check("torch windows: one trace a step with its kernels only", whole, (found, run.output[-1500:]))
     result.numbers["torch windows"] = {"seconds": run.seconds, **run.costs()}
 
 
@@ -370,37 +344,22 @@ def overhead(result: Result, place: Path, nsys: str) -> None:
     done = subprocess.run(
         [sys.executable, script, "--output", str(plain)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-    argv = [
-        nsys,
-        "profile",
-        "-t",
-        "cuda,nvtx",
-        "--sample=none",
-        "--cpuctxsw=none",
-        "-o",
-        str(place / "o"),
-        sys.executable,
-        script,
-    ]
-    nsys_done = installation.run([*argv, "--calls", "5000", "--rounds", "5", "--output", str(under)], TIMEOUT_S)
+    argv = [nsys, "profile", "-t", "cuda,nvtx", "--sample=none", "--cpuctxsw=none", "-o", str(place / "o")]
+    argv += [sys.executable, script, "--calls", "5000", "--rounds", "5", "--output", str(under)]
+    nsys_done = installation.run(argv, TIMEOUT_S)
     for name, path, said in (("without a tool", plain, done), ("under nsys", under, nsys_done)):
         if not path.exists():
             result.check(f"overhead {name} was measured", False, said.stdout[-800:] + said.stderr[-1500:])
             continue
         told = json.loads(path.read_text())
         result.numbers[f"overhead {name}, ns per phase"] = told["ns_per_call"]
-        result.check(
-            f"overhead {name}: ranges are recorded {'' if name == 'under nsys' else 'nowhere'}",
-            told["recorded"] is (name == "under nsys"),
-            told["recorded"],
-        )
+        traced, recorded = name == "under nsys", told["recorded"]
+        where = "" if traced else "nowhere"
+        result.check(f"overhead {name}: ranges are recorded {where}", recorded is traced, recorded)
         if name == "without a tool":
             result.numbers["overhead without a tool, percent of a 10 ms step"] = told["percent_of_10ms_step"]
-            result.check(
-                "open CUDA range within floor + 1.5 x a raw cached push/pop",
-                told["within_limit"],
-                (told["ns_per_call"], told["limit_ns"]),
-            )
+            said = (told["ns_per_call"], told["limit_ns"])
+            result.check("open CUDA range within floor + 1.5 x a raw cached push/pop", told["within_limit"], said)
 
 
 def two_gpus(result: Result, scratch: Path, nsys: str, keep: Path | None) -> None:
@@ -417,13 +376,10 @@ def two_gpus(result: Result, scratch: Path, nsys: str, keep: Path | None) -> Non
     if not traces:
         return
     collective = list(traces[0].of_kind(Kind.COMMUNICATION))
-    result.check(
-        "two GPUs: the all-reduce is a communication kernel", len(collective) == 1, [span.name for span in collective]
-    )
-    result.numbers["two GPUs: devices in the report of rank 1"] = {
-        "device": traces[0].devices(),
-        "metadata": traces[0].metadata,
-    }
+    names = [span.name for span in collective]
+    result.check("two GPUs: the all-reduce is a communication kernel", len(collective) == 1, names)
+    seen = {"device": traces[0].devices(), "metadata": traces[0].metadata}
+    result.numbers["two GPUs: devices in the report of rank 1"] = seen
     result.numbers["two GPUs: inside phases of step 2"] = {
         name: inside(traces[0], name) for name in ("actor/update", "actor/rollout")
     }
@@ -461,17 +417,11 @@ def main() -> int:
     result = Result()
     with tempfile.TemporaryDirectory(prefix="accelprof-h100-", ignore_cleanup_errors=True) as scratch:
         if arguments.gpus == 2:
-            attempt(
-                result, "two GPUs", lambda place: two_gpus(result, place, nsys, arguments.keep), Path(scratch) / "two"
-            )
+            place = Path(scratch) / "two"
+            attempt(result, "two GPUs", lambda place: two_gpus(result, place, nsys, arguments.keep), place)
         else:
             one_gpu(result, Path(scratch), nsys, arguments.keep, set(arguments.only.split(",")))
-    told = {"machine": machine(nsys), "checks": result.checks, "troubles": result.troubles, "numbers": result.numbers}
-    text = json.dumps(told, indent=1, default=str)
-    print(text)
-    if arguments.output:
-        Path(arguments.output).write_text(text)
-    return 0 if all(result.checks.values()) else 1
+    return result.told(arguments.output, machine=machine(nsys))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 import traceback
@@ -21,6 +22,17 @@ class Result:
         self.checks[name] = bool(holds)
         if not holds:
             self.troubles.append(f"{name}: {detail}")
+
+    def told(self, output: str | None = None, **more: Any) -> int:
+        """Print everything as one JSON object, write it to ``output`` too; the status to end with."""
+        found = {**more, "checks": self.checks, "troubles": self.troubles, "numbers": self.numbers}
+        text = json.dumps(found, indent=1, default=str)
+        print(text)
+        if output:
+            Path(output).write_text(text)
+        held = sum(self.checks.values())
+        print(f"{held} of {len(self.checks)} checks hold", file=sys.stderr)
+        return 0 if held == len(self.checks) else 1
 
 
 def attempt(result: Result, name: str, scenario: Callable[[Path], None], place: Path) -> None:

@@ -40,9 +40,8 @@ class Matrices(Worker):
 class Block(torch.nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.inner = torch.nn.Sequential(
-            torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)
-        )
+        wide, narrow = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+        self.inner = torch.nn.Sequential(wide, torch.nn.GELU(), narrow)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with profiling_range("block"):
@@ -228,16 +227,9 @@ def capture() -> None:
     torch.cuda.synchronize()
     found = device.timing_stats()["d/phase"]
     summary = session.close()
-    print(
-        json.dumps(
-            {
-                "captured": captured,
-                "problems": problems + list(summary.get("problems", ())),
-                "calls": found["count"],
-                "on the device": found["device_count"],
-            }
-        )
-    )
+    problems += summary.get("problems", ())
+    told = {"captured": captured, "problems": problems, "calls": found["count"], "on the device": found["device_count"]}
+    print(json.dumps(told))
 
 
 def best(function: Callable[[], Any], number: int, rounds: int = 15) -> float:

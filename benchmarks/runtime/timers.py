@@ -12,7 +12,7 @@ from typing import Any
 
 from accelprof import Worker, profiling_range
 from accelprof.testing import capture
-from benchmarks.harness import Table, measure, table
+from benchmarks.harness import Result, Table, measure, table
 
 
 class Hand:
@@ -160,9 +160,8 @@ def run() -> list[Table]:
     limits = {"Worker.timer, closed": 1.5}
     closed = table("a timed call, nothing open", "by hand", times, limits, missing)
     if "RLinf Worker.timer" in times:
-        closed.rows.append(
-            _against("Worker.timer against RLinf's", times["Worker.timer, closed"], times["RLinf Worker.timer"], 0.2)
-        )
+        mine, theirs = times["Worker.timer, closed"], times["RLinf Worker.timer"]
+        closed.rows.append(Result("Worker.timer against RLinf's", mine, mine / theirs, 0.2))
     ranges = table(
         "an ad-hoc range, nothing open",
         "contextlib.nullcontext()",
@@ -170,12 +169,6 @@ def run() -> list[Table]:
         {"profiling_range, closed": 1.0},
     )
     return [closed, ranges, *opened()]
-
-
-def _against(name: str, ours: float, theirs: float, limit: float) -> Any:
-    from benchmarks.harness import Result
-
-    return Result(name, ours, ours / theirs, limit)
 
 
 def opened() -> list[Table]:
