@@ -91,6 +91,7 @@ class Tool:
             options = self.Options.model_validate(dict(options or {}))
         self.options: Any = options
         self.context: ToolContext | None = None
+        self._emitter: Emitter | None = None
 
     # --- on the driver, before anything starts -------------------------------------------------------------------
 
@@ -149,8 +150,8 @@ class Tool:
         self.context = context
 
     def emitter(self, backend: Backend) -> Emitter:
-        """Where ranges go in this tool; the backend unless the tool brings its own."""
-        return backend
+        """Where ranges go in this tool; the backend unless :meth:`attach` has set an emitter of the tool's own."""
+        return self._emitter or backend
 
     def open(self, window: WindowInfo) -> None:
         """Start capturing. On failure raise; the state then stays closed.

@@ -13,6 +13,7 @@ import json
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -229,23 +230,11 @@ def build(
     config: Mapping[str, object],
     plan: Mapping[str, object],
     journals: Iterable[Sequence[object]],
-    clock_offsets: Mapping[str, object] | None = None,
-    metrics: Mapping[str, object] | None = None,
-    problems: Sequence[str] = (),
-    created: float | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
-    """One manifest of journals (records, or plain JSON of them); later records about a target, window or file complete earlier ones."""
-    return document(
-        run_dir,
-        records_of(run_dir, journals),
-        version=version,
-        config=config,
-        plan=plan,
-        clock_offsets=clock_offsets,
-        metrics=metrics,
-        problems=problems,
-        created=created,
-    )
+    """One manifest of journals (records, or plain JSON of them); later records about a target, window or file complete earlier ones.
+    ``more`` is for :func:`document`."""
+    return document(run_dir, records_of(run_dir, journals), version=version, config=config, plan=plan, **more)
 
 
 def records_of(run_dir: str, journals: Iterable[Sequence[object]]) -> Records:
@@ -276,16 +265,12 @@ def document(
                 moment.driver_ns = moment.epoch_ns - offset
     mark_open(found)
     look_at(found, on_disk(run_dir))
-    moment_made = (
-        datetime.datetime.fromtimestamp(created, datetime.timezone.utc)
-        if created
-        else datetime.datetime.now(datetime.timezone.utc)
-    )
+    made = datetime.datetime.fromtimestamp(created or time.time(), datetime.timezone.utc)
     return {
         "format": FORMAT,
         "accelprof": version,
         "run": os.path.basename(run_dir),
-        "created": moment_made.isoformat(timespec="seconds"),
+        "created": made.isoformat(timespec="seconds"),
         "config": dict(config),
         "plan": dict(plan),
         "clock_offsets": offsets,

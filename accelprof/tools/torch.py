@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from accelprof import atomic, texts
-from accelprof.contracts.backend import Backend, BoundRange, Emitter, Probe, RangeSpec
+from accelprof.contracts.backend import BoundRange, Emitter, Probe, RangeSpec
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
@@ -75,7 +75,6 @@ class TorchTool(Tool):
         super().__init__(options)
         self._profiler: Any = None
         self._recording = False
-        self._emitter: RecordFunctionEmitter | None = None
         self._all_threads = False
         self._on_device = False
 
@@ -116,9 +115,6 @@ class TorchTool(Tool):
             )
         self._emitter = RecordFunctionEmitter()
         self._warm_up()
-
-    def emitter(self, backend: Backend) -> Emitter:
-        return self._emitter or backend
 
     def warm_up(self, window: WindowInfo) -> None:
         self._recording = False

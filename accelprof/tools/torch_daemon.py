@@ -29,7 +29,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from accelprof import atomic, texts
-from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.backend import Probe
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
@@ -156,7 +156,6 @@ class TorchDaemonTool(Tool):
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
         self._asked: Asked | None = None
-        self._emitter: RecordFunctionEmitter | None = None
         self._directory = ""
 
     @classmethod
@@ -215,9 +214,6 @@ class TorchDaemonTool(Tool):
         import torch  # noqa: F401 - its Kineto begins to ask
 
         self._emitter = RecordFunctionEmitter()
-
-    def emitter(self, backend: Backend) -> Emitter:
-        return self._emitter or backend
 
     def open(self, window: WindowInfo) -> None:
         if self.context is None:

@@ -14,11 +14,11 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.backend import Probe
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
@@ -62,10 +62,6 @@ class MsprofTool(Tool):
     on_demand: ClassVar[bool] = False
     accelerators: ClassVar[frozenset[str]] = frozenset({"npu"})
     host_calls: ClassVar[HostCalls] = vendor.CALLS
-
-    def __init__(self, options: Any = None) -> None:
-        super().__init__(options)
-        self._emitter: NpuBackend | None = None
 
     def probe(self) -> Probe:
         path = shutil.which(self.options.command)
@@ -133,9 +129,6 @@ class MsprofTool(Tool):
         if self.options.ranges and wheel_passes_ranges() is False:
             context.say(f"msprof: torch_npu {vendor.installed()} sends it no ranges; they will not be in the data")
         self._emitter = context.backend if isinstance(context.backend, NpuBackend) else NpuBackend()
-
-    def emitter(self, backend: Backend) -> Emitter:
-        return self._emitter or backend
 
     def open(self, window: WindowInfo) -> None:
         """Nothing to start: msprof records already."""

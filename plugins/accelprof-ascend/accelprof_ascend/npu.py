@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.backend import Probe
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
@@ -39,7 +39,6 @@ class NpuTool(Tool):
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
         self._profile: Profile | None = None
-        self._emitter: NpuBackend | None = None
         self._running: list[tuple[Analysis, ArtifactFile]] = []
 
     # --- on the driver ----------------------------------------------------------------------------------------------
@@ -94,9 +93,6 @@ class NpuTool(Tool):
                 f"{vendor.HOME_ENV} is not set: torch_npu searches the whole working directory for CANN's version at the end of every window; source CANN's set_env.sh"
             )
         self._emitter = context.backend if isinstance(context.backend, NpuBackend) else NpuBackend()
-
-    def emitter(self, backend: Backend) -> Emitter:
-        return self._emitter or backend
 
     def warm_up(self, window: WindowInfo) -> None:
         self._start(window, warmup=True)

@@ -7,7 +7,16 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from accelprof.contracts.backend import Backend, BoundRange, DeviceTimer, EventTimer, Probe, RangeSpec, wait_for_devices
+from accelprof.contracts.backend import (
+    Backend,
+    BoundEmitter,
+    BoundRange,
+    DeviceTimer,
+    EventTimer,
+    Probe,
+    RangeSpec,
+    wait_for_devices,
+)
 from accelprof.errors import CaptureError
 from accelprof_rocm import roctx, vendor
 from accelprof_rocm.ranges import RoctxRanges
@@ -21,7 +30,7 @@ def under_tool() -> str | None:
     return next((name for name in sorted(os.environ) if name.startswith(TOOL_ENV)), None)
 
 
-class RocmBackend(Backend):
+class RocmBackend(BoundEmitter, Backend):
     """See the module. The library is looked for at first use; which one won, and why, is in ``probe().facts``.
 
     ``overlapping_ranges`` is False: a tool that can take them brings an emitter of its own.
@@ -76,18 +85,6 @@ class RocmBackend(Backend):
 
     def bind(self, spec: RangeSpec) -> BoundRange:
         return self.ranges.bind(spec)
-
-    def push(self, spec: RangeSpec) -> object:
-        return self.ranges.push(spec)
-
-    def pop(self, spec: RangeSpec) -> object:
-        return self.ranges.pop(spec)
-
-    def start(self, spec: RangeSpec) -> object:
-        return self.ranges.start(spec)
-
-    def end(self, spec: RangeSpec, handle: object) -> object:
-        return self.ranges.end(spec, handle)
 
     def mark(self, spec: RangeSpec) -> None:
         self.ranges.mark(spec)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.backend import Emitter, Probe
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, not_started_under
@@ -98,7 +98,7 @@ class RocprofTool(Tool):
     def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
         self._library: roctx.Library | None = None
-        self._ranges: Emitter | None = None
+        self._emitter = Emitter()
         self._paused = False
         self._opened: list[WindowInfo] = []
 
@@ -312,12 +312,9 @@ class RocprofTool(Tool):
         if (library.source == "roctx64" and not self.legacy) or (library.sdk and self.legacy):
             context.say(f"{self.name}: no ranges in its files: it does not listen to {library.path}")
         if self.overlapping:
-            self._ranges = OverlappingRanges(library)
+            self._emitter = OverlappingRanges(library)
         else:
-            self._ranges = RoctxRanges(library, vendor.DeviceReady() if vendor.visible_devices() else None)
-
-    def emitter(self, backend: Backend) -> Emitter:
-        return self._ranges or Emitter()
+            self._emitter = RoctxRanges(library, vendor.DeviceReady() if vendor.visible_devices() else None)
 
     def open(self, window: WindowInfo) -> None:
         if self._paused and self._library is not None:

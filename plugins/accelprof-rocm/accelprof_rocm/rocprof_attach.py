@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelprof.contracts.backend import Backend, Emitter
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.contracts.words import TriggerCall
@@ -121,9 +120,6 @@ class AttachingTool(RocprofTool):
             )
         if installation.find(self.program) is None:
             raise CaptureError(f"{self.program} is not on PATH here, and a window is started through it")
-
-    def emitter(self, backend: Backend) -> Emitter:
-        return Emitter()
 
     def open(self, window: WindowInfo) -> None:
         if self.context is None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from accelprof.contracts.backend import Backend, Emitter, Probe
+from accelprof.contracts.backend import Probe
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
@@ -46,7 +46,6 @@ class JaxTool(Tool):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        self._emitter: XlaBackend | None = None
         self._step: Any = None
 
     def probe(self) -> Probe:
@@ -67,9 +66,6 @@ class JaxTool(Tool):
         if not installed() and loaded() is None:
             raise CaptureError("jax is not installed here")
         self._emitter = context.backend if isinstance(context.backend, XlaBackend) else XlaBackend()
-
-    def emitter(self, backend: Backend) -> Emitter:
-        return self._emitter or backend
 
     def open(self, window: WindowInfo) -> None:
         import jax
