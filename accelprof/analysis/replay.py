@@ -512,6 +512,30 @@ class Graph:
         cause = self.causes.get(place, NOWHERE)
         return cause == NOWHERE or self.ends[cause] <= self.starts[place]
 
+    def rows_before(self, first: Leaf, since_ns: int) -> set[int]:
+        """The rows of its worker on which a leaf came after something since a moment: its own, and those of what let it, or what it came
+        after, go on."""
+        place = bisect.bisect_left(self.starts, first.start_ns)
+        row = (first.worker, first.row)
+        same = range(place, bisect.bisect_right(self.starts, first.start_ns))
+        place = next((at for at in same if (self.leaves[at].worker, self.leaves[at].row) == row), NOWHERE)
+        rows, place = {first.row}, NOWHERE if place == NOWHERE else self._own_cause(place)
+        while place != NOWHERE and self.ends[place] > since_ns:
+            rows.add(self.leaves[place].row)
+            gather = self.gathers.get(place)
+            if gather is not None and gather.waits:
+                rows.update(self.leaves[inner].row for inner, _ in gather.inside)
+            cause = self.causes.get(place, NOWHERE)
+            waited = cause != NOWHERE and self.leaves[cause].worker == first.worker and not self.early(place)
+            place = cause if waited else self._own_cause(place)
+        return rows
+
+    def _own_cause(self, place: int) -> int:
+        """What a leaf began after: on its row, where that was another worker's."""
+        after = self.after[place]
+        other = after != NOWHERE and self.leaves[after].worker != self.leaves[place].worker
+        return self.before[place] if other else after
+
     def gap(self, place: int) -> int:
         """How long before a leaf nothing of its row was recorded, in ns."""
         own = self.before[place]

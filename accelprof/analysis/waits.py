@@ -12,11 +12,12 @@ from typing import Any
 
 from accelprof import texts
 from accelprof.analysis.collectives import FileCollectives, device_stragglers
-from accelprof.analysis.critical import Leaf, Step, steps_of, stragglers
+from accelprof.analysis.critical import Leaf, Step, steps_of
 from accelprof.analysis.drift import drifts, outliers
 from accelprof.analysis.gaps import overhead
 from accelprof.analysis.handed import Handed, handed
 from accelprof.analysis.joints import MAX_ARRIVALS, Joints, joints_of
+from accelprof.analysis.late import stragglers
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
 from accelprof.analysis.replay import Graph
 from accelprof.analysis.report_rows import CriticalPath, Drift, Outlier, Slack, StepTime, Straggler, UnseenWait
@@ -74,7 +75,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
         graph = Graph(step)
         each.extend(here := unseen_waits(graph))
         found.unseen.extend(row for one in here for row in one.rows(step.name))
-        found.stragglers.extend(stragglers(step))
+        found.stragglers.extend(stragglers(graph))
         found.without_ns += step.without_ns
         path: CriticalPath = {"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()}
         if not step.ended:

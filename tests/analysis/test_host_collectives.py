@@ -251,6 +251,25 @@ def test_a_rank_that_left_nothing_is_missing(run_maker: Any, event: Any) -> None
     assert "missing in some of them: G/rank2, rank 3." in " ".join(text.split())
 
 
+@pytest.mark.parametrize("late_in", ["forward", "load"])
+def test_a_rank_is_late_in_what_its_call_came_after(run_maker: Any, event: Any, late_in: str) -> None:
+    """A thread loads the next batch meanwhile, for longer on rank 0 than its forward is: who was late in forward was not so in that. Where
+    forward waits for the batch it was."""
+    long = late_in == "load"
+    for rank, load in enumerate((70, 4)):
+        waits = (5 if rank else 50) if long else 0.01
+        forward = 20 if long or rank else 60
+        came = waits + forward
+        events = [
+            event("next", 0, waits * 1000, category="data"), event("forward", waits * 1000, forward * 1000),
+            event("ar", came * 1000, (80 - came) * 1000, category="collective"),
+            event("load", 0, (50.1 if long and not rank else load) * 1000, tid=2),
+        ]  # fmt: skip
+        run_maker.timeline(run_maker.target(rank, "G", host="node0"), events, end_us=81_000)
+    [row] = summarise(run_maker.write()).to_json()["stragglers"]
+    assert (row["worker"], row["late_in"]) == ("G/rank0", late_in)
+
+
 @pytest.mark.parametrize("died", [True, False])
 def test_what_ranks_were_in_without_another_is_no_transfer(run_maker: Any, event: Any, died: bool) -> None:
     """Ranks 0 and 1 come at 10 and 20 ms and leave at 2,000; rank 2 has an earlier window and nothing of this step. Rank 0 waited 10 ms

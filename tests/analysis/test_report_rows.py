@@ -8,8 +8,10 @@ from typing import cast, get_type_hints
 
 import pytest
 
-from accelprof.analysis.critical import Step, stragglers
+from accelprof.analysis.critical import Step
 from accelprof.analysis.frames import _TABLES, TABLES, devices_together
+from accelprof.analysis.late import stragglers
+from accelprof.analysis.replay import Graph
 from accelprof.analysis.report_rows import DeviceRow, Report, Straggler, columns_of, step_name
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import grids
@@ -30,7 +32,7 @@ def test_stragglers_have_their_columns_in_order() -> None:
     """Names, order and types of the table of stragglers, and of the rows that hosts' collectives give."""
     assert list(columns_of(Straggler).items()) == list(STRAGGLERS.items())
     assert TABLES["stragglers"] == STRAGGLERS
-    rows = stragglers(two_ranks())
+    rows = stragglers(Graph(two_ranks()))
     assert rows
     assert all(list(row) == list(STRAGGLERS) for row in rows)
 

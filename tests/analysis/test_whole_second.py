@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelprof.analysis.critical import Leaf, Step, stragglers
+from accelprof.analysis.critical import Leaf, Step
 from accelprof.analysis.division import PARTS
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.first import sentences
 from accelprof.analysis.holders import launches_of
+from accelprof.analysis.late import stragglers
 from accelprof.analysis.replay import Graph
 from accelprof.analysis.seconds import WAITING_NAME, _named_so, divided, divisions, host_seconds
 from accelprof.analysis.summary import summarise
@@ -332,7 +333,7 @@ def two_ranks() -> Step:
 
 def test_who_was_late_and_in_what() -> None:
     """Rank 0 waited 30 ms for rank 1, which was late in its update."""
-    [row] = stragglers(two_ranks())
+    [row] = stragglers(Graph(two_ranks()))
     assert (row["worker"], row["waited_by"], row["waited_ns"], row["late_in"]) == (
         "G/rank1",
         ["G/rank0"],

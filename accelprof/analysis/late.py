@@ -1,0 +1,121 @@
+"""Who was last in a collective on the host, what the others waited for that, and in which phase it was late."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+from accelprof.analysis.critical import BEFORE, OUTSIDE, HostCall, Leaf
+from accelprof.analysis.replay import Graph
+from accelprof.analysis.report_rows import Straggler
+
+
+def stragglers(graph: Graph) -> list[Straggler]:
+    """A row for each collective of the step in which others waited: for whom, how long in all, and in which of its phases
+    the last one was late. Times in ns; ``low_ns`` and ``high_ns`` take the clocks' error in. When ranks that are missing came nobody
+    knows: any part of ``without_ns``, which the others were in it for in all after the last of them, may be waiting for those, and
+    the transfer is not known.
+    """
+    step = graph.step
+    rows: list[Straggler] = []
+    before: dict[str, int] = {}
+    earlier = _Before(graph)
+    for one in sorted(step.collectives, key=lambda one: one.calls[-1].start_ns):
+        waits: dict[HostCall, dict[str, int]] = defaultdict(dict)
+        launched: set[HostCall] = set()
+        until: dict[HostCall, int] = {}
+        for call, waited in one.waits(step.overhead_ns):
+            until[call] = waited.until_ns
+            if waited.until_ns > call.start_ns:
+                waits[waited.call][call.worker] = waited.until_ns - call.start_ns
+                launched.update(() if waited.after is None else [waited.call])
+        begin = {call.worker: before.get(call.worker, step.start_ns) for call in one.calls}
+        for last, mine in sorted(waits.items(), key=lambda item: item[0].start_ns):
+            errors = {worker: step.error_between(worker, last.worker) for worker in mine}
+            absent = step.absent[one]
+            after = one.after_ns if last is one.calls[-1] else 0
+            came = [call for call in one.calls if call.start_ns <= last.start_ns]
+            transfer = last.end_ns - until[last]
+            rows.append(
+                {
+                    "step": step.name, "phase": one.phase, "number": one.number, "group": last.group, "worker": last.worker,
+                    "waited_ns": sum(mine.values()), "low_ns": sum(max(ns - errors[w], 0) for w, ns in mine.items()),
+                    "high_ns": sum(ns + errors[worker] for worker, ns in mine.items()),
+                    "waited_by": sorted(mine), "late_in": earlier.late_in(came, last, begin),
+                    "missing": absent, "without_ns": after if absent else 0,
+                    "transfer_ns": None if absent or last in launched else transfer, "on": "host", "process_group": None,
+                    "after": min(mine, key=mine.__getitem__), "alone_ns": len(mine) * min(mine.values()),
+                }
+            )  # fmt: skip
+        if one.joins_all:
+            before.update((call.worker, call.end_ns) for call in one.calls)
+    return rows
+
+
+class _Before:
+    """What each worker did between two moments, by row."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph, step = graph, graph.step
+        leaves = step.leaves if step.collectives else []
+        self._opened = {worker: step.start_ns + ns for worker, ns in step.late.items()}
+        self._rows: dict[str, dict[int, list[Leaf]]] = defaultdict(lambda: defaultdict(list))
+        for leaf in sorted(leaves, key=lambda leaf: leaf.start_ns):
+            self._rows[leaf.worker][leaf.row].append(leaf)
+        self._ends = {
+            (w, row): [leaf.end_ns for leaf in mine] for w, rows in self._rows.items() for row, mine in rows.items()
+        }
+
+    def spent(
+        self, worker: str, begin: int, until: int, rows: Collection[int] | None = None
+    ) -> dict[tuple[str, ...], int]:
+        """ns by the phases that it was in, outermost first; ``rows``: on these alone."""
+        found: dict[tuple[str, ...], int] = defaultdict(int)
+        for row, mine in self._rows[worker].items():
+            if rows is not None and row not in rows:
+                continue
+            ends = self._ends[worker, row]
+            for at in range(bisect.bisect_right(ends, begin), len(mine)):
+                leaf = mine[at]
+                if leaf.start_ns >= until:
+                    break
+                inside = min(leaf.end_ns, until) - max(leaf.start_ns, begin)
+                if inside > 0:
+                    path = (*leaf.around[::-1], leaf.phase)
+                    found[path] += inside
+        if before := max(min(self._opened.get(worker, begin), until) - begin, 0):
+            found[(BEFORE,)] += before
+        found[(OUTSIDE,)] += max(until - begin - sum(found.values()), 0)
+        return found
+
+    def late_in(self, calls: Sequence[HostCall], last: HostCall, begin: Mapping[str, int]) -> str | None:
+        """The phase that took the last one longer than the median of the others since their collective before, with all that is
+        nested in it; a nested one where that is most of it. What it did meanwhile on rows that the call did not come after made nobody
+        late."""
+        spent = {call.worker: self.spent(call.worker, begin[call.worker], call.start_ns) for call in calls}
+        rows = self._graph.rows_before(last.leaves[0], begin[last.worker])
+        spent[last.worker] = self.spent(last.worker, begin[last.worker], last.start_ns, rows)
+        whole = {worker: _with_nested(mine) for worker, mine in spent.items()}
+        others = [mine for worker, mine in whole.items() if worker != last.worker]
+        inside: dict[tuple[str, ...], dict[tuple[str, ...], float]] = defaultdict(dict)
+        for path, ns in whole[last.worker].items():
+            inside[path[:-1]][path] = ns - statistics.median(mine.get(path, 0) for mine in others)
+        at: tuple[str, ...] = ()
+        least = -math.inf
+        while more := inside.get(at):
+            worst = max(more, key=lambda path: more[path])
+            if more[worst] <= least:
+                break
+            at, least = worst, more[worst] / 2
+        return at[-1] if at else None
+
+
+def _with_nested(spent: Mapping[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
+    found: dict[tuple[str, ...], int] = defaultdict(int)
+    for path, ns in spent.items():
+        for depth in range(1, len(path) + 1):
+            found[path[:depth]] += ns
+    return found
