@@ -144,13 +144,8 @@ class Analysis:
         failed = _FAILED.findall(text)
         if status == 0 and not missing and not failed:
             return Outcome(self.path, "", seconds, tuple(errors))
-        what = (
-            f"{' and '.join(missing)} not written"
-            if missing
-            else f"parts failed ({', '.join(failed)})"
-            if failed
-            else ""
-        )
+        what = f"parts failed ({', '.join(failed)})" if failed else ""
+        what = f"{' and '.join(missing)} not written" if missing else what
         tail = [line.strip() for line in text.splitlines() if line.strip()]
         said = next((line for line in errors if "run failed" not in line), "") or (tail[-1] if tail and status else "")
         reason = ": ".join(part for part in (what or f"the child ended with status {status}", said) if part)

@@ -156,22 +156,16 @@ class NpuBackend(BoundEmitter, Backend):
         torch_npu = vendor.loaded()
         if torch_npu is None:
             return []
-        names = self._npu() is not None  # asking for a name starts the device
-        count = int(torch_npu.npu.device_count())
-        return [
-            {"index": index, "name": torch_npu.npu.get_device_name(index) if names else "Ascend NPU"}
-            for index in range(count)
-        ]
+        npu, names = torch_npu.npu, self._npu() is not None  # asking for a name starts the device
+        numbers = range(int(npu.device_count()))
+        return [{"index": at, "name": npu.get_device_name(at) if names else "Ascend NPU"} for at in numbers]
 
     def memory(self) -> Mapping[str, int]:
         npu = self._npu()
         if npu is None:
             return {}
-        return {
-            "allocated": int(npu.memory_allocated()),
-            "reserved": int(npu.memory_reserved()),
-            "max_allocated": int(npu.max_memory_allocated()),
-        }
+        allocated, reserved, most = npu.memory_allocated(), npu.memory_reserved(), npu.max_memory_allocated()
+        return {"allocated": int(allocated), "reserved": int(reserved), "max_allocated": int(most)}
 
 
 def _message(spec: RangeSpec, domains: bool) -> str:

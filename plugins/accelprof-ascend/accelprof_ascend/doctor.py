@@ -49,25 +49,14 @@ def _mstx() -> Check:
         return Check(AREA, "mstx", "warn", "this torch_npu has no mstx ranges; phases will not be in its data")
     lacks = [word for word, there in (("domains", can.domain), ("push/pop", can.push_pop)) if not there]
     passes = "reach msprof too" if wheel_passes_ranges() else "do not reach msprof"
-    return Check(
-        AREA, "mstx", "ok", f"ranges are there{', without ' + ' and '.join(lacks) if lacks else ''}; they {passes}"
-    )
+    without = f", without {' and '.join(lacks)}" if lacks else ""
+    return Check(AREA, "mstx", "ok", f"ranges are there{without}; they {passes}")
 
 
 def _environment() -> list[Check]:
-    rows = []
-    if not os.environ.get(vendor.HOME_ENV):
-        rows.append(
-            Check(
-                AREA,
-                vendor.HOME_ENV,
-                "warn",
-                "not set: torch_npu searches the whole working directory for CANN's version at the end of every window",
-                "source CANN's set_env.sh",
-            )
-        )
-    else:
-        rows.append(Check(AREA, vendor.HOME_ENV, "ok", os.environ[vendor.HOME_ENV]))
+    home = os.environ.get(vendor.HOME_ENV)
+    without = Check(AREA, vendor.HOME_ENV, "warn", vendor.NO_HOME, "source CANN's set_env.sh")
+    rows = [Check(AREA, vendor.HOME_ENV, "ok", home) if home else without]
     for text in vendor.set_in_environment(vendor.SILENCING):
         rows.append(Check(AREA, "environment", "fail", text, "unset it for tool npu"))
     for text in vendor.set_in_environment(vendor.INTERFERING):

@@ -76,14 +76,9 @@ class MsprofTool(Tool):
             if name.lstrip("-") in OWN
         ]
         if self.options.ranges and wheel_passes_ranges() is False:
-            problems.append(
-                Problem(
-                    "tools.msprof.ranges",
-                    f"torch_npu {vendor.installed()} sends no ranges to msprof: outside its own profiler it calls mstx only in wheels that read {CONFIG_ENV}",
-                    value=True,
-                    mend="ranges: false to record without them, tool npu, or a newer torch_npu",
-                )
-            )
+            said = f"torch_npu {vendor.installed()} sends no ranges to msprof: outside its own profiler it calls mstx only in wheels that read {CONFIG_ENV}"
+            mend = "ranges: false to record without them, tool npu, or a newer torch_npu"
+            problems.append(Problem("tools.msprof.ranges", said, value=True, mend=mend))
         return problems
 
     def trigger(self, target: Target) -> TriggerCall:
@@ -97,23 +92,19 @@ class MsprofTool(Tool):
         place = self.output(assignment.target, directory)
         argv = [self.options.command, f"--output={place}", f"--type={self.options.type}"]
         argv.append(f"--msproftx={'on' if self.options.ranges else 'off'}")
-        for name, words in (
-            ("mstx-domain-include", self.options.mstx_domain_include),
-            ("mstx-domain-exclude", self.options.mstx_domain_exclude),
-        ):
+        for which in ("include", "exclude"):
+            words = getattr(self.options, f"mstx_domain_{which}")
             if words and self.options.ranges:
-                argv.append(f"--{name}={','.join(words)}")
+                argv.append(f"--mstx-domain-{which}={','.join(words)}")
         argv += [f"--{name.lstrip('-')}={_value(value)}" for name, value in self.options.options.items()]
-        notes = []
-        if assignment.mode != "process":
-            notes.append("msprof records the whole process; steps only say where ranges are emitted")
+        note = "msprof records the whole process; steps only say where ranges are emitted"
         return Launch(
             mode="prefix",
             argv=tuple(argv),
             env={WRAPPED_ENV: self.name},
             make_dirs=(place,),
             preflight=(self.options.command, "--help"),
-            notes=tuple(notes),
+            notes=() if assignment.mode == "process" else (note,),
         )
 
     def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:

@@ -89,9 +89,7 @@ class NpuTool(Tool):
         for text in vendor.set_in_environment(vendor.INTERFERING):
             context.say(f"{text}; windows fail while that profiler runs")
         if not os.environ.get(vendor.HOME_ENV):
-            context.say(
-                f"{vendor.HOME_ENV} is not set: torch_npu searches the whole working directory for CANN's version at the end of every window; source CANN's set_env.sh"
-            )
+            context.say(f"{vendor.HOME_ENV} is {vendor.NO_HOME}; source CANN's set_env.sh")
         self._emitter = context.backend if isinstance(context.backend, NpuBackend) else NpuBackend()
 
     def warm_up(self, window: WindowInfo) -> None:
@@ -153,16 +151,10 @@ class NpuTool(Tool):
         profile.stop()
         path = profile.directory
         if not os.path.isdir(path):
-            raise CaptureError(
-                profile.disturbed
-                or "; ".join(profile.errors)
-                or f"{path} is gone: another torch_npu profile removed it"
-            )
-        faults = [
-            *([profile.disturbed] if profile.disturbed else []),
-            *(f"torch_npu said: {line}" for line in profile.errors),
-            *directory.faults(path, self.options.wanted, self.options.level != "level_none"),
-        ]
+            gone = f"{path} is gone: another torch_npu profile removed it"
+            raise CaptureError(profile.disturbed or "; ".join(profile.errors) or gone)
+        said = (f"torch_npu said: {line}" for line in profile.errors)
+        faults = [*filter(None, [profile.disturbed]), *said, *self._lacking(path)]
         if self.context.target.rank is not None:
             directory.give_rank(path, self.context.target.rank)
         artifact = ArtifactFile(path, self.name, (window.id,), size_of(path))
@@ -214,12 +206,12 @@ class NpuTool(Tool):
             if not name.endswith(directory.SUFFIX):
                 continue
             ids = tuple(window.id for window in windows if name.startswith(directory.worker_of(window) + "_"))
-            faults = directory.faults(path, self.options.wanted, self.options.level != "level_none")
-            artifact = ArtifactFile(path, self.name, ids, size_of(path))
-            if faults:
-                artifact.state, artifact.reason = "partial", "; ".join(faults)
-            found.append(artifact)
+            faults = "; ".join(self._lacking(path))
+            found.append(ArtifactFile(path, self.name, ids, size_of(path), "partial" if faults else "complete", faults))
         return found
+
+    def _lacking(self, path: str) -> list[str]:
+        return directory.faults(path, self.options.wanted, self.options.level != "level_none")
 
     @classmethod
     def can_read(cls, path: str) -> bool:

@@ -30,6 +30,8 @@ CALLS = HostCalls(
 )
 AUTOLOAD_ENV = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 HOME_ENV = "ASCEND_HOME_PATH"
+#: what comes of :data:`HOME_ENV` without a value
+NO_HOME = "not set: torch_npu searches the whole working directory for CANN's version at the end of every window"
 VISIBLE_ENV = "ASCEND_RT_VISIBLE_DEVICES"
 #: what torch_npu links against; absent = CANN is not installed, or its set_env.sh was not sourced
 CANN_LIBRARIES = ("libascendcl.so", "libhccl.so")
@@ -82,9 +84,9 @@ def reason_not_loadable() -> str | None:
     for library in CANN_LIBRARIES:
         error = _dlopen(library)
         if error is not None:
-            text = f"torch_npu {version} is installed but CANN is not found ({error}), so `import torch` itself raises"
-            if os.environ.get(AUTOLOAD_ENV) == "0":
-                text = f"torch_npu {version} is installed but CANN is not found ({error})"
+            text = f"torch_npu {version} is installed but CANN is not found ({error})"
+            if os.environ.get(AUTOLOAD_ENV) != "0":
+                text += ", so `import torch` itself raises"
             return f"{text}; source CANN's set_env.sh, or set {AUTOLOAD_ENV}=0 to use torch without NPUs"
     return None
 

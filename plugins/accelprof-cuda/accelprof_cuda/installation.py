@@ -89,9 +89,8 @@ def clean_environment() -> dict[str, str]:
 
 def other_preloads(env: Mapping[str, str]) -> str:
     """``LD_PRELOAD`` without nsys's libraries; what the user preloads stays."""
-    return ":".join(
-        part for part in re.split(r"[: ]+", env.get(PRELOAD_ENV, "")) if part and not PRELOADED.search(part)
-    )
+    parts = re.split(r"[: ]+", env.get(PRELOAD_ENV, ""))
+    return ":".join(part for part in parts if part and not PRELOADED.search(part))
 
 
 def run(argv: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
@@ -160,10 +159,8 @@ def convert(path: str, output: str | None = None, timeout: float = 300) -> str:
     program = importer()
     output = output or os.path.splitext(path)[0] + ".nsys-rep"
     if program is None:
-        raise ReadError(
-            path,
-            "raw data of nsys, and its importer (QdstrmImporter) is not on this machine; open the file where Nsight Systems is installed in full",
-        )
+        why = "raw data of nsys, and its importer (QdstrmImporter) is not on this machine; open the file where Nsight Systems is installed in full"
+        raise ReadError(path, why)
     try:
         done = run([program, "--input-file", path, "--output-file", output], timeout)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -181,10 +178,8 @@ def export_sqlite(path: str, output: str, timeout: float = 600) -> None:
     """
     nsys = find()
     if nsys is None:
-        raise ReadError(
-            path,
-            "an nsys report is read through 'nsys export', and nsys is not on this machine; export it to .sqlite elsewhere, or install Nsight Systems",
-        )
+        why = "an nsys report is read through 'nsys export', and nsys is not on this machine; export it to .sqlite elsewhere, or install Nsight Systems"
+        raise ReadError(path, why)
     argv = [nsys, "export", "--type", "sqlite", "--force-overwrite", "true", "--output", output, path]
     try:
         done = run(argv, timeout)

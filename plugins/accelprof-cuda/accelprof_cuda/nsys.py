@@ -94,22 +94,19 @@ class NsysTool(Tool):
         return {**own, **{name: unordered([word.strip() for word in text.split(",")]) for name, text in given.items()}}
 
     def probe(self) -> Probe:
-        path = installation.find(self.options.nsys)
+        nsys = self.options.nsys
+        path = installation.find(nsys)
         if path is None:
-            return Probe(
-                None, f"{self.options.nsys} is not on PATH and in no CUDA or Nsight installation of this machine"
-            )
-        return Probe(
-            0, f"nsys {installation.version(path)} at {path}", {"path": path, "importer": installation.importer(path)}
-        )
+            return Probe(None, f"{nsys} is not on PATH and in no CUDA or Nsight installation of this machine")
+        facts = {"path": path, "importer": installation.importer(path)}
+        return Probe(0, f"nsys {installation.version(path)} at {path}", facts)
 
     def check(self, assignments: Sequence[Assignment]) -> list[Problem]:
         return nsys_checks.check(self.options, [(row, self.trigger_of(row)) for row in assignments])
 
     def claims(self, target: Target) -> frozenset[str]:
-        return (
-            self.exclusive if self.options.traces() & CUPTI_TRACES and target.has_devices is not False else frozenset()
-        )
+        on_device = self.options.traces() & CUPTI_TRACES and target.has_devices is not False
+        return self.exclusive if on_device else frozenset()
 
     def trigger(self, target: Target) -> TriggerCall:
         given = self.options.arguments().get("capture-range")
@@ -149,9 +146,8 @@ class NsysTool(Tool):
             arguments["capture-range"] = TRIGGERS[trigger]
             exact = assignment.count.exact
             arguments.setdefault("capture-range-end", f"repeat:{exact}" if exact else "repeat")
-        elif (
-            "capture-range" in arguments
-        ):  # of the user's own; nsys's default ends its session, and the command is left alone
+        elif "capture-range" in arguments:
+            # of the user's own; nsys's default ends its session, and the command is left alone
             arguments.setdefault("capture-range-end", "stop")
         if trigger == "range":
             arguments["nvtx-capture"] = OUR_RANGE
@@ -163,24 +159,17 @@ class NsysTool(Tool):
         arguments = self.arguments(assignment, directory)
         nsys = installation.command(self.options.nsys)
         argv = (nsys, "profile", *self._rendered(arguments), *self.options.extra_args)
-        notes = []
-        trigger = self.trigger_of(assignment)
-        if trigger in TRIGGERS and not assignment.count.certain:
-            notes.append(
-                "nsys: the number of windows is not known beforehand, so reports are written when the session ends"
-            )
+        trigger, output = self.trigger_of(assignment), arguments["output"]
+        late = "nsys: the number of windows is not known beforehand, so reports are written when the session ends"
+        captures = "open" if trigger == "own" else str(assignment.count.exact or "open")
+        env = {TRIGGER_ENV: trigger, OUTPUT_ENV: output, CAPTURES_ENV: captures}
         return Launch(
             mode="prefix",
             argv=argv,
-            env={
-                TRIGGER_ENV: trigger,
-                OUTPUT_ENV: arguments["output"],
-                CAPTURES_ENV: "open" if trigger == "own" else str(assignment.count.exact or "open"),
-                **(PLAIN_STRINGS if trigger == "own" else {}),
-            },
-            make_dirs=(os.path.dirname(arguments["output"]).replace("%%", "%"),),
+            env={**env, **(PLAIN_STRINGS if trigger == "own" else {})},
+            make_dirs=(os.path.dirname(output).replace("%%", "%"),),
             preflight=self._preflight(assignment, arguments) if self.options.preflight else (),
-            notes=tuple(notes),
+            notes=(late,) if trigger in TRIGGERS and not assignment.count.certain else (),
         )
 
     def _rendered(self, arguments: Mapping[str, str]) -> list[str]:
@@ -257,9 +246,8 @@ class NsysTool(Tool):
             recorded = domains.recorded(DOMAIN)
         except ImportError as error:
             return str(error)
-        return (
-            "" if recorded else "nvtx hands out domains that record nothing (NVTX_DISABLE is set, or no tool listens)"
-        )
+        silent = "nvtx hands out domains that record nothing (NVTX_DISABLE is set, or no tool listens)"
+        return "" if recorded else silent
 
     def emitter(self, backend: Backend) -> Emitter:
         return self._ranges or backend

@@ -90,11 +90,8 @@ def read(path: str) -> Trace:
         if os.path.getsize(path) == 0:
             raise ReadError(path, "the file is empty; nsys had not finished writing it")
         with tempfile.TemporaryDirectory(prefix="accelprof-nsys-") as scratch:
-            report = (
-                installation.convert(path, os.path.join(scratch, "report" + REPORT)) if path.endswith(RAW) else path
-            )
-            exported = os.path.join(scratch, "report.sqlite")
-            installation.export_sqlite(report, exported)
+            made, exported = os.path.join(scratch, "report" + REPORT), os.path.join(scratch, "report.sqlite")
+            installation.export_sqlite(installation.convert(path, made) if path.endswith(RAW) else path, exported)
             return _read_sqlite(exported, path)
     return _read_sqlite(path, path)
 
@@ -118,9 +115,8 @@ class Reading:
         self.tables, self.trace = tables, trace
         if "StringIds" not in tables:
             raise ReadError(trace.source, "no table StringIds; this is not an export of nsys")
-        self.strings = {
-            number: text for number, text in tables.rows("StringIds", "id", "value") if isinstance(text, str)
-        }
+        strings = tables.rows("StringIds", "id", "value")
+        self.strings = {number: text for number, text in strings if isinstance(text, str)}
         self.base = 0
         self.bad: dict[str, int] = {}
         #: rows by their table, what they are, and a column that is there but empty in them

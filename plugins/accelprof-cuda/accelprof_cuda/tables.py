@@ -29,19 +29,8 @@ CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(Kind)}
 PART = 20_000
 #: columns that rows of an export fill
 WRITTEN = (
-    "kind",
-    "name",
-    "thread",
-    "device",
-    "stream",
-    "start",
-    "end",
-    "correlation",
-    "domain",
-    "category",
-    "color",
-    "cut",
-)
+    "kind", "name", "thread", "device", "stream", "start", "end", "correlation", "domain", "category", "color", "cut",
+)  # fmt: skip
 #: column of a part: 1 where the column that was asked about is there and empty
 EMPTY = "is empty"
 _VERSIONED = re.compile(r"^(.*?)_V(\d+)$")

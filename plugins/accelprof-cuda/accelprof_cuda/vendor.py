@@ -16,9 +16,8 @@ from accelprof.timing.loops import loaded
 
 VISIBLE_ENV = "CUDA_VISIBLE_DEVICES"
 NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
-CAPTURE_IMPLICIT = (
-    906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: asked of the legacy stream while one that blocks it is captured
-)
+#: CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: asked of the legacy stream while one that blocks it is captured
+CAPTURE_IMPLICIT = 906
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 CAPTURE_ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 LEGACY_STREAM = 1  # CU_STREAM_LEGACY
@@ -282,9 +281,8 @@ def all_devices() -> list[Mapping[str, Any]]:
         library.nvmlDeviceGetName(handle, name, len(name))
         library.nvmlDeviceGetUUID(handle, uuid, len(uuid))
         library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
-        found.append(
-            {"index": index, "name": name.value.decode(), "uuid": uuid.value.decode(), "memory": int(memory[0])}
-        )
+        facts = {"name": name.value.decode(), "uuid": uuid.value.decode(), "memory": int(memory[0])}
+        found.append({"index": index, **facts})
     return found
 
 
@@ -296,13 +294,8 @@ def _devices_of_proc() -> list[Mapping[str, Any]]:
         minor = facts.get("Device Minor", "").strip()
         if minor and not os.path.exists(f"/dev/nvidia{minor}"):
             continue
-        found.append(
-            {
-                "index": len(found),
-                "name": facts.get("Model", "NVIDIA device").strip(),
-                "uuid": facts.get("GPU UUID", "").strip(),
-            }
-        )
+        name, uuid = facts.get("Model", "NVIDIA device").strip(), facts.get("GPU UUID", "").strip()
+        found.append({"index": len(found), "name": name, "uuid": uuid})
     return found
 
 
@@ -316,16 +309,12 @@ def _text_of(path: str) -> str:
 
 def visible_devices() -> list[Mapping[str, Any]]:
     """The devices this process sees, in its own numbering (``index``); ``physical`` is the machine's."""
-    devices = all_devices()
+    chosen = devices = all_devices()
     value = os.environ.get(VISIBLE_ENV)
-    if value is None:
-        chosen = devices
-    else:
+    if value is not None:
         chosen = []
         for word in (part.strip() for part in value.split(",")):
-            match = [
-                d for d in devices if word == str(d["index"]) or (len(word) > 4 and str(d["uuid"]).startswith(word))
-            ]
+            match = [d for d in devices if word == str(d["index"]) or (len(word) > 4 and d["uuid"].startswith(word))]
             if word.startswith("MIG-"):
                 match = [{"index": None, "name": "MIG instance", "uuid": word}]
             if not match:
