@@ -354,6 +354,18 @@ def test_what_a_merged_timeline_says_of_its_files_may_be_anything(tmp_path: Path
     assert [(row.phase, row.calls) for row in summarise_files([again.path]).phases] == [("a", 1)]
 
 
+def merged_again(path: str | Path) -> str:
+    """A merged timeline, merged behind a file with a clock of its own."""
+    other = Path(path).parent / "other.json"
+    rows = [{"ph": "i", "name": "mark", "pid": 1, "tid": 1, "ts": 5}]
+    other.write_text(json.dumps({"traceEvents": rows}))
+    return merge_files([str(other), str(path)], f"{path}.again.json").path
+
+
+def whose(label: str) -> str:
+    return label.partition(" of merged.json")[0]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_each_file_of_a_process_may_count_its_launches_anew(
     run_maker: Any, event: Event, tmp_path: Path, seed: int
@@ -394,14 +406,15 @@ def test_each_file_of_a_process_may_count_its_launches_anew(
         found: Counter[tuple[str, str]] = Counter()
         for file in files:
             for phase in file.attribution.phases:
-                found[file.worker.label, phase.name] += phase.kernels
-            found[file.worker.label, "without work"] += file.attribution.launches_without_work
-            found[file.worker.label, "unlaunched"] += file.attribution.unlaunched
+                found[whose(file.worker.label), phase.name] += phase.kernels
+            found[whose(file.worker.label), "without work"] += file.attribution.launches_without_work
+            found[whose(file.worker.label), "unlaunched"] += file.attribution.unlaunched
         return found
 
     true = kernels(summarise(run_dir).files)
     assert true.total() > 5
     assert kernels(summarise_files([str(merged)]).files) == true
+    assert kernels(summarise_files([merged_again(merged)]).files) == true
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -434,14 +447,14 @@ def test_a_merged_timeline_knows_when_all_ranks_had_come(
     def parts(summary: Any) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
         for row in summary.seconds:
-            found.update({(row.worker, name): ns for name, ns in row.parts.items()})
+            found.update({(whose(row.worker), name): ns for name, ns in row.parts.items()})
         return found
 
     def unsaid(summary: Any) -> list[str]:
         return [line for line in summary.notices if "were not matched" in line]
 
     run, back = summarise(run_dir), summarise_files([merged])
-    assert parts(back) == parts(run)
+    assert parts(back) == parts(run) == parts(summarise_files([merged_again(merged)]))
     assert parts(run)["ActorGroup/rank2", "communication_exposed"] > 0
     assert unsaid(back) == unsaid(run)
     assert len(unsaid(run)) == loose
