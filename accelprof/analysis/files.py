@@ -40,7 +40,7 @@ RUNS_DIRECTORY = os.path.join("outputs", "profile")
 
 
 def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progress | None = None) -> Summary:
-    """Figures of single files; a directory stands for the files in it that a reader knows.
+    """Figures of single files, each once however often it is named; a directory stands for the files in it that a reader knows.
 
     What of them cannot be read is named and the others count.
 
@@ -51,15 +51,20 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
         ReadError: none could be read.
     """
     of_path = {path: list(_files(path)) for path in dict.fromkeys(paths)}
-    found = list(dict.fromkeys(itertools.chain.from_iterable(of_path.values())))
+    once: dict[str, str] = {}
+    for path in itertools.chain.from_iterable(of_path.values()):
+        once.setdefault(os.path.realpath(path), path)
+    found = list(once.values())
     barren = [path for path, files in of_path.items() if not files]
     if not found:
         raise UserError(f"report: {barren[0]} {_BARREN}")
     names = _distinct(found)
     directory = os.path.abspath(paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0]) or ".")
     run = Run(directory, {"run": texts.listed(names, 3), "accelprof": __version__, "created": ""}, Records())
-    named = {path for path in paths if not os.path.isdir(path) or reader_of(path, None, []) is not None}
-    jobs = [[_Job(path, name, path in named)] for path, name in zip(found, names, strict=True)]
+    named = {
+        os.path.realpath(path) for path in paths if not os.path.isdir(path) or reader_of(path, None, []) is not None
+    }
+    jobs = [[_Job(path, name, real in named)] for (real, path), name in zip(once.items(), names, strict=True)]
     sizes = [weight(path, os.path.getsize(path)) if os.path.isfile(path) else 0 for path in found]
     answers = list(each(_read_part, run, jobs, sizes, processes=processes, progress=progress))
     builder = SummaryBuilder(run)

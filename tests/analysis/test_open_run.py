@@ -98,6 +98,19 @@ def test_files_without_a_run(tmp_path: Path) -> None:
     assert [(row["phase"], row["total_ns"]) for row in run.rows("phases")] == [("p", 5000)]
 
 
+def test_a_file_that_is_named_again_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under another spelling, in its directory, by a link: it is the same file, and is that which was asked for."""
+    call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 5, "dur": 2}
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.pt.trace.json").write_text(json.dumps({"traceEvents": [call]}))
+    (tmp_path / "link.pt.trace.json").symlink_to(tmp_path / "files" / "a.pt.trace.json")
+    monkeypatch.chdir(tmp_path)
+    spelt = ["files/a.pt.trace.json", "./files/a.pt.trace.json", str(tmp_path / "files"), "link.pt.trace.json"]
+    for names in (spelt, spelt[::-1]):
+        [row] = accelprof.open_run(*names).rows("operators")
+        assert (row["calls"], row["total_ns"]) == (1, 2000)
+
+
 def test_every_table_is_documented_and_reads() -> None:
     """Each table of a real run of two GPUs gives rows of plain values, lists as text; the documentation names every one."""
     run = accelprof.open_run(Path(__file__).parent / "two_gpus")
