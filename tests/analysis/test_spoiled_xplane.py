@@ -132,6 +132,30 @@ def test_a_value_of_an_xplane_file(tmp_path: Path) -> None:
     assert unsaid == []
 
 
+@pytest.mark.parametrize("pid", [41, 42])
+def test_hosts_of_one_directory_are_kept_apart(tmp_path: Path, pid: int) -> None:
+    """Each host leaves a file, and all of them call their first card 0; in containers their processes have one number too."""
+    skip_without("jax")
+    from accelprof.analysis.attribution import attribute
+    from accelprof.analysis.reading import load_any
+
+    folder = tmp_path / "plugins" / "profile" / "2026_11_30"
+    folder.mkdir(parents=True)
+    written(folder / "10.0.0.1.xplane.pb", a_recording())
+    other = {**a_recording(), "/host:metadata": {"process_id": pid}}
+    other["planes"]["/host:CPU"]["python"][1]["stats"]["correlation_id"] = 9
+    written(folder / "10.0.0.2.xplane.pb", other)
+    alone = attribute(load_any(str(folder / "10.0.0.1.xplane.pb"), "jax").trace())
+    found = attribute(load_any(str(tmp_path), "jax").trace())
+    assert [(row.device, row.busy_ns) for row in found.devices] == [
+        (f"10.0.0.{host}: {row.device}", row.busy_ns) for host in (1, 2) for row in alone.devices
+    ]
+    assert (found.kernels, found.unlaunched, found.launches_without_work) == (2 * alone.kernels, 1, 1)
+    assert [(row.name, row.calls, row.wall_ns) for row in found.phases] == [
+        (row.name, 2 * row.calls, 2 * row.wall_ns) for row in alone.phases
+    ]
+
+
 @pytest.mark.parametrize("odd", ["", "text", -1, 1.5, 2**64 - 1])
 def test_a_beginning_that_is_none_is_said(tmp_path: Path, odd: object) -> None:
     """Times count from 0 then, as where the file does not say when it began."""

@@ -9,6 +9,7 @@ function that the program is named after: so the k-th run of a program is its k-
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -42,7 +43,7 @@ Launch = tuple[int, int, int, str, int | str | None]
 
 
 def read_xplane(path: str, files: Sequence[str], tool: str = "jax") -> Trace:
-    """Spans of the files of one window.
+    """Spans of the files of one window, one a host; of several hosts each has processes and devices of its own.
 
     Raises:
         ReadError: jax is not installed here, or a file is none of its own.
@@ -59,15 +60,16 @@ def read_xplane(path: str, files: Sequence[str], tool: str = "jax") -> Trace:
             raise ReadError(file, f"no xplane file: {' '.join(str(error).split())[:200]}") from None
         if planes and not any(plane.name.startswith("/") or plane.name == ENVIRONMENT for plane in planes):
             raise ReadError(file, "no xplane file: none of its planes is of a host or device")
-        _Reading(trace, planes).read()
+        host = os.path.basename(file).removesuffix(".xplane.pb")
+        _Reading(trace, planes, f"{host}: " if len(files) > 1 else "").read()
     if not len(trace):
         trace.problems.append("the file holds no device work and no range")
     return trace
 
 
 class _Reading:
-    def __init__(self, trace: Trace, planes: list[Any]) -> None:
-        self.trace, self.planes = trace, planes
+    def __init__(self, trace: Trace, planes: list[Any], on: str) -> None:
+        self.trace, self.planes, self.on = trace, planes, on
         facts = next((dict(plane.stats) for plane in planes if plane.name == ENVIRONMENT), {})
         start = identity(facts.get("profile_start_time"))
         self.base = start if isinstance(start, int) and start < FURTHEST_NS else 0
@@ -75,10 +77,14 @@ class _Reading:
             trace.clock = Clock.RELATIVE
             trace.problems.append("the file does not say when it began; its times count from there")
         host = next((dict(plane.stats) for plane in planes if plane.name == "/host:metadata"), {})
-        self.pid = identity(host.get("process_id", 0))
+        self.pid = self._of_host(identity(host.get("process_id", 0)))
         #: work of devices' planes has the numbers of calls; work on the host says its device
         self.numbered, self.placed = (self._has(key) for key in (_NUMBER, "device_ordinal"))
         trace.metadata.update({name: host[name] for name in ("jax_version", "jaxlib_version") if name in host})
+
+    def _of_host(self, number: int | str) -> int | str:
+        """A process, device or call, with its host where the files are of several, which have the same numbers."""
+        return f"{self.on}{number}" if self.on and number != UNKNOWN else number
 
     def _has(self, key: str) -> bool:
         return any(key in dict(event.stats) for plane in self.planes for line in plane.lines for event in line.events)
@@ -87,7 +93,7 @@ class _Reading:
         for plane in self.planes:
             device = _DEVICE.match(plane.name)
             if device:
-                number = whole_number(device[1])
+                number = self._of_host(whole_number(device[1]))
                 for line in plane.lines:
                     self._device_line(line, number)
             elif plane.name == HOST:
@@ -97,7 +103,7 @@ class _Reading:
         work = _WORK.match(line.name) is not None
         for name, start, end, stats in self._events(line):
             kind = _kind(name) if work else Kind.DEVICE_ANNOTATION
-            args = {**stats, "correlation": identity(stats.get(_NUMBER))} if self.numbered else stats
+            args = {**stats, "correlation": self._of_host(identity(stats.get(_NUMBER)))} if self.numbered else stats
             self.trace.spans.append(Span(name, kind, start, end, self.pid, device=device, stream=line.name, args=args))
 
     def _host(self, plane: Any) -> None:
@@ -113,19 +119,19 @@ class _Reading:
                 elif "hlo_op" in stats:
                     self._operation(name, start, end, stats, launches, tid)
                 elif _NUMBER in stats:
-                    args = {**stats, "correlation": identity(stats[_NUMBER])}
+                    args = {**stats, "correlation": self._of_host(identity(stats[_NUMBER]))}
                     self.trace.spans.append(Span(name, Kind.RUNTIME, start, end, self.pid, tid, args=args))
                 elif (kind := _host_kind(name, stats)) is not None:
                     label = f"{name}#{stats['step_num']}" if kind is Kind.STEP else name
                     self.trace.spans.append(Span(label, kind, start, end, self.pid, tid, args=stats))
         for at, end, line, name, run in launches.all if launches.runs else ():  # on the thread that made them
-            args = {"correlation": UNKNOWN if run == UNKNOWN else f"{line}:{at}"}
+            args = {"correlation": UNKNOWN if run == UNKNOWN else self._of_host(f"{line}:{at}")}
             self.trace.spans.append(Span(name, Kind.RUNTIME, at, end, self.pid, threads[line], args=args))
 
     def _operation(self, name: str, start: int, end: int, stats: dict[str, Any], launches: _Launches, tid: str) -> None:
         launched = launches.of(stats)
-        args = stats if launched is None else {**stats, "correlation": launched}
-        device = identity(stats.get("device_ordinal", None if self.placed else 0))
+        args = stats if launched is None else {**stats, "correlation": self._of_host(launched)}
+        device = self._of_host(identity(stats.get("device_ordinal", None if self.placed else 0)))
         self.trace.spans.append(Span(name, _kind(name), start, end, self.pid, device=device, stream=tid, args=args))
 
     def _events(self, line: Any) -> Iterator[Event]:
