@@ -275,18 +275,18 @@ class Catalogue:
         """
         return self._class(self._tools, name)
 
-    def make_tool(self, name: str, options: Mapping[str, object] | None = None, path: str | None = None) -> Tool:
+    def make_tool(self, name: str, options: Mapping[str, object] | None = None) -> Tool:
         """A tool with its options validated.
 
         Raises:
             PluginError: nobody registered the name, or its constructor failed.
-            ConfigError: an option is unknown or has a value that is not allowed; paths begin with ``path`` (``tools.<name>``).
+            ConfigError: an option is unknown or has a value that is not allowed; paths begin with ``tools.<name>``.
         """
-        return self.make(self.tool_class(name), options, path or f"tools.{name}")
+        return self.make(self.tool_class(name), options)
 
-    def make(self, cls: type[ToolT], options: Mapping[str, object] | None = None, path: str | None = None) -> ToolT:
+    def make(self, cls: type[ToolT], options: Mapping[str, object] | None = None) -> ToolT:
         """As :meth:`make_tool`, of a class."""
-        where = path or f"tools.{cls.name}"
+        where = f"tools.{cls.name}"
         try:
             return cls(cls.normalise(dict(options or {})))
         except ValidationError as error:

@@ -106,12 +106,12 @@ class Source:
             return default
         return value
 
-    def numbers(self, path: str, minimum: int = 0) -> list[int] | None:
+    def numbers(self, path: str) -> list[int] | None:
         """A list of whole numbers, sorted, each once; ``None`` where absent. Texts and single numbers are refused with the mend."""
         value = self.get(path)
         if value is None:
             return None
-        allowed = f"a list of whole numbers >= {minimum}, or null"
+        allowed = "a list of whole numbers >= 0, or null"
         if isinstance(value, (str, int)) and not isinstance(value, bool):
             try:
                 mend = f"[{', '.join(map(str, islice(NumberSet.parse(value), 12)))}]"
@@ -126,8 +126,8 @@ class Source:
             return None
         items = list(value)
         for item in items:
-            if isinstance(item, bool) or not isinstance(item, int) or item < minimum:
-                self.refuse(path, f"{item!r} is not a whole number >= {minimum}", value=items, allowed=allowed)
+            if isinstance(item, bool) or not isinstance(item, int) or item < 0:
+                self.refuse(path, f"{item!r} is not a whole number >= 0", value=items, allowed=allowed)
                 return None
         return sorted(set(items))
 
