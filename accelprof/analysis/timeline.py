@@ -31,7 +31,7 @@ from accelprof.analysis.run import Run, RunFile, open_run
 from accelprof.analysis.tracks import Tracks, arguments, of_mark
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import FURTHEST_NS, ROW_COLUMNS, Completeness, Flow, Kind, Mark, Trace, merge_intervals
-from accelprof.errors import AccelprofError, ReadError
+from accelprof.errors import AccelprofError, ReadError, UserError
 from accelprof.output.records import Moment
 from accelprof.reading.chrome import facts_of, kind_of, lanes_of, said_before, sources_of
 from accelprof.reading.chrome_file import ABSENT, Event, Stream, exact_ns
@@ -277,7 +277,14 @@ class TimelineWriter:
             atomic.discard(self._temporary)
 
     def read(self, source: Source) -> None:
-        """Read and add one file; one that cannot be read is named in the problems."""
+        """Read and add one file; one that cannot be read is named in the problems.
+
+        Raises:
+            UserError: it is where the timeline goes, and would be replaced.
+        """
+        if os.path.realpath(source.path) == os.path.realpath(self.merged.path):
+            line = "is one of the files that are merged, and would be replaced; name a new one with -o FILE"
+            raise UserError(f"timeline: {self.merged.path} {line}")
         try:
             loaded = load_any(source.path, source.tool)
             self.add(source, loaded)

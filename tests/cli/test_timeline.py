@@ -50,6 +50,20 @@ def test_mistakes_are_status_two(call, tmp_path):
     assert (status, "-o FILE" in err) == (2, True)
 
 
+def test_no_file_that_is_merged_is_replaced(call, finished, tmp_path):
+    """``-o`` names one of them, by another spelling too: of single files, and of a run."""
+    run = shutil.copytree(finished, tmp_path / "run")
+    of_run = run / json.loads((run / "manifest.json").read_text())["artifacts"][0]["path"]
+    file, link = tmp_path / "a.json", tmp_path / "link.json"
+    file.write_text('{"traceEvents": [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}')
+    link.symlink_to(file)
+    for words, out, there in ((run, of_run, of_run), (file, file, file), (link, file, file), (file, link, file)):
+        before = there.read_bytes()
+        status, _, err = call("timeline", words, "-o", out)
+        assert (status, "would be replaced" in err, there.read_bytes() == before) == (2, True, True)
+    assert not list(tmp_path.glob("**/*.part*"))
+
+
 @pytest.mark.parametrize("kind", ["json", "perfetto"])
 @pytest.mark.parametrize("put", [lambda path: path.write_bytes(b"no trace"), lambda path: None, Path.mkdir, os.mkfifo])
 def test_a_run_of_which_nothing_is_left_is_an_error(call, finished, tmp_path, kind, put):
