@@ -13,11 +13,13 @@ from accelprof.errors import UserError
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @click.option("--scale", "scales", multiple=True, metavar="PHASE=FACTOR", help="This phase takes FACTOR times as long.")
 @click.option("--rank", type=click.IntRange(min=0), help="Only on this rank.")
-@click.option("--step", type=int, help="The step.  [default: of those that ended the one that took longest]")
+@click.option(
+    "--step", help="The step, or those of a window (4-9).  [default: of those that ended the one that took longest]"
+)
 @click.option("--remove-wait", is_flag=True, help="Ranks do not wait for each other in collectives.")
 @click.option("--json", "as_json", is_flag=True, help="For machines; times in ns.")
 def whatif(
-    directory: str, scales: tuple[str, ...], rank: int | None, step: int | None, remove_wait: bool, as_json: bool
+    directory: str, scales: tuple[str, ...], rank: int | None, step: str | None, remove_wait: bool, as_json: bool
 ) -> None:
     """Replay a recorded step of the run in DIR with other lengths of phases, and say what it would take.
 
@@ -36,7 +38,7 @@ def whatif(
     steps = waits.of
     if not steps:
         raise UserError(f"whatif: {directory} has no window of a step; record steps with a timeline (timeline: true)")
-    chosen = [one for one in steps if step is None or step in one.steps]
+    chosen = [one for one in steps if step is None or step in map(str, (one.name, *one.steps))]
     if not chosen:
         there = ", ".join(str(one.name) for one in steps)
         raise UserError(f"whatif: step {step} has no window in {directory}; there are {there}")
@@ -55,7 +57,8 @@ def whatif(
         raise UserError(
             f"whatif: nothing to change; give --scale PHASE=FACTOR (step {found.name} has {there}) or --remove-wait"
         )
-    answer = what_if(found, factors, rank, remove_wait, scatter([one.wall_ns for one in steps if one.ended]))
+    alike = [one.wall_ns for one in steps if one.ended and len(one.steps) == len(found.steps)]
+    answer = what_if(found, factors, rank, remove_wait, scatter(alike))
     if as_json:
         click.echo(texts.dumps(answer, indent=1))
         return

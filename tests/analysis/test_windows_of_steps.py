@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import accelprof
 from accelprof.analysis.compare import compare
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.first import sentences
 from accelprof.analysis.summary import summarise
+from accelprof.cli.whatif import whatif
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +93,18 @@ def test_a_rank_that_is_killed_in_a_window_of_several_steps_was_in_it(run_maker:
     assert [(row["step"], row["worker"], row["waited_ns"]) for row in found["stragglers"]] == [
         ("2-4", "G/rank1", 30_000_000)
     ]
+
+
+def test_whatif_takes_a_window_by_its_name_and_compares_it_with_its_like(run_maker: Any, event: Any) -> None:
+    """Steps 2-4 and 7-8 take 150 and 100 ms and step 12 takes 50, as steps do that are alike: they do not lie apart by that."""
+    key = run_maker.target(0, "G", host="node0")
+    for at, steps in ((0, (2, 3, 4)), (200, (7, 8)), (400, (12,))):
+        took = 50_000 * len(steps)
+        run_maker.timeline(key, [event("work", at * 1000, took)], steps=steps, end_us=took, at_us=at * 1000)
+    directory = run_maker.write()
+    for asked in ("7-8", "8"):
+        found = CliRunner().invoke(whatif, [directory, "--step", asked, "--scale", "work=0.5", "--json"])
+        answer = json.loads(found.output)
+        assert (answer["step"], answer["predicted_ns"]) == ("7-8", 50_000_000)
+        assert (answer["low_ns"], answer["high_ns"]) == (49_000_000, 51_000_000)
+    assert "step 9 has no window" in str(CliRunner().invoke(whatif, [directory, "--step", "9"]).exception)
