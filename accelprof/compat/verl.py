@@ -154,11 +154,8 @@ def session_settings(first: Any) -> Mapping[str, Any]:
     source = Source({"tool_config": {first._tool or "": as_mapping(first.tool_config)}})
     tool = first._tool
     if tool is not None and tool not in TOOLS:
-        raise ConfigError(
-            Problem(
-                "profiler.tool", "unknown tool", value=tool, allowed=", ".join(TOOLS), mend=nearest(str(tool), TOOLS)
-            )
-        )
+        allowed, mend = ", ".join(TOOLS), nearest(str(tool), TOOLS)
+        raise ConfigError(Problem("profiler.tool", "unknown tool", value=tool, allowed=allowed, mend=mend))
     if tool in NOT_PROFILERS:
         raise ConfigError(Problem("profiler.tool", f"left to verl: {NOT_PROFILERS[tool]}", value=tool))
     config: dict[str, object] = {

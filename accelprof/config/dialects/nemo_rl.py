@@ -135,11 +135,8 @@ def _defaults(source: Source) -> dict[str, object]:
         source.note(EXTRA, "info", "the NeMo-RL that is installed does not read it; here it counts")
     if reads is None and not given:
         early = json.dumps({"trace": EARLY["trace"], "sample": "process-tree"})
-        source.note(
-            EXTRA,
-            "info",
-            f"absent: as in a NeMo-RL that reads it, nsys traces {DEFAULTS['trace']} and does not sample; before: {early}",
-        )
+        said = f"absent: as in a NeMo-RL that reads it, nsys traces {DEFAULTS['trace']} and does not sample; before: {early}"
+        source.note(EXTRA, "info", said)
     return dict(EARLY if reads is False else DEFAULTS)
 
 

@@ -40,11 +40,10 @@ def own_options(
             mend="leave it out, or list no steps",
         )
     elif trigger is not None:
-        source.note(
-            f"{path}.{RANGE}",
-            "info",
-            "each process gets the trigger call that works there: the profiler API with a device, an NVTX range without",
+        said = (
+            "each process gets the trigger call that works there: the profiler API with a device, an NVTX range without"
         )
+        source.note(f"{path}.{RANGE}", "info", said)
     end = result.pop(RANGE_END, None)
     if end is None:
         return result
@@ -67,11 +66,8 @@ def own_options(
             mend=f"{RANGE_END}: {right}, or leave it out",
         )
     elif number and str(windows) != number:
-        source.note(
-            f"{path}.{RANGE_END}",
-            "changed",
-            f"{end} does not fit the {windows if windows else 'unknown number of'} captures of the plan; {right} is used",
-        )
+        said = f"{end} does not fit the {windows if windows else 'unknown number of'} captures of the plan; {right} is used"
+        source.note(f"{path}.{RANGE_END}", "changed", said)
     else:
         source.note(f"{path}.{RANGE_END}", "info", "the plan says how many captures each process makes")
     return result

@@ -113,11 +113,8 @@ def _profiling(source: Source, draft: Draft) -> None:
     steps = source.numbers(f"{PROFILING}.steps")
     groups = source.words(f"{PROFILING}.worker_groups")
     if not groups:
-        source.note(
-            f"{PROFILING}.worker_groups",
-            "off",
-            "no group is named, so nobody is profiled (as in RLinf); all takes every one",
-        )
+        said = "no group is named, so nobody is profiled (as in RLinf); all takes every one"
+        source.note(f"{PROFILING}.worker_groups", "off", said)
         draft.set("enabled", False, f"{PROFILING}.worker_groups")
     elif any(group.casefold() == "all" for group in groups):
         draft.set("ranks", "all", f"{PROFILING}.worker_groups")
@@ -132,11 +129,8 @@ def _profiling(source: Source, draft: Draft) -> None:
         draft.set("steps", steps, f"{PROFILING}.steps")
     else:
         draft.sources["steps"] = f"{PROFILING}.steps"
-        source.note(
-            f"{PROFILING}.steps",
-            "off",
-            "[] = off, nothing is wrapped (RLinf wraps, waits for a window and never opens one); steps would be [0]",
-        )
+        said = "[] = off, nothing is wrapped (RLinf wraps, waits for a window and never opens one); steps would be [0]"
+        source.note(f"{PROFILING}.steps", "off", said)
     draft.set("output_dir", _output_dir(source), f"{PROFILING}.output_dir")
     if backend is None:
         return
@@ -153,11 +147,8 @@ def _output_dir(source: Source) -> str:
         return given
     log_path = source.text("runner.logger.log_path")
     if log_path is None:
-        source.note(
-            f"{PROFILING}.output_dir",
-            "changed",
-            "absent, and runner.logger.log_path too: profiling (RLinf takes a temporary directory)",
-        )
+        said = "absent, and runner.logger.log_path too: profiling (RLinf takes a temporary directory)"
+        source.note(f"{PROFILING}.output_dir", "changed", said)
         return "profiling"
     derived = os.path.join(log_path, source.text("runner.logger.experiment_name") or "", "profiling")
     source.note(f"{PROFILING}.output_dir", "info", f"absent: {derived}, from runner.logger")
@@ -228,11 +219,8 @@ def _trace_directory(source: Source) -> str:
 
 def _others(source: Source) -> None:
     if source.get("actor.megatron.use_profiler") is True:
-        source.note(
-            "actor.megatron.use_profiler",
-            "info",
-            "RLinf's own torch profiler around Megatron; left to RLinf. Do not let both record one window",
-        )
+        said = "RLinf's own torch profiler around Megatron; left to RLinf. Do not let both record one window"
+        source.note("actor.megatron.use_profiler", "info", said)
     if source.has("rollout.vllm.torch_profiler_dir"):
         source.note("rollout.vllm.torch_profiler_dir", "info", "vLLM's own profiler; left to RLinf")
 

@@ -51,13 +51,12 @@ class VerlDialect(Dialect):
         own = (f"global_profiler.{keys.ROLLOUT_RANKS}", f"global_profiler.{keys.VERSION}")
         if any("_target_" in section for section in _sections(mapping)):
             return path in own  # a composed file has every key that its release knows
-        roles = [role for paths in keys.ROLE_PATHS.values() for role in paths]
         inside = (
             "global_profiler",
             "profiler",
             keys.HYBRID_PROFILER,
             *(f"trainer.{key}" for key in (*keys.TRAINER_AB, "profile_interval")),
-            *(f"{role}.{key}" for role in roles for key in ("profiler", *keys.ROLE_A)),
+            *(f"{role}.{key}" for role in keys.EVERY_ROLE for key in ("profiler", *keys.ROLE_A)),
         )
         return path in keys.READ or any(path == place or path.startswith(place + ".") for place in inside)
 
@@ -104,12 +103,7 @@ class VerlDialect(Dialect):
 
 def _sections(mapping: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     source = Source(mapping)
-    for path in (
-        "global_profiler",
-        "profiler",
-        keys.HYBRID_PROFILER,
-        *(path for paths in keys.ROLE_PATHS.values() for path in paths),
-    ):
+    for path in ("global_profiler", "profiler", keys.HYBRID_PROFILER, *keys.EVERY_ROLE):
         yield source.section(path if path.endswith("profiler") else f"{path}.profiler")
 
 
@@ -117,10 +111,8 @@ def _check_spelling(source: Source) -> None:
     source.check_spelling("", ("global_profiler", "actor_rollout_ref", "ray_kwargs"))
     source.check_spelling("trainer", (*keys.TRAINER_AB, "profile_interval"))
     source.check_spelling(keys.HYBRID_GROUP, ("profiler",))
-    for paths in keys.ROLE_PATHS.values():
-        for path in paths:
-            # Megatron's own block of v0.4 and v0.5
-            source.check_spelling(path, ("profiler", *keys.ROLE_A), others=("profile",))
+    for path in keys.EVERY_ROLE:  # ``profile`` is Megatron's own block of v0.4 and v0.5
+        source.check_spelling(path, ("profiler", *keys.ROLE_A), others=("profile",))
 
 
 def _refuse_foreign(source: Source, sign: keys.Sign, generation: str) -> None:
@@ -152,19 +144,14 @@ def _refuse_foreign(source: Source, sign: keys.Sign, generation: str) -> None:
 def _translate_late(source: Source, draft: Draft, generation: str, release: Release, rollout_ranks: str) -> None:
     late = generation == "d"
     source.note("global_profiler", "info", f"read as a file of verl {release} ({release.how})")
-    source.check_keys(
-        "global_profiler",
-        (*keys.GLOBAL_C, *(keys.GLOBAL_D if late else ()), *keys.GLOBAL_LEFT, keys.ROLLOUT_RANKS, keys.VERSION),
-        keys.HINTS_GLOBAL,
-        open_to_others=True,
-    )
+    known = (*keys.GLOBAL_C, *(keys.GLOBAL_D if late else ()), *keys.GLOBAL_LEFT, keys.ROLLOUT_RANKS, keys.VERSION)
+    source.check_keys("global_profiler", known, keys.HINTS_GLOBAL, open_to_others=True)
     shared = source.mapping_at("global_profiler.global_tool_config")
     source.check_keys("global_profiler.global_tool_config", keys.TOOLS, open_to_others=True)
     for name in shared:
         if name in keys.TOOLS and isinstance(shared[name], Mapping):
-            source.check_keys(
-                f"global_profiler.global_tool_config.{name}", keys.GLOBAL_TOOL_KEYS[name], open_to_others=True
-            )
+            where = f"global_profiler.global_tool_config.{name}"
+            source.check_keys(where, keys.GLOBAL_TOOL_KEYS[name], open_to_others=True)
     tool = source.choice("global_profiler.tool", keys.TOOLS, source.choice("profiler.tool", keys.TOOLS))
     steps: Sequence[int] | None
     steps, where = source.numbers("global_profiler.steps"), "global_profiler.steps"
@@ -198,11 +185,8 @@ def _translate_late(source: Source, draft: Draft, generation: str, release: Rele
             )
     _say_shared(source, [role for role in roles if role.name in keys.HYBRID and role.replicas is None])
     if source.has(keys.HYBRID_PROFILER):
-        source.note(
-            keys.HYBRID_PROFILER,
-            "dropped",
-            "v0.5's; from v0.6 on each role's own counts: actor_rollout_ref.actor.profiler",
-        )
+        said = "v0.5's; from v0.6 on each role's own counts: actor_rollout_ref.actor.profiler"
+        source.note(keys.HYBRID_PROFILER, "dropped", said)
     say_off(source, roles, steps, where, "actor_rollout_ref.actor.profiler.enable")
     add_rules(source, draft, roles, steps, where, tool)
     if merge:
@@ -211,11 +195,10 @@ def _translate_late(source: Source, draft: Draft, generation: str, release: Rele
     draft.set("output_dir", save_path or "outputs/profile", "global_profiler.save_path")
     draft.set("tool", None if tool in keys.NOT_PROFILERS else tool, "global_profiler.tool")
     if tool is None and not any(role.enabled and role.tool for role in roles):
-        source.note(
-            "global_profiler.tool",
-            "off",
-            "null: verl profiles nothing, whatever the roles say; a tool would be one of nsys, npu, torch, torch_memory",
+        said = (
+            "null: verl profiles nothing, whatever the roles say; a tool would be one of nsys, npu, torch, torch_memory"
         )
+        source.note("global_profiler.tool", "off", said)
         if steps:
             draft.set("enabled", False, "global_profiler.tool")
     elif tool in keys.NOT_PROFILERS:
@@ -223,13 +206,8 @@ def _translate_late(source: Source, draft: Draft, generation: str, release: Rele
     uses_nsys = any(role.enabled and (role.tool or tool) == "nsys" for role in roles)
     if uses_nsys and steps:
         discrete = any(role.discrete for role in roles if role.enabled and (role.tool or tool) == "nsys")
-        nsys_tool(
-            source,
-            draft,
-            "global_profiler.global_tool_config.nsys",
-            None if discrete else captures(steps, merge),
-            controller=tool == "nsys",
-        )
+        number = None if discrete else captures(steps, merge)
+        nsys_tool(source, draft, "global_profiler.global_tool_config.nsys", number, controller=tool == "nsys")
     for key, text in (
         *keys.GLOBAL_LEFT.items(),
         ("relocate_results", "files lie under output_dir from the start, so none has to be moved"),
@@ -255,11 +233,8 @@ def _say_shared(source: Source, roles: list[Role]) -> None:
 def _interval(source: Source) -> Sequence[int] | None:
     """``[first, last]`` of an SFT run; ``[-1, -1]`` is off."""
     value = source.get("trainer.profile_interval")
-    if (
-        isinstance(value, (list, tuple))
-        and len(value) == 2
-        and all(type(item) is int and item <= LARGEST for item in value)
-    ):
+    pair = isinstance(value, (list, tuple)) and len(value) == 2
+    if pair and all(type(item) is int and item <= LARGEST for item in value):
         first, last = value
         if 0 <= first <= last:
             return range(first, last + 1)
@@ -358,11 +333,8 @@ def _follow_actor(source: Source, roles: list[Role]) -> None:
             source.note(f"{path}.enable", "info", "absent: the rollout follows the actor")
     ref = by_name.get("ref")
     if actor.enabled and (ref is None or not ref.enabled):
-        source.note(
-            "actor_rollout_ref.ref.profiler.enable",
-            "doubtful",
-            "the reference model is not profiled unless it says so (verl's guide claims that it follows the actor)",
-        )
+        said = "the reference model is not profiled unless it says so (verl's guide claims that it follows the actor)"
+        source.note("actor_rollout_ref.ref.profiler.enable", "doubtful", said)
 
 
 def _agent_loop(source: Source, roles: list[Role], rollout: Role, release: Release, rollout_ranks: str) -> None:
@@ -372,11 +344,8 @@ def _agent_loop(source: Source, roles: list[Role], rollout: Role, release: Relea
     actor = next((role for role in roles if role.name == "actor"), None)
     follows = actor is not None and (rollout.enabled, rollout.discrete) == (actor.enabled, actor.discrete)
     if rollout.enabled and rollout.tool is not None and rollout.tool not in AGENT_LOOP_TOOLS:
-        source.note(
-            f"{path}.tool",
-            "dropped",
-            f"verl's inference servers are profiled with {' or '.join(AGENT_LOOP_TOOLS)} only, not {rollout.tool}",
-        )
+        said = f"verl's inference servers are profiled with {' or '.join(AGENT_LOOP_TOOLS)} only, not {rollout.tool}"
+        source.note(f"{path}.tool", "dropped", said)
         rollout.enabled = False
     elif rollout.enabled and rollout.tool is not None and not rollout.discrete:
         key = f"{path}.tool_config.{rollout.tool}.discrete"
@@ -384,13 +353,8 @@ def _agent_loop(source: Source, roles: list[Role], rollout: Role, release: Relea
             source.note(key, "dropped", "an agent-loop rollout is profiled only with discrete: true, so it is not")
             rollout.enabled = False
         else:
-            source.refuse(
-                key,
-                "an agent-loop rollout is profiled per phase only",
-                value=False,
-                mend=f"{key}: true",
-                allowed="true",
-            )
+            said = "an agent-loop rollout is profiled per phase only"
+            source.refuse(key, said, value=False, mend=f"{key}: true", allowed="true")
     if not rollout.enabled:
         return
     if rollout.tool in AGENT_LOOP_TOOLS:

@@ -64,11 +64,8 @@ def _selected(source: Source, name: str, path: str, generation: str) -> Role:
         source.check_keys(f"{path}.profiler", keys.ROLE_B, keys.HINTS_ROLE_B)
     everybody, ranks = source.flag(words["all_ranks"]), source.numbers(words["ranks"])
     if generation == "a" and ranks is None and not everybody and "profile_ranks" in source.mapping_at(path):
-        source.note(
-            words["ranks"],
-            "doubtful",
-            "null = no ranks, as the guide's text says; the comment in the guide's example says all ranks",
-        )
+        said = "null = no ranks, as the guide's text says; the comment in the guide's example says all ranks"
+        source.note(words["ranks"], "doubtful", said)
     elif not ranks and not everybody:
         source.note(words["ranks"], "info", f"no ranks are given, so {name} is not profiled")
     return Role(

@@ -20,6 +20,8 @@ ROLE_PATHS: dict[str, tuple[str, ...]] = {
     "critic": ("critic", "actor_rollout_ref.critic"),
     "reward_model": ("reward_model", "actor_rollout_ref.rm"),
 }
+#: all of them, by role
+EVERY_ROLE = tuple(path for paths in ROLE_PATHS.values() for path in paths)
 HYBRID = ("actor", "rollout", "ref")
 HYBRID_GROUP = "actor_rollout_ref"
 #: v0.5's section for all roles of the hybrid worker

@@ -109,11 +109,10 @@ def release_of(source: Source) -> Release:
 
 def ask(source: Source, release: Release, path: str, reading: str, other: str) -> None:
     """Note that ``path`` means one thing or another by release, which the file does not tell."""
-    source.note(
-        path,
-        "doubtful",
-        f'{reading}; {other}. The file can be of verl {release}: say which with --verl, or {SETTING}: "{name(NEWEST)}"',
+    said = (
+        f'{reading}; {other}. The file can be of verl {release}: say which with --verl, or {SETTING}: "{name(NEWEST)}"'
     )
+    source.note(path, "doubtful", said)
 
 
 def _asked_for(source: Source, lowest: Version, highest: Version) -> Release:

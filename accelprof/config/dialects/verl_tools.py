@@ -51,11 +51,8 @@ def _npu(source: Source, path: str, release: Release) -> dict[str, object]:
         options["contents"] = _with_host(source, path, contents) if host_always else contents
     elif host_always:
         options["contents"] = ["cpu"]
-        source.note(
-            f"{path}.contents",
-            "doubtful",
-            "empty: host side only, as verl 0.9.1's code does; name npu to record the device",
-        )
+        said = "empty: host side only, as verl 0.9.1's code does; name npu to record the device"
+        source.note(f"{path}.contents", "doubtful", said)
     elif host_always is None and release.since((0, 8, 0)):
         ask(source, release, f"{path}.contents", "empty: host and device", "verl 0.9.1 records the host side only")
     # its YAML says level1 in the first releases, and the dataclass too
@@ -146,10 +143,7 @@ def token_window(source: Source, path: str) -> dict[str, object] | None:
             return None
         source.note(f"{path}.profile_token_end", "info", f"absent: up to the longest response, {end} tokens")
     if end <= (start or 0):
-        source.refuse(
-            f"{path}.profile_token_end",
-            f"not after profile_token_start ({start or 0}); the end is exclusive",
-            value=end,
-        )
+        said = f"not after profile_token_start ({start or 0}); the end is exclusive"
+        source.refuse(f"{path}.profile_token_end", said, value=end)
         return None
     return {"phase": DECODE_STEP, "token_start": start or 0, "token_end": end, "per": "step"}
