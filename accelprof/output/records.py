@@ -74,15 +74,9 @@ def _fields(kind: type[Record]) -> tuple[_Field, ...]:
 
 def _described(kind: type[Record]) -> Iterator[_Field]:
     return (
-        _Field(
-            one.name,
-            one.metadata["read"],
-            bool(one.metadata.get("identity")),
-            bool(one.metadata.get("omit")),
-            one.default,
-        )
+        _Field(one.name, told["read"], bool(told.get("identity")), bool(told.get("omit")), one.default)
         for one in dataclasses.fields(kind)
-        if "read" in one.metadata
+        if "read" in (told := one.metadata)
     )
 
 
@@ -333,17 +327,8 @@ class TargetRow(Record):
     @classmethod
     def of(cls, key: str, target: Target, host: str, pid: int) -> TargetRow:
         """What is known of a process before it has done anything."""
-        return cls(
-            key,
-            target.group,
-            list(target.roles),
-            target.rank,
-            target.world_size,
-            target.replica,
-            target.node,
-            host,
-            pid,
-        )
+        numbers = (target.rank, target.world_size, target.replica)
+        return cls(key, target.group, list(target.roles), *numbers, target.node, host, pid)
 
     @property
     def target(self) -> Target:
@@ -408,19 +393,9 @@ class ArtifactRow(Record):
     @classmethod
     def of(cls, file: ArtifactFile, target: Target, host: str | None, pid: int | None) -> ArtifactRow:
         """What ``target`` left."""
-        return cls(
-            file.path,
-            file.tool,
-            target.group,
-            "+".join(target.roles) or None,
-            target.rank,
-            host,
-            pid,
-            list(file.windows),
-            file.bytes,
-            file.state,
-            file.reason or None,
-        )
+        owner = (target.group, "+".join(target.roles) or None, target.rank, host, pid)
+        held = (list(file.windows), file.bytes, file.state, file.reason or None)
+        return cls(file.path, file.tool, *owner, *held)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -136,18 +136,12 @@ def needed(expectation: Expectation, windows: int, ended: bool, timeout: float) 
 
 def windows_of(rows: Iterable[WindowRow], keys: Collection[str], tool: str, run_dir: str) -> list[WindowInfo]:
     """The windows that ``tool`` recorded in the processes ``keys``, as the tool knew them."""
-    return [
-        WindowInfo(
-            row.id,
-            row.sequence,
-            tuple(row.steps),
-            row.phase,
-            known(row.kind, WINDOW_KINDS, "step"),
-            os.path.join(run_dir, row.stem or row.id),
-        )
-        for row in rows
-        if row.target in keys and tool in row.tools
-    ]
+    found = []
+    for row in rows:
+        if row.target in keys and tool in row.tools:
+            kind, stem = known(row.kind, WINDOW_KINDS, "step"), os.path.join(run_dir, row.stem or row.id)
+            found.append(WindowInfo(row.id, row.sequence, tuple(row.steps), row.phase, kind, stem))
+    return found
 
 
 # --- what each target's tools leave ---------------------------------------------------------------------------------------

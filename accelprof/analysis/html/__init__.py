@@ -129,18 +129,12 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     windows = sum(len(timeline.windows) for timeline in summary.timelines)
     steps = sorted({step for timeline in summary.timelines for window in timeline.windows for step in window[1]})
     measured = sum(timeline.window_ns for timeline in summary.timelines)
+    known = f" of {len(summary.run.workers)}" if summary.run.workers else ""
+    many = f"{steps[0]} … {steps[-1]} ({len(steps):,})" if len(steps) > 8 else ""
     facts = [
-        (
-            "workers",
-            f"{len(summary.timelines)} of {len(summary.run.workers)}"
-            if summary.run.workers
-            else str(len(summary.timelines)),
-        ),
+        ("workers", f"{len(summary.timelines)}{known}"),
         ("windows", f"{windows:,}"),
-        (
-            "steps in windows",
-            f"{steps[0]} … {steps[-1]} ({len(steps):,})" if len(steps) > 8 else ", ".join(map(str, steps)) or NONE,
-        ),
+        ("steps in windows", many or ", ".join(map(str, steps)) or NONE),
         ("time measured", duration(measured) if measured else NONE),
     ]
     busy = [row for file in summary.files for row in file.attribution.devices]

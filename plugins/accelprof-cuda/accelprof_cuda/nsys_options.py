@@ -56,17 +56,8 @@ OPTIONS = (
 )  # fmt: skip
 #: options whose "off" is the word none; YAML turns a bare ``no`` or ``off`` into a boolean
 NONE_IS_OFF = frozenset(
-    {
-        "backtrace",
-        "capture-range",
-        "cpuctxsw",
-        "cudabacktrace",
-        "kill",
-        "sample",
-        "gpu-metrics-devices",
-        "gpu-metrics-device",
-    }
-)
+    {"backtrace", "capture-range", "cpuctxsw", "cudabacktrace", "kill", "sample", "gpu-metrics-devices", "gpu-metrics-device"}
+)  # fmt: skip
 PRESETS: dict[str, dict[str, str]] = {
     "light": {"trace": "cuda,nvtx", "sample": "none", "cpuctxsw": "none"},
     "full": {

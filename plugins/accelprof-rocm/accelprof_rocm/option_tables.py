@@ -28,6 +28,12 @@ Table = Mapping[str, Option]
 
 FLAG, WORDS, VALUE = Option("flag"), Option("words"), Option("value")
 
+
+def _since(release: Release, takes: str, *names: str) -> Table:
+    """Options that came with one release, have no other spelling and take whatever is given."""
+    return dict.fromkeys(names, Option(takes, since=release))
+
+
 #: rocprof-sys-python, omnitrace-python: the same list in every release looked at
 PYTHON: Table = {
     "help": Option("switch", "h"),
@@ -63,21 +69,12 @@ _SYS_COMMON: Table = {
     "wait": Option("value", "w"),
     "duration": Option("value", "d"),
     "tids": Option("words", "t"),
-    "trace-file": VALUE,
-    "trace-buffer-size": VALUE,
+    **dict.fromkeys(("trace-file", "trace-buffer-size", "trace-wait", "trace-duration", "trace-clock-id"), VALUE),
+    **dict.fromkeys(("process-freq", "process-wait", "process-duration"), VALUE),
+    **dict.fromkeys(("trace-periods", "profile-diff", "cpus", "gpus"), WORDS),
     "trace-fill-policy": Option("value", choices=("discard", "ring_buffer")),
-    "trace-wait": VALUE,
-    "trace-duration": VALUE,
-    "trace-periods": WORDS,
-    "trace-clock-id": VALUE,
     "trace-legacy": Option("flag", "L", since=(7, 11)),
     "profile-format": Option("words", choices=("text", "json", "console")),
-    "profile-diff": WORDS,
-    "process-freq": VALUE,
-    "process-wait": VALUE,
-    "process-duration": VALUE,
-    "cpus": WORDS,
-    "gpus": WORDS,
     "include": Option("words", "I", choices=_KINDS),
     "exclude": Option("words", "E", choices=_KINDS),
     "cpu-events": Option("words", "C"),
@@ -99,11 +96,9 @@ RUN: Table = {
 SAMPLE: Table = {
     **_SYS_COMMON,
     "freq": Option("value", "f"),
-    "sampling-freq": Option("value", since=(7, 13)),
-    "cputime": WORDS,
-    "realtime": WORDS,
-    "sampling-cputime": Option("words", since=(7, 13)),
-    "sampling-realtime": Option("words", since=(7, 13)),
+    **dict.fromkeys(("cputime", "realtime"), WORDS),
+    **_since((7, 13), "value", "sampling-freq"),
+    **_since((7, 13), "words", "sampling-cputime", "sampling-realtime"),
 }
 
 _TRACES = (
@@ -127,43 +122,29 @@ ROCPROFV3: Table = {
     "runtime-trace": Option("flag", "r", since=(6, 3)),
     "sys-trace": Option("flag", "s"),
     **{f"{name}-trace": FLAG for name in _TRACES},
-    **{f"{name}-trace": Option("flag", since=(6, 3)) for name in _TRACES_63},
-    **{f"{name}-trace": Option("flag", since=(6, 4)) for name in _TRACES_64},
-    **{f"{name}-trace": Option("flag", since=(7, 2)) for name in _TRACES_NEW},
-    "pmc": Option("words", since=(6, 3)),
+    **_since((6, 3), "flag", *(f"{name}-trace" for name in _TRACES_63), "summary-per-domain", "kernel-rename"),
+    **_since((6, 4), "flag", *(f"{name}-trace" for name in _TRACES_64)),
+    **_since((7, 2), "flag", *(f"{name}-trace" for name in _TRACES_NEW)),
+    **_since((6, 3), "words", "pmc", "summary-groups", "kernel-iteration-range", "preload"),
+    **_since((6, 3), "value", "summary-output-file", "kernel-include-regex", "kernel-exclude-regex"),
+    **_since((6, 3), "value", "perfetto-buffer-size", "perfetto-shmem-size-hint"),
+    **_since((6, 4), "value", "collection-period-unit"),
+    **_since((7, 0), "flag", "group-by-queue", "selected-regions", "disable-signal-handlers"),
+    **_since((7, 0), "value", "minimum-output-data", "rocm-root"),
+    **_since((7, 1), "value", "attach", "attach-duration-msec"),
+    **_since((7, 2), "flag", "selected-regions-ref-count", "process-sync", "attach-children"),
+    **_since((7, 2), "value", "profile-mpi-ranks"),
+    **_since((7, 14), "flag", "attach-sync-output"),
     "stats": Option("flag", "S"),
     "summary": Option("flag", "D", since=(6, 3)),
-    "summary-per-domain": Option("flag", since=(6, 3)),
-    "summary-groups": Option("words", since=(6, 3)),
-    "summary-output-file": Option("value", since=(6, 3)),
     "summary-units": Option("value", "u", since=(6, 3)),
-    "kernel-rename": Option("flag", since=(6, 3)),
     "mangled-kernels": Option("flag", "M"),
     "truncate-kernels": Option("flag", "T"),
-    "kernel-include-regex": Option("value", since=(6, 3)),
-    "kernel-exclude-regex": Option("value", since=(6, 3)),
-    "kernel-iteration-range": Option("words", since=(6, 3)),
-    "perfetto-buffer-size": Option("value", since=(6, 3)),
     "perfetto-buffer-fill-policy": Option("value", since=(6, 3), choices=("discard", "ring_buffer")),
     "perfetto-backend": Option("value", since=(6, 3), choices=("inprocess", "system")),
-    "perfetto-shmem-size-hint": Option("value", since=(6, 3)),
     "list-avail": Option("flag", "L", since=(6, 3)),
-    "preload": Option("words", since=(6, 3)),
     "collection-period": Option("words", "P", since=(6, 4)),
-    "collection-period-unit": Option("value", since=(6, 4)),
-    "group-by-queue": Option("flag", since=(7, 0)),
-    "selected-regions": Option("flag", since=(7, 0)),
-    "selected-regions-ref-count": Option("flag", since=(7, 2)),
-    "minimum-output-data": Option("value", since=(7, 0)),
-    "disable-signal-handlers": Option("flag", since=(7, 0)),
-    "process-sync": Option("flag", since=(7, 2)),
-    "attach": Option("value", since=(7, 1)),
     "pid": Option("value", "p", since=(7, 1)),
-    "attach-duration-msec": Option("value", since=(7, 1)),
-    "attach-children": Option("flag", since=(7, 2)),
-    "attach-sync-output": Option("flag", since=(7, 14)),
-    "profile-mpi-ranks": Option("value", since=(7, 2)),
-    "rocm-root": Option("value", since=(7, 0)),
 }
 
 #: rocprof-sys's groups and domains (``ROCPROFSYS_ROCM_DOMAINS``) and the release that brought them (its changelog); a word

@@ -272,16 +272,13 @@ class RocprofSysTool(RocprofTool):
         if self.options.variant != "python" or self.row.env != "OMNITRACE_":
             return []
         given = [*arguments.render(self.options.args, self.options.flags, self.known), *self.options.extra_args]
-        return [
-            Problem(
-                f"{PATH}.args",
-                f"{self.program} would have a shell take {word!r} apart",
-                value=word,
-                allowed="words without blanks and characters that a shell knows",
-            )
+        apart = {
+            word: f"{self.program} would have a shell take {word!r} apart"
             for word in given
             if shlex.quote(word) != word
-        ]
+        }
+        allowed = "words without blanks and characters that a shell knows"
+        return [Problem(f"{PATH}.args", said, value=word, allowed=allowed) for word, said in apart.items()]
 
     def _check_interpreter(self, target: Target) -> list[Problem]:
         interpreter = self.interpreter(target)
