@@ -99,7 +99,8 @@ class Control:
         self._ended = True
         self._signalled.set()
         if on_main() and self._previous is not None:
-            signal.signal(SIGNAL, self._previous)
+            if self._captures.lock.handler(SIGNAL) == self._on_signal:  # nobody put another over it
+                signal.signal(SIGNAL, self._previous)
             self._previous = None
         if os.path.exists(self._answer_path):
             with contextlib.suppress(OSError, UserError):
@@ -197,7 +198,10 @@ class Control:
         if not on_main():
             self._voice.say("on_demand.signal: signals can only be taken on the main thread, and this is another")
             return
-        self._previous = signal.signal(SIGNAL, lambda number, frame: self._signalled.set())
+        self._previous = signal.signal(SIGNAL, self._on_signal)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._signalled.set()
 
     def _toggle(self) -> None:
         with self._guard():

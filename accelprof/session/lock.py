@@ -71,6 +71,10 @@ class SessionLock:
                 self._held[number] = handler
                 _signal.signal(number, self._note)
 
+    def handler(self, number: int) -> object:
+        """What a signal does, if need be when it no longer waits."""
+        return (self._held or {}).get(number) or _signal.getsignal(number)
+
     def signalled(self) -> bool:
         """Whether a signal waits."""
         return bool(self._came)

@@ -319,6 +319,17 @@ def test_a_signal_where_it_is_asked_for():
     assert signal.getsignal(signal.SIGUSR2) is before
 
 
+def test_a_handler_that_came_over_ours_stays():
+    """Who takes SIGUSR2 after the session keeps it when the session ends, as its default would end the process."""
+    with capture(on_demand={"signal": True}):
+        before = signal.signal(signal.SIGUSR2, mine := lambda *_: None)
+    try:
+        assert signal.getsignal(signal.SIGUSR2) is mine
+    finally:
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+    assert before is not signal.SIG_DFL  # ours was there
+
+
 JOB = """
 import sys, time, accelprof
 from accelprof import Worker
