@@ -23,7 +23,7 @@ from accelprof.reading.columns import NONE, Array, Columns
 def parts_of(columns: Columns, attribution: Attribution, steps: Steps) -> Iterator[Part]:
     """All of them; ``attribution`` with times by range."""
     if steps.several:
-        walls = {str(number): float(end - start) for number, (start, end) in enumerate(steps.bounds)}
+        walls = {str(number): float(steps.bounds[number][1] - steps.bounds[number][0]) for number in steps.whole}
         yield Part("step", "wall time of a step", "", sum(walls.values()), len(walls), walls, "step")
     yield from _of_devices(columns, attribution, steps)
     calls = calls_of(columns)
@@ -170,17 +170,24 @@ def _own_of_file(columns: Columns, of_phase: Mapping[str, Sequence[Piece]], step
 
 @dataclass
 class Steps:
-    """The steps that a file marks, each once, by start."""
+    """The steps that a file marks, each once, by start; ``whole``: places of those that are in figures, which are not cut where
+    any is not."""
 
     bounds: list[tuple[int, int]]
+    whole: list[int]
 
     @property
     def several(self) -> bool:
-        return len(self.bounds) > 1
+        return len(self.whole) > 1
 
     @property
     def per(self) -> str:
         return "step" if self.several else "file"
+
+    def hold(self, moments: Array) -> Array:
+        """Which of these moments are in a step that counts, or behind the last one."""
+        counts: Array = np.isin(np.arange(-1, len(self.bounds)), self.whole)
+        return counts[np.searchsorted([start for start, _ in self.bounds], moments, side="right")]
 
     def divided(self, intervals: Sequence[tuple[int, int]]) -> dict[str, float]:
         """The part of these intervals that lies in each step; what goes on behind the last one is its. Where some overlap each counts."""
@@ -189,7 +196,8 @@ class Steps:
         edges = np.array([start for start, _ in self.bounds], dtype=np.int64)
         begins, ends = np.array(intervals, dtype=np.int64).reshape(-1, 2).T - edges[0]
         behind = _length_behind(np.sort(ends), edges - edges[0]) - _length_behind(np.sort(begins), edges - edges[0])
-        return {str(number): float(ns) for number, ns in enumerate((behind - np.append(behind[1:], 0)).tolist())}
+        taken = (behind - np.append(behind[1:], 0)).tolist()
+        return {str(number): float(taken[number]) for number in self.whole}
 
     def summed(self, events: Iterable[tuple[int, int]]) -> dict[str, float]:
         """``(start, ns)``: the sum of what begins in each step, or behind the last."""
@@ -200,7 +208,7 @@ class Steps:
         for start, ns in events:
             if (index := bisect_right(starts, start) - 1) >= 0:
                 totals[index] += ns
-        return {str(number): float(total) for number, total in enumerate(totals)}
+        return {str(number): float(totals[number]) for number in self.whole}
 
     def part(
         self, measure: str, name: str, total: float, in_steps: dict[str, float], calls: Sequence[float] = ()
@@ -232,7 +240,10 @@ def _length_behind(bounds: Array, edges: Array) -> Array:
 
 
 def steps_of(columns: Columns) -> Steps:
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, tuple[int, int, bool]] = {}
     for row in columns.rows(Kind.STEP).tolist():
-        found.setdefault(columns.names[columns.name[row]], (int(columns.start[row]), int(columns.end[row])))
-    return Steps(sorted(found.values()))
+        bounds = int(columns.start[row]), int(columns.end[row]), bool(columns.cut[row])
+        found.setdefault(columns.names[columns.name[row]], bounds)
+    steps = sorted(found.values())
+    whole = [number for number, (_, _, cut) in enumerate(steps) if not cut]
+    return Steps([(start, end) for start, end, _ in steps], whole or list(range(len(steps))))

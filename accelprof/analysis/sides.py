@@ -186,7 +186,7 @@ def _file_side(path: str) -> Side:
     if line:
         (found.lacks if much else found.notes).append(f"{path}: {line}")
     found.parts.extend(parts_of(columns, attribution, steps))
-    late = columns.start >= steps.bounds[0][0] if steps.several else None
+    late = steps.hold(columns.start) if steps.several else None
     whole = _operators_of(trace.tool, columns)
     in_steps = whole
     if late is not None and not late.all():
@@ -194,7 +194,7 @@ def _file_side(path: str) -> Side:
     totals = {part.name: part.total_ns for part in in_steps}
     for part in whole:
         part.total_ns, part.all_ns = totals.get(part.name, 0.0), part.total_ns
-        part.count, part.per = max(len(steps.bounds), 1) if steps.several else 1, steps.per
+        part.count, part.per = len(steps.whole) if steps.several else 1, steps.per
     found.parts.extend(whole)
     return found
 

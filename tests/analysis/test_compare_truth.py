@@ -194,6 +194,39 @@ def test_files_with_more_and_fewer_steps(tmp_path: Path, seed: int) -> None:
         assert bool(slower) == (growth * 100 > limit and of["phase"].clear) or abs(growth * 100 - limit) < 5
 
 
+@pytest.mark.parametrize("cut", [0, 2, 4])
+def test_a_step_that_was_cut_is_in_no_mean(tmp_path: Path, cut: int) -> None:
+    """Of one of five steps the file has the first half, and the mark says that it was open: the four others are the figures, wherever
+    it stands. Where no step is whole all count."""
+    whole = _file(tmp_path / "whole.json", [1000] * 5)
+    rows = json.loads(Path(whole).read_text())["traceEvents"]
+    steps = [row for row in rows if row["name"].startswith("ProfilerStep")]
+    begin, end = steps[cut]["ts"], steps[cut]["ts"] + steps[cut]["dur"]
+    rows = [row for row in rows if not begin + 500 <= row["ts"] < end]
+    for row in rows:
+        if row["ts"] <= begin + 5 <= row["ts"] + row["dur"] and row["cat"] == "user_annotation":
+            row |= {
+                "cat": "range",
+                "dur": begin + 500 - row["ts"],
+                "args": {"category": "user_annotation", "in_progress": True},
+            }
+    ours = {"otherData": {"accelprof": {"sources": [{"pids": []}]}}}
+    (tmp_path / "cut.json").write_text(json.dumps({"traceEvents": rows, **ours}))
+    found = compare(whole, tmp_path / "cut.json")
+    assert {row.measure for row in found.changes} >= {
+        "step",
+        "phase",
+        "own time",
+        "phase on device",
+        "device",
+        "kernel",
+        "operator",
+    }
+    for row in found.changes:
+        assert row.after_ns == pytest.approx(row.before_ns, abs=1), row.measure
+        assert (row.per, row.counts) == ("step", (5, 4)), row.measure
+
+
 @pytest.mark.parametrize(("lost", "refused"), [(0, False), (1, False), (2, True), (40, True)])
 def test_a_file_that_lost_work_is_no_improvement(tmp_path: Path, lost: int, refused: bool) -> None:
     """Launches without their kernels stand in the way from 1 % of them on, and are said below."""
