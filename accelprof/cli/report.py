@@ -90,9 +90,8 @@ def _summary(sources: tuple[str, ...]) -> tuple[Summary, str | None]:
     sources = sources or (newest_run(),)
     runs = [source for source in sources if os.path.isdir(source) and is_run(source)]
     if runs and len(sources) > 1:
-        raise UserError(
-            f"report: one run at a time, or files; {runs[0]} is a run (accelprof compare puts two side by side)"
-        )
+        side = "accelprof compare puts two side by side"
+        raise UserError(f"report: one run at a time, or files; {runs[0]} is a run ({side})")
     with Bar("reading") as bar:
         if runs:
             return summarise(runs[0], processes=cores(), progress=bar), runs[0]

@@ -80,11 +80,8 @@ class TorchTool(Tool):
 
     def meaning(self) -> Mapping[str, Any]:
         """``contents`` that name no activity have both."""
-        contents = set(self.options.contents)
-        return {
-            **super().meaning(),
-            "contents": tuple(sorted(contents if contents & {"cpu", "cuda"} else contents | {"cpu", "cuda"})),
-        }
+        contents, both = set(self.options.contents), {"cpu", "cuda"}
+        return {**super().meaning(), "contents": tuple(sorted(contents if contents & both else contents | both))}
 
     def probe(self) -> Probe:
         from importlib.util import find_spec
@@ -178,13 +175,9 @@ class TorchTool(Tool):
         activities = self._activities(contents)
         self._on_device = len(activities) > (torch.profiler.ProfilerActivity.CPU in activities)
         arguments: dict[str, Any] = {
-            "activities": activities,
-            "record_shapes": "shapes" in contents,
-            "profile_memory": "memory" in contents,
-            "with_stack": "stack" in contents,
-            "with_flops": "flops" in contents,
-            "with_modules": "modules" in contents,
-        }
+            "activities": activities, "record_shapes": "shapes" in contents, "profile_memory": "memory" in contents,
+            **{f"with_{what}": what in contents for what in ("stack", "flops", "modules")},
+        }  # fmt: skip
         if self._all_threads:
             arguments["experimental_config"] = self._experimental()
         if window.active:
@@ -259,9 +252,8 @@ class TorchTool(Tool):
         import torch
 
         host = torch.profiler.ProfilerActivity.CPU
-        present = torch.cuda.is_available() or bool(
-            getattr(torch, "accelerator", None) and torch.accelerator.is_available()
-        )
+        accelerator = getattr(torch, "accelerator", None)
+        present = torch.cuda.is_available() or (accelerator is not None and accelerator.is_available())
         return sorted((a for a in torch.profiler.supported_activities() if a != host), key=str) if present else []
 
     @staticmethod

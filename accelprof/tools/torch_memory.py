@@ -54,9 +54,8 @@ class TorchMemoryTool(Tool):
     def probe(self) -> Probe:
         from importlib.util import find_spec
 
-        return (
-            Probe(0, "torch is installed") if find_spec("torch") is not None else Probe(None, "torch is not installed")
-        )
+        there = find_spec("torch") is not None
+        return Probe(0, "torch is installed") if there else Probe(None, "torch is not installed")
 
     def trigger(self, target: Target) -> TriggerCall:
         return "in_process"
@@ -108,14 +107,10 @@ class TorchMemoryTool(Tool):
             self.context.say(
                 f"tool torch_memory: the snapshot of window {window.sequence} is empty; nothing was allocated on the device in it"
             )
-        return ArtifactFile(
-            path,
-            self.name,
-            (window.id,),
-            os.path.getsize(path),
-            "partial" if empty else "complete",
-            "empty snapshot" if empty else "",
-        )
+        left = ArtifactFile(path, self.name, (window.id,), os.path.getsize(path))
+        if empty:
+            left.state, left.reason = "partial", "empty snapshot"
+        return left
 
     def _observe_out_of_memory(self) -> None:
         """Once per process: an out-of-memory error inside a window leaves a snapshot of that moment."""

@@ -228,27 +228,20 @@ class RocprofTool(Tool):
 
     def trigger_of(self, assignment: Assignment) -> TriggerCall:
         """``none`` when the whole life of the process is one capture, else :meth:`trigger`."""
-        return (
-            "none" if assignment.whole_process and self.options.windows != "pause" else self.trigger(assignment.target)
-        )
+        whole = assignment.whole_process and self.options.windows != "pause"
+        return "none" if whole else self.trigger(assignment.target)
 
     def notes(self, assignment: Assignment) -> list[str]:
         """What the user should know about this launch."""
-        notes = []
+        notes, release = [], f"ROCm {releases.show(self.release)}"
         if self.known_release is None:
-            notes.append(
-                f"{self.name}: {self.program} is not installed here and no release is stated (tools.{self.name}.rocm); "
-                f"the rules of ROCm {releases.show(self.release)} are taken"
-            )
+            unknown = f"{self.program} is not installed here and no release is stated (tools.{self.name}.rocm)"
+            notes.append(f"{unknown}; the rules of {release} are taken")
         if self.trigger_of(assignment) == "none" and assignment.mode != "process":
-            notes.append(
-                f"{self.name}: recorded from start to exit and cut by its windows when read; "
-                f"ROCm {releases.show(self.release)} cannot be paused"
-                if not self.pausable
-                else f"{self.name}: recorded from start to exit and cut by its windows when read, as asked (windows: whole)"
-            )
-        notes.append(f"{self.name}: files are written when the worker ends in order, not after ray.kill")
-        return notes
+            why = ", as asked (windows: whole)" if self.pausable else f"; {release} cannot be paused"
+            notes.append(f"recorded from start to exit and cut by its windows when read{why}")
+        notes.append("files are written when the worker ends in order, not after ray.kill")
+        return [f"{self.name}: {note}" for note in notes]
 
     def check_windows(self) -> list[Problem]:
         if self.options.windows != "pause" or self.pausable:
