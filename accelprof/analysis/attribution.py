@@ -249,6 +249,7 @@ def _phases(columns: Columns, found: Holders, work: Array, top: int, result: Att
     name_of_pair = by_name[columns.name[ranges[found.pair_range]]]
     whole = _of_whole_calls(columns, found, of_range, name_of_pair, count)
     piece, name = _unique_pairs(found.pair_work, name_of_pair)
+    del name_of_pair
     rows = work[piece]
     kernel = found.kernel[piece]
     devices = len(columns.devices)
