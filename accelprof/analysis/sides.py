@@ -27,7 +27,7 @@ from accelprof.analysis.run import is_run
 from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.summary import Summary, summarise
 from accelprof.analysis.waited import by_phase
-from accelprof.errors import ReadError
+from accelprof.errors import ReadError, UserError
 from accelprof.output.records import WindowRow
 from accelprof.reading.chrome import sources_of
 from accelprof.reading.columns import Columns, columns_of
@@ -118,8 +118,11 @@ def store(found: Side, path: str) -> None:
     """Write a side as a baseline, to compare later runs with when its own files are gone.
 
     Raises:
+        UserError: something else than a baseline stands there, such as a trace that is compared.
         OSError: the file cannot be written.
     """
+    if os.path.isfile(path) and os.path.getsize(path) and not _is_baseline(path):
+        raise UserError(f"compare: {path} is there and no stored baseline; name another file with --save FILE")
     atomic.write(path, lambda file: file.write(texts.dumps(found.to_json(), separators=(",", ":"))))
 
 
@@ -137,14 +140,19 @@ class _Stored(_Format):
     unseen: list[str] = []
 
 
-def _stored(path: str) -> Side | None:
+def _is_baseline(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            if file.read(len(_MARK)) != _MARK:
-                return None
-            data = _MARK + file.read()
+            return file.read(len(_MARK)) == _MARK
     except OSError:
+        return False
+
+
+def _stored(path: str) -> Side | None:
+    if not _is_baseline(path):
         return None
+    with open(path, "rb") as file:
+        data = file.read()
     try:
         version = msgspec.json.decode(data, type=_Format).accelprof_baseline
         if version != BASELINE:

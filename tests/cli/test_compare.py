@@ -27,6 +27,18 @@ def test_a_stored_baseline_is_a_before(call, finished, tmp_path):
     assert "cannot be written" in err
 
 
+def test_a_baseline_replaces_nothing_but_baselines(call, finished, tmp_path):
+    """One may be stored anew; a trace, one of those compared say, stays."""
+    (tmp_path / "empty.json").touch()
+    for path in (tmp_path / "empty.json", tmp_path / "base.json", tmp_path / "base.json"):
+        assert call("compare", finished, finished, "--save", path)[0] == 0
+    trace = tmp_path / "a.json"
+    trace.write_text('{"traceEvents": [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}')
+    before = trace.read_bytes()
+    status, _, err = call("compare", trace, trace, "--save", trace)
+    assert (status, "no stored baseline" in err, trace.read_bytes() == before) == (2, True, True)
+
+
 def test_the_gate_names_what_is_slower(call, finished, slower):
     """``--fail-above`` ends with 1 and says which phase took longer; the other way round it ends with 0."""
     status, _, err = call("compare", finished, slower, "--fail-above", "500")  # a busy machine doubles a short phase
