@@ -18,7 +18,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from accelprof import atomic, texts
@@ -62,11 +62,14 @@ JOIN_WITHIN_S = 10.0
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a dump is made: ``reason`` is one of ``REASONS``."""
+    """Why a dump is made: ``reason`` is one of ``REASONS``; when the step that it is of ``began``, and ``at`` when it was seen (Unix
+    epoch, s)."""
 
     reason: str
     step: int | None
     why: str
+    began: float = 0.0
+    at: float = field(default_factory=lambda: time.time())
 
 
 def names(run_dir: str) -> list[str]:
@@ -80,8 +83,8 @@ def names(run_dir: str) -> list[str]:
 
 
 def begin(run_dir: str, cause: Cause, by: str, at_most: int, apart: Collection[str] = ()) -> str | None:
-    """The name of the dump for ``cause``: a fresh one, or one that was just begun for the same reason and is none of ``apart``;
-    ``None``: there are ``at_most`` for that reason.
+    """The name of the dump for ``cause``: a fresh one, or one that was just begun for the same reason, since its step began, and is
+    none of ``apart``; ``None``: there are ``at_most`` for that reason.
 
     Raises:
         OSError: the directory cannot be made.
@@ -90,11 +93,11 @@ def begin(run_dir: str, cause: Cause, by: str, at_most: int, apart: Collection[s
     known = [name for name in names(run_dir) if name.rpartition("-")[0] == reason]
     for name in known:
         asked = request_of(run_dir, name) if name not in apart else None
-        if asked is not None and asked.reason == reason and time.time() - asked.at < JOIN_WITHIN_S:
+        if asked is not None and asked.reason == reason and cause.began <= asked.at > cause.at - JOIN_WITHIN_S:
             return name
     if len(known) >= at_most:
         return None
-    row = DumpRow(reason=reason, step=cause.step, why=cause.why, by=by, at=time.time())
+    row = DumpRow(reason=reason, step=cause.step, why=cause.why, by=by, at=cause.at)
     number = max((int(name.rpartition("-")[2]) for name in known), default=0) + 1
     if not _made(run_dir, f"{reason}-{number}", row):
         return begin(run_dir, cause, by, at_most, apart)  # another process was quicker, maybe for the same
@@ -244,16 +247,19 @@ def write_part(run_dir: str, name: str, ring: str, steps: int | None = None) -> 
     records = [*found.steps, *([found.running] if found.running is not None else [])]
     asked = request_of(run_dir, name)
     until = None if asked is None else round(asked.at * 1e9) - found.epoch_offset
-    records = ([record for record in records if until is None or record.begin_ns <= until] or records)[-steps:]
+    count = sum(until is None or record.begin_ns <= until for record in records) or len(records)
     if not records:
         return None
+    running = records[count - 1].step is None  # what runs between two steps is none of them
+    after = [*records[count:], StepRecord(None, 0, 0, found.around)]
+    records = records[max(count - steps - running, 0) : count]
     # its own key is that in the run's directory; a ring whose head was mangled has a part all the same
     row = TargetRow.read({**found.who, "key": "unknown"}, found.problems.append, "the ring") or TargetRow("unknown")
     layout, target, host, pid = Layout(os.path.join(run_dir, PLACE, name)), row.target, row.host or "", row.pid or 0
     row.key = key = layout.key(target, host, pid)
     phases = [PhaseSpec(*phase) for phase in found.phases]
-    rows, phases = _rows(records, phases, until if is_written(ring) else None)
-    opened = min([record.begin_ns for record in records] + [row.start_ns for row in rows])
+    rows, phases = _rows(records, after, phases, until if is_written(ring) else None)
+    opened = min(record.begin_ns for record in records)
     closed = max(row.end_ns for row in rows)
     numbers = tuple(record.step for record in records if record.step is not None)
     directory = layout.target_dir(target)
@@ -325,13 +331,15 @@ def write_lost(run_dir: str, name: str, steps: int | None, say: Callable[[str], 
 
 
 def _rows(
-    records: list[StepRecord], phases: list[PhaseSpec], until: int | None
+    records: list[StepRecord], after: list[StepRecord], phases: list[PhaseSpec], until: int | None
 ) -> tuple[list[TimelineRow], list[PhaseSpec]]:
-    """Rows of all steps, and a row a step; phases that the ring could not name have their number. ``until``: to when a step that
-    runs did so at least."""
+    """Rows of the steps ``records``, and a row a step; phases that the ring could not name have their number. A phase that began
+    before the first, or goes on behind the last, is cut there; those that are known ``after`` them are asked for it too.
+    ``until``: to when a step that runs did so at least."""
     rows: list[TimelineRow] = []
-    phases = list(phases)
-    for record in records:
+    phases, first = list(phases), min(record.begin_ns for record in records)
+    last = records[-1].end_ns
+    for record in (*records, *after):
         for row in record.rows:
             try:
                 made = TimelineRow(*row)
@@ -340,6 +348,12 @@ def _rows(
             whole = all(isinstance(value, int) for value in (made.number, made.start_ns, made.end_ns, made.thread))
             if not whole or not 0 <= made.number < 100_000 or not isinstance(made.kind, str):
                 continue
+            if record is after[-1] and last is not None:
+                made = made._replace(end_ns=last)  # it goes on
+            if made.end_ns < first or (last is not None and made.start_ns >= last):
+                continue
+            if made.start_ns < first or (last is not None and made.end_ns > last):
+                made = made._replace(end_ns=min(made.end_ns, last or made.end_ns), in_progress=True)
             while made.number >= len(phases):
                 phases.append(PhaseSpec(f"phase {len(phases)}"))
             rows.append(made)

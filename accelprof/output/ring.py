@@ -68,6 +68,8 @@ _STRAY = 8
 _SLOT = struct.Struct("<QII")
 #: where a plain call's row in the file lacks its kind
 _PHASE, _KIND_AT = Kind.PHASE.value, TimelineRow._fields.index("kind")
+#: what tells one call from all others
+_CALL = tuple(map(TimelineRow._fields.index, ("number", "start_ns", "thread")))
 #: checksum of a record; without tables, which are in no cache when a step ends
 _checksum = zlib.adler32
 _encode, _frame = msgspec.msgpack.Encoder().encode, _FRAME.pack
@@ -99,6 +101,7 @@ class Contents:
         steps: finished steps, oldest first.
         running: the step that was running, as far as it was written; ``None`` where none was.
         problems: what was left out and why.
+        around: rows of phases around the running step as it was written down, where it has ended since and they have not.
         dumped: how many of the last steps a dump is to hold, where the process said so.
     """
 
@@ -109,6 +112,7 @@ class Contents:
     running: StepRecord | None = None
     problems: list[str] = field(default_factory=list)
     dumped: int | None = None
+    around: Sequence[Sequence[Any]] = ()
 
 
 class Ring:
@@ -324,7 +328,12 @@ def read_ring(path: str | os.PathLike[str]) -> Contents:
     _running(data, HEAD + names, now, found)
     last, running = found.steps[-1] if found.steps else None, found.running
     if last is not None and running is not None and running.begin_ns < (last.end_ns or 0):
-        found.running = None  # it has ended since: the running step is written down about once a second
+        # it has ended since: the running step is written down about once a second
+        ended = {_call(row) for step in found.steps if (step.end_ns or 0) >= running.begin_ns for row in step.rows}
+        found.around = [
+            row for row in running.rows if (call := _call(row)) and call[1] < running.begin_ns and call not in ended
+        ]
+        found.running = None
     return found
 
 
@@ -443,6 +452,12 @@ def _record(payload: bytes) -> StepRecord | None:
     if not whole or not isinstance(cut, int):
         return None
     return StepRecord(step if isinstance(step, int) else None, begin, end, [_with_kind(row) for row in rows], cut)
+
+
+def _call(row: Any) -> tuple[int, ...]:
+    """Phase, start and thread: the same in a row of a phase in progress and in that of its end; empty where they are no numbers."""
+    found = tuple(row[at] for at in _CALL if at < len(row)) if isinstance(row, list) else ()
+    return found if len(found) == len(_CALL) and all(isinstance(value, int) for value in found) else ()
 
 
 def _with_kind(row: Any) -> Any:

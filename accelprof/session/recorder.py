@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -95,8 +96,8 @@ class Recorder:
         self._floor = 0
         self._wanted: deque[dumps.Cause] = deque(maxlen=4)
         self._hung_in: int | None = None
-        #: dumps that are known -> the steps of this process's part; ``None``: it has none, for instance because it is younger
-        self._seen: dict[str, tuple[int, ...] | None] = dict.fromkeys(dumps.names(self._run_dir))
+        #: dumps that are known -> whether this process has a part; it has none where it is younger, say
+        self._seen: dict[str, bool] = dict.fromkeys(dumps.names(self._run_dir), False)
         self._wake = Wake()
         #: something could not be written out, say on a full disk: the ring has it
         self._keeps = False
@@ -164,7 +165,7 @@ class Recorder:
             if wall > slow * median and (wall > longest or ended - before > dumps.JOIN_WITHIN_S * 1e9):
                 self._slow = ended, wall
                 text = f"step {number} took {wall / 1e9:.3f} s, {wall / median:.1f} times the median"
-                self.want(dumps.Cause("slow", number, text))
+                self.want(self._cause("slow", number, text))
         walls.append(wall)
         if wall < self._floor:
             self._floor = wall
@@ -174,13 +175,18 @@ class Recorder:
         if not isinstance(error, FAILURES):
             return
         self._raised = id(error), number
-        self.want(dumps.Cause("exception", number, f"step {number} raised {text_of(error)[:300]}"))
+        self.want(self._cause("exception", number, f"step {number} raised {text_of(error)[:300]}"))
 
     def uncaught(self, error: BaseException | None) -> None:
         """The process ends by an exception that nobody caught. That of the last step's body was written out then."""
         step = self._ended_step if self._step is None else self._step
         if isinstance(error, FAILURES) and self._raised != (id(error), step):
             self.now("exception", f"nobody caught {text_of(error)[:300]}", step)
+
+    def _cause(self, reason: str, step: int | None, why: str) -> dumps.Cause:
+        """Of the running step, or the one that ended last."""
+        at = time.time()
+        return dumps.Cause(reason, step, why, at - (now_ns() - self._began) / 1e9, at)
 
     def want(self, cause: dumps.Cause) -> None:
         """A dump, as soon as the thread comes round to it."""
@@ -190,7 +196,7 @@ class Recorder:
     def now(self, reason: str, why: str, step: int | None = None) -> None:
         """A dump before this returns: the process is about to end. Called in a signal's handler too, maybe of the very thread that
         is just writing to the ring: then the step that is being written is the running one."""
-        self._dump(dumps.Cause(reason, self._step if step is None else step, why))
+        self._dump(self._cause(reason, self._step if step is None else step, why))
 
     def end(self) -> None:
         """The session closes in order: dumps that are wanted are made, and the ring, which nobody needs any more, is removed; where
@@ -325,7 +331,7 @@ class Recorder:
         took = (now_ns() - last) / 1e9
         if limit is not None and took > limit and self._hung_in != last:
             self._hung_in = last
-            self._dump(dumps.Cause("hang", self._step, f"{what} for {took:.0f} s, {where}"))
+            self._dump(self._cause("hang", self._step, f"{what} for {took:.0f} s, {where}"))
 
     def _made_wanted(self) -> None:
         while self._wanted:
@@ -343,11 +349,7 @@ class Recorder:
             )
 
     def _write_out(self, cause: dumps.Cause) -> None:
-        step = cause.step
-        # numbers of steps need not grow; that of a trigger is the latest, which a part from before has not
-        apart = {
-            name for name, had in list(self._seen.items()) if had is None or (step is not None and step not in had)
-        }
+        apart = {name for name, part in list(self._seen.items()) if not part}
         name = dumps.begin(self._run_dir, cause, self._process.key, self._config.dumps, apart)
         if name is None:
             self._voice.say(
@@ -365,13 +367,13 @@ class Recorder:
 
     def _join(self, name: str) -> bool:
         """Whether this process had something to write."""
-        self._seen[name] = None
+        self._seen[name] = False
         dumps.write_stacks(self._run_dir, name, self._process.key)
         ring = self._ring
         if ring is None or ring.lost:
             return False
         self._running_step()
-        self._seen[name] = dumps.write_part(self._run_dir, name, ring.path)
+        self._seen[name] = dumps.write_part(self._run_dir, name, ring.path) is not None
         return True
 
 

@@ -162,7 +162,7 @@ def test_dumps_are_limited_and_said(tmp_path):
     with made.step(1):
         outer(0)
     for number, reason in enumerate(("slow", "slow", "slow", "slow", "hang"), start=10):
-        made.course.recorder.want(dumps.Cause(reason, number, "test"))
+        made.course.recorder.want(dumps.Cause(reason, number, "test", time.time()))
         wait_for(lambda: not made.course.recorder._wanted)
     run = made.layout.run_dir
     accelprof.reset()
@@ -201,6 +201,38 @@ def test_a_slow_step_soon_after_another_is_written_out_where_it_is_worse(session
     wait_for(lambda: dumps.parts(run, "slow-2"))
     asked = {name: dumps.request_of(run, name).step for name in dumps.names(run)}
     assert asked == {"slow-1": 10, "slow-2": 20}
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_dump_is_of_its_steps(tmp_path, goes_on):
+    """However far training has gone on before a dump is made, its last step is the one that was slow. A phase around all steps, or
+    one that ended before them, makes it no longer: shares are of the steps' time."""
+    session = accelprof.configure(
+        recorder={"steps": 6, "slow": None}, output_dir=str(tmp_path), run="r", group="G", rank=0
+    )
+    recorder = session.course.recorder
+
+    @accelprof.timer("whole")
+    def whole():
+        outer(0.5)
+        for step in range(1, 101 if goes_on else 9):
+            with session.step(step):
+                inner(0.02 if step < 9 else 0.001)
+            if step == 8:
+                recorder.want(recorder._cause("slow", step, "test"))
+        wait_for(lambda: dumps.parts(session.layout.run_dir, "slow-1"))
+
+    whole()
+    found = summarise(f"{session.layout.run_dir}/recorder/slow-1")
+    (kept,) = found.run.records.windows.values()
+    assert kept.steps == [3, 4, 5, 6, 7, 8]
+    took = kept.closed.epoch_ns - kept.opened.epoch_ns
+    rows = {row.phase: row for row in found.phases}
+    assert rows["inner"].calls == 6
+    assert "outer" not in rows
+    assert rows["whole"].total_ns == pytest.approx(took, rel=1e-3)
+    assert rows["inner"].total_ns <= took
+    accelprof.reset()
 
 
 @pytest.mark.parametrize("reason", ["slow", "exception"])
@@ -458,6 +490,38 @@ def test_a_killed_process_is_written_out_from_outside(tmp_path):
     workers = {row.rank: row for row in summarise(tmp_path / "r/recorder/request-1").run.records.targets.values()}
     assert set(workers) == {0, 1}
     assert 25 in workers[0].steps_seen
+
+
+def test_a_phase_around_all_steps_of_a_killed_worker_reaches_over_them(tmp_path):
+    """The running step is written down once a second: what was in progress then, and has not ended since, is so in the steps behind."""
+    code = """
+        import os, sys, time, accelprof
+        s = accelprof.configure(recorder={"steps": 5, "slow": None}, run_dir=sys.argv[1] + "/r", group="G", rank=0)
+
+        @accelprof.timer("early")
+        def early():
+            with s.step(1):
+                time.sleep(1.3)
+
+        @accelprof.timer("whole")
+        def whole():
+            early()
+            for n in range(2, 41):
+                with s.step(n):
+                    time.sleep(0.002)
+            os.kill(os.getpid(), 9)
+
+        whole()
+    """
+    with child(code, tmp_path) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    dumps.ask(str(tmp_path / "r"), 0.0, None, pytest.fail)
+    found = summarise(tmp_path / "r/recorder/request-1")
+    (kept,) = found.run.records.windows.values()
+    assert kept.steps == [36, 37, 38, 39, 40]
+    assert {row.phase: row.total_ns for row in found.phases} == {
+        "whole": pytest.approx(kept.closed.epoch_ns - kept.opened.epoch_ns, rel=0.01)
+    }
 
 
 @pytest.mark.parametrize(("given", "held"), [([], 30), (["--steps", "4"], 4)])
@@ -836,13 +900,25 @@ def test_who_hangs_too_joins_the_dump_that_another_began(session):
             time.sleep(0.01)
         dumps.begin(run, dumps.Cause("hang", step, "another's"), "other", 9, apart=dumps.names(run))
         wait_for(lambda number=number: dumps.parts(run, f"hang-{number}"))
-        wait_for(lambda number=number: recorder._seen[f"hang-{number}"] is not None)
+        wait_for(lambda number=number: recorder._seen[f"hang-{number}"])
         recorder.now("hang", "mine", step)
         assert dumps.names(run) == ["hang-1", "hang-2"][:number]
     session.end_step()
     with session.step(3):  # numbers need not grow
         recorder.now("hang", "mine", 3)
     assert dumps.names(run) == ["hang-1", "hang-2", "hang-3"]
+
+
+def test_a_dump_from_before_a_step_is_not_joined_for_it(session):
+    """What another began a moment ago, and this process has not heard of yet, has none of a step that began since."""
+    run, recorder = session.layout.run_dir, session.course.recorder
+    with session.step(1):
+        dumps.begin(run, dumps.Cause("exception", 1, "another's"), "other", 9)
+    with session.step(2):
+        recorder.now("exception", "mine")
+    assert dumps.names(run) == ["exception-1", "exception-2"]
+    (target,) = summarise(f"{run}/recorder/exception-2").run.records.targets.values()
+    assert target.steps_seen == [1, 2]
 
 
 def test_an_exception_without_a_text_reaches_the_caller(session):
