@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.errors import Problem, nearest
 from accelprof.numberset import NumberSet
-from accelprof.planning.selection import group_matches
+from accelprof.planning.selection import is_driver, name_of_rules
 
 if TYPE_CHECKING:
     from accelprof.config.dialect import Note
@@ -63,7 +63,7 @@ def unmatched_roles(config: Config, seen: Mapping[str, Iterable[str]]) -> list[P
     """Role patterns that fit no role of an attached group; ``seen``: group -> roles its workers were attached with."""
     problems = []
     for name, rules in (config.groups or {}).items():
-        groups = [group for group in seen if group == name or fnmatchcase(group, name)]
+        groups = [group for group in seen if name_of_rules(group, config) == name]
         roles = sorted({role for group in groups for role in seen[group]})
         if not groups:
             continue
@@ -113,19 +113,15 @@ def absent_ranks(
 
 def _named_ranks(config: Config, group: str) -> Iterable[tuple[str, NumberSet, bool]]:
     """Where ranks of a group are named, which, and whether they alone choose."""
-    rules = [
-        (name, index, rule)
-        for name, mine in (config.groups or {}).items()
-        if group_matches(name, group)
-        for index, rule in enumerate(mine)
-    ]
-    for name, index, rule in rules:
+    name = name_of_rules(group, config)
+    if name is None and (config.groups is not None or is_driver(group, config)):
+        return
+    rules = (config.groups or {}).get(name or "", ())
+    for index, rule in enumerate(rules):
         if rule.enabled and isinstance(rule.ranks, NumberSet):
             plain = not (rule.replicas or rule.nodes or rule.roles)
             yield f"groups.{name}[{index}].ranks", rule.ranks, plain
-    own = [
-        rule for _, _, rule in rules if rule.ranks is not None or rule.replicas is not None or rule.nodes is not None
-    ]
+    own = [rule for rule in rules if rule.ranks is not None or rule.replicas is not None or rule.nodes is not None]
     if isinstance(config.ranks, NumberSet) and (not rules or len(own) < len(rules)):
         yield "ranks", config.ranks, not (config.replicas or config.nodes)
 

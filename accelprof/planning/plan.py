@@ -19,7 +19,7 @@ from accelprof.contracts.words import Mode
 from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.numberset import NumberSet
 from accelprof.planning.sampling import check_schedules, facts_fit, schedule_notes, scheduled_captures, to_spec
-from accelprof.planning.selection import group_matches, role_fits, selects
+from accelprof.planning.selection import group_matches, is_driver, name_of_rules, role_fits, selects
 
 LISTED_WINDOWS = 1000
 
@@ -215,15 +215,13 @@ class Plan:
 
     def _rules_for(self, group: str) -> tuple[tuple[Rule, ...] | None, str, tuple[str, ...]]:
         named = self.config.groups
-        if group == DRIVER_GROUP and self.config.controller is not None:
+        if self.config.controller is not None and is_driver(group, self.config):
             return (as_rule(self.config.controller),), "controller", ()
         if named is None:
             return (Rule(),), "", ()
-        if group in named:
-            return named[group], f"groups.{group}", ()
-        for pattern, rules in named.items():
-            if group_matches(pattern, group):
-                return rules, f"groups.{pattern}", ()
+        name = name_of_rules(group, self.config)
+        if name is not None:
+            return named[name], f"groups.{name}", ()
         near = nearest(group, named)
         return (
             None,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from accelprof.contracts.targets import Target
+from accelprof.contracts.targets import DRIVER_GROUP, Target
 from accelprof.numberset import NumberSet
 
 if TYPE_CHECKING:
@@ -116,6 +116,19 @@ def _within(numbers: object, others: object) -> bool:
 def group_matches(pattern: str, group: str) -> bool:
     """Whether a name under ``groups`` means ``group``: itself, a pattern, or itself in other case."""
     return pattern == group or fnmatchcase(group, pattern) or pattern.casefold() == group.casefold()
+
+
+def is_driver(group: str, config: Config) -> bool:
+    """Whether the group is the driver's, which has a rule of its own and none under ``groups``."""
+    return group == DRIVER_GROUP and config.controller is not None
+
+
+def name_of_rules(group: str, config: Config) -> str | None:
+    """The name under ``groups`` whose rules ``group`` has: its own, else the first that means it; ``None`` where none does."""
+    named = config.groups or {}
+    if is_driver(group, config):
+        return None
+    return group if group in named else next((name for name in named if group_matches(name, group)), None)
 
 
 def _node_fits(pattern: str, node: str | None) -> bool:

@@ -15,11 +15,12 @@ from accelprof.analysis.compare import compare
 from accelprof.analysis.run import open_run
 from accelprof.cli.report import report
 from accelprof.config.model import Config
+from accelprof.contracts.targets import DRIVER_GROUP
 from accelprof.errors import NotComparableError
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
 from accelprof.output.records import NEVER_OPENED, ArtifactRow, FailureRow, Lack, Moment, Records, TargetRow, WindowRow
-from accelprof.planning.names import absent_ranks
+from accelprof.planning.names import absent_ranks, unmatched_roles
 from accelprof.testing import capture
 
 
@@ -287,7 +288,9 @@ def test_what_was_asked_for_beside_what_came_is_missing(tmp_path: Path, config: 
 
 def test_a_step_that_failed_and_was_done_again_has_its_end(tmp_path: Path) -> None:
     """It is as long as when it ended; one that only failed has no length, and counts in no step's path when runs are compared."""
-    with capture(directory=str(tmp_path), run="again", steps=[1, 2], tool=None, identity={"rank": 0, "world_size": 1}) as run:
+    with capture(
+        directory=str(tmp_path), run="again", steps=[1, 2], tool=None, identity={"rank": 0, "world_size": 1}
+    ) as run:
         with pytest.raises(ValueError, match="once"), run.session.step(1):
             raise ValueError("once")
         with run.session.step(1):
@@ -296,7 +299,12 @@ def test_a_step_that_failed_and_was_done_again_has_its_end(tmp_path: Path) -> No
             raise ValueError("for good")
         manifest = run.session.close()
     rows = {row["step"]: row for row in manifest["metrics"]["steps"]}
-    assert ("wall_ns" in rows[1], rows[1].get("ended"), "wall_ns" in rows[2], rows[2]["ended"]) == (True, None, False, False)
+    assert ("wall_ns" in rows[1], rows[1].get("ended"), "wall_ns" in rows[2], rows[2]["ended"]) == (
+        True,
+        None,
+        False,
+        False,
+    )
 
 
 def test_a_rank_that_nobody_had_is_missing_where_all_are_known() -> None:
@@ -317,3 +325,25 @@ def test_a_rank_that_nobody_had_is_missing_where_all_are_known() -> None:
     assert missing(groups={"g*": {"ranks": [3]}, "G": {"ranks": [7], "roles": ["x"]}}) == [7]
     assert missing(groups={"G": {}}, ranks=[0, 3]) == [3]
     assert missing(groups={"G": {"ranks": [0]}}, ranks=[0, 3]) == []
+    # rules that the group does not have: of a pattern before its own name, of a second pattern, of another group
+    assert missing(groups={"?": {"ranks": [9]}, "G": {"ranks": [0]}}) == []
+    assert missing(groups={"g": {"ranks": [0]}, "*": {"ranks": [9]}}) == []
+    assert missing(groups={"H": {}}, ranks=[0, 9]) == []
+    # the driver has a rule of its own, for all of its one rank
+    alone = [*((DRIVER_GROUP, 0, 1),), *(("G", rank, 4) for rank in range(4))]
+    assert absent_ranks(Config(steps=[1], ranks=[0, 3], controller={}), alone, True) == []
+    assert absent_ranks(Config(steps=[1], groups={"*": {"ranks": [3]}}, controller={}), alone, True) == []
+
+
+def test_roles_are_missed_of_the_groups_that_have_the_rule() -> None:
+    """Those that a group has by its name in other case too, and none that another rule takes from it."""
+
+    def missing(**groups: Any) -> list[object]:
+        found = unmatched_roles(
+            Config(steps=[1], groups=groups, controller={}), {"Actor": ["critic"], DRIVER_GROUP: []}
+        )
+        return [problem.value for problem in found]
+
+    assert missing(actor={"roles": "citric"}) == ["citric"]
+    assert missing(**{"Act*": {"roles": "rollout"}, "Actor": {"roles": "critic"}}) == []
+    assert missing(**{"c*": {"roles": "critic"}}) == []
