@@ -110,13 +110,20 @@ def differences(
                 (waiting if phase in worker.waits else guilty).append((more, worker.label, phase))
     guilty.sort(reverse=True)
     waiting.sort(reverse=True)
-    for more, label, phase in guilty[:3]:
-        said.append(f"{label} was {_seconds(more)} longer {_where(phase)} than in the steps before")
+    # by phase: where ranks wait unseen in one, they would hide who was longer in another
+    of_phase: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for more, label, phase in guilty:
+        of_phase[phase].append((more, label))
+    for phase, rows in list(of_phase.items())[:3]:
+        were = "was" if len(rows) == 1 else "were up to"
+        who = texts.listed([label for _, label in rows], 3)
+        said.append(f"{who} {were} {_seconds(rows[0][0])} longer {_where(phase)} than in the steps before")
     waiters = {label for _, label, _ in waiting}
     awaited = [label for _, label, _ in guilty]
     if reason == "hang":  # whoever does not wait has not come yet, least of all who has not begun the step
         late = [worker for worker in workers if not set(worker.running) & worker.waits]
-        awaited += [worker.label for worker in sorted(late, key=lambda worker: step in worker.walls)]
+        behind = [worker.label for worker in late if step not in worker.walls]
+        awaited = [*behind, *awaited, *(worker.label for worker in late if step in worker.walls)]
     if waiting:
         phases = ", ".join(dict.fromkeys(phase for _, _, phase in waiting))
         whom = f" for {awaited[0]}" if awaited and {awaited[0]} != waiters else ""

@@ -103,6 +103,27 @@ def test_whoever_does_not_wait_is_waited_for_where_nothing_can_be_compared():
     assert "G/rank0, G/rank1 waited for G/rank2 in actor/all_reduce, up to 3.98 s longer than usual" in said
 
 
+def test_ranks_that_wait_unseen_hide_nobody():
+    """Where no range says that ranks wait, all of them are longer in one phase: that is one sentence, and the slow one has its own."""
+    steps = {number: [("forward", 20), ("sync", 5)] for number in range(1, 6)}
+    late = {**steps, 6: [("forward", 20), ("sync", 106)]}
+    workers = [worker(f"G/rank{rank}", late) for rank in (0, 1, 3, 4)]
+    said = differences([*workers, worker("G/rank2", {**steps, 6: [("forward", 120), ("sync", 5)]})], 6, "slow")
+    assert said[1:] == [
+        "G/rank4, G/rank3, G/rank1 and 1 more were up to 0.10 s longer in sync than in the steps before",
+        "G/rank2 was 0.10 s longer in forward than in the steps before",
+    ]
+
+
+def test_who_has_not_begun_the_step_of_a_hang_is_looked_for_first():
+    """Others are longer in a phase in which they wait unseen: the stacks that matter are those of the rank that is a step behind."""
+    waiters = [hung(f"G/rank{rank}", "actor/sync", [("actor/forward", 20)]) for rank in (0, 2)]
+    files = {f"G/rank{rank}": f"stacks-{rank}.txt" for rank in range(3)}
+    behind = worker("G/rank1", {number: usual() for number in range(1, 6)})
+    said = differences([*waiters, behind], 6, "hang", files)
+    assert said[-1] == "what G/rank1 was doing there is in stacks-1.txt"
+
+
 def test_time_outside_every_phase_is_somebody_elses_wait_in_a_slow_step_too():
     """A step that ended: the same."""
     steps = {number: usual() for number in range(1, 6)}
