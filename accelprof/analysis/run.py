@@ -199,8 +199,8 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
             raise
         from accelprof import __version__
 
-        found = manifests.records_of(directory, manifests.read_journals(directory))
-        manifest = manifests.document(directory, found, version=__version__, config={}, plan={})
+        journals = manifests.read_journals(directory)
+        manifest = manifests.build(directory, version=__version__, config={}, plan={}, journals=journals)
         if not is_dump(directory):  # those of the flight recorder have none
             problems.append(
                 "the run left no manifest (did the driver end before close()?); read from the workers' journals"

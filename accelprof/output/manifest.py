@@ -223,6 +223,20 @@ def _refused(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
+def build(
+    run_dir: str,
+    *,
+    version: str,
+    config: Mapping[str, object],
+    plan: Mapping[str, object],
+    journals: Iterable[Sequence[object]],
+    **more: Any,
+) -> dict[str, Any]:
+    """One manifest of journals (records, or plain JSON of them); later records about a target, window or file complete earlier ones.
+    ``more`` is for :func:`document`."""
+    return document(run_dir, records_of(run_dir, journals), version=version, config=config, plan=plan, **more)
+
+
 def records_of(run_dir: str, journals: Iterable[Sequence[object]]) -> Records:
     """The rows of a run's journals, with paths relative to its directory."""
     return Records.of_journals(journals, lambda path: _found_inside(path, run_dir))

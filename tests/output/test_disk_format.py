@@ -91,12 +91,12 @@ def lines(path: Path, run_dir: str) -> list[Any]:
 
 
 def manifest_of(run_dir: str) -> dict[str, Any]:
-    manifest = manifests.document(
+    manifest = manifests.build(
         run_dir,
-        manifests.records_of(run_dir, manifests.read_journals(run_dir)),
         version="1",
         config={"steps": [1, 2, 3]},
         plan={"groups": {}},
+        journals=manifests.read_journals(run_dir),
         clock_offsets={"other": {"offset_ns": 5, "error_ns": 1}},
         metrics={"steps": [{"step": 1, "seconds": {}}]},
         problems=["said by the driver"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelprof.output.manifest import document, offset_at, records_of
+from accelprof.output.manifest import build, offset_at
 
 SECOND = 1_000_000_000
 
@@ -54,7 +54,8 @@ def test_windows_get_the_drivers_time_by_the_drift(tmp_path: object) -> None:
         "opened": {"epoch_ns": 100 * SECOND},
         "closed": {"epoch_ns": 200 * SECOND},
     }
-    found = records_of(str(tmp_path), [[window]])
-    manifest = document(str(tmp_path), found, version="", config={}, plan={}, clock_offsets={"k": clock(0, SECOND)})
+    manifest = build(
+        str(tmp_path), version="", config={}, plan={}, journals=[[window]], clock_offsets={"k": clock(0, SECOND)}
+    )
     [row] = manifest["windows"]
     assert (row["opened"]["driver_ns"], row["closed"]["driver_ns"]) == (100 * SECOND, 199 * SECOND)

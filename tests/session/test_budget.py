@@ -172,10 +172,9 @@ def test_expected_size_of_a_rank(tmp_path):
         with run.session.step(1):
             pass
         run.session.close()
-        from accelprof.output.manifest import document, read_journals, records_of, write
+        from accelprof.output.manifest import build, read_journals, write
 
-        found = records_of(run.run_dir, read_journals(run.run_dir))
-        write(run.run_dir, document(run.run_dir, found, version="0", config={}, plan={}))
+        write(run.run_dir, build(run.run_dir, version="0", config={}, plan={}, journals=read_journals(run.run_dir)))
     known = history(str(tmp_path))
     assert known == {"late": (4 * MIB, "first")}
     three = Assignment(Target("G"), True, "late", timeline=False, count=CaptureCount(3))
