@@ -85,7 +85,7 @@ class Controller:
         if (
             names.records_anything(self.config)
             or self.config.controller is not None
-            or (self.config.recorder is not None and self.config.enabled)
+            or (self.config.enabled and (self.config.recorder is not None or self.config.on_demand is not None))
         ):
             self.run_dir = run_dir or self._claim()
         self.roster = Roster(self.config, self.plan, self.run_dir, self.voice.say, self._worker_failed)

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 def records_anything(config: Config) -> bool:
-    """Whether any rule can open a window at all (steps or a schedule), in any worker."""
+    """Whether any rule can open a window at all (steps or a schedule, also of an instrumented method), in any worker."""
     if not config.enabled:
         return False
+    timed = any(item.schedule is not None for item in config.instrument)
 
     def wants(steps: object, schedule: object) -> bool:
-        return bool(schedule) or not (steps is None or (isinstance(steps, NumberSet) and not steps))
+        return timed or bool(schedule) or not (steps is None or (isinstance(steps, NumberSet) and not steps))
 
     if config.groups is None:
         return wants(config.steps, config.schedule)

@@ -154,6 +154,23 @@ def test_a_wrong_engine_section_fails_on_the_driver(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"on_demand": True},
+        {"instrument": [{"target": "json.encoder:JSONEncoder.encode", "schedule": {"active": 1}}]},
+        {"groups": {"Actors": {}}, "instrument": [{"target": "a:B.c", "schedule": {"active": 1}}]},
+    ],
+    ids=["on demand", "a scheduled method", "in a group"],
+)
+def test_workers_have_a_run_for_windows_that_no_step_makes(ray_cluster: Any, tmp_path: Path, config: Any) -> None:
+    """Where the plan selects a worker for windows on demand, or of an instrumented method, there is a run to record them in."""
+    ctl = controller(tmp_path, **config)
+    ctl.attach("Actors", start())
+    assert [member.facts["selected"] for member in ctl.roster.members] == [True]
+    assert ctl.close()["targets"][0]["group"] == "Actors"
+
+
 def test_a_driver_hears_once_that_the_plan_is_ready(tmp_path: Path) -> None:
     """Where the plan was made, and not a second time."""
     heard: list[object] = []
