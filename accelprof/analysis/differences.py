@@ -122,8 +122,10 @@ def differences(
     awaited = [label for _, label, _ in guilty]
     if reason == "hang":  # whoever does not wait has not come yet, least of all who has not begun the step
         late = [worker for worker in workers if not set(worker.running) & worker.waits]
-        behind = [worker.label for worker in late if step not in worker.walls]
-        awaited = [*behind, *awaited, *(worker.label for worker in late if step in worker.walls)]
+        groups = {label.rpartition("/")[0] for _, label, _ in (*guilty, *waiting)}
+        late.sort(key=lambda worker: step in worker.walls)
+        behind = [w.label for w in late if step not in w.walls and w.label.rpartition("/")[0] in groups]
+        awaited = [*behind, *awaited, *(worker.label for worker in late)]
     if waiting:
         phases = ", ".join(dict.fromkeys(phase for _, _, phase in waiting))
         whom = f" for {awaited[0]}" if awaited and {awaited[0]} != waiters else ""

@@ -178,7 +178,7 @@ class Steps:
 
     @property
     def several(self) -> bool:
-        return len(self.whole) > 1
+        return len(self.bounds) > 1
 
     @property
     def per(self) -> str:

@@ -144,8 +144,9 @@ def _unseen(report: Report, path: CriticalPath, phase: str, worker: str) -> str:
         row for row in report.get("unseen") or () if row["phase"] == phase and worker.startswith(f"{row['group']}/")
     ]
     here = [row for row in rows if row["step"] == path["step"]]
-    row = max(here or rows, key=lambda row: row["apart_ns"], default=None)
-    if row is None or (here and row["last"] == worker):
+    of = here or [row for row in rows if row["last"] != worker]
+    row = max(of, key=lambda row: row["apart_ns"], default=None)
+    if row is None or row["last"] == worker:
         return ""
     where = "" if here else f"in step {row['step']} "
     return (

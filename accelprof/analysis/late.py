@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from accelprof.analysis.critical import BEFORE, OUTSIDE, HostCall, Leaf
 from accelprof.analysis.replay import Graph
 from accelprof.analysis.report_rows import Straggler
+from accelprof.contracts.spans import merge_intervals
 
 
 def stragglers(graph: Graph) -> list[Straggler]:
@@ -69,35 +71,33 @@ class _Before:
             (w, row): [leaf.end_ns for leaf in mine] for w, rows in self._rows.items() for row, mine in rows.items()
         }
 
-    def spent(
-        self, worker: str, begin: int, until: int, rows: Collection[int] | None = None
-    ) -> dict[tuple[str, ...], int]:
-        """ns by the phases that it was in, outermost first; ``rows``: on these alone."""
-        found: dict[tuple[str, ...], int] = defaultdict(int)
+    def spent(self, worker: str, begin: int, until: int, rows: Collection[int]) -> dict[tuple[str, ...], int]:
+        """ns by the phases that it was in on any of these rows, outermost first, and outside them all."""
+        inside: dict[tuple[str, ...], list[tuple[int, int]]] = defaultdict(list)
+        if (opened := min(self._opened.get(worker, begin), until)) > begin:
+            inside[(BEFORE,)].append((begin, opened))
         for row, mine in self._rows[worker].items():
-            if rows is not None and row not in rows:
+            if row not in rows:
                 continue
             ends = self._ends[worker, row]
             for at in range(bisect.bisect_right(ends, begin), len(mine)):
                 leaf = mine[at]
                 if leaf.start_ns >= until:
                     break
-                inside = min(leaf.end_ns, until) - max(leaf.start_ns, begin)
-                if inside > 0:
-                    path = (*leaf.around[::-1], leaf.phase)
-                    found[path] += inside
-        if before := max(min(self._opened.get(worker, begin), until) - begin, 0):
-            found[(BEFORE,)] += before
-        found[(OUTSIDE,)] += max(until - begin - sum(found.values()), 0)
+                path = (*leaf.around[::-1], leaf.phase)
+                inside[path].append((max(leaf.start_ns, begin), min(leaf.end_ns, until)))
+        found = {path: _covered(stretches) for path, stretches in inside.items()}
+        found[(OUTSIDE,)] = max(until - begin - _covered(itertools.chain.from_iterable(inside.values())), 0)
         return found
 
     def late_in(self, calls: Sequence[HostCall], last: HostCall, begin: Mapping[str, int]) -> str | None:
         """The phase that took the last one longer than the median of the others since their collective before, with all that is
         nested in it; a nested one where that is most of it. What it did meanwhile on rows that the call did not come after made nobody
         late."""
-        spent = {call.worker: self.spent(call.worker, begin[call.worker], call.start_ns) for call in calls}
-        rows = self._graph.rows_before(last.leaves[0], begin[last.worker])
-        spent[last.worker] = self.spent(last.worker, begin[last.worker], last.start_ns, rows)
+        spent = {}
+        for call in calls:
+            rows = self._graph.rows_before(call.leaves[0], begin[call.worker])
+            spent[call.worker] = self.spent(call.worker, begin[call.worker], call.start_ns, rows)
         whole = {worker: _with_nested(mine) for worker, mine in spent.items()}
         others = [mine for worker, mine in whole.items() if worker != last.worker]
         inside: dict[tuple[str, ...], dict[tuple[str, ...], float]] = defaultdict(dict)
@@ -111,6 +111,10 @@ class _Before:
                 break
             at, least = worst, more[worst] / 2
         return at[-1] if at else None
+
+
+def _covered(stretches: Iterable[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in merge_intervals(stretches))
 
 
 def _with_nested(spent: Mapping[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:

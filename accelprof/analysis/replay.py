@@ -108,9 +108,12 @@ class Graph:
             if leaf.start_ns - (self.ends[own] if own != NOWHERE else start) > overhead:
                 gaps.append(place)
         self._waiting = set(self.waits)
-        self.last_ns = max((leaf.end_ns for leaf in self.leaves if not leaf.goes_on or leaf.first), default=start)
+        led = {leaf.worker for leaf in self.leaves if leaf.first}
         #: leaves that go on behind a step which others ended: they decide nothing in it
-        self.aside = {place for place, leaf in enumerate(self.leaves) if leaf.goes_on and not leaf.first}
+        self.aside = {
+            at for at, leaf in enumerate(self.leaves) if leaf.goes_on and not leaf.first and leaf.worker in led
+        }
+        self.last_ns = max((end for at, end in enumerate(self.ends) if at not in self.aside), default=start)
         if self.step.end_ns - self.last_ns > overhead or not self.aside:
             self.aside, self.last_ns = set(), max(self.ends, default=self.step.end_ns)
         self._releases = Releases(self.leaves, self._waiting, holds, self.aside, overhead)
@@ -433,8 +436,9 @@ class Graph:
         """For each leaf how much later it could end, in ns, without moving the step's end."""
         count, starts, ends = len(self.leaves), self.starts, self.ends
         latest = [self.last_ns] * (2 * count + len(self.joins) + 1)
+        last = max(ends, default=0)
         for place in self.aside:
-            latest[count + place] = max(ends)
+            latest[count + place] = last
         ignored = set() if guesses else self.guessed
         joined = {*self.held, *(place for place in self.causes if count + place not in ignored)}
         joined.update(place for place, gather in self.gathers.items() if guesses and gather.waits)

@@ -231,6 +231,9 @@ def _run_side(summary: Summary, path: str) -> Side:
     for file in summary.files:
         if file.attribution.devices:
             of_tool[file.worker.label][file.tool].extend(file.windows or ("",))
+    whole: dict[str, set[str]] = defaultdict(set)
+    for file in summary.files:
+        whole[file.worker.label].update(row.name for row in file.attribution.phases if row.cut < row.calls)
     added: dict[tuple[str, str, str, str], Part] = {}
     for file in summary.files:
         attribution, worker = file.attribution, file.worker.label
@@ -240,7 +243,7 @@ def _run_side(summary: Summary, path: str) -> Side:
         total = sum(count for count, _ in counts) or 1
         windows = sum(len(mine) for mine in of_tool[worker].values())
         part = max(_counted(file.windows, known)[0], 1)
-        for of_file in _of_attribution(worker, attribution):
+        for of_file in _of_attribution(worker, attribution, whole[worker]):
             _add(added, of_file, (total, per, windows), file.path, part)
     found.parts.extend(added.values())
     found.parts.extend(_step_parts(summary))
@@ -446,13 +449,15 @@ def _step_parts(summary: Summary) -> Iterator[Part]:
         yield Part("phase in steps", tag, "", total, len(samples), samples, "step", with_window=with_window)
 
 
-def _of_attribution(worker: str, attribution: Attribution) -> Iterator[Part]:
+def _of_attribution(worker: str, attribution: Attribution, with_whole: set[str]) -> Iterator[Part]:
     for device in attribution.devices:
         for measure, ns in (("device", device.busy_ns), ("device kernels", device.kernel_ns)):
             name = f"{worker} device {device.device}"
             yield Part(measure, name, worker, ns, calls=device.kernels, all_ns=ns, device=str(device.device))
     for phase in attribution.phases:
         whole, calls = phase.of_calls
+        if phase.cut == phase.calls and phase.name in with_whole:
+            whole, calls = {}, 0
         for at, ns in phase.busy_ns.items():
             name = f"{worker} {phase.name}"
             yield Part("phase on device", name, worker, ns, calls=calls, all_ns=whole.get(at, 0), device=str(at))
@@ -465,6 +470,8 @@ def _add(
     in windows that hold some calls and no more is of one call. ``windows``: how many of those the file ``key`` holds."""
     count, per, of_worker = counted
     by_call = row.measure in SHARED_CALLS and per == "window"
+    if by_call and not row.calls:
+        return
     part = added.get((row.measure, row.name, row.worker, row.device))
     if part is None:
         part = Part(row.measure, row.name, row.worker, 0, 0 if by_call else count, {}, per, 0, 0, of_worker, row.device)

@@ -39,7 +39,7 @@ def checks(output_dir: str) -> list[Check]:
     ]
     for name, probe in catalogue.probes():
         present = probe.priority is not None and probe.priority > WITHOUT_DEVICE
-        facts = [f"{fact}: {value}" for fact, value in probe.facts.items() if value is not None]
+        facts = [f"{fact}: {value}" for fact, value in probe.facts.items() if value not in (None, "", [])]
         detail = "; ".join([probe.reason, *facts])
         rows.append(Check("backend", name, "ok" if present or name == "cpu" else "info", detail))
     try:

@@ -80,6 +80,8 @@ class Tool:
     host_calls: ClassVar[HostCalls] = HostCalls()
     #: accelerator types this tool serves; empty = all
     accelerators: ClassVar[frozenset[str]] = frozenset()
+    #: set in :meth:`attach` where ranges go elsewhere than to the backend
+    _emitter: Emitter | None = None
 
     def __init__(self, options: ToolOptions | Mapping[str, Any] | None = None) -> None:
         """``options`` as the user wrote them under ``tools.<name>``, or a validated model.
@@ -91,7 +93,6 @@ class Tool:
             options = self.Options.model_validate(dict(options or {}))
         self.options: Any = options
         self.context: ToolContext | None = None
-        self._emitter: Emitter | None = None
 
     # --- on the driver, before anything starts -------------------------------------------------------------------
 

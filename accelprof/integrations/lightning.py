@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import weakref
 from typing import Any
 
 from accelprof.integrations.loop import Loop, Trainings
@@ -31,7 +33,8 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
         self._trainings = Trainings(config, group, values)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        loop = self._trainings.begin(trainer, rank=trainer.global_rank, world_size=trainer.world_size)
+        runs = functools.partial(_runs, weakref.ref(trainer))
+        loop = self._trainings.begin(trainer, runs, rank=trainer.global_rank, world_size=trainer.world_size)
         loop.wrap(trainer, {"save_checkpoint": "save"})
         # fetching begins where the loop over batches goes on: whatever other callbacks do between batches is none of it
         batches = trainer.fit_loop.epoch_loop
@@ -78,3 +81,9 @@ class AccelprofCallback(_callback()):  # type: ignore[misc]  # the base is chose
 
     def on_exception(self, trainer: object, pl_module: object, exception: BaseException) -> None:
         self._trainings.of(trainer).end(exception)
+
+
+def _runs(trainer: weakref.ref[Any]) -> bool:
+    """Whether a trainer still trains; where another callback raised, ours may not hear that it ended."""
+    found = trainer()
+    return found is not None and bool(found.state.status == "running")

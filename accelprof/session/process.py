@@ -45,7 +45,9 @@ class Process:
     def widen(self, assignment: Assignment) -> bool:
         """Further roles join; ``False`` when they want something else."""
         one, other = self.assignment, assignment
-        if any(getattr(one, name) != getattr(other, name) for name in ("tool", "options", "mode", "discrete")):
+        if any(
+            getattr(one, name) != getattr(other, name) for name in ("tool", "options", "mode", "discrete", "schedules")
+        ):
             return False
         self.assignment, self.voice.label = assignment, assignment.target.label
         return True

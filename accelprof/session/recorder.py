@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.spans import QUICK_ROW, Kind, TimelineRow
@@ -196,7 +197,10 @@ class Recorder:
     def now(self, reason: str, why: str, step: int | None = None) -> None:
         """A dump before this returns: the process is about to end. Called in a signal's handler too, maybe of the very thread that
         is just writing to the ring: then the step that is being written is the running one."""
-        self._dump(self._cause(reason, self._step if step is None else step, why))
+        cause = self._cause(reason, self._step if step is None else step, why)
+        if step is None:  # of the whole process: it joins the others' dump whatever step each is in
+            cause = replace(cause, began=0.0)
+        self._dump(cause)
 
     def end(self) -> None:
         """The session closes in order: dumps that are wanted are made, and the ring, which nobody needs any more, is removed; where

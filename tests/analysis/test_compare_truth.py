@@ -194,12 +194,12 @@ def test_files_with_more_and_fewer_steps(tmp_path: Path, seed: int) -> None:
         assert bool(slower) == (growth * 100 > limit and of["phase"].clear) or abs(growth * 100 - limit) < 5
 
 
-@pytest.mark.parametrize("cut", [0, 2, 4])
-def test_a_step_that_was_cut_is_in_no_mean(tmp_path: Path, cut: int) -> None:
-    """Of one of five steps the file has the first half, and the mark says that it was open: the four others are the figures, wherever
-    it stands. Where no step is whole all count."""
+@pytest.mark.parametrize(("count", "cut"), [(5, 0), (5, 2), (5, 4), (2, 0), (2, 1)])
+def test_a_step_that_was_cut_is_in_no_mean(tmp_path: Path, count: int, cut: int) -> None:
+    """Of one of several steps the file has the first half, and the mark says that it was open: the others are the figures, wherever
+    it stands, also where that is one alone."""
     whole = _file(tmp_path / "whole.json", [1000] * 5)
-    rows = json.loads(Path(whole).read_text())["traceEvents"]
+    rows = json.loads(Path(_file(tmp_path / "few.json", [1000] * count)).read_text())["traceEvents"]
     steps = [row for row in rows if row["name"].startswith("ProfilerStep")]
     begin, end = steps[cut]["ts"], steps[cut]["ts"] + steps[cut]["dur"]
     rows = [row for row in rows if not begin + 500 <= row["ts"] < end]
@@ -224,7 +224,7 @@ def test_a_step_that_was_cut_is_in_no_mean(tmp_path: Path, cut: int) -> None:
     }
     for row in found.changes:
         assert row.after_ns == pytest.approx(row.before_ns, abs=1), row.measure
-        assert (row.per, row.counts) == ("step", (5, 4)), row.measure
+        assert (row.per, row.counts) == ("step", (5, count - 1)), row.measure
 
 
 @pytest.mark.parametrize(("lost", "refused"), [(0, False), (1, False), (2, True), (40, True)])
@@ -408,6 +408,40 @@ def test_a_call_that_a_window_cut_is_in_no_mean(run_maker: Any, event: Event, tm
     for measure, ns in (("phase", 100_000), ("own time", 100_000), ("phase on device", 60_000)):
         [row] = found.of(measure)
         assert (row.before_ns, row.after_ns, row.per, row.counts) == (ns, ns, "call", (3, 9)), measure
+
+
+def test_a_window_with_a_cut_call_alone_is_in_no_mean_of_a_run(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """One window has three whole calls with kernels of 60 µs; another only a call that it cut, whose kernel took 10."""
+
+    def path(maker: Any, *windows: tuple[int, int]) -> str:
+        key = maker.target(0)
+        facts = {"ph": "X", "pid": 100, "tid": 1}
+        for at, (whole, cut) in enumerate(windows):
+            first, rows = at * 10_000, []
+            spans = [event("a", first + 200 * number, 100) for number in range(whole)]
+            spans += [event("a", first + 200 * (whole + number), 50, in_progress=True) for number in range(cut)]
+            window = maker.timeline(key, spans, steps=[], end_us=200 * whole + 50, at_us=first)
+            maker.manifest["windows"][-1]["kind"] = "on_demand"
+            for number in range(whole + cut):
+                begin, linked = EPOCH_US + first + 200 * number, {"correlation": number + 1}
+                phase = {**facts, "cat": "user_annotation", "name": "a", "ts": begin}
+                rows += [
+                    {**phase, "dur": 100} if number < whole else {**phase, "ph": "B"},
+                    {**facts, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": begin + 1, "dur": 2, "args": linked},
+                    {
+                        **facts, "cat": "kernel", "name": "gemm", "ts": begin + 5, "dur": 60 if number < whole else 10, "tid": 7,
+                        "args": {"device": 0, "stream": 7, **linked},
+                    },
+                ]  # fmt: skip
+            name = f"{at}.pt.trace.json"
+            maker.directory.mkdir(parents=True, exist_ok=True)
+            (maker.directory / name).write_text(json.dumps({"traceEvents": rows}))
+            maker.artifact(name, "torch", maker.manifest["targets"][0], [window])
+        return str(maker.write())
+
+    found = compare(path(type(run_maker)(tmp_path / "one"), (3, 0)), path(run_maker, (3, 0), (0, 1)))
+    [row] = found.of("phase on device")
+    assert (row.before_ns, row.after_ns, row.counts) == (60_000, 60_000, (3, 3))
 
 
 # --- windows of other kinds, and devices that are left out ------------------------------------------------------------------

@@ -124,6 +124,16 @@ def test_who_has_not_begun_the_step_of_a_hang_is_looked_for_first():
     assert said[-1] == "what G/rank1 was doing there is in stacks-1.txt"
 
 
+def test_a_worker_of_another_group_is_not_what_a_hang_waits_for():
+    """A critic that works in every other step is behind nobody: the others wait for the rank that is long in a phase."""
+    waiters = [hung(f"G/rank{rank}", "actor/all_reduce", [("actor/forward", 20)]) for rank in (0, 2)]
+    critic = worker("Critic/rank0", {number: [("critic/values", 20)] for number in (1, 3, 5)})
+    files = {"G/rank1": "stacks-1.txt", "Critic/rank0": "stacks-critic.txt"}
+    said = differences([critic, *waiters, hung("G/rank1", "actor/forward")], 6, "hang", files)
+    assert "G/rank0, G/rank2 waited for G/rank1 in actor/all_reduce, up to 3.98 s longer than usual" in said
+    assert said[-1] == "what G/rank1 was doing there is in stacks-1.txt"
+
+
 def test_time_outside_every_phase_is_somebody_elses_wait_in_a_slow_step_too():
     """A step that ended: the same."""
     steps = {number: usual() for number in range(1, 6)}

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from accelprof.analysis.critical import Step, scatter
 from accelprof.analysis.first import sentences
 from accelprof.analysis.opened import OpenedRun
+from accelprof.analysis.replay import Graph
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import grids
 from accelprof.analysis.waits import run_steps
@@ -268,6 +269,40 @@ def test_a_rank_is_late_in_what_its_call_came_after(run_maker: Any, event: Any, 
         run_maker.timeline(run_maker.target(rank, "G", host="node0"), events, end_us=81_000)
     [row] = summarise(run_maker.write()).to_json()["stragglers"]
     assert (row["worker"], row["late_in"]) == ("G/rank0", late_in)
+
+
+@pytest.mark.parametrize("beside", ["load", "forward"])
+def test_what_goes_on_beside_a_collective_hides_nothing_it_came_after(run_maker: Any, event: Any, beside: str) -> None:
+    """Both ranks have a second thread that their calls did not come after, in a phase of its own or of the same name: rank 0 was late
+    in the forward of its first thread, which took it 10 ms longer."""
+    for rank, forward in enumerate((40, 30)):
+        came = 5 + forward + 20
+        events = [
+            event("prepare", 0, 5000), event("forward", 5000, forward * 1000),
+            event("ar", came * 1000, (80 - came) * 1000, category="collective"), event(beside, 5000, 30_000, tid=2),
+        ]  # fmt: skip
+        run_maker.timeline(run_maker.target(rank, "G", host="node0"), events, end_us=81_000)
+    [row] = summarise(run_maker.write()).to_json()["stragglers"]
+    assert (row["worker"], row["late_in"]) == ("G/rank0", "forward")
+
+
+@pytest.mark.parametrize("tid", [None, 5])
+def test_a_loop_on_another_thread_has_the_path_of_one_on_the_first(run_maker: Any, event: Any, tid: int | None) -> None:
+    """A phase around the loop is open as the window closes: whatever thread trains, rank 0 has 30 ms of it behind its forward, which it
+    ends the step with."""
+    for rank, forward in enumerate((70, 99)):
+        key = run_maker.target(rank, "G", host="node0")
+        on = 100 + rank if tid is None else tid
+        events = [
+            event("fit", 0, 100_000, tid=on, in_progress=True),
+            event("forward", 0, forward * 1000, tid=on),
+        ]
+        run_maker.timeline(key, events, end_us=100_000)
+    [step] = run_steps((summary := summarise(run_maker.write())).run, summary.timelines)
+    assert [(row["worker"], row["phase"], row["ns"] / MS) for row in Graph(step).path()] == [
+        ("G/rank0", "forward", 70), ("G/rank0", "fit", 30),
+    ]  # fmt: skip
+    assert what_if(step, {"forward": 0.5}, 1)["predicted_ns"] == 100 * MS
 
 
 @pytest.mark.parametrize("died", [True, False])

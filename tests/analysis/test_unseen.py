@@ -60,6 +60,9 @@ def test_the_first_sentence_does_not_take_such_a_wait_for_work(run_maker: Any, e
     # a step in which a rank left it a little later than the others is no other
     made.found["unseen"][0]["step"] = 1
     assert "unseen (in step 1 its ranks began it" in sentences(made.found)[0]
+    # the rank that was the last of them there waited for nobody
+    made.found["unseen"][0]["last"] = "G/rank0"
+    assert "unseen" not in sentences(made.found)[0]
 
 
 def test_what_the_windows_end_cut_did_not_end_together(run_maker: Any, event: Any) -> None:

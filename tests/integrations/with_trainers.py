@@ -6,6 +6,7 @@ import contextlib
 import glob
 import gzip
 import json
+import signal
 
 import pytest
 import torch
@@ -386,6 +387,39 @@ def test_lightning(tmp_path):
     assert second.count("train/micro_batch") == second.count("train/backward") == second.count("train/forward") == 2
     assert {"data", "evaluate", "train/optimizer_step"} <= set(second)
     assert "training_step" not in vars(module)
+
+
+def test_lightning_goes_on_after_an_end_it_was_not_told_of(tmp_path):
+    """Another callback that raises as it hears of an exception keeps it from ours: the next training counts its steps all the same."""
+    from lightning.pytorch import Callback as Base
+    from lightning.pytorch import Trainer
+
+    from accelprof.integrations.lightning import AccelprofCallback as Callback
+
+    class Deaf(Base):
+        def on_train_batch_end(self, *_):
+            raise RuntimeError("in a batch")
+
+        def on_exception(self, *_):
+            raise RuntimeError("in hearing of it")
+
+    def trainer(*callbacks):
+        return Trainer(
+            max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+            enable_checkpointing=False, limit_val_batches=0, callbacks=[*callbacks, ours],
+        )  # fmt: skip
+
+    loader = torch.utils.data.DataLoader(torch.ones(3, 4), batch_size=1)
+    ours = Callback(steps=[2], output_dir=str(tmp_path / "p"))
+    failed, before = trainer(Deaf()), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(RuntimeError, match="in hearing of it"):
+        failed.fit(lightning_module(), loader)
+    signal.signal(signal.SIGTERM, before)  # which Lightning, interrupted in its own end, did not give back
+    trainer().fit(lightning_module(), loader)
+    manifests = [json.loads(path.read_text()) for path in (tmp_path / "p").glob("*/manifest.json")]
+    assert sorted(len(manifest["targets"][0]["steps_seen"]) for manifest in manifests) == [1, 3]
+    assert [window["steps"] for manifest in manifests for window in manifest["windows"]] == [[2]]
+    assert not [said for manifest in manifests for said in manifest["problems"] if "inside another's steps" in said]
 
 
 def test_lightning_data_is_fetching_alone(tmp_path):

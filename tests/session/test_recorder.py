@@ -914,9 +914,11 @@ def test_a_dump_from_before_a_step_is_not_joined_for_it(session):
     run, recorder = session.layout.run_dir, session.course.recorder
     with session.step(1):
         dumps.begin(run, dumps.Cause("exception", 1, "another's"), "other", 9)
+        dumps.begin(run, dumps.Cause("sigterm", 1, "another was told to end"), "other", 9)
     with session.step(2):
-        recorder.now("exception", "mine")
-    assert dumps.names(run) == ["exception-1", "exception-2"]
+        recorder.now("exception", "mine", 2)
+        recorder.now("sigterm", "told to end")  # which is of the process, whatever step it is in
+    assert dumps.names(run) == ["exception-1", "exception-2", "sigterm-1"]
     (target,) = summarise(f"{run}/recorder/exception-2").run.records.targets.values()
     assert target.steps_seen == [1, 2]
 
