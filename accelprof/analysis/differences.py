@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from accelprof import texts
 from accelprof.analysis.critical import OUTSIDE
 from accelprof.analysis.nesting import segments
-from accelprof.analysis.run import absent_ranks
+from accelprof.analysis.run import WorkerId, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import ROW_COLUMNS, Kind, Span, merge_intervals
@@ -35,17 +35,21 @@ class WorkerSteps:
     """One worker's steps: step -> phase -> self time in ns; ``walls``: step -> ns; ``running``: phases that had not ended;
     ``unfinished``: the step that had not."""
 
-    label: str
+    worker: WorkerId
     times: dict[int, dict[str, int]] = field(default_factory=dict)
     walls: dict[int, int] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
     unfinished: int | None = None
     waits: set[str] = field(default_factory=set)
 
+    @property
+    def label(self) -> str:
+        return self.worker.label
 
-def steps_of(label: str, spans: Sequence[Span]) -> WorkerSteps:
+
+def steps_of(worker: WorkerId, spans: Sequence[Span]) -> WorkerSteps:
     """Self times by step of one worker's spans (steps, phases and ranges)."""
-    found = WorkerSteps(label)
+    found = WorkerSteps(worker)
     steps = sorted((s for s in spans if s.kind is Kind.STEP and s.name.startswith("step ")), key=lambda s: s.start_ns)
     rows: dict[object, list[Span]] = defaultdict(list)
     for span in spans:
@@ -122,9 +126,10 @@ def differences(
     awaited = [label for _, label, _ in guilty]
     if reason == "hang":  # whoever does not wait has not come yet, least of all who has not begun the step
         late = [worker for worker in workers if not set(worker.running) & worker.waits]
-        groups = {label.rpartition("/")[0] for _, label, _ in (*guilty, *waiting)}
+        longer = {label for _, label, _ in (*guilty, *waiting)}
+        peers = {one.worker.peers for one in workers if one.label in longer}
         late.sort(key=lambda worker: step in worker.walls)
-        behind = [w.label for w in late if step not in w.walls and w.label.rpartition("/")[0] in groups]
+        behind = [w.label for w in late if step not in w.walls and w.worker.peers in peers]
         awaited = [*behind, *awaited, *(worker.label for worker in late)]
     if waiting:
         phases = ", ".join(dict.fromkeys(phase for _, _, phase in waiting))
@@ -144,24 +149,23 @@ def _where(phase: str) -> str:
 
 
 def of_recorder(
-    directory: str, traces: Mapping[str, str], targets: Iterable[TargetRow] = ()
+    directory: str, traces: Mapping[WorkerId, str], targets: Iterable[TargetRow] = ()
 ) -> tuple[list[str], list[str]]:
-    """What the flight recorder has to say of a directory, a dump's or a run's, and of a dump :func:`differences`; ``traces``: label of
-    a worker -> path of its timeline; ``targets``: whose part is there."""
+    """What the flight recorder has to say of a directory, a dump's or a run's, and of a dump :func:`differences`; ``traces``: a
+    worker -> path of its timeline; ``targets``: whose part is there."""
     parent, name = os.path.split(os.path.normpath(directory))
     run_dir = os.path.dirname(parent)
     asked = request_of(run_dir, name) if os.path.basename(parent) == PLACE else None
     if asked is None:
         return _of_run(directory), []
     workers = []
-    for label, path in traces.items():
+    for worker, path in traces.items():
         try:
             spans = read_chrome(path, TIMELINE_TOOL).spans
         except (ReadError, OSError):
             continue  # the report names files that cannot be read
-        workers.append(steps_of(label, list(spans)))
-    targets = list(targets)
-    files = {row.target.label: f"stacks-{row.key}.txt" for row in targets}
+        workers.append(steps_of(worker, list(spans)))
+    files = {worker.label: f"stacks-{worker.key}.txt" for worker in traces}
     stacks = {label: file for label, file in files.items() if os.path.isfile(os.path.join(directory, file))}
     head = f"flight recorder: {asked.why or asked.reason}, asked by {asked.by}"
     said = differences(workers, asked.step, asked.reason, stacks)

@@ -11,6 +11,7 @@ from statistics import median
 from accelprof.analysis.critical import BEFORE, OUTSIDE
 from accelprof.analysis.division import TABLE, WORKING
 from accelprof.analysis.report_rows import CriticalPath, Report, StepTime, Straggler
+from accelprof.analysis.run import peers_of
 from accelprof.analysis.seconds import name_of_compute
 from accelprof.analysis.units import duration, percent
 from accelprof.output.fields import is_number
@@ -140,9 +141,9 @@ def _step(report: Report) -> str:
 def _unseen(report: Report, path: CriticalPath, phase: str, worker: str) -> str:
     """That a phase on a worker may hold waiting of which nothing was recorded, in words that go on a sentence: as its ranks did in
     this step, or, where a rank was a little late to leave, in another."""
-    rows = [
-        row for row in report.get("unseen") or () if row["phase"] == phase and worker.startswith(f"{row['group']}/")
-    ]
+    mine = next((row for row in report.get("workers") or () if row["worker"] == worker), None)
+    peers = peers_of(mine["group"], mine["replica"]) if mine is not None else None
+    rows = [row for row in report.get("unseen") or () if row["phase"] == phase and row["group"] == peers]
     here = [row for row in rows if row["step"] == path["step"]]
     of = here or [row for row in rows if row["last"] != worker]
     row = max(of, key=lambda row: row["apart_ns"], default=None)

@@ -287,6 +287,18 @@ class Dump(TypedDict, total=False):
     first: list[str]
 
 
+class Worker(TypedDict):
+    """One worker, and its windows on its own clock; ``window_ns``: how long they were open in all."""
+
+    worker: str
+    key: str
+    group: str
+    replica: int | None
+    window_ns: int
+    dropped: int
+    windows: list[dict[str, object]]
+
+
 class Report(Dump):
     """A summary as ``accelprof report --json`` has it, and as everything is drawn from."""
 
@@ -298,7 +310,7 @@ class Report(Dump):
     undelivered: list[str]
     notices: list[str]
     problems: list[str]
-    workers: list[dict[str, object]]
+    workers: list[Worker]
     phases: list[dict[str, Any]]
     devices: list[dict[str, Any]]
     seconds: list[WindowParts]

@@ -44,6 +44,16 @@ class WorkerId:
         """Sorts workers by group, replica and rank, unknown ranks last."""
         return (self.group, self.replica or 0, self.rank is None, self.rank or 0, self.label, self.key)
 
+    @property
+    def peers(self) -> str:
+        """Whose ranks wait for each other: the group, of one with replicas each of them."""
+        return peers_of(self.group, self.replica)
+
+
+def peers_of(group: str, replica: int | None) -> str:
+    """``ActorGroup``, or ``ActorGroup/replica1``."""
+    return group if replica is None else f"{group}/replica{replica}"
+
 
 @dataclass
 class RunFile:

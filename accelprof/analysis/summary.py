@@ -30,7 +30,7 @@ from accelprof.analysis.memory import memory_rows
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
-from accelprof.analysis.report_rows import Dump, Report
+from accelprof.analysis.report_rows import Dump, Report, Worker
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import ALWAYS, Second, divisions, host_seconds, lost_second
 from accelprof.analysis.toolfile import ToolFile
@@ -140,7 +140,7 @@ class Part:
     problems: list[str]
     absent: list[str]
     lacks: list[Lack]
-    paths: dict[str, str]
+    paths: dict[WorkerId, str]
     operators: OperatorTable
     collectives: list[FileCollectives]
 
@@ -157,7 +157,7 @@ class SummaryBuilder:
             self.summary.lacks.extend(run.lacks)
             self.summary.problems.extend(run.problems)
         self._timeline: WorkerTimeline | None = None
-        self._paths: dict[str, str] = {}
+        self._paths: dict[WorkerId, str] = {}
         self._collectives: list[FileCollectives] = []
         self._said: dict[str, dict[str, set[str]]] = {}
 
@@ -188,7 +188,7 @@ class SummaryBuilder:
                 self.summary.operators.add(mine.tool, mine.worker.label, found)
                 self._add_collectives(mine, part, trace)
             return
-        self._paths.setdefault(file.worker.label, file.path)
+        self._paths.setdefault(file.worker, file.path)
         self.add_phases(file.worker, trace)
 
     def add_problems(self, file: RunFile, trace: Trace) -> None:
@@ -264,8 +264,8 @@ class SummaryBuilder:
         self._close()
         for name in ("timelines", "files", "seconds", "notices", "problems", "absent", "lacks"):
             getattr(self.summary, name).extend(getattr(part, name))
-        for label, path in part.paths.items():
-            self._paths.setdefault(label, path)
+        for worker, path in part.paths.items():
+            self._paths.setdefault(worker, path)
         self.summary.operators.take(part.operators)
         self._collectives.extend(part.collectives)
 
@@ -443,17 +443,16 @@ def _mapping(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _worker_json(timeline: WorkerTimeline) -> dict[str, object]:
+def _worker_json(timeline: WorkerTimeline) -> Worker:
+    who = timeline.worker
+    windows: list[dict[str, object]] = [
+        {"id": identity, "steps": list(steps), "start_ns": start, "end_ns": end}
+        for identity, steps, start, end in timeline.windows
+    ]
     return {
-        "worker": timeline.worker.label,
-        "key": timeline.worker.key,
-        "window_ns": timeline.window_ns,
-        "dropped": timeline.dropped,
-        "windows": [
-            {"id": identity, "steps": list(steps), "start_ns": start, "end_ns": end}
-            for identity, steps, start, end in timeline.windows
-        ],
-    }
+        "worker": who.label, "key": who.key, "group": who.group, "replica": who.replica,
+        "window_ns": timeline.window_ns, "dropped": timeline.dropped, "windows": windows,
+    }  # fmt: skip
 
 
 def _phase_json(row: PhaseRow) -> dict[str, object]:

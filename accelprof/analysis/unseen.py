@@ -10,6 +10,7 @@ from operator import attrgetter
 from accelprof.analysis.critical import Leaf, Step
 from accelprof.analysis.replay import Graph
 from accelprof.analysis.report_rows import UnseenWait
+from accelprof.analysis.run import peers_of
 from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.units import duration
 
@@ -60,8 +61,7 @@ def unseen_waits(graph: Graph) -> list[Unseen]:
     recorded: set[str] = set()
     for leaf in step.leaves:
         if leaf.rank is not None:
-            replica = step.replicas.get(leaf.worker)
-            group = leaf.group if replica is None else f"{leaf.group}/replica{replica}"
+            group = peers_of(leaf.group, step.replicas.get(leaf.worker))
             of_group[group][leaf.worker].append(leaf)
             group_of[leaf.worker] = group
         if leaf.call is not None:

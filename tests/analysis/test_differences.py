@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from accelprof.analysis.differences import WorkerSteps, differences, steps_of
+from accelprof.analysis.run import WorkerId
+from accelprof.analysis.summary import summarise
 from accelprof.contracts.spans import ROW_COLUMNS, Kind, Span
+from accelprof.output import dumps
+from tests.analysis.conftest import RunMaker
 
 MS = 1_000_000
 
 
-def worker(label, steps):
+def named(label, group="G", **facts):
+    return WorkerId(label, label, group, **facts)
+
+
+def worker(label, steps, **facts):
     """``steps``: step -> [(phase, ms)], one after the other; a step a second."""
     spans = []
     for number, phases in steps.items():
@@ -20,7 +30,7 @@ def worker(label, steps):
             spans.append(Span(phase, Kind.PHASE, at, at + ms * MS, 1, 7, category=category))
             at += ms * MS
         spans.append(Span(f"step {number}", Kind.STEP, begin, at, 1, 0, task="steps"))
-    return steps_of(label, spans)
+    return steps_of(named(label, **facts), spans)
 
 
 def usual(forward=20, reduce=5):
@@ -62,7 +72,7 @@ def test_the_injected_rank_is_found_whichever_it_is():
         assert f"waited for G/rank{slow} in actor/all_reduce" in said[2]
 
 
-def hung(label, running, phases=(), until=4000):
+def hung(label, running, phases=(), until=4000, **facts):
     """Five steps of 25 ms, then one that runs from 6000 ms to ``until`` ms later, with ``phases`` done and ``running`` in progress."""
     spans = []
     for number in range(1, 7):
@@ -77,7 +87,7 @@ def hung(label, running, phases=(), until=4000):
             spans.append(Span(running, Kind.PHASE, at, end, 1, 7, category=category, args={ROW_COLUMNS["cut"]: True}))
         cut = {ROW_COLUMNS["cut"]: True} if number == 6 else {}
         spans.append(Span(f"step {number}", Kind.STEP, begin, end, 1, 0, task="steps", args=cut))
-    return steps_of(label, spans)
+    return steps_of(named(label, **facts), spans)
 
 
 def test_a_rank_that_hangs_outside_every_phase_is_the_one_they_wait_for():
@@ -127,11 +137,48 @@ def test_who_has_not_begun_the_step_of_a_hang_is_looked_for_first():
 def test_a_worker_of_another_group_is_not_what_a_hang_waits_for():
     """A critic that works in every other step is behind nobody: the others wait for the rank that is long in a phase."""
     waiters = [hung(f"G/rank{rank}", "actor/all_reduce", [("actor/forward", 20)]) for rank in (0, 2)]
-    critic = worker("Critic/rank0", {number: [("critic/values", 20)] for number in (1, 3, 5)})
+    critic = worker("Critic/rank0", {number: [("critic/values", 20)] for number in (1, 3, 5)}, group="Critic")
     files = {"G/rank1": "stacks-1.txt", "Critic/rank0": "stacks-critic.txt"}
     said = differences([critic, *waiters, hung("G/rank1", "actor/forward")], 6, "hang", files)
     assert "G/rank0, G/rank2 waited for G/rank1 in actor/all_reduce, up to 3.98 s longer than usual" in said
     assert said[-1] == "what G/rank1 was doing there is in stacks-1.txt"
+
+
+@pytest.mark.parametrize(
+    ("labels", "facts"),
+    [
+        (["G/replica0/rank0", "G/replica0/rank1"], {"replica": 0}),
+        (["G/rank0", "G/rank0/engine1"], {}),
+        (["G/rank0", "G/rank0 (pid 7 on rack/3)"], {}),
+    ],
+)
+def test_whose_ranks_wait_for_each_other_is_no_matter_of_labels(labels, facts):
+    """The second is a step behind: the first waits for it, and not for a rank of another replica, which is behind too and works in
+    every other step, nor for a group whose name begins alike."""
+    others = [
+        worker("G/replica3/rank0", {number: [("load", 20)] for number in (1, 3, 5)}, replica=3),
+        worker("G/rank9/rank0", {number: [("load", 20)] for number in (1, 3, 5)}, group="G/rank9"),
+    ]
+    waits = hung(labels[0], "actor/all_reduce", [("actor/forward", 20)], **facts)
+    behind = worker(labels[1], {number: usual() for number in range(1, 6)}, **facts)
+    said = differences([*others, waits, behind], 6, "hang", {labels[1]: "stacks-1.txt"})
+    assert f"{labels[0]} waited for {labels[1]} in actor/all_reduce, up to 3.98 s longer than usual" in said
+    assert said[-1] == f"what {labels[1]} was doing there is in stacks-1.txt"
+
+
+def test_stacks_are_of_the_process_that_is_waited_for(event, tmp_path):
+    """Two processes have one label, so the dump says which is which; the one that is a step behind has its stacks named."""
+    dumps.begin(str(tmp_path), dumps.Cause("hang", 3, "nothing ended"), "watcher", 9)
+    maker = RunMaker(tmp_path / "recorder/hang-1")
+    for rank, last in ((0, 3), (1, 2)):
+        key = maker.target(rank, "G", replica=1)
+        maker.manifest["targets"][-1]["rank"] = 0
+        steps = [event(f"step {n}", n * 1000, 900, "step", tid=0) for n in range(1, last + 1)]
+        phases = [event("sync", n * 1000, 800 if n == 3 else 5, category="collective") for n in range(1, last + 1)]
+        maker.timeline(key, [*steps, *phases], range(1, last + 1), end_us=5000)
+        (maker.directory / f"stacks-{key}.txt").touch()
+    said = summarise(maker.write()).dump
+    assert said[-1] == "what G/replica1/rank0 (pid 101 on node1) was doing there is in stacks-G-r1-node1-101.txt", said
 
 
 def test_time_outside_every_phase_is_somebody_elses_wait_in_a_slow_step_too():
@@ -157,7 +204,7 @@ def test_nested_time_counts_once():
             Span("inner", Kind.PHASE, at + MS, at + MS + inner, 1, 7),
             Span(f"step {number}", Kind.STEP, at, at + inner + 10 * MS, 1, 0),
         ]
-    said = differences([steps_of("G/rank0", spans)], 3, "slow")
+    said = differences([steps_of(named("G/rank0"), spans)], 3, "slow")
     assert said[1:] == ["G/rank0 was 80.0 ms longer in inner than in the steps before"]
 
 
@@ -170,8 +217,8 @@ def test_without_earlier_steps_nothing_is_called_longer():
 def test_who_never_began_the_first_step_is_awaited():
     """Rank 1 has begun no step while rank 0 waits in its first: rank 1 is named, with its stacks; also where nobody began one."""
     files = {"G/rank0": "stacks-0.txt", "G/rank1": "stacks-1.txt"}
-    behind = WorkerSteps("G/rank1", running=["load"])
-    first = WorkerSteps("G/rank0", {1: {"reduce": 9}}, {1: 9}, ["other"], 1)
+    behind = WorkerSteps(named("G/rank1"), running=["load"])
+    first = WorkerSteps(named("G/rank0"), {1: {"reduce": 9}}, {1: 9}, ["other"], 1)
     assert differences([first, behind], 1, "hang", files) == [
         "G/rank0 was in other",
         "G/rank1 was in load, and had not begun a step",

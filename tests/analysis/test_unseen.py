@@ -65,6 +65,20 @@ def test_the_first_sentence_does_not_take_such_a_wait_for_work(run_maker: Any, e
     assert "unseen" not in sentences(made.found)[0]
 
 
+def test_a_group_whose_name_begins_alike_is_another(run_maker: Any, event: Any) -> None:
+    """The path's largest part is backward of a worker of G/x, who waits for nobody: what is said of G's backward is not said of it."""
+    alone: list[Phases] = [("prepare", 0, 10), ("backward", 10, 500)]
+    for rank, (group, phases) in enumerate(zip(("G", "G", "G/x"), [*SLOW, alone])):
+        run_maker.target(rank, group, host="node0", key=f"k{rank}")
+        events = [event(name, start * 1000, (end - start) * 1000) for name, start, end in phases]
+        run_maker.timeline(f"k{rank}", events, end_us=phases[-1][2] * 1000)
+    found = summarise(run_maker.write()).to_json()
+    assert [row["group"] for row in found["unseen"]] == ["G"]
+    [first, *_] = sentences(found)
+    assert "backward on G/x/rank2" in first
+    assert "unseen" not in first
+
+
 def test_what_the_windows_end_cut_did_not_end_together(run_maker: Any, event: Any) -> None:
     """Both ranks save on a thread of their own, since 20 and 200 ms, and still do when their windows close at 340 ms."""
     for rank, since in enumerate((20, 200)):
