@@ -143,13 +143,8 @@ class Run:
     def offset_ns(self, worker: WorkerId, epoch_ns: int | None = None) -> tuple[int, int | None]:
         """``(clock of the worker minus the driver's, its error)`` in ns when the worker's shows ``epoch_ns``; ``(0, None)``
         when it was not measured."""
-        offsets = self.manifest.get("clock_offsets")
-        row = offsets.get(worker.key) if isinstance(offsets, dict) else None
-        offset = manifests.offset_at(row, epoch_ns) if isinstance(row, dict) else None
-        if not isinstance(row, dict) or offset is None:
-            return 0, None
-        error = row.get("error_ns")
-        return offset, error if isinstance(error, int) else None
+        clock = self.records.clocks.get(worker.key)
+        return (0, None) if clock is None else (clock.offset_at(epoch_ns), clock.error_ns)
 
     def steps(self) -> list[Mapping[str, Any]]:
         """Timings of each announced step: ``{"step", "seconds": {tag: {"max", …}}}``; rows of another shape are left out,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from accelprof.cluster import fanout
 from accelprof.cluster.fanout import Answer, Member
+from accelprof.output.records import ClockRow
 from accelprof.session.remote import boot_id
 
 ROUNDS = 5
@@ -30,39 +31,39 @@ def measure(members: Sequence[Member], timeout: float = TIMEOUT_S, rounds: int =
             if answer.trip_ns:
                 told[answer.member].append(answer)
     for member, answers in told.items():
-        member.clock = estimate(answers)
+        member.clock = estimate(answers, member.label)
     return failed
 
 
 def measure_again(members: Sequence[Member]) -> list[Answer]:
     """Add ``closing`` to the ``clock`` of each member on another kernel: how far it has drifted; returns the answers that failed."""
-    first = {member: member.clock for member in members if member.clock and member.clock["basis"] != SAME}
+    first = {member: member.clock for member in members if member.clock is not None and member.clock.basis != SAME}
     failed = measure(list(first))
     for member, clock in first.items():
-        member.clock = {**clock, "closing": member.clock} if member.clock else clock
+        if member.clock is not None:
+            clock.closing = dataclasses.replace(member.clock, label=None)
+        member.clock = clock
     return failed
 
 
-def estimate(answers: Sequence[Answer]) -> dict[str, Any]:
-    """``{"offset_ns", "error_ns", "at_ns", "measured_ns", "round_trip_ns", "rounds", "basis"}`` of one member; empty without
-    answers. ``at_ns`` is what the worker's clock showed.
-
-    ``offset_ns`` is the worker's epoch clock minus the driver's. The true value lies within ``error_ns`` (half of the
-    least round trip) of it. Where the worker runs on the driver's own kernel and the measurement allows zero, it is zero.
+def estimate(answers: Sequence[Answer], label: str) -> ClockRow | None:
+    """Of one member; ``None`` without answers. The error is half of the least round trip. Where the worker runs on the driver's own
+    kernel and the measurement allows zero, the offset is zero.
     """
     if not answers:
-        return {}
+        return None
     best = min(answers, key=lambda answer: answer.trip_ns)
     trip, told = best.trip_ns, best.value
     offset = int(told["epoch_ns"]) - (best.sent_ns + trip // 2)
     error = (trip + 1) // 2
     same = bool(told.get("boot_id")) and told["boot_id"] == boot_id() and abs(offset) <= error
-    return {
-        "offset_ns": 0 if same else offset,
-        "error_ns": 0 if same else error,
-        "at_ns": int(told["epoch_ns"]),
-        "measured_ns": offset,
-        "round_trip_ns": trip,
-        "rounds": len(answers),
-        "basis": SAME if same else "least round trip",
-    }
+    return ClockRow(
+        offset_ns=0 if same else offset,
+        error_ns=0 if same else error,
+        at_ns=int(told["epoch_ns"]),
+        measured_ns=offset,
+        round_trip_ns=trip,
+        rounds=len(answers),
+        basis=SAME if same else "least round trip",
+        label=label,
+    )

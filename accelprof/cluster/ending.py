@@ -32,7 +32,7 @@ def gather(roster: Roster, run: EndedRun, end_workers: bool, close_own: Callable
     ended = _end_workers(members, run, config.control_timeout) if end_workers else set()
     own = close_own()
     run.causes = roster.why_open()
-    run.clocks = {member.key: {**member.clock, "label": member.label} for member in members if member.clock}
+    run.clocks = {member.key: member.clock for member in members if member.clock is not None}
     run.told = [member.summary["journal"] for member in members if member.summary]
     if own is not None:
         run.told = [*run.told, own["journal"]]

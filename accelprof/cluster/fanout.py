@@ -13,6 +13,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError
 
 from accelprof.contracts.targets import Assignment, Target
+from accelprof.output.records import ClockRow
 from accelprof.session import remote
 
 log = logging.getLogger("accelprof")
@@ -45,7 +46,7 @@ class Member:
     pending: Any = None
     since: int | None = None
     announced: int | None = None
-    clock: dict[str, Any] = field(default_factory=dict)
+    clock: ClockRow | None = None
     summary: dict[str, Any] | None = None
 
     @property

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from accelprof.contracts.exporter import Exporter, ExporterOptions, RunFacts, StepFigures
 from accelprof.contracts.names import TIMELINE_TOOL
+from accelprof.contracts.words import COMPLETE
 from accelprof.errors import ReadError, failures, text_of
 
 #: metric -> (help, labels); seconds, as Prometheus wants base units in names
@@ -174,7 +175,7 @@ class OpenTelemetry(Exporter):
     def finish(self, manifest: Mapping[str, Any], directory: str) -> None:
         if self.options.spans:
             for row in manifest.get("artifacts") or ():
-                if row.get("tool") == TIMELINE_TOOL and row.get("state") == "complete":
+                if row.get("tool") == TIMELINE_TOOL and row.get("state") == COMPLETE:
                     self._phases(row, directory)
 
     def _phases(self, row: Mapping[str, object], directory: str) -> None:

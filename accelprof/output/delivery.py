@@ -18,6 +18,7 @@ from typing import Any
 from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
 from accelprof.contracts.tool import Tool
+from accelprof.contracts.words import MISSING
 from accelprof.errors import ReadError, text_of
 from accelprof.output import dumps
 from accelprof.output import manifest as manifests
@@ -25,7 +26,7 @@ from accelprof.output import verdict as verdicts
 from accelprof.output.collecting import relocate
 from accelprof.output.metrics import metrics_of
 from accelprof.output.nodes import Node, Nodes
-from accelprof.output.records import Lack, Records
+from accelprof.output.records import ClockRow, Lack, Records
 from accelprof.output.reports import Expected, await_reports
 from accelprof.planning import names
 from accelprof.planning.plan import Plan
@@ -47,7 +48,7 @@ class EndedRun:
         expected: whose tools write files from outside.
         lacks: what is known to be missing.
         causes: key of a target -> why a window of it may be open still.
-        clocks: rows of ``clock_offsets`` by target.
+        clocks: how far those of the targets are off, by key.
         steps: step -> label -> tag -> ``{"seconds", "count"}``; empty = as the journals have it.
         spans: step -> who announced it -> when it began (Unix epoch, ns) and how long it took (ns); with ``steps``.
         cut: steps that did not come to their end; with ``steps``.
@@ -71,7 +72,7 @@ class EndedRun:
     expected: Sequence[Expected] = ()
     lacks: list[Lack] = field(default_factory=list)
     causes: Mapping[str, str] = field(default_factory=dict)
-    clocks: Mapping[str, Any] = field(default_factory=dict)
+    clocks: Mapping[str, ClockRow] = field(default_factory=dict)
     steps: Mapping[int, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     spans: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
     cut: Collection[int] = ()
@@ -203,7 +204,7 @@ def _look_anew(run: EndedRun, earlier: Mapping[str, object], found: Records) -> 
     """What an earlier end said stays, but of the tool whose files are looked for again."""
     dropped = {lack.words for lack in found.lacks if lack.code == verdicts.REPORT_MISSING and lack.tool == run.again}
     for place, row in list(found.artifacts.items()):
-        if row.tool == run.again and row.state == "missing":
+        if row.tool == run.again and row.state == MISSING:
             del found.artifacts[place]
     run.lacks.extend(lack for lack in verdicts.said_in(earlier) if lack.words not in dropped)
     for name, mine in (("problems", run.problems), ("notes", run.notes)):

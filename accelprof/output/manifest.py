@@ -29,6 +29,7 @@ from accelprof.output.metrics import memory_rows, metrics_of
 from accelprof.output.records import (
     OPEN,
     ArtifactRow,
+    ClockRow,
     MemoryRow,
     MetricsRow,
     ProblemRow,
@@ -254,15 +255,15 @@ def document(
     problems: Sequence[str] = (),
     created: float | None = None,
 ) -> dict[str, object]:
-    """The manifest of these rows, which get the driver's time and the state that their files have on disk."""
+    """The manifest of these rows, which get the driver's time and the state that their files have on disk. ``clock_offsets``:
+    rows, or plain JSON of them, by target."""
+    clocks = ClockRow.many(clock_offsets or {}, found.say)
     said = [*problems, *(row.words for row in found.problems), *found.odd]
-    offsets = dict(clock_offsets or {})
     for window in found.windows.values():
-        clock = offsets.get(window.target)
+        clock = clocks.get(window.target)
         for moment in (window.opened, window.closed):
-            offset = offset_at(clock, moment.epoch_ns) if moment is not None and isinstance(clock, Mapping) else None
-            if moment is not None and offset is not None:
-                moment.driver_ns = moment.epoch_ns - offset
+            if moment is not None and clock is not None:
+                moment.driver_ns = moment.epoch_ns - clock.offset_at(moment.epoch_ns)
     mark_open(found)
     look_at(found, on_disk(run_dir))
     made = datetime.datetime.fromtimestamp(created or time.time(), datetime.timezone.utc)
@@ -273,7 +274,7 @@ def document(
         "created": made.isoformat(timespec="seconds"),
         "config": dict(config),
         "plan": dict(plan),
-        "clock_offsets": offsets,
+        "clock_offsets": {key: clock.to_json() for key, clock in clocks.items()},
         "targets": [row.to_json() for row in sorted(found.targets.values(), key=_order_of_target)],
         "windows": [row.to_json() for row in sorted(found.windows.values(), key=_order_of_window)],
         "artifacts": [row.to_json() for row in sorted(found.artifacts.values(), key=lambda row: row.path)],
@@ -316,25 +317,6 @@ def _found_inside(path: str, run_dir: str) -> str:
         if os.path.exists(os.path.join(run_dir, moved)):
             return moved
     return inside
-
-
-def offset_at(clock: Mapping[str, object], epoch_ns: int | None = None) -> int | None:
-    """A worker's clock minus the driver's (ns) when the worker's shows ``epoch_ns``; ``None`` where it was not measured.
-
-    ``clock`` is a row of ``clock_offsets``. Where the measurement at the end differs by more than both can be wrong, the clocks
-    drifted: then it lies on the line between the two.
-    """
-    first, closing = clock.get("offset_ns"), clock.get("closing")
-    if not isinstance(first, int):
-        return None
-    if epoch_ns is None or not isinstance(closing, Mapping):
-        return first
-    begin, end, last = clock.get("at_ns"), closing.get("at_ns"), closing.get("offset_ns")
-    if not (isinstance(begin, int) and isinstance(end, int) and isinstance(last, int)):
-        return first
-    if end <= begin or abs(last - first) <= clock.get("error_ns", 0) + closing.get("error_ns", 0):
-        return first
-    return int(first + (last - first) * min(max(epoch_ns - begin, 0), end - begin) // (end - begin))
 
 
 def write(run_dir: str, manifest: Mapping[str, object]) -> str:

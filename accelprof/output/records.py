@@ -196,6 +196,10 @@ def _moment(value: object) -> Moment | None:
     return moment
 
 
+def _closing(value: object) -> ClockRow | None:
+    return ClockRow.read(value, lambda text: None, "")
+
+
 @dataclass(eq=False, kw_only=True)
 class FailureRow(Record):
     """What ``tool`` said when it failed in a window."""
@@ -289,6 +293,55 @@ class WindowRow(Record):
         if isinstance(row, Mapping) and "errors" in row:
             row = {"failures": row["errors"], **{name: value for name, value in row.items() if name != "errors"}}
         return super().read(row, say, where)
+
+
+@dataclass(eq=False, kw_only=True)
+class ClockRow(Record):
+    """How far a worker's epoch clock is from the driver's, once measured.
+
+    Attributes:
+        offset_ns: the worker's minus the driver's; the true value lies within ``error_ns`` of it, which older files may lack.
+        at_ns: what the worker's showed.
+        measured_ns, round_trip_ns, rounds, basis: what that was taken from: the least round trip of so many.
+        closing: the same at the end of the run, where the worker runs on another kernel.
+        label: the worker's.
+    """
+
+    offset_ns: int = _identity(fields.whole)
+    error_ns: int | None = _if_set(fields.whole)
+    at_ns: int | None = _if_set(fields.whole)
+    measured_ns: int | None = _if_set(fields.whole)
+    round_trip_ns: int | None = _if_set(fields.whole)
+    rounds: int | None = _if_set(fields.whole)
+    basis: str | None = _if_set(fields.text)
+    closing: ClockRow | None = _if_set(_closing)
+    label: str | None = _if_set(fields.text)
+
+    def offset_at(self, epoch_ns: int | None = None) -> int:
+        """The worker's clock minus the driver's (ns) when the worker's shows ``epoch_ns``.
+
+        Where the measurement at the end differs by more than both can be wrong, the clocks drifted: then it lies on the line
+        between the two.
+        """
+        last = self.closing
+        if epoch_ns is None or last is None or self.at_ns is None or last.at_ns is None or last.at_ns <= self.at_ns:
+            return self.offset_ns
+        moved, long = last.offset_ns - self.offset_ns, last.at_ns - self.at_ns
+        if abs(moved) <= (self.error_ns or 0) + (last.error_ns or 0):
+            return self.offset_ns
+        return self.offset_ns + moved * min(max(epoch_ns - self.at_ns, 0), long) // long
+
+    @classmethod
+    def many(cls, rows: object, say: Say) -> dict[str, ClockRow]:
+        """Of a manifest's ``clock_offsets``, by the key of the worker."""
+        if not isinstance(rows, Mapping):
+            say(f"clock_offsets is {fields.shown(rows)}, not an object; left out")
+            return {}
+        found = {
+            str(key): row if isinstance(row, cls) else cls.read(row, say, f"clock_offsets[{fields.shown(key)}]")
+            for key, row in rows.items()
+        }
+        return {key: row for key, row in found.items() if row is not None}
 
 
 @dataclass(eq=False)
@@ -510,6 +563,7 @@ class Records:
     """All rows of a run, each once.
 
     Attributes:
+        clocks: of a manifest: how far the workers' clocks are off, by the key of the worker.
         odd: what could not be read of them, one line each.
     """
 
@@ -520,6 +574,7 @@ class Records:
     metrics: list[MetricsRow] = field(default_factory=list)
     memory: list[MemoryRow] = field(default_factory=list)
     lacks: list[Lack] = field(default_factory=list)
+    clocks: dict[str, ClockRow] = field(default_factory=dict)
     odd: list[str] = field(default_factory=list)
 
     @classmethod
@@ -559,6 +614,8 @@ class Records:
                 continue
             for index, row in enumerate(rows):
                 found._add(kind.KIND, row, f"{name}[{index}]")
+        if manifest.get("clock_offsets") is not None:
+            found.clocks = ClockRow.many(manifest["clock_offsets"], found.say)
         return found
 
     def say(self, text: str) -> None:

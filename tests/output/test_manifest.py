@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelprof.output.manifest import build, offset_at
+from accelprof.output.manifest import build
+from accelprof.output.records import ClockRow, Records
 
 SECOND = 1_000_000_000
 
@@ -14,6 +15,11 @@ def clock(first: int, last: int | None, error: int = 1000) -> dict[str, object]:
     if last is not None:
         row["closing"] = {"offset_ns": last, "error_ns": error, "at_ns": 200 * SECOND}
     return row
+
+
+def offset_at(row: object, at: int | None = None) -> int | None:
+    found = Records.of_manifest({"clock_offsets": {"k": row}}).clocks.get("k")
+    return None if found is None else found.offset_at(at)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +49,27 @@ def test_nothing_measured_is_nothing_known() -> None:
     assert offset_at({}) is None
     assert offset_at(clock(7, None), 150 * SECOND) == 7
     assert offset_at({"offset_ns": 7, "error_ns": 1, "closing": {}}, 150 * SECOND) == 7
+
+
+def test_a_clock_that_somebody_else_wrote_is_read_as_far_as_it_is_one() -> None:
+    """A field of an odd kind is said and left out, here an error that a drift was compared with; a row without an offset is none."""
+    odd = {"offset_ns": 7, "error_ns": "little", "at_ns": 1, "closing": {"offset_ns": 9, "error_ns": 1, "at_ns": 3}}
+    found = Records.of_manifest({"clock_offsets": {"k": odd, "n": {"offset_ns": None}, "o": 3}})
+    assert (list(found.clocks), found.clocks["k"].offset_at(2), found.clocks["k"].error_ns) == (["k"], 8, None)
+    assert found.odd == [
+        "clock_offsets['k']: error_ns is 'little', not a whole number; left out",
+        "clock_offsets['n']: offset_ns is null, not a whole number; the row is left out",
+        "clock_offsets['o'] is 3, not an object; left out",
+    ]
+    assert Records.of_manifest({"clock_offsets": [1]}).odd == ["clock_offsets is a list, not an object; left out"]
+
+
+def test_a_clock_is_written_as_it_was_measured() -> None:
+    """All its fields, in their order, the second measurement before the worker's name."""
+    first = {"measured_ns": 5, "round_trip_ns": 2, "rounds": 5, "basis": "least round trip"}
+    row = {**clock(5, None), **first, "closing": {**clock(6, None), **first}, "label": "G/rank0"}
+    read = ClockRow.many({"k": row}, pytest.fail)["k"]
+    assert list(read.to_json().items()) == list(row.items())
 
 
 def test_windows_get_the_drivers_time_by_the_drift(tmp_path: object) -> None:
