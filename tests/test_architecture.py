@@ -109,12 +109,13 @@ def test_only_the_sessions_room_sees_the_session():
 
 
 def test_a_long_module_says_why():
-    """One owner in place of a limit of lines: who passes 500 says in the docstring why it is one module."""
+    """One owner in place of a limit of lines: who passes 500 says in the docstring why it is "one module, because ..."."""
     silent = []
     for root in (CORE, *PLUGINS):
         for name, path in modules(root).items():
             text = path.read_text()
-            if len(text.splitlines()) > 500 and "because" not in (ast.get_docstring(ast.parse(text)) or ""):
+            said = " ".join((ast.get_docstring(ast.parse(text)) or "").split())
+            if len(text.splitlines()) > 500 and not re.search(r"\b[Oo]ne module, because \w", said):
                 silent.append(name)
     assert silent == []
 

@@ -7,7 +7,7 @@ another role or for data (:func:`accelprof.analysis.seconds.waits_for_others`) e
 :mod:`accelprof.analysis.releases`. A phase around threads or tasks of its own process ends after the last of them: see
 :mod:`accelprof.analysis.gathers`.
 
-The module is long because the three walks follow the same edges: what one of them learns the others must.
+One module, because the three walks follow the same edges: what one of them learns the others must.
 """
 
 from __future__ import annotations
