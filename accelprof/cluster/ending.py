@@ -15,8 +15,8 @@ from accelprof.contracts import reasons
 from accelprof.errors import text_of
 from accelprof.output import verdict as verdicts
 from accelprof.output.delivery import EndedRun
+from accelprof.output.expected import Expected
 from accelprof.output.records import Lack, Records
-from accelprof.output.reports import Expected
 from accelprof.planning import names
 
 log = logging.getLogger("accelprof")
@@ -27,13 +27,13 @@ def gather(roster: Roster, run: EndedRun, end_workers: bool, close_own: Callable
     """Close every session, the driver's last, and put into ``run`` what they told."""
     config, members = roster.config, roster.members
     _close_sessions(roster, run)
-    for answer in clock.measure_again([member for member in members if member.summary is not None]):
+    for answer in clock.measure_again([member for member in members if member.handed_over is not None]):
         run.voice.say(f"{answer.member.label}: its clock could not be read again: {answer.error}")
     ended = _end_workers(members, run, config.control_timeout) if end_workers else set()
     own = close_own()
     run.causes = roster.why_open()
     run.clocks = {member.key: member.clock for member in members if member.clock is not None}
-    run.told = [member.summary["journal"] for member in members if member.summary]
+    run.told = [member.handed_over["journal"] for member in members if member.handed_over]
     if own is not None:
         run.told = [*run.told, own["journal"]]
     here = nodes.own_node()
@@ -41,7 +41,7 @@ def gather(roster: Roster, run: EndedRun, end_workers: bool, close_own: Callable
     run.away = {
         member.facts.get("node_id")
         for member in members
-        if member.summary is None and member.assignment.selected and member.facts.get("node_id") not in (None, here)
+        if member.handed_over is None and member.assignment.selected and member.facts.get("node_id") not in (None, here)
     }
     run.expected = [
         Expected(
@@ -69,7 +69,7 @@ def _close_sessions(roster: Roster, run: EndedRun) -> None:
     timeout = max(config.control_timeout, config.report_timeout)
     for answer in fanout.ask(configured, "close", reasons.CONTROLLER_CLOSED, timeout=timeout):
         if answer.ok:
-            answer.member.summary = answer.value
+            answer.member.handed_over = answer.value
         else:
             run.voice.say(f"{answer.member.label}: its session could not be closed: {answer.error}")
             fanout.withdraw(answer.member)
@@ -107,7 +107,7 @@ def _missing(roster: Roster, found: Records) -> list[Lack]:
         if not member.facts:
             words = f"{member.label}: was selected and never got a session"
             lacks.append(Lack(code=verdicts.NO_SESSION, target=member.label, words=words))
-        elif assignment.armed and member.summary is None and member.key not in known:
+        elif assignment.armed and member.handed_over is None and member.key not in known:
             words = (
                 f"{member.label}: its session could not be closed and no window stands in a journal of it; "
                 f"what it may have recorded is on {member.facts.get('host')}"

@@ -33,6 +33,7 @@ class Member:
         state: ``ready`` | ``dead`` | ``silent`` (an earlier call has not been answered yet).
         facts: what the worker answered when it was configured: key, host, pid, node_id, selected.
         announced: the step that the worker is known to have heard of last.
+        handed_over: what the worker gave when its session was closed; ``None`` = nothing so far.
         since: the step before which the worker's timings were last read as a whole; ``None`` = unknown.
     """
 
@@ -47,7 +48,7 @@ class Member:
     since: int | None = None
     announced: int | None = None
     clock: ClockRow | None = None
-    summary: dict[str, Any] | None = None
+    handed_over: dict[str, Any] | None = None
 
     @property
     def target(self) -> Target:

@@ -35,15 +35,15 @@ class Exporters:
         self._say, self._saying = say, threading.RLock()
         self._pid = os.getpid()
         self._finished = False
-        self._lanes = [_Lane(exporter, run, self._said) for exporter in exporters]
+        self._runners = [_Runner(exporter, run, self._said) for exporter in exporters]
 
     def step(self, figures: StepFigures, patience: float = 0.0) -> None:
         """Hand a step over; returns at once, or after ``patience`` seconds while too many others wait."""
         if self._pid != os.getpid():
             return
         until = time.monotonic() + patience
-        for lane in self._lanes:
-            lane.step(figures, until)
+        for runner in self._runners:
+            runner.step(figures, until)
 
     def finish(self, manifest: Mapping[str, object], directory: str, timeout: float = 30.0) -> None:
         """The run is over: exporters get the manifest and are closed. Waits for them, ``timeout`` seconds at most."""
@@ -51,12 +51,14 @@ class Exporters:
             return
         self._finished = True
         until = time.monotonic() + timeout
-        for lane in self._lanes:
-            lane.finish(manifest, directory)
-        late = [lane.doing for lane in self._lanes if not lane.ended(until)]
-        for lane in self._lanes:
-            if lane.left_out:
-                self._said(f"export: {lane.name}: {lane.left_out} steps were left out, it was slower than the steps")
+        for runner in self._runners:
+            runner.finish(manifest, directory)
+        late = [runner.doing for runner in self._runners if not runner.ended(until)]
+        for runner in self._runners:
+            if runner.left_out:
+                self._said(
+                    f"export: {runner.name}: {runner.left_out} steps were left out, it was slower than the steps"
+                )
         if late:
             self._said(
                 f"export: {', '.join(late)} did not end within {timeout:g} s; what they have not written is missing"
@@ -67,7 +69,7 @@ class Exporters:
             self._say(text)
 
 
-class _Lane:
+class _Runner:
     """One exporter, what waits for it, and its thread.
 
     Attributes:

@@ -26,9 +26,9 @@ from accelprof.launch.compose import compose
 from accelprof.launch.devices import as_seen_here
 from accelprof.launch.trial import trial
 from accelprof.output.delivery import EndedRun, add_said, deliver
+from accelprof.output.expected import Expected
 from accelprof.output.layout import Layout, claim_run, impossible
 from accelprof.output.nodes import ThisHost
-from accelprof.output.reports import Expected
 from accelprof.output.verdict import exit_status, said_in
 from accelprof.planning.plan import Plan
 from accelprof.threads import on_main

@@ -1,4 +1,4 @@
-"""The end of a run, the same for every way to run: wait for reports, match, collect, write the manifest, make timeline and page.
+"""The end of a run, the same for every way to run: wait for files, match, collect, write the manifest, make timeline and page.
 
 Who ends a run (a controller, ``accelprof run``, a framework's process, a plain session) gathers what only it knows into
 :class:`EndedRun`; everything else is read off the journals and the disk.
@@ -24,10 +24,10 @@ from accelprof.output import dumps
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
 from accelprof.output.collecting import relocate
+from accelprof.output.expected import Expected, await_files
 from accelprof.output.metrics import metrics_of
 from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import ClockRow, Lack, Records
-from accelprof.output.reports import Expected, await_reports
 from accelprof.planning import names
 from accelprof.planning.plan import Plan
 from accelprof.voice import Voice
@@ -113,7 +113,7 @@ def deliver(run: EndedRun, nodes: Nodes, *, last: bool = True) -> dict[str, Any]
     found = _gathered(run, nodes) if earlier is None else Records.of_manifest(earlier)
     if earlier is not None:
         _look_anew(run, earlier, found)
-    rows, lacks = await_reports(run.tool_of, run.expected, run.run_dir, found, nodes, run.config.report_timeout)
+    rows, lacks = await_files(run.tool_of, run.expected, run.run_dir, found, nodes, run.config.report_timeout)
     run.lacks.extend(lacks)
     for row in rows:
         row.path = manifests.relative(row.path, run.run_dir)

@@ -70,7 +70,7 @@ class Process:
             missed=list(self._missed),
         )
 
-    def summary(self, row: TargetRow) -> dict[str, Any]:
+    def handed_over(self, row: TargetRow) -> dict[str, Any]:
         """What a controller takes over, and the row of this process, as plain data."""
         return {
             "key": self.key,

@@ -245,7 +245,7 @@ class Session:
             CaptureError: something failed and ``on_error`` is ``raise``; everything is closed all the same.
         """
         if self.inherited:
-            return self.process.summary(self.describe())
+            return self.process.handed_over(self.describe())
         ended: dict[str, Any] = {}
         try:
             with self.lock:
@@ -258,7 +258,7 @@ class Session:
             if self.own_run is not None:
                 ended = self.own_run.end(reason)
         self.voice.raise_deferred()
-        return {**self.process.summary(self.describe()), **ended}
+        return {**self.process.handed_over(self.describe()), **ended}
 
     def _close(self, reason: str) -> None:
         guarded = self.voice.guarded

@@ -18,7 +18,7 @@ from accelprof.contracts.tool import Tool
 from accelprof.contracts.words import Written
 from accelprof.environment import join_env, without
 from accelprof.launch.command import assemble, program, wrapped_by
-from accelprof.output import reports
+from accelprof.output.expected import GRACE_S, needed, wait_and_match, wait_for
 from accelprof.output.nodes import ThisHost
 from accelprof.output.records import ArtifactRow, Records
 
@@ -135,7 +135,7 @@ def test_a_tool_that_cannot_match_its_files_leaves_those_of_the_others(tmp_path:
     window = WindowInfo("w1", 1, (1,), None, "step", str(tmp_path / "b"))
     register(SimpleNamespace(accelprof_tools=hookimpl(lambda: [Unmatched], specname="accelprof_tools")), "unmatched")
     try:
-        one, other = reports.wait_and_match(
+        one, other = wait_and_match(
             [(str(tmp_path / "a.rep"), 1, 5.0), (str(tmp_path / "b.rep"), 1, 5.0)],
             [("unmatched", {}, [window]), ("trace", {}, [window])],
         )
@@ -158,7 +158,7 @@ def test_a_report_is_waited_for_until_it_grows_no_more(tmp_path: Path) -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    found = reports.wait_for([(str(tmp_path / "*.rep"), 1, 20.0), (str(tmp_path / "never*"), 1, 0.3)])
+    found = wait_for([(str(tmp_path / "*.rep"), 1, 20.0), (str(tmp_path / "never*"), 1, 0.3)])
     writer.join()
     assert found == [[str(place)], []]
     assert place.stat().st_size == 30
@@ -168,9 +168,9 @@ def test_a_report_is_waited_for_until_it_grows_no_more(tmp_path: Path) -> None:
     ("when", "count", "windows", "ended", "expected"),
     [
         ("last_window", 2, 2, False, (2, 60.0)),
-        ("last_window", 2, 1, False, (1, reports.GRACE_S)),
+        ("last_window", 2, 1, False, (1, GRACE_S)),
         ("last_window", 2, 1, True, (1, 60.0)),
-        ("process_exit", 1, 1, False, (1, reports.GRACE_S)),
+        ("process_exit", 1, 1, False, (1, GRACE_S)),
         ("window_close", None, 5, False, (1, 60.0)),
         ("window_close", 2, 1, False, (1, 60.0)),
     ],
@@ -179,7 +179,7 @@ def test_how_long_a_report_is_waited_for(
     when: Written, count: int | None, windows: int, ended: bool, expected: tuple[int, float]
 ) -> None:
     """The whole limit where the tool has all it needs to write; a moment where only the end of the process brings it."""
-    assert reports.needed(Expectation("x", count, when), windows, ended, 60.0) == expected
+    assert needed(Expectation("x", count, when), windows, ended, 60.0) == expected
 
 
 def test_lists_in_the_environment_are_joined_and_taken_apart() -> None:

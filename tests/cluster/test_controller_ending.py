@@ -201,9 +201,9 @@ def test_what_a_launch_has_to_say_is_a_note_and_no_problem(
 def test_a_bug_in_one_tool_loses_its_own_reports_only(ray_cluster: Any, tmp_path: Path, tools: None) -> None:
     """``expects`` of one worker's tool raises ValueError: that is said with the tool's name, nothing is raised."""
     from accelprof.catalogue import get_catalogue
+    from accelprof.output.expected import Expected, await_files
     from accelprof.output.nodes import ThisHost
     from accelprof.output.records import Records, TargetRow, WindowRow
-    from accelprof.output.reports import Expected, await_reports
 
     known, expected = Records(), []
     for rank, tool in enumerate(("broken", "trace")):
@@ -211,7 +211,7 @@ def test_a_bug_in_one_tool_loses_its_own_reports_only(ray_cluster: Any, tmp_path
         expected.append(Expected(Assignment(target, True, tool), ("G", rank, None)))
         known.targets[f"G-r{rank}"] = TargetRow(key=f"G-r{rank}", group="G", rank=rank)
         known.windows[f"w{rank}"] = WindowRow(id=f"w{rank}", sequence=1, target=f"G-r{rank}", tools=[tool])
-    rows, lacks = await_reports(get_catalogue().make_tool, expected, str(tmp_path), known, ThisHost(), 0.0)
+    rows, lacks = await_files(get_catalogue().make_tool, expected, str(tmp_path), known, ThisHost(), 0.0)
     assert rows == []
     [lack] = lacks
     assert lack.words == "G/rank0: what broken leaves is not known: ValueError: a bug of the plug-in"

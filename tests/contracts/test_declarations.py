@@ -53,8 +53,8 @@ TOOL = {
     "emitter": ("contracts/answers.py", "tool.emitter"),
     "gate": ("contracts/tool.py", "self.gate"),
     "attach": ("session/configure.py", "tool.attach"),
-    "expects": ("output/reports.py", "tool_of(name, options).expects"),
-    "match": ("output/reports.py", "tool.match"),
+    "expects": ("output/expected.py", "tool_of(name, options).expects"),
+    "match": ("output/expected.py", "tool.match"),
     "can_read": ("analysis/reading.py", "catalogue.tool_class(name).can_read"),
     "read": ("analysis/reading.py", "tool_of(name).read"),
     "writes_chrome_trace": ("analysis/reading.py", "get_catalogue().tool_class(name).writes_chrome_trace"),
@@ -121,10 +121,10 @@ ANSWERS: dict[type, dict[str, tuple[str, str]]] = {
         "notes": ("launch/preview.py", "launch.notes"),
     },
     Expectation: {
-        "pattern": ("output/reports.py", "wait.what.pattern"),
-        "count": ("output/reports.py", "expectation.count"),
-        "when": ("output/reports.py", "expectation.when"),
-        "instead": ("output/reports.py", "wait.what.instead"),
+        "pattern": ("output/expected.py", "wait.what.pattern"),
+        "count": ("output/expected.py", "expectation.count"),
+        "when": ("output/expected.py", "expectation.when"),
+        "instead": ("output/expected.py", "wait.what.instead"),
     },
     ArtifactFile: {
         name: ("output/records.py", f"file.{name}") for name in ("path", "tool", "windows", "bytes", "state", "reason")

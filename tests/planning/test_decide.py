@@ -19,11 +19,10 @@ from accelprof.contracts.tool import Tool, ToolOptions
 from accelprof.errors import ConfigError
 from accelprof.launch.compose import compose
 from accelprof.launch.preview import preview
-from accelprof.output import reports
 from accelprof.output.delivery import EndedRun
+from accelprof.output.expected import Expected, Wanted, await_files, wait_and_match
 from accelprof.output.nodes import ThisHost
 from accelprof.output.records import Records, TargetRow, WindowRow
-from accelprof.output.reports import Expected, await_reports
 from accelprof.planning import decide as decisions
 from accelprof.planning import plan as plans
 from accelprof.planning.decide import canonical, decide
@@ -124,7 +123,7 @@ def test_eight_ranks_cost_one_tool_and_one_assignment_each(catalogue, monkeypatc
     for rank in range(8):
         known.targets[f"G-r{rank}"] = TargetRow(key=f"G-r{rank}", group="G", rank=rank)
         known.windows[f"w{rank}"] = WindowRow(id=f"w{rank}", sequence=1, target=f"G-r{rank}", tools=["wraps"])
-    assert await_reports(run.tool_of, expected, "/somewhere", known, ThisHost(), 0.0) == ([], [])
+    assert await_files(run.tool_of, expected, "/somewhere", known, ThisHost(), 0.0) == ([], [])
     assert sum(Wraps.made.values()) == 1
     assert asked == {}
 
@@ -142,13 +141,13 @@ def test_files_of_one_tool_are_matched_by_one_object(catalogue, monkeypatch, tmp
     """Where reports lie a tool is made once for all targets that use it alike, and asked about each one's files."""
     asked = []
     monkeypatch.setattr(Wraps, "match", lambda self, files, windows: asked.append((self, files)) or [])
-    monkeypatch.setattr(reports, "get_catalogue", lambda: catalogue)
+    monkeypatch.setattr("accelprof.output.expected.get_catalogue", lambda: catalogue)
     wanted = []
     for rank in range(4):
         (tmp_path / f"r{rank}").write_bytes(b"report")
-        wanted.append(reports.Wanted(str(tmp_path / f"r{rank}"), 1, 5.0))
+        wanted.append(Wanted(str(tmp_path / f"r{rank}"), 1, 5.0))
     options = [{"depth": 5}, {"depth": 5}, {"depth": 6}, {"depth": 5}]
-    found = reports.wait_and_match(wanted, [("wraps", one, []) for one in options])
+    found = wait_and_match(wanted, [("wraps", one, []) for one in options])
     assert found == [([], "")] * 4
     assert [files for _, files in asked] == [[str(tmp_path / f"r{rank}")] for rank in range(4)]
     assert [tool.options.depth for tool, _ in asked] == [5, 5, 6, 5]

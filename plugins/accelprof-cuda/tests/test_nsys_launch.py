@@ -140,7 +140,7 @@ def test_nsys_outside_the_path_is_started_by_its_own_path(
 
 def test_raw_data_without_its_importer_is_said_at_once(assignment: Make, tmp_path: Path) -> None:
     """Two of two windows left .qdstrm and nobody makes reports of them: nobody waits the whole limit, and they are listed."""
-    from accelprof.output import reports
+    from accelprof.output.expected import Wanted, wait_and_match
 
     row = assignment([2, 4])
     (expected,) = NsysTool().expects(row, str(tmp_path))
@@ -148,9 +148,9 @@ def test_raw_data_without_its_importer_is_said_at_once(assignment: Make, tmp_pat
     (tmp_path / f"{names[0]}.qdstrm").write_bytes(b"raw")
     (tmp_path / f"{names[0]}.nsys-rep").write_bytes(b"report")
     (tmp_path / f"{names[1]}.qdstrm").write_bytes(b"raw")
-    wanted = reports.Wanted(expected.pattern, 2, 60.0, expected.instead)
+    wanted = Wanted(expected.pattern, 2, 60.0, expected.instead)
     began = time.monotonic()
-    [(files, why)] = reports.wait_and_match([wanted], [("nsys", {}, windows_of(7, [2, 4]))])
+    [(files, why)] = wait_and_match([wanted], [("nsys", {}, windows_of(7, [2, 4]))])
     assert time.monotonic() - began < 20
     assert why == ""
     assert [(os.path.basename(row.path), tuple(row.windows), row.state) for row in files] == [
@@ -161,7 +161,7 @@ def test_raw_data_without_its_importer_is_said_at_once(assignment: Make, tmp_pat
 
 def test_a_report_that_is_being_made_is_waited_for(assignment: Make, tmp_path: Path) -> None:
     """While a program works on the raw data the report may still come; it is the one that counts."""
-    from accelprof.output import reports
+    from accelprof.output.expected import Wanted, wait_for
 
     row = assignment([2])
     (expected,) = NsysTool().expects(row, str(tmp_path))
@@ -172,7 +172,7 @@ def test_a_report_that_is_being_made_is_waited_for(assignment: Make, tmp_path: P
     )
     importer = subprocess.Popen([sys.executable, "-c", code, str(raw)])
     try:
-        [files] = reports.wait_for([reports.Wanted(expected.pattern, 1, 60.0, expected.instead)])
+        [files] = wait_for([Wanted(expected.pattern, 1, 60.0, expected.instead)])
     finally:
         importer.wait(30)
     assert [os.path.splitext(path)[1] for path in files] == [".nsys-rep"]
@@ -182,7 +182,7 @@ def test_a_report_that_comes_while_it_is_asked_for_is_the_one_that_counts(
     assignment: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program that makes it ends between a look at the files and a look at the programs."""
-    from accelprof.output import reports
+    from accelprof.output.expected import Wanted, wait_for
 
     (expected,) = NsysTool().expects(assignment([2]), str(tmp_path))
     raw = tmp_path / f"ActorGroup-r0-{os.uname().nodename}-7.qdstrm"
@@ -192,8 +192,8 @@ def test_a_report_that_comes_while_it_is_asked_for_is_the_one_that_counts(
         raw.with_suffix(".nsys-rep").write_bytes(b"report")
         return False
 
-    monkeypatch.setattr(reports, "_in_hands", in_hands)
-    [files] = reports.wait_for([reports.Wanted(expected.pattern, 1, 60.0, expected.instead)])
+    monkeypatch.setattr("accelprof.output.expected._in_hands", in_hands)
+    [files] = wait_for([Wanted(expected.pattern, 1, 60.0, expected.instead)])
     assert [os.path.splitext(path)[1] for path in files] == [".nsys-rep"]
 
 

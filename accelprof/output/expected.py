@@ -1,4 +1,4 @@
-"""Reports that tools write from outside: waiting for them on the node that holds them, and which holds what."""
+"""Files that tools write from outside: waiting for them on the node that holds them, and which holds what."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def wait_for(wanted: Sequence[Wanted | tuple[str, int, float]]) -> list[list[str
             if len(still) >= number and len(still) == len(now):
                 settled[index] = still
             elif time.monotonic() - began >= seconds or (
-                # who was at work on it may have ended just now: then the report is there
+                # who was at work on it may have ended just now: then the file is there
                 raw and len(seen) >= number and waited >= QUIET_S and not _in_hands(raw) and find(pattern) == now
             ):
                 settled[index] = list(seen)
@@ -83,9 +83,9 @@ def wait_for(wanted: Sequence[Wanted | tuple[str, int, float]]) -> list[list[str
         time.sleep(POLL_S)
 
 
-def _instead(pattern: str, reports: Collection[str]) -> dict[str, int]:
-    """What stands in the place of reports that are not there."""
-    stems = {os.path.splitext(path)[0] for path in reports}
+def _instead(pattern: str, files: Collection[str]) -> dict[str, int]:
+    """What stands in the place of files that are not there."""
+    stems = {os.path.splitext(path)[0] for path in files}
     return {path: size for path, size in find(pattern).items() if os.path.splitext(path)[0] not in stems}
 
 
@@ -182,7 +182,7 @@ class _Wait:
     windows: list[WindowInfo]
 
 
-def await_reports(
+def await_files(
     tool_of: Callable[[str, Mapping[str, object]], Tool],
     expected: Sequence[Expected],
     run_dir: str,
@@ -255,7 +255,7 @@ def _waits(
         try:
             directory = Layout(run_dir).target_dir(assignment.target)
             expectations = tool_of(name, options).expects(assignment, directory)
-        except failures() as error:  # a plug-in's own; the others' reports and the manifest go on
+        except failures() as error:  # a plug-in's own; the others' files and the manifest go on
             text = f"{one.label}: what {name} leaves is not known: {text_of(error)}"
             lacks.append(Lack(code=REPORT_MISSING, target=one.label, tool=name, words=text))
             continue
