@@ -197,6 +197,7 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
     """
     directory = os.path.abspath(os.fspath(directory))
     problems: list[str] = []
+    unended = False
     try:
         manifest = manifests.read(directory)
     except ReadError:
@@ -204,6 +205,7 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
             raise
         from accelprof import __version__
 
+        unended = True
         journals = manifests.read_journals(directory)
         manifest = manifests.build(directory, version=__version__, config={}, plan={}, journals=journals)
         if not is_dump(directory):  # those of the flight recorder have none
@@ -213,7 +215,6 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
     stated = manifest.get("problems")
     problems.extend(line for line in stated if line and isinstance(line, str)) if isinstance(stated, list) else None
     records = Records.of_manifest(manifest)
-    running: set[str] = set()
     if manifest.get("running"):  # written while others were at work: what they wrote down since is in their journals
         later = manifests.records_of(directory, manifests.read_journals(directory))
         manifests.mark_open(later)
@@ -221,7 +222,11 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
             getattr(records, name).update(getattr(later, name))
         if later.metrics:
             manifest["metrics"] = metrics_of(later)
-        running = there(directory, records.targets)
+        unended = True
+    running: set[str] = set()
+    if unended:
+        running = records.at_work()
+        running |= there(directory, records.targets.keys() - running)
     problems.extend(f"manifest: {line}" for line in records.odd)
     left = atomic.halves(directory, unknown=not running)  # a worker of another host may be writing
     if left:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -56,7 +56,7 @@ class EndedRun:
         roles: roles of each group.
         nobody: why nothing came, in words, where no process took part and something was to be recorded.
         missing: what is missing beside, once all rows are known.
-        running: of these keys those whose process is still at work: what lacks of them may yet come.
+        running: keys of targets whose process is still at work: what lacks of them may yet come.
         voice: says what goes wrong on the way, and has said what did before; ``notes``: what is to be known with nothing wrong.
         says: whether what was not delivered goes to the log; otherwise who asked for the delivery says it.
         earlier: take the manifest that stands in the directory and add to it; ``again``: of this tool all was looked for anew.
@@ -80,7 +80,7 @@ class EndedRun:
     roles: Mapping[str, Collection[str]] = field(default_factory=dict)
     nobody: str = ""
     missing: Callable[[Records], list[Lack]] = lambda found: []
-    running: Callable[[Iterable[str]], set[str]] = lambda keys: set()
+    running: Callable[[Records], set[str]] = lambda found: set()
     voice: Voice = field(default_factory=Voice)
     notes: list[str] = field(default_factory=list)
     says: bool = True
@@ -231,7 +231,7 @@ def _document(run: EndedRun, run_dir: str, found: Records) -> dict[str, Any]:
 def _told(run: EndedRun, manifest: dict[str, Any], found: Records) -> dict[str, Any]:
     """The verdict, and what was said on the way, into the manifest."""
     stated = [*run.lacks, *run.missing(found), *_of_names(run, found)]
-    running = run.running(found.targets)
+    running = run.running(found)
     lacks = verdicts.verdict(found, stated, run.causes, running)
     if running:
         manifest["running"] = sorted(running)

@@ -119,7 +119,8 @@ class Presence:
 
 def there(run_dir: str, keys: Iterable[str]) -> set[str]:
     """Those of ``keys`` whose process is alive and has not left the run, as another process sees it."""
-    if not os.path.exists(os.path.join(run_dir, MARKER)):
+    keys = set(keys)
+    if not keys or not os.path.exists(os.path.join(run_dir, MARKER)):
         return set()
     watcher = Presence(run_dir, f"reader {os.getpid()}")
     try:

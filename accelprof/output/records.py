@@ -18,6 +18,7 @@ from accelprof.contracts.targets import ArtifactFile, Target
 from accelprof.contracts.words import ARTIFACT_STATES, COMPLETE, PARTIAL, known
 from accelprof.output import fields
 from accelprof.output.fields import Read
+from accelprof.processes import Writer
 
 R = TypeVar("R", bound="Record")
 #: takes one line about something odd in what is read
@@ -344,6 +345,13 @@ class ClockRow(Record):
         return {key: row for key, row in found.items() if row is not None}
 
 
+def _first_and_last(value: object) -> tuple[int, int]:
+    first, last = map(fields.whole, value if isinstance(value, (list, tuple)) and len(value) == 2 else (1, 0))
+    if first > last:
+        raise fields.OddError("[first, last] step")
+    return first, last
+
+
 @dataclass(eq=False)
 class TargetRow(Record):
     """One process of the run.
@@ -352,6 +360,10 @@ class TargetRow(Record):
         armed: it was to open windows; ``wanted`` says which, in words.
         tool: the tool of its rule; ``tools``: all that were to record in each of its windows.
         missed: windows, or calls of them, that were asked for and did not come, in words.
+        windows_planned: first and last step of each window that the plan lists (it lists the first 1000), in order; ``discrete``: a
+            step opens one only where the phase for it comes.
+        ended: the session was closed, so that ``missed`` is the whole of it; ``None`` in rows of versions that did not say.
+        started, space: with ``host`` and ``pid`` the process as :class:`accelprof.processes.Writer` knows it again.
     """
 
     KIND: ClassVar[str] = "target"
@@ -376,6 +388,11 @@ class TargetRow(Record):
     python: str | None = _always(fields.maybe(fields.text))
     tools: list[str] = _if_set(fields.texts, list)
     missed: list[str] = _if_set(fields.texts, list)
+    windows_planned: list[tuple[int, int]] = _if_set(fields.many(_first_and_last, "[first, last] step"), list)
+    discrete: bool = _if_set(fields.flag, False)
+    ended: bool | None = _if_set(fields.flag)
+    started: str = _if_set(fields.text, "")
+    space: str = _if_set(fields.text, "")
 
     @classmethod
     def of(cls, key: str, target: Target, host: str, pid: int) -> TargetRow:
@@ -392,6 +409,13 @@ class TargetRow(Record):
     def label(self) -> str:
         """``ActorGroup/rank0`` for messages."""
         return Target(self.group, rank=self.rank, replica=self.replica).label
+
+    @property
+    def at_work(self) -> bool:
+        """Whether its session is open and its process there, as far as that can be seen from here."""
+        row = {"host": self.host, "pid": self.pid, "started": self.started, "space": self.space}
+        writer = Writer.read(row) if self.ended is False else None
+        return writer is not None and writer.is_there() is True
 
     @property
     def who(self) -> tuple[str, int | None, int | None]:
@@ -639,6 +663,10 @@ class Records:
             self.memory.append(record)
         elif isinstance(record, Lack):
             self.lacks.append(record)
+
+    def at_work(self) -> set[str]:
+        """Keys of targets that are at work, as far as that can be seen from here."""
+        return {key for key, row in self.targets.items() if row.at_work}
 
     def of_target(self) -> dict[str, list[WindowRow]]:
         """Windows by their target's key."""

@@ -7,6 +7,7 @@ run could know (a worker that never answered, names that nobody had) they write 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from accelprof import texts
@@ -96,6 +97,7 @@ def verdict(
     """
     lacks = [lack for lack in stated if lack.code not in DERIVED]
     windows = found.of_target()
+    latest = _latest(found, windows, running)
     for target in found.targets.values():
         own, at_work = windows[target.key], target.key in running
         if target.armed and not own and not at_work:
@@ -104,6 +106,9 @@ def verdict(
             Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {text}")
             for text in (target.missed if own and not at_work else ())
         )
+        if target.ended is False and own and not at_work and (target.rank is None or latest[target.who] == _last(own)):
+            # who goes on in its place answers for the rest
+            lacks.extend(_cut_short(target, own))
         for window in own:
             if at_work and window.closed is None:
                 continue
@@ -113,6 +118,34 @@ def verdict(
             lacks.extend(lack for window in rows for lack in _of_window(TargetRow(key=key), window, ""))
     lacks.extend(_of_file(row) for row in found.artifacts.values() if row.state != COMPLETE)
     return list({lack.words: lack for lack in lacks}.values())
+
+
+def never_opened(
+    planned: Iterable[tuple[int, int]], windows: Iterable[WindowRow], seen: Collection[int], discrete: bool
+) -> str:
+    """Which of the planned windows of a process did not open though others did, in words; empty where none is missing.
+
+    Windows before the first step are none of its own (a training that goes on from a checkpoint).
+
+    Args:
+        planned: first and last step of each.
+        seen: steps that the process saw.
+        discrete: a step that came may have had none of the phases that make windows.
+    """
+    recorded, came = sorted({step for row in windows for step in row.steps}), sorted(seen)
+    missed = [
+        str(first) if first == last else f"{first}-{last}"
+        for first, last in planned
+        if not _any_in(recorded, first, last)
+        and (not came or last >= came[0])
+        and not (discrete and _any_in(came, first, last))
+    ]
+    return f"windows for steps {texts.listed(missed, 20)} never opened" if missed else ""
+
+
+def _any_in(steps: Sequence[int], first: int, last: int) -> bool:
+    at = bisect_left(steps, first)
+    return at < len(steps) and steps[at] <= last
 
 
 def judge(manifest: Mapping[str, object], run_dir: str, found: Records, running: Collection[str] = ()) -> list[Lack]:
@@ -189,6 +222,31 @@ def _never_opened(target: TargetRow, found: Records) -> Lack:
     wanted = f"; wanted: {target.wanted}" if target.wanted else ""
     words = f"{target.label}: armed{tool}, but no window was opened; {seen}{wanted}"
     return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=words)
+
+
+def _cut_short(target: TargetRow, own: Sequence[WindowRow]) -> Iterable[Lack]:
+    """Of a process that did not come to say it itself. Which steps it saw its windows tell: it came as far as the last of them."""
+    seen = [step for window in own for step in window.steps]
+    came = max(seen, default=-1) if target.discrete else -1
+    planned = [(first, last) for first, last in target.windows_planned if first > came]
+    if text := never_opened(planned, own, seen, target.discrete):
+        words = f"{target.key}: {text}; its journal does not say that it ended (it was killed or hangs, or its disk is full)"
+        yield Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=words)
+
+
+def _latest(
+    found: Records, windows: Mapping[str, Sequence[WindowRow]], running: Collection[str]
+) -> dict[tuple[str, int | None, int | None], float]:
+    """When the last window was opened by a worker or one that was started in its place; without an end where one is at work."""
+    latest: dict[tuple[str, int | None, int | None], float] = {}
+    for target in found.targets.values():
+        when = float("inf") if target.key in running else _last(windows[target.key])
+        latest[target.who] = max(latest.get(target.who, 0), when)
+    return latest
+
+
+def _last(windows: Iterable[WindowRow]) -> int:
+    return max((window.opened.epoch_ns for window in windows if window.opened is not None), default=0)
 
 
 def _of_window(target: TargetRow, window: WindowRow, cause: str) -> Iterable[Lack]:

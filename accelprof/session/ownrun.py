@@ -167,5 +167,5 @@ class OwnRun:
                 waited = (now_ns() - began) / 1e9
                 facts.voice.say(f"another process of the run was writing its manifest for {waited:.1f} s")
             there = self._presence.there
-            facts.running = lambda keys: there(keys) | running
+            facts.running = lambda found: there(found.targets) | found.at_work() | running
             return facts, deliver(facts, ThisHost(), last=False)

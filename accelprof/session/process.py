@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from accelprof import texts
 from accelprof.contracts.targets import Assignment, Target
-from accelprof.output.layout import Layout, seen_text, steps_text
+from accelprof.output.layout import Layout, seen_text
 from accelprof.output.manifest import Journal
 from accelprof.output.records import NEVER_OPENED, STEPS_SEEN, ProblemRow, TargetRow, WindowRow
+from accelprof.output.verdict import never_opened
+from accelprof.processes import Writer
 from accelprof.timing import metrics
 from accelprof.voice import Voice
 
@@ -29,6 +31,7 @@ class Process:
         assignment: what the plan gives it; wider when further roles join.
         key: the process in journals and manifests: group, rank, host and pid.
         voice: what it says, each word of it a problem in ``journal``.
+        ended: its session ended in order.
     """
 
     def __init__(self, assignment: Assignment, layout: Layout, host: str, raising: bool, keeps: bool) -> None:
@@ -36,6 +39,7 @@ class Process:
         self.key = layout.key(assignment.target, host, self.pid)
         self.voice = Voice(assignment.target.label, raising, self._write_problem)
         self.journal = Journal(layout.journal(self.key) if keeps else None, self.voice.say)
+        self.ended = False
         self._missed: list[str] = []
 
     @property
@@ -54,7 +58,7 @@ class Process:
 
     def row(self, accelerator: str, steps_seen: Collection[int], windows: int) -> TargetRow:
         """The manifest's ``targets`` row of a process that has opened so many ``windows``."""
-        assignment = self.assignment
+        assignment, me = self.assignment, Writer.me()
         return replace(
             TargetRow.of(self.key, self.target, self.host, self.pid),
             accelerator=accelerator,
@@ -68,6 +72,11 @@ class Process:
             python=sys.version.split()[0],
             tools=list(assignment.tools),
             missed=list(self._missed),
+            windows_planned=[(steps[0], steps[-1]) for steps in assignment.windows],
+            discrete=assignment.discrete,
+            ended=self.ended,
+            started=me.started,
+            space=me.space,
         )
 
     def handed_over(self, row: TargetRow) -> dict[str, Any]:
@@ -80,8 +89,9 @@ class Process:
             "target": row.to_json(),
         }
 
-    def say_what_never_opened(self, steps_seen: Collection[int], windows: Sequence[WindowRow]) -> None:
-        """Say which windows were asked for and never opened, with the steps and phases that were seen."""
+    def end(self, steps_seen: Collection[int], windows: Sequence[WindowRow]) -> None:
+        """It ends in order: say which windows were asked for and never opened, with the steps and phases that were seen."""
+        self.ended = True
         assignment, say = self.assignment, self.voice.say
         if not assignment.armed:
             return
@@ -91,24 +101,16 @@ class Process:
         if earlier:
             one = len(earlier) == 1
             before = (
-                f"{'step' if one else 'steps'} {_listed((step,) for step in earlier)} {'was' if one else 'were'} before the first "
+                f"{'step' if one else 'steps'} {texts.listed(earlier, 20)} {'was' if one else 'were'} before the first "
                 f"step that this process saw ({first}), as when a training goes on from a checkpoint"
             )
         if windows:
             if before:
                 say(f"no window for {before}", level=logging.INFO)
-            recorded = {step for row in windows for step in row.steps}
-            missed = [
-                steps
-                for steps in assignment.windows
-                if recorded.isdisjoint(steps)
-                and (first is None or steps[-1] >= first)
-                # a step that came may have had none of the phases that make windows
-                and not (assignment.discrete and any(step in steps_seen for step in steps))
-            ]
-            if missed:
-                text = f"windows for steps {_listed(missed)} never opened; steps seen: {seen}"
-                say(text, level=logging.INFO, code=NEVER_OPENED)
+            planned = [(steps[0], steps[-1]) for steps in assignment.windows]
+            text = never_opened(planned, windows, steps_seen, assignment.discrete)
+            if text:
+                say(f"{text}; steps seen: {seen}", level=logging.INFO, code=NEVER_OPENED)
             return
         phases = ", ".join(metrics.tags_seen()) or "none"
         text = f"armed, 0 windows opened; steps seen: {seen}; phases seen: {phases}; wanted: {_wanted(assignment)}"
@@ -128,8 +130,3 @@ def _wanted(assignment: Assignment) -> str:
     if assignment.schedules:
         text += f", schedule on {', '.join(spec.phase for spec in assignment.schedules)}"
     return text
-
-
-def _listed(windows: Iterable[Sequence[int]]) -> str:
-    """Steps of windows, of very many not all."""
-    return texts.listed([steps_text(steps) for steps in windows], 20)

@@ -274,7 +274,7 @@ class Session:
                 self.captures.finalise(reason)
             finally:
                 if reason != reasons.JOINED:
-                    self.process.say_what_never_opened(self.steps_seen, self.windows)
+                    self.process.end(self.steps_seen, self.windows)
                 if self.assignment.selected:
                     self.journal.add(self.describe())
                 self.journal.close()

@@ -198,6 +198,10 @@ def main():
             work()
             if number == 2:
                 end(session)
+        if number == 2 and HOW == "os._exit between windows":
+            os._exit(5)
+        if number == 2 and HOW == "killed between windows":
+            os.kill(os.getpid(), signal.SIGKILL)
         if number == 2 and HOW == "disk full inside, freed":
             os.unlink(Path(PLACE, "fill"))
     if HOW == "killed in the manifest":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +172,122 @@ def test_what_happened_to_windows_is_said_by_its_code(run_dir: Path) -> None:
         (verdicts.WINDOW_OPEN, "k"),
         (NEVER_OPENED, "other"),
     }
+
+
+def cut_short(**more: Any) -> Records:
+    """One worker that was to open windows for steps 1, 3 and 5, and whose journal ends after the first."""
+    found = rows()
+    planned = {"windows_planned": [(1, 1), (3, 3), (5, 5)], "ended": False, **more}
+    found.targets["k"] = dataclasses.replace(found.targets["k"], **planned)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("more", "missing"),
+    [
+        ({}, "3, 5"),
+        ({"rank": None}, "3, 5"),
+        ({"discrete": True}, "3, 5"),
+        ({"windows_planned": [(0, 0), (1, 2), (4, 6)]}, "4-6"),
+        ({"windows_planned": [(1, 1)]}, ""),
+        ({"windows_planned": []}, ""),
+        ({"ended": True}, ""),
+        ({"ended": None}, ""),
+    ],
+)
+def test_who_was_killed_between_windows_lacks_those_that_were_to_come(
+    run_dir: Path, more: dict[str, Any], missing: str
+) -> None:
+    """They are told by plan and rows, because the process did not come to say it; who ended in order has said all."""
+    written(run_dir, cut_short(**more))
+    said = [(lack.code, lack.target, lack.words) for lack in open_run(run_dir).lacks]
+    words = f"k: windows for steps {missing} never opened; its journal does not say that it ended"
+    assert [row[:2] for row in said] == ([(NEVER_OPENED, "k")] if missing else [])
+    assert all(words in row[2] for row in said)
+    assert verdicts.verdict(cut_short(**more), running=["k"]) == []
+
+
+def test_a_step_that_came_without_the_phase_is_no_lack_of_a_killed_worker() -> None:
+    """Where phases make windows, a step before the last that was recorded had none; where steps do, its window is missing."""
+    for discrete, missing in ((True, "5"), (False, "3, 5")):
+        found = cut_short(discrete=discrete)
+        found.windows["v"] = WindowRow(id="v", target="k", steps=[4], opened=Moment(3), closed=Moment(4))
+        [lack] = verdicts.verdict(found)
+        assert f"windows for steps {missing} never opened" in lack.words
+
+
+@pytest.mark.parametrize(
+    ("later", "running", "missing"),
+    [
+        ({"ended": True}, [], set()),
+        ({"ended": False, "windows_planned": [(1, 1), (3, 3), (5, 5)]}, [], {"again"}),
+        ({"ended": False, "windows_planned": [(1, 1), (3, 3), (5, 5)]}, ["again"], set()),
+        ({"ended": True, "rank": 1}, [], {"k"}),
+        ({"ended": True, "group": "H"}, [], {"k"}),
+        ({"ended": True, "opened": 1}, [], {"k"}),
+    ],
+)
+def test_who_was_started_in_its_place_answers(later: dict[str, Any], running: list[str], missing: set[str]) -> None:
+    """Of a worker that was started again the last one is asked, not the one before, and no other worker stands in."""
+    found = cut_short()
+    found.windows["w"].opened = Moment(10)
+    opened = Moment(later.pop("opened", 20))
+    row = TargetRow(**{"key": "again", "group": "G", "rank": 0, "armed": True, **later})
+    found.targets["again"] = row
+    found.windows["v"] = WindowRow(id="v", target="again", steps=[3], opened=opened, closed=Moment(30))
+    lacks = verdicts.verdict(found, running=running)
+    assert {lack.target for lack in lacks} == missing
+    assert all("steps 5 never" in lack.words for lack in lacks if lack.target == "again")
+
+
+def test_the_rule_of_windows_that_never_opened() -> None:
+    """As a slow reading of it, step by step, on many small plans."""
+    luck = random.Random(5)
+    for _ in range(2000):
+        numbers = sorted(luck.sample(range(12), 6))
+        planned = [(one, luck.randint(one, other - 1)) for one, other in itertools.pairwise(numbers)]
+        seen = luck.sample(range(12), luck.randint(0, 8))
+        steps = [step for step in seen if luck.random() < 0.4]
+        windows = [WindowRow(id=f"{step}", target="k", steps=[step]) for step in steps]
+        for discrete in (False, True):
+            missed = []
+            for first, last in planned:
+                own = set(range(first, last + 1))
+                before = bool(seen) and last < min(seen)
+                without_phase = discrete and bool(own & set(seen))
+                if not own & set(steps) and not before and not without_phase:
+                    missed.append(f"{first}" if first == last else f"{first}-{last}")
+            said = f"windows for steps {', '.join(missed)} never opened" if missed else ""
+            assert verdicts.never_opened(planned, windows, seen, discrete) == said
+
+
+def test_odd_plans_and_processes_in_a_manifest_end_nothing(run_dir: Path) -> None:
+    """Windows without an end are one window, what is none is said, and a number that no process has is nobody's."""
+    found = cut_short(windows_planned=[(3, 10**18)], pid=10**30, host=os.uname().nodename)
+    written(run_dir, found)
+    assert [lack.code for lack in open_run(run_dir).lacks] == [NEVER_OPENED]
+    assert found.at_work() == set()
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    for odd in ([[5, 3]], [[1]], ["1-3"], 5, [[1, 2.5]]):
+        manifest["targets"][0]["windows_planned"] = odd
+        manifests.write(str(run_dir), manifest)
+        run = open_run(run_dir)
+        assert run.lacks == []
+        assert any("windows_planned" in line for line in run.problems)
+
+
+def test_a_run_that_goes_on_lacks_nothing_yet(tmp_path: Path) -> None:
+    """Its journal names the process, which is there; another process that has got the number since is not it."""
+    with capture(directory=str(tmp_path), run="r", tool=None, timeline=True, steps=[1, 3], merge_steps=False) as run:
+        with run.session.step(1):
+            pass
+        journal = Path(run.session.journal.path or "")
+        assert codes(run.run_dir) == []
+        text = journal.read_text(encoding="utf-8")
+        journal.write_text(text.replace('"started": "', '"started": "1'), encoding="utf-8")
+        [lack] = open_run(run.run_dir).lacks
+        assert (lack.code, "steps 3 never opened" in lack.words) == (NEVER_OPENED, True)
+        journal.write_text(text, encoding="utf-8")
 
 
 def test_windows_that_are_there_are_not_denied(run_dir: Path) -> None:
