@@ -64,6 +64,12 @@ class HostCall:
     leaves: list[Leaf]
     #: how wrong its rank's clock may be
     error_ns: int = 0
+    replica: int | None = None
+
+    @property
+    def part(self) -> tuple[str, int | None]:
+        """Its group, of one with replicas the replica: what each of two does at one moment is not one thing."""
+        return self.group, self.replica
 
     @property
     def start_ns(self) -> int:
@@ -142,6 +148,10 @@ class Collective:
     @property
     def groups(self) -> set[str]:
         return {call.group for call in self.calls}
+
+    @property
+    def parts(self) -> set[tuple[str, int | None]]:
+        return {call.part for call in self.calls}
 
     @property
     def workers(self) -> set[str]:
@@ -244,27 +254,29 @@ class Step:
         for leaf in self.leaves:
             if leaf.call is not None:
                 leaves[leaf.worker, leaf.row, leaf.call].append(leaf)
-        of_name: dict[str, dict[str, list[HostCall]]] = defaultdict(lambda: defaultdict(list))
+        of_name: dict[str, dict[tuple[str, int | None], list[HostCall]]] = defaultdict(lambda: defaultdict(list))
         for (worker, _, (phase, _)), mine in leaves.items():
             mine.sort(key=lambda leaf: leaf.start_ns)
-            call = HostCall(worker, mine[0].group, phase, mine, self.errors.get(worker, self.error_ns))
-            of_name[phase][call.group].append(call)
+            error = self.errors.get(worker, self.error_ns)
+            call = HostCall(worker, mine[0].group, phase, mine, error, self.replicas.get(worker))
+            of_name[phase][call.part].append(call)
         found = []
-        for groups in of_name.values():
-            parts = [part for mine in groups.values() for part in self._of_group(mine)]
-            found += self._over_groups(parts) if len(groups) > 1 and self.doubt_ns < self.wall_ns else parts
+        for parts in of_name.values():
+            apart = [one for mine in parts.values() for one in self._of_group(mine)]
+            found += self._over_groups(apart) if len(parts) > 1 and self.doubt_ns < self.wall_ns else apart
         found.sort(key=lambda one: one.calls[0].start_ns)
-        seen: dict[tuple[str, str], int] = defaultdict(int)
+        seen: dict[tuple[tuple[str, int | None], str], int] = defaultdict(int)
         for one in found:
-            one.number = max(seen[group, one.phase] for group in one.groups)
-            for group in one.groups:
-                seen[group, one.phase] = one.number + 1
+            one.number = max(seen[part, one.phase] for part in one.parts)
+            for part in one.parts:
+                seen[part, one.phase] = one.number + 1
         return found
 
     @functools.cached_property
     def absent(self) -> Mapping[Collective, list[str]]:
         """The ranks that are missing in each collective: those with fewer calls of its name than others of their group, and, where all
-        others of the group are in it, those of which the step has nothing."""
+        others of the group are in it, those of which the step has nothing. Who has no such call at all is of another subgroup where
+        several ranks had theirs and the step ended: none of them would have come back."""
         members: dict[str, set[str]] = defaultdict(set)
         for leaf in self.leaves:
             members[leaf.group].add(leaf.worker)
@@ -277,9 +289,11 @@ class Step:
         for one in self.collectives:
             missing: set[str] = set()
             lost: list[str] = []
+            subgroup = self.ended and len(one.calls) > 1
             for group in one.groups:
                 calls = called[group, one.phase]
-                missing |= {rank for rank in members[group] - one.workers if calls[rank] < max(calls.values())}
+                most, least = max(calls.values()), 1 if subgroup else 0
+                missing |= {rank for rank in members[group] - one.workers if least <= calls[rank] < most}
             for group in one.groups:
                 if members[group] <= one.workers | missing:
                     lost += unseen.get(group, ())
@@ -352,8 +366,8 @@ class Step:
         return found
 
     def _one_of(self, one: Collective, other: Collective) -> bool:
-        """Whether parts of different groups are one collective."""
-        if one.groups & other.groups or not one.meets(other):
+        """Whether what several groups or replicas did is one collective."""
+        if one.parts & other.parts or not one.meets(other):
             return False
         ends = [call.end_ns for call in (*one.calls, *other.calls)]
         alone = len(one.calls) == 1 or len(other.calls) == 1

@@ -13,6 +13,7 @@ One module, because the three walks follow the same edges: what one of them lear
 from __future__ import annotations
 
 import bisect
+import itertools
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -108,11 +109,8 @@ class Graph:
             if leaf.start_ns - (self.ends[own] if own != NOWHERE else start) > overhead:
                 gaps.append(place)
         self._waiting = set(self.waits)
-        led = {leaf.worker for leaf in self.leaves if leaf.first}
         #: leaves that go on behind a step which others ended: they decide nothing in it
-        self.aside = {
-            at for at, leaf in enumerate(self.leaves) if leaf.goes_on and not leaf.first and leaf.worker in led
-        }
+        self.aside = self._aside()
         self.last_ns = max((end for at, end in enumerate(self.ends) if at not in self.aside), default=start)
         if self.step.end_ns - self.last_ns > overhead or not self.aside:
             self.aside, self.last_ns = set(), max(self.ends, default=self.step.end_ns)
@@ -140,6 +138,42 @@ class Graph:
             self._join_host([(mine, waited) for mine, waited in calls if mine])
         self._join_devices({places[piece]: mine for piece, mine in holds.items() if piece in places})
         self.order = self._order()
+        #: whether the step's end waited for what is on these rows is not known
+        self.loose = self._loose()
+
+    def _aside(self) -> set[int]:
+        """Leaves that go on: of a worker whose first thread did its work, on the others; else on rows that did nothing else."""
+        whole = {(leaf.worker, leaf.row) for leaf in self.leaves if not leaf.goes_on}
+        working = {worker for worker, _ in whole}
+        led = {leaf.worker for leaf in self.leaves if leaf.first and (leaf.worker, leaf.row) in whole}
+        return {
+            at
+            for at, leaf in enumerate(self.leaves)
+            if leaf.goes_on
+            and (
+                not leaf.first
+                if leaf.worker in led
+                else leaf.worker in working and (leaf.worker, leaf.row) not in whole
+            )
+        }
+
+    def _loose(self) -> set[tuple[str, int]]:
+        """Rows of threads beside a process's first one that nothing came after."""
+        leaves = self.leaves
+        pairs = itertools.chain(
+            enumerate(self.after),
+            self.causes.items(),
+            ((place, end) for place, gather in self.gathers.items() if gather.waits for end in gather.ends),
+        )
+        met = {(leaves[place].worker, leaves[place].row) for place in self.held}
+        for place, other in pairs:
+            if other != NOWHERE and (leaves[other].row, leaves[other].worker) != (
+                leaves[place].row,
+                leaves[place].worker,
+            ):
+                met.add((leaves[other].worker, leaves[other].row))
+        led = {leaf.worker for leaf in leaves if leaf.first}
+        return {(leaf.worker, leaf.row) for leaf in leaves if not leaf.first and leaf.worker in led} - met
 
     # --- where threads and ranks meet
 
@@ -412,6 +446,9 @@ class Graph:
                 else:
                     gone = let_go(cause, ends[place] - rest)
                     when[count + place] = max(when[place], gone) + round(rest * scale(leaves[place]))
+        for place, leaf in enumerate(leaves if bound < 0 and self.loose else ()):
+            if (leaf.worker, leaf.row) in self.loose:
+                when[count + place] = start
         for place in self.aside:
             when[count + place] = start
         return max(when[count : 2 * count], default=self.step.end_ns) + self.step.end_ns - self.last_ns - start

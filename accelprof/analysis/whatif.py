@@ -43,7 +43,9 @@ def what_if(
 
     predicted = graph.replayed(scale, remove_wait)
     least, most = (
-        (graph.replayed(scale, remove_wait, bound) for bound in (-1, 1)) if graph.guessed else (predicted, predicted)
+        (graph.replayed(scale, remove_wait, bound) for bound in (-1, 1))
+        if graph.guessed or graph.loose
+        else (predicted, predicted)
     )
     changed = round(0.02 * abs(step.wall_ns - predicted))
     doubt = step.doubt_ns + scatter_ns + changed
@@ -89,6 +91,12 @@ def what_if(
             f"no collective of {group.group}'s {group.workers} ranks was recorded, so they may wait for each other unseen inside phases"
             f"{f' ({group.shown})' if group.phases else ''}: the interval reaches as far as the change itself; {MEND}"
         )
+    unheld = sum(call.wait is None for joint in step.joints for call in joint.calls)
+    if unheld and (any(less.values()) or any(more.values())):
+        notes.append(
+            f"{unheld:,} times a collective on the device was over before its host waited for it: the answer takes it that it is so after the "
+            "change too"
+        )
     if step.left_out:
         notes.append(
             f"{len(step.left_out):,} collectives on the device, in none of which a rank waited more than "
@@ -132,6 +140,14 @@ def _unknown_waits(step: Step, remove_wait: bool) -> tuple[dict[str, int], list[
     for one in step.collectives:
         for call, waited in one.waits(step.overhead_ns):
             if waited.after is None:
+                came = waited.call.start_ns
+                if call is not waited.call and call.end_ns <= came and call.until_ns > one.may_start_ns:
+                    unknown[call.worker] += call.ns
+                    text = (
+                        f"{call.worker} left {one.phase} {milliseconds(came - call.end_ns)} before {waited.call.worker} came to it, by clocks that are "
+                        "wrong by more than that: how much of it was waiting is not known"
+                    )
+                    let_go[one.phase] = max(let_go.get(one.phase, (0, "")), (call.ns, text))
                 continue
             ns = waited.until_ns - waited.after.start_ns
             if remove_wait:

@@ -305,6 +305,102 @@ def test_a_loop_on_another_thread_has_the_path_of_one_on_the_first(run_maker: An
     assert what_if(step, {"forward": 0.5}, 1)["predicted_ns"] == 100 * MS
 
 
+@pytest.mark.parametrize("one", [False, True])
+def test_replicas_reduce_each_for_itself(run_maker: Any, event: Any, one: bool) -> None:
+    """Ranks of two replicas are in all_reduce at one moment: those of each wait for its own last one, 20 and 25 ms. Where all leave
+    together it is one collective of the four, whose last came at 75."""
+    arrived = {0: (40, 60), 1: (50, 75)}
+    for replica, came in arrived.items():
+        for rank, at in enumerate(came):
+            left = 95 if one else came[1] + 20
+            place = 2 * replica + rank
+            key = run_maker.target(place, "R", host="node0", replica=replica, world_size=2)
+            run_maker.manifest["targets"][-1]["rank"] = rank
+            events = [
+                event("generate", 0, at * 1000),
+                event("all_reduce", at * 1000, (left - at) * 1000, category="collective"),
+            ]
+            run_maker.timeline(key, events, end_us=120_000)
+    summary = summarise(run_maker.write())
+    rows = [(row["worker"], row["number"], row["waited_ns"] / MS) for row in summary.to_json()["stragglers"]]
+    if one:
+        assert rows == [("R/replica1/rank1", 0, 75)]
+        return
+    assert rows == [("R/replica0/rank1", 0, 20), ("R/replica1/rank1", 0, 25)]
+    [step] = run_steps(summary.run, summary.timelines)
+    found = what_if(step, {"generate": 0.5})
+    assert found["predicted_ns"] / MS == pytest.approx(95 + 25 - 37.5, abs=1)
+
+
+def test_subgroups_with_names_of_their_own_miss_nobody(run_maker: Any, event: Any) -> None:
+    """Two ranks reduce in one subgroup and two in another, each under a name of its own: nobody is missing, and what is behind the last
+    arrival is transfer. Of a step that did not end the others may still come."""
+    for rank, came in enumerate((40, 70, 50, 60)):
+        name, last = ("tp0", 70) if rank < 2 else ("tp1", 60)
+        events = [
+            event("update", 0, came * 1000), event(name, came * 1000, (last + 10 - came) * 1000, category="collective"),
+            event("write", (last + 10) * 1000, (110 - last) * 1000),
+        ]  # fmt: skip
+        run_maker.timeline(run_maker.target(rank, "G", host="node0"), events, end_us=120_000)
+    summary = summarise(run_maker.write())
+    rows = [(row["phase"], row["missing"], row["transfer_ns"] / MS) for row in summary.to_json()["stragglers"]]
+    assert rows == [("tp1", [], 10), ("tp0", [], 10)]
+    [step] = run_steps(summary.run, summary.timelines)
+    assert not [note for note in what_if(step, {"update": 0.5})["notes"] if "missing" in note]
+
+
+def test_a_transfer_shorter_than_the_clocks_error_leaves_the_answer_open(run_maker: Any, event: Any) -> None:
+    """Clocks are 0.8 ms apart, as their errors allow, and the transfer takes 0.3: rank 0 seems to leave before rank 1 comes. With half
+    of rank 1's update the step takes 50.3 ms, which the interval holds, and a note says why it reaches so far."""
+    for rank, update in enumerate((40, 100)):
+        key = run_maker.target(rank, "G", world_size=2)
+        offset = {
+            "offset_ns": 400_000 if rank == 0 else -400_000,
+            "error_ns": 500_000,
+            "at_ns": 0,
+            "host": f"node{rank}",
+        }
+        run_maker.manifest["clock_offsets"][key] = offset
+        left = 100_300 - update * 1000
+        events = [event("update", 0, update * 1000), event("all_reduce", update * 1000, left, category="collective")]
+        run_maker.timeline(key, events, end_us=100_300)
+    summary = summarise(run_maker.write())
+    [step] = run_steps(summary.run, summary.timelines)
+    found = what_if(step, {"update": 0.5}, 1)
+    assert found["low_ns"] <= 50.3 * MS <= found["high_ns"]
+    assert [note for note in found["notes"] if "by clocks that are wrong by more than that" in note]
+
+
+@pytest.mark.parametrize("beside", [(), ("serve",), ("save",), ("serve", "save")])
+def test_phases_that_are_open_all_through_decide_nothing(run_maker: Any, event: Any, beside: tuple[str, ...]) -> None:
+    """A loop on another thread than the first waits for a pool, and trains. What is open on the first thread, or on one more, from
+    before the step until behind it changes neither path nor answer: with generations half as long the longest of them takes 60."""
+    on = {"serve": 100, "save": 777}
+    events = [
+        event("roll", 0, 111_000, tid=555), event("gen", 10_000, 100_000, tid=600), event("gen", 10_000, 60_000, tid=601),
+        event("train", 111_010, 19_990, tid=555), *(event(name, 0, 131_000, tid=on[name], in_progress=True) for name in beside),
+    ]  # fmt: skip
+    run_maker.timeline(run_maker.target(0, "G", host="node0"), events, end_us=131_000)
+    summary = summarise(run_maker.write())
+    [step] = run_steps(summary.run, summary.timelines)
+    path = [(row["phase"], round(row["ns"] / MS)) for row in Graph(step).path() if row["ns"] > MS / 2]
+    assert path == [("roll", 10), ("gen", 100), ("roll", 1), ("train", 20)]
+    assert what_if(step, {"gen": 0.5})["predicted_ns"] / MS == pytest.approx(81, abs=0.1)
+
+
+def test_work_beside_the_first_thread_may_be_for_no_one(run_maker: Any, event: Any) -> None:
+    """A save that nothing came after ends at 50 ms: with the first thread's 100 ms made 10, whether the step waits for it is not known."""
+    events = [
+        event("a", 0, 40_000, tid=100), event("b", 40_000, 60_000, tid=100), event("save", 0, 50_000, tid=777),
+    ]  # fmt: skip
+    run_maker.timeline(run_maker.target(0, "G", host="node0"), events, end_us=100_000)
+    summary = summarise(run_maker.write())
+    [step] = run_steps(summary.run, summary.timelines)
+    found = what_if(step, {"a": 0.1, "b": 0.1})
+    assert found["low_ns"] <= 10 * MS
+    assert found["high_ns"] >= 50 * MS
+
+
 @pytest.mark.parametrize("died", [True, False])
 def test_what_ranks_were_in_without_another_is_no_transfer(run_maker: Any, event: Any, died: bool) -> None:
     """Ranks 0 and 1 come at 10 and 20 ms and leave at 2,000; rank 2 has an earlier window and nothing of this step. Rank 0 waited 10 ms
