@@ -17,6 +17,7 @@ import pytest
 import accelprof
 from accelprof import hookimpl, register
 from accelprof.analysis.first import sentences
+from accelprof.analysis.run import open_run
 from accelprof.analysis.summary import summarise
 from accelprof.catalogue import get_catalogue
 from accelprof.contracts.targets import Assignment, Expectation, Launch
@@ -42,6 +43,20 @@ if len(sys.argv) > 2:
     print("ready", flush=True)
     time.sleep(float(sys.argv[2]))
 sys.exit(int(os.environ.get("END", 0)))
+"""
+
+#: goes on behind the command that started it, between its two windows, until it may go
+BEHIND = """
+import os, time
+import accelprof
+
+session = accelprof.configure(group="Workers")
+for step in (1, 6):
+    while step == 6 and not os.path.exists("go"):
+        time.sleep(0.02)
+    with session.step(step):
+        pass
+    open(f"step{step}", "w").close()
 """
 
 #: starts two ranks, as a launcher such as torchrun does
@@ -156,6 +171,31 @@ def test_armed_and_never_opened_makes_a_successful_command_fail(place: Path) -> 
     assert done.returncode == 1
     assert "armed, 0 windows opened; steps seen: 0" in done.stderr
     assert manifest(place)["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("how", ["it ends in order", "it is killed"])
+def test_what_goes_on_behind_the_command_is_judged_when_it_is_over(place: Path, how: str) -> None:
+    """Its windows may yet come when the manifest is written, which says that it runs; later its journal says what came."""
+    (place / "behind.py").write_text(BEHIND)
+    (place / "profile.yaml").write_text("steps: [1, 6]\noutput_dir: out\nrun: run\n")
+    behind = f"{sys.executable} behind.py > log 2>&1 & while ! [ -e step1 ]; do sleep 0.05; done"
+    done = start(place, "--no-table", "--", "sh", "-c", behind)
+    [key] = manifest(place)["running"]
+    run = open_run(place / "out" / "run")
+    pid = run.records.targets[key].pid
+    assert pid is not None
+    try:
+        assert (done.returncode, manifest(place)["undelivered"], run.lacks) == (0, [], []), done.stderr
+        (place / "go").touch() if how == "it ends in order" else os.kill(pid, signal.SIGKILL)
+        until = time.monotonic() + 60
+        while open_run(place / "out" / "run").running and time.monotonic() < until:
+            time.sleep(0.05)
+    finally:
+        (place / "go").touch()
+    run = open_run(place / "out" / "run")
+    steps = [window.steps for window in run.records.windows.values()]
+    missing = [] if how == "it ends in order" else ["never_opened"]
+    assert ([lack.code for lack in run.lacks], steps) == (missing, [[1], [6]] if not missing else [[1]])
 
 
 def test_a_command_without_a_session_is_not_shown_as_a_result(place: Path) -> None:
