@@ -110,17 +110,6 @@ def event() -> Callable[..., dict[str, Any]]:
     return complete
 
 
-@pytest.fixture
-def trace_of(tmp_path: Path) -> Callable[..., Any]:
-    """``trace_of(text)``: what the reader makes of a file with this text (``name=`` for another suffix)."""
-    from accelprof.reading.chrome import read_chrome
-
-    def read(text: str | bytes, name: str = "x.json") -> Any:
-        return read_chrome(write_json(tmp_path / name, text), "chrome")
-
-    return read
-
-
 @pytest.fixture(scope="module", params=["at once", "in parts"])
 def in_parts(request: pytest.FixtureRequest) -> Iterator[None]:
     """Both ways to go through a table: all of it at once, and a few rows at a time, as with millions."""

@@ -23,13 +23,6 @@ from accelprof.contracts.tool import Tool
 from accelprof.testing import BackendConformance, FakeClock, RecordingBackend, RecordingTool, ToolConformance, capture
 
 
-class TestCpu(BackendConformance):
-    """The embedded default keeps the contract."""
-
-    def make(self):
-        return CpuBackend()
-
-
 class TestRecording(BackendConformance):
     """The recording backend keeps the contract."""
 
