@@ -385,11 +385,6 @@ def end_open(opened: Sequence[Span], rows: Sequence[Span]) -> None:
         span.args = {**span.args, ROW_COLUMNS["cut"]: True}
 
 
-def union_ns(intervals: Iterable[tuple[int, int]]) -> int:
-    """Length in ns of the union of ``(start, end)`` intervals; overlaps count once."""
-    return sum(end - start for start, end in merge_intervals(intervals))
-
-
 def merge_intervals(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Sorted disjoint intervals that cover the same points."""
     merged: list[tuple[int, int]] = []

@@ -8,17 +8,22 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
 from accelprof.analysis.holders import launches_of
-from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Trace
+from accelprof.contracts.spans import DEVICE_WORK, Clock, Kind, Trace, merge_intervals
 from accelprof.contracts.tool import Tool
 from accelprof.reading.columns import NONE, columns_of
 
 #: how far a file's times may lie outside its window by clocks that are read apart
 _SLACK_NS = 5_000_000_000
+
+
+def union_ns(intervals: Iterable[tuple[int, int]]) -> int:
+    """Length in ns of the union of ``(start, end)`` intervals; overlaps count once."""
+    return sum(end - start for start, end in merge_intervals(intervals))
 
 
 def read_apart(tool: Tool, path: str, seconds: float) -> Any:

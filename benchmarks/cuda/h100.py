@@ -32,10 +32,11 @@ from accelprof_cuda import installation, reader, vendor
 from results import Result, attempt
 
 from accelprof.catalogue import get_catalogue
-from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace, union_ns
+from accelprof.contracts.spans import DEVICE_WORK, Kind, Span, Trace
 from accelprof.contracts.targets import Launch, Target
 from accelprof.launch.command import assemble
 from accelprof.output.layout import Layout
+from accelprof.testing.files import union_ns
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 170

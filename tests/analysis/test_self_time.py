@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from accelprof.analysis.nesting import clip, parents, segments, shares
 from accelprof.analysis.phases import WorkerTimeline
 from accelprof.analysis.run import WorkerId
-from accelprof.contracts.spans import Kind, Span, Trace, merge_intervals, union_ns
+from accelprof.contracts.spans import Kind, Span, Trace, merge_intervals
+from accelprof.testing.files import union_ns
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
 #: a busy machine is no failure
@@ -91,7 +92,10 @@ def test_a_total_counts_recursion_once(threads: list[list[tuple[str, int, int]]]
     for name in {name for calls in threads for name, *_ in calls}:
         model = sum(union_ns((start, end) for called, start, end in calls if called == name) for calls in threads)
         times = timeline.phases[name]
-        assert (times.total_ns, len(times.whole)) == (model, sum(called == name for calls in threads for called, *_ in calls))
+        assert (times.total_ns, len(times.whole)) == (
+            model,
+            sum(called == name for calls in threads for called, *_ in calls),
+        )
         assert times.self_ns <= times.total_ns
 
 

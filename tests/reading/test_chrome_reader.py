@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import read_any
 from accelprof.cli.main import cli
-from accelprof.contracts.spans import Clock, HostCalls, Kind, union_ns
+from accelprof.contracts.spans import Clock, HostCalls, Kind
 from accelprof.errors import ReadError
 from accelprof.reading.chrome import read_chrome
 from accelprof.reading.chrome_file import BadTimeError, exact_ns
 from accelprof.testing import RecordingTool, capture
+from accelprof.testing.files import union_ns
 
 #: a busy machine is no failure
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

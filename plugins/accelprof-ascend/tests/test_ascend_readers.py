@@ -22,9 +22,10 @@ from click.testing import CliRunner
 
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import read_any
-from accelprof.contracts.spans import Clock, Kind, union_ns
+from accelprof.contracts.spans import Clock, Kind
 from accelprof.errors import ReadError
 from accelprof.reading.columns import columns_of
+from accelprof.testing.files import union_ns
 
 
 def union(trace: Any, *kinds: Kind) -> int:

@@ -17,10 +17,11 @@ from accelprof_cuda.nsys import NsysTool
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import load_any
 from accelprof.analysis.timeline import merge_files
-from accelprof.contracts.spans import Clock, Kind, Span, Trace, union_ns
+from accelprof.contracts.spans import Clock, Kind, Span, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.columns import Columns, columns_of
 from accelprof.testing import ToolConformance
+from accelprof.testing.files import union_ns
 
 KERNELS = (Kind.KERNEL, Kind.COMMUNICATION)
 

@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 
 from accelprof.analysis.attribution import attribute
 from accelprof.cli.main import main
-from accelprof.contracts.spans import Clock, Kind, Trace, union_ns
+from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import ReadError
 from accelprof.testing import ToolConformance
+from accelprof.testing.files import union_ns
 
 BOOT = 63_855_948_165_371  # ns since boot: far beyond what a float32 keeps
 

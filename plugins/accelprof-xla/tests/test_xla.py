@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from accelprof.contracts.backend import Backend, Probe
-from accelprof.contracts.spans import Clock, Kind, Trace, union_ns
+from accelprof.contracts.spans import Clock, Kind, Trace
 from accelprof.errors import ReadError
 from accelprof.testing import BackendConformance, ToolConformance, capture
+from accelprof.testing.files import union_ns
 
 pytest.importorskip("accelprof_xla", reason="accelprof-xla is not installed")
 jax = pytest.importorskip("jax", reason="jax is not installed (.ci/install-wings)")
