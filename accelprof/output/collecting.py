@@ -46,7 +46,7 @@ def relocate(
                 f"{row.path} of {row.group} rank {row.rank} was not collected: {text_of(error)}; the file stays on {row.host}"
             )
         else:
-            row.extra["from"], row.path = row.path, relative(target, run_dir)
+            row.came_from, row.path = row.path, relative(target, run_dir)
             row.collected, row.remote, row.node_id = True, False, None
             if row.state == MISSING:
                 row.state = COMPLETE  # it was missing here

@@ -348,9 +348,14 @@ def resized(path: str) -> None:
     if run_dir is None:
         return
     manifest, changed = read(run_dir), False
-    for row in manifest.get("artifacts", ()):
-        if os.path.realpath(os.path.join(run_dir, row["path"])) == path and size_of(path) < row.get("bytes", 0):
-            row["bytes"], changed = size_of(path), True
+    artifacts = manifest.get("artifacts")
+    rows = artifacts if isinstance(artifacts, list) else []
+    for index, given in enumerate(rows):
+        row = ArtifactRow.read(given, lambda text: None, "")
+        if row is None or os.path.realpath(os.path.join(run_dir, row.path)) != path or size_of(path) >= row.bytes:
+            continue
+        row.bytes, changed = size_of(path), True
+        rows[index] = row.to_json()
     if changed:
         write(run_dir, manifest)
 

@@ -47,16 +47,18 @@ def _always(read: Read, default: object = None) -> Any:
     return field(default=default, metadata={"read": read})
 
 
-def _if_set(read: Read, default: object = None) -> Any:
-    """A field that is written when it holds something."""
+def _if_set(read: Read, default: object = None, key: str | None = None) -> Any:
+    """A field that is written when it holds something; ``key``: its name in JSON where that is none of Python's."""
+    told = {"read": read, "omit": True, "key": key}
     if isinstance(default, type):
-        return field(default_factory=default, metadata={"read": read, "omit": True})
-    return field(default=default, metadata={"read": read, "omit": True})
+        return field(default_factory=default, metadata=told)
+    return field(default=default, metadata=told)
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
     name: str
+    key: str
     read: Read
     identity: bool
     omit: bool
@@ -75,7 +77,14 @@ def _fields(kind: type[Record]) -> tuple[_Field, ...]:
 
 def _described(kind: type[Record]) -> Iterator[_Field]:
     return (
-        _Field(one.name, told["read"], bool(told.get("identity")), bool(told.get("omit")), one.default)
+        _Field(
+            one.name,
+            told.get("key") or one.name,
+            told["read"],
+            bool(told.get("identity")),
+            bool(told.get("omit")),
+            one.default,
+        )
         for one in dataclasses.fields(kind)
         if "read" in (told := one.metadata)
     )
@@ -108,7 +117,7 @@ class Record:
                 value = value.to_json()
             elif type(value) is list:
                 value = [item.to_json() if isinstance(item, Record) else item for item in value]
-            row[one.name] = value
+            row[one.key] = value
         return {**row, **self.extra}
 
     def to_journal(self) -> dict[str, Any]:
@@ -128,17 +137,17 @@ class Record:
         known = _fields(cls)
         for one in known:
             try:
-                if one.name in row:
-                    values[one.name] = one.read(row[one.name])
+                if one.key in row:
+                    values[one.name] = one.read(row[one.key])
                 elif one.identity:
                     raise fields.OddError("given")
             except fields.OddError as odd:
-                given = f"{where}: {one.name} is {fields.shown(row.get(one.name))}, not {odd}"
+                given = f"{where}: {one.key} is {fields.shown(row.get(one.key))}, not {odd}"
                 say(f"{given}; the row is left out" if one.identity else f"{given}; left out")
                 if one.identity:
                     return None
         record = cls(**values)
-        names = {one.name for one in known}
+        names = {one.key for one in known}
         record.extra = {str(key): value for key, value in row.items() if key not in names}
         return record
 
@@ -154,8 +163,8 @@ class Record:
         for ours, theirs in self.IN_JOURNAL.items():
             name = ours if name == theirs else name
         for one in _fields(type(self)):
-            if one.name == name:
-                value = getattr(self, name)
+            if one.key == name:
+                value = getattr(self, one.name)
                 return default if one.omit and value is None else value
         return self.extra.get(name, default)
 
@@ -432,7 +441,7 @@ class ArtifactRow(Record):
         windows: ids of the windows it holds.
         state: ``complete`` | ``missing`` | ``truncated`` (there, but empty or cut) | ``partial`` (readable, less than asked for).
         remote, node_id: it lies on another node, and Ray's id of that.
-        collected: it was brought here, ``from`` where it lay (in ``extra``).
+        collected: it was brought here, from where it lay: ``came_from``, in JSON ``from``.
     """
 
     KIND: ClassVar[str] = "artifact"
@@ -451,6 +460,7 @@ class ArtifactRow(Record):
     remote: bool = _if_set(fields.flag, False)
     node_id: str | None = _if_set(fields.text)
     collected: bool = _if_set(fields.flag, False)
+    came_from: str | None = _if_set(fields.text, key="from")
 
     @property
     def place(self) -> tuple[str, str]:

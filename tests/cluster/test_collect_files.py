@@ -49,7 +49,7 @@ def test_files_outside_the_run_are_brought_in_and_none_is_overwritten(tmp_path: 
     found = rows_of(*sources)
     collecting.relocate(how, str(run_dir), found, ThisHost(), said.append)
     places = [run_dir / row.path for row in found.artifacts.values()]
-    assert {row.extra["from"] for row in found.artifacts.values()} == {str(source) for source in sources}
+    assert {row["from"] for row in found.artifacts.values()} == {str(source) for source in sources}
     assert sorted(place.read_bytes() for place in places) == content
     assert (run_dir / "G" / "trace.bin").read_bytes() == b"mine"
     assert {place.parent for place in places} == {run_dir / "G"}

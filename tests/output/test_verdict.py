@@ -127,6 +127,25 @@ def test_what_its_own_tool_made_smaller_is_whole(run_dir: Path) -> None:
     manifests.resized(str(run_dir.parent))
 
 
+def test_a_row_that_changes_size_stays_what_it_is_otherwise(run_dir: Path) -> None:
+    """A file that was collected: its manifest differs in the one number; rows that are none are left as they stand."""
+    (run_dir / "profile").mkdir()
+    (run_dir / "profile" / "raw").write_bytes(b"x" * 10)
+    row = ArtifactRow(
+        "profile", "torch", "G", rank=0, windows=["w"], bytes=600, collected=True, came_from="/far/profile"
+    )
+    found = rows()
+    found.artifacts[row.place] = row
+    written(run_dir, found)
+    before = manifests.read(run_dir)
+    before["artifacts"].append("none")
+    manifests.write(str(run_dir), before)
+    as_it_was = (run_dir / "manifest.json").read_text()
+    assert '"from": "/far/profile"' in as_it_was
+    manifests.resized(str(run_dir / "profile"))
+    assert (run_dir / "manifest.json").read_text() == as_it_was.replace('"bytes": 600', '"bytes": 10')
+
+
 def test_a_directory_that_came_is_missing_no_more(run_dir: Path) -> None:
     """As a file that came back."""
     found = rows()
