@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -210,18 +211,22 @@ class Loop:
         """An exception that leaves one of these ends the training, for frameworks that do not say when one raised.
 
         Args:
-            calls: what the training's own method calls, as object and name. Of calls inside one another the outermost
-                decides: it may catch what leaves an inner one.
+            calls: what the training's own method calls, as object and name, on this thread; calls of another thread are
+                none of it. Of calls inside one another the outermost decides: it may catch what leaves an inner one.
         """
         running: list[str] = []
         for owner, name in calls:
             method = self._of(owner, name)
             if method is not None:
-                self._replace(owner, name, self._ending(method, name, running))
+                self._replace(owner, name, self._ending(method, name, running, threading.get_ident()))
 
-    def _ending(self, method: Callable[..., object], name: str, running: list[str]) -> Callable[..., object]:
+    def _ending(
+        self, method: Callable[..., object], name: str, running: list[str], thread: int
+    ) -> Callable[..., object]:
         @functools.wraps(method)
         def called(*args: object, **kwargs: object) -> object:
+            if threading.get_ident() != thread:
+                return method(*args, **kwargs)
             running.append(name)
             try:
                 return method(*args, **kwargs)

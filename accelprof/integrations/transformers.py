@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -61,7 +63,7 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         self._training = False
 
     def on_train_begin(self, args: Any, state: Any, control: object, **_: object) -> None:
-        runs = functools.partial(_runs, state)
+        runs = functools.partial(_runs, state, weakref.ref(threading.current_thread()))
         loop = self._trainings.begin(state, runs, rank=args.process_index, world_size=args.world_size)
         trainer = _trainer(state, sys._getframe())
         if trainer is None:
@@ -72,8 +74,10 @@ class AccelprofCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         for name, training in TRAINS.items():
             loop.before(trainer, name, functools.partial(setattr, self, "_training", training))
         loop.before(trainer, "get_batch_samples", lambda: loop.step(state.global_step + 1))
-        # no event says that a training raised, and its own method runs already
-        loop.ends([*((trainer, name) for name in CALLED), (trainer.callback_handler, "call_event")])
+        # no event says that a training raised, and its own method runs already, as does the event that brought us here
+        handler = trainer.callback_handler
+        others = [(other, "on_train_begin") for other in handler.callbacks if other is not self]
+        loop.ends([*((trainer, name) for name in CALLED), (handler, "call_event"), *others])
 
     def on_step_begin(self, args: object, state: Any, control: object, **_: object) -> None:
         self._trainings.of(state).step(state.global_step + 1)
@@ -98,6 +102,10 @@ def _trainer(state: object, frame: FrameType | None) -> Any:
     return None
 
 
-def _runs(state: object) -> bool:
-    """Whether the training with this state still runs: each has a state of its own, and no event says that one raised."""
-    return any(_trainer(state, frame) is not None for frame in sys._current_frames().values())
+def _runs(state: object, begun_on: weakref.ref[threading.Thread]) -> bool:
+    """Whether a training that nobody said to be over still runs: each has a state of its own. On the thread that it began on its
+    trainer stands on the stack; frames of other threads may be freed while one looks, so there it runs while its thread does."""
+    thread = begun_on()
+    if thread is threading.current_thread():
+        return _trainer(state, sys._getframe()) is not None
+    return thread is not None and thread.is_alive()

@@ -7,6 +7,7 @@ import glob
 import gzip
 import json
 import signal
+import threading
 
 import pytest
 import torch
@@ -263,6 +264,92 @@ def test_a_training_that_raised_is_over(tmp_path, early):
             events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
         optimizer = max(event["ts"] + event["dur"] for event in events if event["name"] == "train/optimizer")
         assert max(event["ts"] + event["dur"] for event in events) - optimizer < 0.9e6
+
+
+class Raises(TrainerCallback):
+    """Hears of a training's beginning after others, and ends it."""
+
+    def on_train_begin(self, *_, **__):
+        raise ZeroDivisionError("mine")
+
+
+def test_a_training_that_raised_as_it_began_is_over(tmp_path):
+    """Another callback that raises as it hears of the beginning ends step and session at once; its methods are its own again."""
+    fails = Raises()
+    made = trainer(tmp_path, AccelprofCallback(steps=[1], output_dir=str(tmp_path / "p")), fails)
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        made.train()
+    assert accelprof.current_session() is None
+    assert "on_train_begin" not in vars(fails)
+    assert not {"training_step", "evaluate", "_run_epoch"} & set(vars(made))
+
+
+def fails_in_the_handler(made):
+    """The training raises where nothing that it calls is ours: its callbacks have all heard of the beginning."""
+    begin = made.callback_handler.on_train_begin
+
+    def begun(*args, **kwargs):
+        begin(*args, **kwargs)
+        raise ZeroDivisionError("mine")
+
+    made.callback_handler.on_train_begin = begun
+
+
+@pytest.mark.parametrize(
+    ("where", "alive"), [("callback", True), ("handler", False)], ids=["its thread goes on", "its thread ended"]
+)
+def test_a_training_of_another_thread_that_raised(tmp_path, where, alive):
+    """It keeps none on this thread from having its own plan; frames of other threads are not read."""
+    plain = {"eval_strategy": "no", "save_strategy": "no", "max_steps": 2}
+    raises = [Raises()] if where == "callback" else []
+    failed = trainer(tmp_path, AccelprofCallback(steps=[1], output_dir=str(tmp_path / "p")), *raises, **plain)
+    if where == "handler":
+        fails_in_the_handler(failed)
+    raised, go_on = threading.Event(), threading.Event()
+
+    def train():
+        with pytest.raises(ZeroDivisionError, match="mine"):
+            failed.train()
+        raised.set()
+        go_on.wait(60)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    assert raised.wait(120)
+    if not alive:
+        go_on.set()
+        thread.join()
+    trainer(tmp_path, AccelprofCallback(steps=[2], output_dir=str(tmp_path / "q")), **plain).train()
+    go_on.set()
+    thread.join()
+    assert [window["steps"] for window in run_of(tmp_path / "q")[1]["windows"]] == [[2]]
+    assert accelprof.current_session() is None
+
+
+def test_a_training_beside_one_of_another_thread(tmp_path):
+    """One that runs on another thread has the steps; that of this thread is a phase in them, and an end of it is none of the other's."""
+    plain = {"eval_strategy": "no", "save_strategy": "no", "max_steps": 2}
+    running, go_on = threading.Event(), threading.Event()
+
+    class Waits(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 1:
+                running.set()
+                go_on.wait(120)
+
+    first = trainer(tmp_path, AccelprofCallback(steps=[1, 2], output_dir=str(tmp_path / "p")), Waits(), **plain)
+    thread = threading.Thread(target=first.train)
+    thread.start()
+    assert running.wait(120)
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        trainer(tmp_path, AccelprofCallback(steps=[1], output_dir=str(tmp_path / "q")), Raises(), **plain).train()
+    go_on.set()
+    thread.join()
+    run_dir, manifest = run_of(tmp_path / "p")
+    assert [window["steps"] for window in manifest["windows"]] == [[1], [2]]
+    assert phases(run_dir, 1).count("train/inner") == 1
+    assert not (tmp_path / "q").exists()
+    assert accelprof.current_session() is None
 
 
 def test_resume_continues_the_steps_numbers(tmp_path):
