@@ -24,6 +24,8 @@ PARENT_ENV = "ACCELPROF_PARENT"
 TARGET_ENV = "ACCELPROF_TARGET"
 #: set beside it: ``own`` where the launcher surrounds one selected process, ``shared`` where it surrounds several
 LAUNCH_ENV = "ACCELPROF_LAUNCH"
+#: set beside it, as JSON: names that the session takes out of the environment, with what the launch put there (null: all of it)
+UNSET_ENV = "ACCELPROF_UNSET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,8 @@ class Launch:
             interpreter), ``replace`` (``argv`` stands in the interpreter's place; the interpreter travels in ``env``).
         argv: argument list; never a shell string.
         env: variables to set in the worker.
-        unset_in_children: variables the session removes once it runs, so that child processes are not captured too.
+        unset_in_children: variables the session removes once it runs under the tool, so that child processes are not captured
+            too. The worker knows them by :data:`UNSET_ENV`, which is put into ``env`` when all tools and plug-ins have been asked.
         make_dirs: directories to make on the node that runs the worker, before it starts.
         preflight: argv of a short command whose success proves on that node that the tool starts; empty = none.
         notes: what the user should know, one line each.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from accelprof.contracts.targets import TARGET_ENV, WRAPPED_ENV, Launch
+from accelprof.contracts.targets import TARGET_ENV, UNSET_ENV, WRAPPED_ENV, Launch
 from accelprof.contracts.words import LAUNCH_MODES
 
 __all__ = [
@@ -148,7 +148,7 @@ def assemble(launch: Launch, interpreter: Sequence[str], claim: str | None = Non
         return list(interpreter)
     launcher = [] if bare else list(launch.argv)
     if claim is not None and (not bare or launch.unset_in_children):
-        unset = [*launch.unset_in_children, WRAPPED_ENV, TARGET_ENV]
+        unset = [*launch.unset_in_children, WRAPPED_ENV, TARGET_ENV, UNSET_ENV]
         head = ["/bin/sh", "-c", _GUARDED_EXEC, "sh", str(len(launch.make_dirs)), *launch.make_dirs, claim]
         sizes = ["r" if launch.mode == "replace" else "p", str(len(launcher)), str(len(interpreter))]
         return [*head, str(len(unset)), *unset, *sizes, *launcher, *interpreter]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from accelprof.catalogue import Catalogue
-from accelprof.contracts.targets import LAUNCH_ENV, TARGET_ENV, WRAPPED_ENV, Assignment, Launch
+from accelprof.contracts.targets import LAUNCH_ENV, TARGET_ENV, UNSET_ENV, WRAPPED_ENV, Assignment, Launch
 from accelprof.contracts.tool import ToolUse
 from accelprof.contracts.words import LAUNCH_MODES
 from accelprof.environment import join_env
@@ -51,6 +52,8 @@ def compose(
             launch = changed
     if launch.mode != "none":
         env = {**launch.env, TARGET_ENV: assignment.target.label, LAUNCH_ENV: "shared" if shared else "own"}
+        if launch.unset_in_children:
+            env[UNSET_ENV] = json.dumps({name: launch.env.get(name) for name in launch.unset_in_children})
         launch = replace(launch, env={WRAPPED_ENV: owner or assignment.tool, **env})
     return launch
 

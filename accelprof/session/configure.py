@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from accelprof.catalogue import Catalogue, get_catalogue, reset_catalogue, unlock_after_fork
 from accelprof.contracts import reasons
 from accelprof.contracts.names import TIMELINE_TOOL
-from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, WRAPPED_ENV, Assignment, Target
+from accelprof.contracts.targets import CONFIG_NAME, RUN_ENV, UNSET_ENV, WRAPPED_ENV, Assignment, Target
 from accelprof.contracts.tool import Tool, ToolContext
 from accelprof.environment import without
 from accelprof.errors import (
@@ -306,7 +307,8 @@ def _make_session(
         else:
             if tool is not trace:
                 session.tools.append(tool)
-                _spare_children(tool, assignment, context.directory, session)
+    if session.tools:
+        _spare_children(session)
     return session
 
 
@@ -328,18 +330,21 @@ def _start_hint(tool: Tool, assignment: Assignment, directory: str) -> str:
     )
 
 
-def _spare_children(tool: Tool, assignment: Assignment, directory: str, session: Session) -> None:
-    """Take what the launch of ``tool`` put there for this process out of the environment that children inherit."""
-    try:
-        launch = tool.launch(assignment, directory)
-    except failures() as error:  # reported; at worst children are captured too
-        session.say(f"tool {tool.name} does not say what its children must not inherit: {error}")
+def _spare_children(session: Session) -> None:
+    """Take what the launch put there for this process alone out of the environment that children inherit."""
+    told = os.environ.get(UNSET_ENV)
+    if not told:
         return
-    for name in launch.unset_in_children:
+    try:
+        unset: dict[str, str | None] = dict(json.loads(told))
+    except (ValueError, TypeError) as error:  # at worst children are captured too
+        session.say(f"{UNSET_ENV} is not what a launch writes, and children keep all variables: {text_of(error)}")
+        return
+    for name, ours in {**unset, UNSET_ENV: None}.items():
         present = os.environ.get(name)
         if present is None:
             continue
-        rest = without(name, present, launch.env.get(name, present))
+        rest = without(name, present, present if ours is None else ours)
         _environment.setdefault(name, present)
         if rest:
             os.environ[name] = rest

@@ -115,7 +115,7 @@ ANSWERS: dict[type, dict[str, tuple[str, str]]] = {
         "mode": ("cluster/options.py", "launch.mode"),
         "argv": ("launch/command.py", "launch.argv"),
         "env": ("launch/compose.py", "launch.env"),
-        "unset_in_children": ("session/configure.py", "launch.unset_in_children"),
+        "unset_in_children": ("launch/compose.py", "launch.unset_in_children"),
         "make_dirs": ("launch/command.py", "launch.make_dirs"),
         "preflight": ("cluster/options.py", "launch.preflight"),
         "notes": ("launch/preview.py", "launch.notes"),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -297,6 +298,75 @@ with open({str(run_dir / ".workers" / "a.jsonl")!r}, "w") as file:
     assert [window["id"] for window in found["windows"]] == ["w1"]
     assert found["notes"] == ["reports come late"]
     assert not [text for text in found["problems"] if "late" in text]
+
+
+#: a worker that knows the tool and none of the driver's hooks, and what a child of it inherits
+SPARED = """
+import json, os, subprocess, sys
+from types import SimpleNamespace
+import accelprof
+from accelprof.contracts.tool import Tool
+
+class Launcher(Tool):
+    name = "launcher"
+
+accelprof.register(SimpleNamespace(
+    accelprof_tools=accelprof.hookimpl(lambda: [Launcher], specname="accelprof_tools")), "launcher")
+inherited = lambda: json.loads(subprocess.check_output(
+    [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]))
+before = inherited()
+session = accelprof.configure(group="G", rank=0)
+during = inherited()
+session.close()
+accelprof.reset()
+with open(sys.argv[1], "w") as file:
+    json.dump([before, during, inherited(), session.problems], file)
+"""
+
+
+def test_what_children_do_not_inherit_is_what_the_driver_says(
+    tmp_path: Path, launcher: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool's variables and those that a plug-in added to its launch, by the driver's word alone: the worker's plug-ins are not
+    asked again. Of a list only what the launch put there goes, and all is back afterwards."""
+
+    def launch(self: Launcher, assignment: Assignment, directory: str) -> Launch:
+        return Launch("prefix", ("env",), env={"OF_TOOL": "1"}, unset_in_children=("OF_TOOL",))
+
+    def accelprof_launch_modify(target: object, launch: Launch) -> Launch:
+        more = {"OF_PLUGIN": "1", "LD_LIBRARY_PATH": "/ours"}
+        unset = (*launch.unset_in_children, *more, "OF_USER", "NOT_THERE")
+        return replace(launch, env={**launch.env, **more}, unset_in_children=unset)
+
+    monkeypatch.setattr(Launcher, "launch", launch)
+    monkeypatch.setattr(Launcher, "expects", lambda *_: [])
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
+    monkeypatch.setenv("OF_USER", "1")
+    (tmp_path / "worker.py").write_text(SPARED)
+    register(SimpleNamespace(accelprof_launch_modify=hookimpl(accelprof_launch_modify)), "changer")
+    words = [sys.executable, str(tmp_path / "worker.py"), str(tmp_path / "seen")]
+    outcome = launch_run.run(*planned(output_dir=str(tmp_path / "out"), groups={"G": {}}), words, lambda text: None)
+    assert outcome.status == 0
+    before, during, after, problems = json.loads((tmp_path / "seen").read_text())
+    named = set(json.loads(before["ACCELPROF_UNSET"]))
+    assert named == {"OF_TOOL", "OF_PLUGIN", "LD_LIBRARY_PATH", "OF_USER", "NOT_THERE"}
+    gone = before.keys() - during.keys()
+    assert gone == named - {"LD_LIBRARY_PATH", "NOT_THERE"} | {"ACCELPROF_UNSET"}
+    assert (before["LD_LIBRARY_PATH"], during["LD_LIBRARY_PATH"]) == ("/ours:/mine", "/mine")
+    assert after == before
+    assert not [text for text in problems if "children" in text]
+
+
+@pytest.mark.parametrize("text", ["OF_TOOL", "[1]", "3"])
+def test_names_to_unset_that_nobody_wrote_so_end_nothing(
+    tmp_path: Path, launcher: None, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """It is said, and the session is there."""
+    monkeypatch.setenv("ACCELPROF_UNSET", text)
+    session = accelprof.configure(steps=[1], tool="launcher", output_dir=str(tmp_path))
+    accelprof.reset()
+    assert session.assignment.selected
+    assert any("ACCELPROF_UNSET is not what a launch writes" in said for said in session.problems)
 
 
 @pytest.mark.parametrize(
