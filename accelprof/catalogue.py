@@ -425,9 +425,10 @@ def make_catalogue(*, entry_points: bool = True, builtin: bool = True) -> Catalo
 
 
 class Registry(Catalogue):
-    """:func:`make_catalogue` as the last release had it; goes with the next."""
+    """The name of :func:`make_catalogue` in the last release; it goes with the next."""
 
     def __init__(self, *, entry_points: bool = True, builtin: bool = True) -> None:
+        warnings.warn("Registry() is make_catalogue() now; it goes with the next release", DeprecationWarning, 2)
         super().__init__(make_catalogue(entry_points=entry_points, builtin=builtin).host)
 
 
@@ -462,9 +463,7 @@ def get_catalogue() -> Catalogue:
 
 def get_registry() -> Catalogue:
     """The name of :func:`get_catalogue` in the last release; it goes with the next."""
-    warnings.warn(
-        "get_registry() is get_catalogue() now; the old name goes with the next release", DeprecationWarning, 2
-    )
+    warnings.warn("get_registry() is get_catalogue() now; it goes with the next release", DeprecationWarning, 2)
     return get_catalogue()
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.config.model import Config
 from accelprof.contracts import hookspecs
 from accelprof.contracts.backend import Backend, Probe
@@ -36,7 +36,7 @@ def backend(name, aliases=(), priority=1, reason="there"):
 
 @pytest.fixture
 def registry():
-    return Registry(entry_points=False)
+    return make_catalogue(entry_points=False)
 
 
 def test_the_core_works_with_no_plugin(registry, monkeypatch):
@@ -160,7 +160,7 @@ def test_broken_entry_points_stop_nobody(tmp_path, monkeypatch):
     _distribution(tmp_path, "good", GOOD)
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    registry = Registry()
+    registry = make_catalogue()
     reasons = {broken.name: broken for broken in registry.broken}
     for name, (_, reason) in BROKEN.items():
         assert reason in reasons[name].reason
@@ -193,7 +193,7 @@ def test_a_plug_in_of_another_version_of_the_core_is_refused_with_the_mend(tmp_p
         _distribution(tmp_path, name, source, f"Requires-Dist: {asks}\nRequires-Dist: other>=2\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    registry = Registry()
+    registry = make_catalogue()
     assert {"accfits", "accextra"} <= set(registry.backend_names())
     reasons = {broken.name: broken.reason for broken in registry.broken}
     for name, asked in (("old", "<0.1"), ("new", ">=7")):

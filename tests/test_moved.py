@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,10 +37,16 @@ def test_an_old_path_warns_and_is_the_new_module(old: str, new: str) -> None:
 
 
 def test_the_catalogue_by_its_old_names() -> None:
-    """``get_registry`` warns and is the process's catalogue; ``Registry`` makes one as ``make_catalogue`` does."""
-    with pytest.warns(DeprecationWarning, match=r"get_registry\(\) is get_catalogue\(\) now"):
+    """``get_registry`` warns and is the process's catalogue; ``Registry`` warns and makes one as ``make_catalogue`` does; each
+    warning is at the caller's line, and nothing of ours uses them."""
+    with pytest.warns(DeprecationWarning, match=r"get_registry\(\) is get_catalogue\(\) now") as got:
         assert get_registry() is get_catalogue()
-    assert Registry().tool_names() == make_catalogue().tool_names()
+    with pytest.warns(DeprecationWarning, match=r"Registry\(\) is make_catalogue\(\) now") as made:
+        assert Registry(entry_points=False).tool_names() == make_catalogue(entry_points=False).tool_names()
+    assert {warning.filename for warning in (*got, *made)} == {__file__}
+    for path in Path(accelprof.__file__).parent.rglob("*.py"):
+        used = re.findall(r"\b(?:get_registry|Registry)\b", path.read_text())
+        assert not used or path.name == "catalogue.py", path
 
 
 def test_a_tools_context_still_reports_for_a_release() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.dialects.verl_releases import KNOWN, name
 from accelprof.config.load import load_config
@@ -84,7 +84,7 @@ def without_omegaconf(monkeypatch):
 
 @functools.lru_cache
 def registry():
-    return Registry()
+    return make_catalogue()
 
 
 def plan_of(files, case, changes):

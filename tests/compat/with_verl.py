@@ -29,7 +29,7 @@ from verl.utils.profiler.config import (
 
 import accelprof
 from accelprof import compat
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.compat import verl as ours
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.load import load_config
@@ -381,7 +381,7 @@ def test_shipped_files_select_as_verl_itself_does(path, tool, ranks):
     composed.merge_with_dotlist(changes)
     theirs = [omega_conf_to_dataclass(composed.actor_rollout_ref[role].profiler) for role in ("actor", "ref")]
     loaded = load_config(text, changes, dialects=BUILTIN)
-    plan = Registry().plan(loaded.config)
+    plan = make_catalogue().plan(loaded.config)
     for rank in range(5):
         made = [DistProfiler(rank, config, config.tool_config[tool]) for config in theirs]
         taken = [item.check_enable() and item.check_this_rank() for item in made]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.cli.main import main as cli
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.load import load_config
@@ -141,7 +141,7 @@ def test_a_tool_for_a_file_without_one():
     mapping = late()
     mapping["global_profiler"]["tool"] = None
     loaded = load(mapping, tool="torch")
-    assert Registry().plan(loaded.config).assign(Target(ARR, ("actor",), 0)).tool == "torch"
+    assert make_catalogue().plan(loaded.config).assign(Target(ARR, ("actor",), 0)).tool == "torch"
     off = load(rlinf(enabled=False), steps=[1])
     assert not off.config.enabled
     assert any(note.kind == "doubtful" and "turns profiling off" in note.text for note in off.notes)
@@ -306,7 +306,7 @@ def test_notes_never_say_none():
 def test_errors_have_the_files_paths(mapping, path):
     """What a tool refuses is said by the path that the foreign file has, not by ours."""
     pytest.importorskip("accelprof_cuda", reason="accelprof-cuda is not installed")
-    registry = Registry()
+    registry = make_catalogue()
     with pytest.raises(ConfigError) as caught:
         registry.plan(registry.load(mapping).config)
     assert path in [problem.path for problem in caught.value.problems]
@@ -321,7 +321,7 @@ def test_contradictions_have_the_files_paths():
         "profiler": {"enable": True, "ranks": [0], "tool_config": {"torch": {"contents": ["cpu", "stack"]}}},
     }
     with pytest.raises(ConfigError) as caught:
-        Registry().plan(load(mapping).config)
+        make_catalogue().plan(load(mapping).config)
     assert "groups." not in str(caught.value)
     assert f"{ARR}.rollout.profiler.tool_config.torch" in str(caught.value)
 

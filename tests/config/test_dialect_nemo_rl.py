@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.compat.nemo_rl import first_step
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.load import load_config
@@ -28,7 +28,7 @@ def test_patterns_and_range():
     pytest.importorskip("accelprof_cuda", reason="accelprof-cuda is not installed")
     loaded = load(BOTH)
     assert loaded.dialect == "nemo_rl"
-    plan = Registry().plan(loaded.config)
+    plan = make_catalogue().plan(loaded.config)
     for name in ("dtensor_policy_worker", "vllm_generation_worker"):
         row = plan.assign(Target(name, (), 3, 8))
         assert (row.tool, list(row.windows), row.count.exact) == ("nsys", [(2, 3)], 1)
@@ -123,7 +123,7 @@ def test_options_are_named_as_they_were_written(key):
     assert loaded.sources[f"tools.nsys.{'trace' if key == 't' else key}"] == f"NRL_NSYS_EXTRA_OPTIONS.{key}"
     if key != "stats":
         with pytest.raises(ConfigError, match=rf"NRL_NSYS_EXTRA_OPTIONS\.{key}: "):
-            Registry().plan(loaded.config).preview()
+            make_catalogue().plan(loaded.config).preview()
 
 
 def test_empty_is_off():

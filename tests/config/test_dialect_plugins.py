@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
@@ -14,7 +14,7 @@ ARR = "actor_rollout_ref"
 
 
 def planned(config):
-    registry = Registry()
+    registry = make_catalogue()
     return registry, registry.plan(load_config(config, dialects=BUILTIN).config)
 
 
@@ -93,7 +93,7 @@ def test_options_are_compared_as_meant(tool, one, other, alike):
     """Roles of one process agree when their options mean the same, whatever is left out and in whatever order words stand."""
     if tool == "npu":
         pytest.importorskip("accelprof_ascend", reason="accelprof-ascend is not installed")
-    registry = Registry()
+    registry = make_catalogue()
     rules = [{"roles": ["a"], "options": one}, {"roles": ["b"], "options": other}]
     config = load_config({"tool": tool, "steps": [1], "ranks": "all", "groups": {"G": rules}}).config
     if alike:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.config.dialects import BUILTIN
 from accelprof.config.dialects.reading import Source
 from accelprof.config.dialects.verl_releases import KNOWN, name, release_of
@@ -207,7 +207,7 @@ def _as_the_sections_say(config, resolved, tool, discrete):
     roles = {role: resolved[ARR][role]["profiler"] for role in ("actor", "rollout", "ref")}
     asked = {role for role, section in roles.items() if section["enable"]}
     hybrid = ("actor", "ref") if resolved[ARR]["rollout"]["mode"] == "async" else ("actor", "rollout", "ref")
-    plan = Registry().plan(config)
+    plan = make_catalogue().plan(config)
     for rank in range(5):
         row = plan.assign(Target(ARR, hybrid, rank, 8))
         assert row.selected == (rank in roles["actor"]["ranks"])
@@ -227,7 +227,7 @@ def test_every_shipped_file_is_taken(release):
     for file in files:
         loaded = load_config(shipped(release, file), dialects=BUILTIN)
         assert loaded.dialect == "verl"
-        assert not any(row.selected for row in Registry().plan(loaded.config).preview())
+        assert not any(row.selected for row in make_catalogue().plan(loaded.config).preview())
 
 
 # --- files that nobody composed -----------------------------------------------------------------------------------------

@@ -85,10 +85,10 @@ E21 = nsight(
 def test_e21_options_become_an_argv():
     """E21: options and flags reach nsys as they are written, and the capture count is the plan's."""
     pytest.importorskip("accelprof_cuda", reason="accelprof-cuda is not installed")
-    from accelprof.catalogue import Registry
+    from accelprof.catalogue import make_catalogue
     from accelprof.launch.preview import preview
 
-    registry = Registry()
+    registry = make_catalogue()
     (row, *_) = preview(registry, registry.plan(load(E21).config), {"ActorGroup": 1, "RolloutGroup": 1})
     argv = row["argv"]
     assert "--trace=cuda,nvtx" in argv or argv[argv.index("-t") + 1] == "cuda,nvtx"

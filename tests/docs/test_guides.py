@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import accelprof
-from accelprof.catalogue import Registry
+from accelprof.catalogue import Catalogue, make_catalogue
 from accelprof.compat import rlinf
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.errors import ConfigError
@@ -143,7 +143,7 @@ GENERATION = {"A": "b", "B": "a", "D": "c", "E": "c"}
 
 def loaded(row: Row, base: Mapping[str, Any] | None = None, typed: Iterable[str] | None = None) -> Any:
     """The plan, the configuration and its notes once the row's overrides are applied to the guide's file."""
-    registry = Registry()
+    registry = make_catalogue()
     words = [
         word for word in (row.typed if typed is None else typed) if re.match(r"[+~]*[\w.]+=?", word) and "=" in word
     ]
@@ -161,7 +161,7 @@ def options(plan: Any, roles: tuple[str, ...] = ROLES) -> dict[str, Any]:
     return dict(plan.assign(Target(ARR, roles, 0, 8)).options)
 
 
-def command(registry: Registry, plan: Any, group: str, worlds: dict[str, int]) -> list[str]:
+def command(registry: Catalogue, plan: Any, group: str, worlds: dict[str, int]) -> list[str]:
     from accelprof.launch.preview import preview
 
     return next(row for row in preview(registry, plan, worlds) if row["group"] == group)["argv"]
@@ -379,11 +379,11 @@ def a_preset_of_hydra(row, tmp_path):
         warnings.simplefilter("ignore")  # Hydra calls what newer releases of OmegaConf call otherwise
         with hydra.initialize_config_dir(str(tmp_path), version_base=None):
             composed = hydra.compose("main")
-    registry = Registry()
+    registry = make_catalogue()
     plan = registry.plan(registry.load(composed).config, decided=True)
     assert [(one(plan, group).selected, one(plan, group).tool) for group in SIX] == [(True, "nsys")] * 6
     uncomposed = {"defaults": ["profile/default@cluster.profiling"], "cluster": {"component_placement": {}}}
-    file = Registry().load(uncomposed)
+    file = make_catalogue().load(uncomposed)
     assert any("--cfg job" in note.text for note in file.notes)
 
 
@@ -631,7 +631,7 @@ def names_of_directories(row, tmp_path):
 def schedule_of(row: Row) -> Any:
     """The schedule that a row types, planned beside the phases of an ordinary configuration of ours."""
     (text,) = row.typed
-    registry = Registry()
+    registry = make_catalogue()
     config = registry.load({"steps": [2], "tool": "trace", **yaml.safe_load(text)}).config
     (spec,) = registry.plan(config).assign(Target("G", (), 0, 1)).schedules
     return spec
@@ -673,7 +673,7 @@ def either_trainers_file(row, tmp_path):
         file[ARR]["actor"].update(own[name])
         path = tmp_path / name
         path.write_text(yaml.safe_dump(file))
-        registry = Registry()
+        registry = make_catalogue()
         assert windows(registry.plan(registry.load(path).config)) == STEPS
 
 
@@ -738,7 +738,7 @@ def variables_of_the_engine(row, _):
     from accelprof.engines.control import replica_settings
 
     (section,) = row.typed
-    config = Registry().load({"steps": [1], "discrete": True, **yaml.safe_load(section)}).config
+    config = make_catalogue().load({"steps": [1], "discrete": True, **yaml.safe_load(section)}).config
     settings = replica_settings(config, "vllm", "/run", replica=0)
     assert settings.env["VLLM_TORCH_PROFILER_DIR"].startswith("/run/")
     flags = {name.removeprefix("VLLM_TORCH_PROFILER_"): value for name, value in settings.env.items()}
@@ -752,7 +752,7 @@ def fine_windows(row, _):
 
     (text,) = row.typed
     given = yaml.safe_load(text)
-    registry = Registry()
+    registry = make_catalogue()
     config = registry.load({"steps": [2], "tool": "trace", **given}).config
     (spec,) = registry.plan(config).assign(Target("G", (), 0, 1)).schedules
     assert recorded(spec, 10) == [0]
@@ -773,7 +773,7 @@ def batches_of_sglang(row, _):
 @tries("E16")
 def megatron_has_no_micro_batch(row, _):
     (text,) = row.typed
-    registry = Registry()
+    registry = make_catalogue()
     with pytest.raises(ConfigError, match=r"verl.mini_batch"):
         registry.plan(registry.load({"steps": [2], "tool": "trace", **yaml.safe_load(text)}).config)
 

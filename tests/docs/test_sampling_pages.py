@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.engines.options import EngineOptions, engines_of
 from accelprof.planning.presets import BUILTIN
 
@@ -23,7 +23,7 @@ BLOCKS = [
 @pytest.mark.parametrize(("page", "number", "block"), BLOCKS, ids=[f"{page}-{number}" for page, number, _ in BLOCKS])
 def test_configurations_are_taken(page, number, block):
     """Each block loads, gives a plan, and selects somebody where it says what to record."""
-    registry = Registry()
+    registry = make_catalogue()
     config = registry.load(yaml.safe_load(block)).config
     engines_of(config)
     rows = registry.plan(config).preview()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.errors import ConfigError
 from accelprof.planning.presets import BUILTIN
 from accelprof.versions import within
@@ -134,7 +134,7 @@ def test_one_site_where_the_old_name_is_gone(preset, version):
 )
 def test_refused_by_name(name, said):
     """An unknown preset names the nearest; Megatron's micro-batches name the mini-batch as the mend."""
-    registry = Registry(entry_points=False)
+    registry = make_catalogue(entry_points=False)
     with pytest.raises(ConfigError, match=re.escape(said)):
         registry.plan(registry.load({"presets": [name]}).config)
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import accelprof
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.contracts.exporter import Exporter
 from accelprof.errors import ConfigError
 from accelprof.launch.run import run
@@ -211,7 +211,7 @@ def test_what_fails_when_the_run_ends_stands_in_the_manifest(tmp_path, monkeypat
         told = session.close()
         accelprof.reset()
     else:
-        registry = Registry()
+        registry = make_catalogue()
         registry.register(Failing(), "failing")
         config = registry.load(values).config
         script = "import accelprof as a; s = a.configure(group='G', rank=0); s.begin_step(1); s.close()"
@@ -245,7 +245,7 @@ def test_what_fails_while_the_page_is_made_stands_in_the_one_manifest(tmp_path, 
         assert session.close() == told
         accelprof.reset()
     else:
-        registry = Registry()
+        registry = make_catalogue()
         registry.register(Failing(), "failing")
         registry.register(NoPage(), "no page")
         config = registry.load(values).config
@@ -274,7 +274,7 @@ def test_the_launcher_exports_the_steps_of_its_processes(tmp_path):
         "        os._exit(0)\n"
         "os.wait(), os.wait()\n"
     )
-    registry = Registry()
+    registry = make_catalogue()
     for name, export in (("with", {"jsonl": {}}), ("without", {})):
         values = {"steps": [2], "ranks": [0], "output_dir": str(tmp_path), "run": name, "export": export}
         config = registry.load(values).config
@@ -319,7 +319,7 @@ def test_a_step_that_raised_has_no_end_for_anybody(tmp_path, how):
     job.write_text(JOB.format(begin=begin))
     words = [sys.executable, str(job)]
     if how == "launched":
-        registry = Registry()
+        registry = make_catalogue()
         config = registry.load(values).config
         run(registry, config, registry.plan(config), words)
     else:

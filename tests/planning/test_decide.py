@@ -388,10 +388,10 @@ def test_a_decided_configuration_is_not_checked_again(catalogue):
 )
 def test_empty_contents_are_shown_as_what_they_stand_for(options, shown):
     """A plan prints the contents that will be recorded where the user chose none, and otherwise the user's."""
-    from accelprof.catalogue import Registry
+    from accelprof.catalogue import make_catalogue
     from accelprof.launch.preview import preview
 
-    registry = Registry()
+    registry = make_catalogue()
     config = registry.load({"tool": "torch", "steps": [1], "groups": {"G": {"ranks": [0], "options": options}}}).config
     rows = preview(registry, registry.plan(config, decided=True), {"G": 1})
     assert rows[0]["tools"][0]["options"]["contents"] == shown

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from accelprof import Worker
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.config.model import Budget
 from accelprof.contracts.targets import ArtifactFile, Assignment, CaptureCount, Target
 from accelprof.errors import CaptureError, ConfigError
@@ -193,7 +193,7 @@ def test_expected_size_of_a_rank(tmp_path):
 
 def test_sizes_are_checked():
     """Sizes are bytes or texts with a unit; something else is refused with its path."""
-    registry = Registry(entry_points=False)
+    registry = make_catalogue(entry_points=False)
     config = registry.load({"budget": {"per_window": "2GiB", "per_run": "20 GB", "free_space": 10}}).config
     assert (config.budget.per_window, config.budget.per_run, config.budget.free_space) == (2 << 30, 20 * 10**9, 10)
     with pytest.raises(ConfigError, match=r"budget.per_run: 'much' is not a size"):

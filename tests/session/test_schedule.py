@@ -14,7 +14,7 @@ import pytest
 
 import accelprof
 from accelprof import Worker
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.errors import ConfigError
 from accelprof.testing import RecordingTool, capture
 
@@ -228,14 +228,14 @@ def test_two_schedules_that_overlap_at_run_time():
 )
 def test_schedules_that_cannot_both_be_had(schedules, said):
     """Two windows that would certainly be open together in one process are refused before anything starts, by name."""
-    registry = Registry(entry_points=False)
+    registry = make_catalogue(entry_points=False)
     with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
         registry.plan(registry.load({"schedule": schedules}).config)
 
 
 def test_schedules_that_may_both_be_had():
     """Different calls of one phase, and phases that do not surround each other, pass."""
-    registry = Registry(entry_points=False)
+    registry = make_catalogue(entry_points=False)
     schedules = [{"phase": "a", "active": 2}, {"phase": "a", "start": 2, "stop": 3}, {"phase": "b"}]
     [row] = registry.plan(registry.load({"schedule": schedules}).config).preview()
     assert row.count.exact == 3
@@ -243,7 +243,7 @@ def test_schedules_that_may_both_be_had():
 
 def test_token_window_with_another_count_is_refused():
     """Token windows and wait/active are two ways to say the same."""
-    registry = Registry(entry_points=False)
+    registry = make_catalogue(entry_points=False)
     with pytest.raises(ConfigError, match="say the same; keep one"):
         registry.load({"schedule": {"phase": "a", "token_start": 1, "token_end": 2, "wait": 3}})
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import accelprof
 from accelprof.backends.cpu import CpuBackend
-from accelprof.catalogue import Registry
+from accelprof.catalogue import make_catalogue
 from accelprof.config.model import Config
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.contracts.tool import Tool
@@ -238,7 +238,7 @@ class Notes(Tool):
         return []
 
 
-REGISTRY = Registry(entry_points=False)
+REGISTRY = make_catalogue(entry_points=False)
 
 
 def real(program, specs, steps, directory):

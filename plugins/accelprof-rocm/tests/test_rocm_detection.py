@@ -16,7 +16,7 @@ import pytest
 from accelprof_rocm import doctor, vendor
 from accelprof_rocm.backend import RocmBackend
 
-from accelprof.catalogue import Registry
+from accelprof.catalogue import Catalogue, make_catalogue
 from accelprof.contracts.backend import Backend, Probe
 from accelprof.contracts.hookspecs import hookimpl
 
@@ -68,13 +68,13 @@ class Cuda(Backend):
 
 
 @pytest.fixture
-def catalogue() -> Registry:
-    made = Registry()
+def catalogue() -> Catalogue:
+    made = make_catalogue()
     made.register(SimpleNamespace(accelprof_backends=hookimpl(lambda: [Cuda], specname="accelprof_backends")), "fake")
     return made
 
 
-def test_torchs_rocm_build_wins_over_cuda(topology: Any, library: Any, hip_torch: Any, catalogue: Registry) -> None:
+def test_torchs_rocm_build_wins_over_cuda(topology: Any, library: Any, hip_torch: Any, catalogue: Catalogue) -> None:
     """torch.cuda answers on ROCm too; torch.version.hip says which it is."""
     topology(2)
     detected = catalogue.detect()
@@ -83,7 +83,7 @@ def test_torchs_rocm_build_wins_over_cuda(topology: Any, library: Any, hip_torch
 
 
 def test_hardware_alone_does_not_win_over_a_cuda_device(
-    topology: Any, library: Any, catalogue: Registry, monkeypatch: pytest.MonkeyPatch
+    topology: Any, library: Any, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With both vendors' devices and torch built for the other one, the build decides."""
     monkeypatch.setattr(vendor, "torch_hip", lambda: None)
@@ -95,7 +95,7 @@ def test_hardware_alone_does_not_win_over_a_cuda_device(
 @pytest.mark.parametrize("alias", ["rocm", "AMD_GPU", "amd", "hip", "HIP"])
 def test_every_spelling_names_the_backend(alias: str) -> None:
     """Frameworks' names for the type are aliases, without regard to case."""
-    assert Registry().backend_class(alias) is RocmBackend
+    assert make_catalogue().backend_class(alias) is RocmBackend
 
 
 def test_the_build_is_read_without_importing_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
