@@ -97,6 +97,18 @@ def test_the_pictures_floors_are_the_linted_ones():
     assert {f"accelprof.{room}" for room in set.union(*drawn) - {"cluster", "demo"}} == {*without_ray}
 
 
+def test_the_page_names_every_import_that_goes_up():
+    """Each exception of the floors stands on the page with its reason, none is there that nothing needs, and none is for a whole room."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (floors_,) = [contract for contract in contracts if contract["type"] == "layers"]
+    up = {line for line in floors_["ignore_imports"] if line != "accelprof.** -> accelprof"}
+    named = re.findall(r"^- `([\w.]+)` → `([\w.]+)`: \w", page, re.M)
+    assert up == {f"accelprof.{one} -> accelprof.{other}" for one, other in named}
+    # import-linter's own default is an error
+    assert {contract.get("unmatched_ignore_imports_alerting", "error") for contract in contracts} == {"error"}
+
+
 def test_only_the_sessions_room_sees_the_session():
     """Timers, and frameworks beside them, see the small protocol of ``timing/gate.py``: who reads ``gate.session`` sees all of it."""
     reads = {
