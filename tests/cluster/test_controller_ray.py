@@ -169,7 +169,13 @@ def test_dead_and_hung_actors_are_named_and_stop_nobody(ray_cluster: Any, tmp_pa
     assert "Actors/rank2: was not told that a step begins: did not answer within 2 s" in said
     assert manifest["status"] == "incomplete"
     lost = [text.partition(": the actor")[0].partition(": did not")[0] for text in manifest["undelivered"]]
-    assert lost == ["Actors/rank1: step 2 was to be recorded", "Actors/rank2: step 2 was to be recorded"]
+    assert lost[:2] == ["Actors/rank1: step 2 was to be recorded", "Actors/rank2: step 2 was to be recorded"]
+    # what the driver saw of them; and what their journals, which nobody closed, lack of the plan
+    killed = [text.partition(";")[0].partition(": ") for text in lost[2:]]
+    assert [(key[:9], said) for key, _, said in killed] == [
+        ("Actors-r1", "windows for steps 2 never opened"),
+        ("Actors-r2", "windows for steps 2 never opened"),
+    ]
     ray.kill(actors[2])
 
 
