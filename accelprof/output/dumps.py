@@ -8,7 +8,6 @@ controller asks for it on each, and brings the parts together when the run ends.
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import itertools
 import json
@@ -381,8 +380,6 @@ def _journal(
         OSError: it cannot be written.
     """
     os.makedirs(layout.workers_dir, exist_ok=True)
-    failed: list[str] = []
-    journal = Journal(layout.journal(target.key), failed.append)
     target.tool, target.armed, target.windows_opened = TraceTool.name, True, 1
     target.steps_seen, target.phases_seen = list(window.steps), sorted({phase[0] for phase in found.phases})
     offset = found.epoch_offset
@@ -390,12 +387,13 @@ def _journal(
     row.opened, row.closed = Moment(opened + offset, opened), Moment(closed + offset, closed)
     file = ArtifactFile(os.path.relpath(path, layout.run_dir), TraceTool.name, (window.id,), os.path.getsize(path))
     problems = [ProblemRow(target=target.key, message=f"flight recorder: {problem}") for problem in found.problems]
-    journal.add(target, row, ArtifactRow.of(file, target.target, target.host, target.pid), *problems)
-    journal.close()
-    if failed:
-        with contextlib.suppress(OSError):  # maybe a piece of it
-            os.unlink(layout.journal(target.key))
-        raise OSError(failed[0])
+    failed: list[str] = []
+    with atomic.whole(layout.journal(target.key)) as place:
+        journal = Journal(place, failed.append)
+        journal.add(target, row, ArtifactRow.of(file, target.target, target.host, target.pid), *problems)
+        journal.close()
+        if failed:
+            raise OSError(failed[0])
 
 
 def write_stacks(run_dir: str, name: str, by: str) -> None:

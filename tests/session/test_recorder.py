@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import accelprof
+from accelprof import atomic
 from accelprof.analysis.differences import of_recorder
 from accelprof.analysis.summary import summarise
 from accelprof.cli.window import window
@@ -392,9 +393,11 @@ def test_a_part_without_its_journal_is_said(session):
     wait_for(lambda: any("the flight recorder failed" in text for text in session.problems))
     (ring,) = rings_of(run)
     (run / "recorder/slow-2/.workers").mkdir(parents=True)
-    (run / f"recorder/slow-2/.workers/{ring.stem}.jsonl").symlink_to("/dev/full")
+    Path(atomic.half(str(run / f"recorder/slow-2/.workers/{ring.stem}.jsonl"))).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         dumps.write_part(run, "slow-2", ring, 20)
+    assert dumps.parts(str(run), "slow-2") == set()
+    assert atomic.halves(str(run / "recorder")) == []
 
 
 def test_a_part_that_is_written_later_shows_the_same_moment(tmp_path):
@@ -425,6 +428,24 @@ def test_each_request_is_a_dump_of_its_own(session):
         (row,) = summarise(f"{run}/recorder/{name}").run.records.targets.values()
         seen.append(row.steps_seen)
     assert seen == [list(range(5, 11)), list(range(15, 21))]
+
+
+def test_a_part_is_there_when_it_is_whole(session, monkeypatch):
+    """Who waits for parts sees none while its journal is written."""
+    run, add = session.layout.run_dir, dumps.Journal.add
+    with session.step(1):
+        inner(0.001)
+    seen = []
+
+    def watched(journal, *records):
+        seen.append(dumps.parts(run, "request-1"))
+        add(journal, *records)
+        seen.append(dumps.parts(run, "request-1"))
+
+    monkeypatch.setattr(dumps.Journal, "add", watched)
+    dumps.ask(str(run), 5.0, None, pytest.fail)
+    assert seen[:2] == [set(), set()]
+    assert dumps.parts(run, "request-1") == {session.key}
 
 
 def test_an_orderly_end_leaves_no_ring(session):
