@@ -53,7 +53,7 @@ def what_if(
     notes = list(_doubts(graph))
     if least < predicted or predicted < most:
         notes.append(
-            f"who waited for whom is a guess{_largest_guess(graph)}: with whatever else it may have followed the step takes "
+            f"{_unsure(graph)}: with whatever else it may have followed the step takes "
             f"{milliseconds(min(predicted, least))} to {milliseconds(max(predicted, most))}; a phase of category wait around what a "
             "worker waits in, and one that ends where it lets another go on, make it sure"
         )
@@ -212,6 +212,18 @@ def _began_late(graph: Graph) -> dict[str, int]:
     late = {worker: ns for worker, ns in step.late.items() if ns > step.overhead_ns}
     on_path = {part["worker"] for part in graph.path()} if late else set()
     return {worker: ns for worker, ns in late.items() if worker in on_path}
+
+
+def _unsure(graph: Graph) -> str:
+    """What the answer's interval is for, in words: waits that are guessed, work that perhaps nothing waits for."""
+    reasons = [f"who waited for whom is a guess{_largest_guess(graph)}"] if graph.guessed else []
+    loose = [leaf for leaf in graph.leaves if (leaf.worker, leaf.row) in graph.loose]
+    if loose:
+        last = max(loose, key=lambda leaf: leaf.end_ns)
+        reasons.append(
+            f"whether the step's end waits for {last.phase} on {last.worker}, on a thread that nothing came after, is not known"
+        )
+    return ", and ".join(reasons)
 
 
 def _largest_guess(graph: Graph) -> str:

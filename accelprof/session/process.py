@@ -72,12 +72,16 @@ class Process:
             python=sys.version.split()[0],
             tools=list(assignment.tools),
             missed=list(self._missed),
-            windows_planned=[(steps[0], steps[-1]) for steps in assignment.windows],
+            windows_planned=self._planned(),
             discrete=assignment.discrete,
             ended=self.ended,
             started=me.started,
             space=me.space,
         )
+
+    def _planned(self) -> list[tuple[int, int]]:
+        """First and last step of each window that the plan lists."""
+        return [(steps[0], steps[-1]) for steps in self.assignment.windows]
 
     def handed_over(self, row: TargetRow) -> dict[str, Any]:
         """What a controller takes over, and the row of this process, as plain data."""
@@ -107,8 +111,7 @@ class Process:
         if windows:
             if before:
                 say(f"no window for {before}", level=logging.INFO)
-            planned = [(steps[0], steps[-1]) for steps in assignment.windows]
-            text = never_opened(planned, windows, steps_seen, assignment.discrete)
+            text = never_opened(self._planned(), windows, steps_seen, assignment.discrete)
             if text:
                 say(f"{text}; steps seen: {seen}", level=logging.INFO, code=NEVER_OPENED)
             return

@@ -399,6 +399,10 @@ def test_work_beside_the_first_thread_may_be_for_no_one(run_maker: Any, event: A
     found = what_if(step, {"a": 0.1, "b": 0.1})
     assert found["low_ns"] <= 10 * MS
     assert found["high_ns"] >= 50 * MS
+    [note] = found["notes"]
+    assert note.startswith(
+        "whether the step's end waits for save on G/rank0, on a thread that nothing came after, is not known"
+    )
 
 
 @pytest.mark.parametrize("died", [True, False])
