@@ -113,9 +113,7 @@ def _missing(roster: Roster, found: Records) -> list[Lack]:
                 f"what it may have recorded is on {member.facts.get('host')}"
             )
             lacks.append(Lack(code=verdicts.WORKER_UNREAD, target=member.key, words=words))
-    recorded = {(window.target, step) for window in found.windows.values() for step in window.steps}
     for lost in roster.lost:
-        if (lost.member.key, lost.step) not in recorded:  # a call that was not answered in time may have come through
-            words = f"{lost.member.label}: step {lost.step} was to be recorded: {lost.error}"
-            lacks.append(Lack(code=verdicts.STEP_LOST, target=lost.member.key, words=words))
+        words = f"{lost.member.label}: step {lost.step} was to be recorded: {lost.error}"
+        lacks.append(Lack(code=verdicts.STEP_LOST, target=lost.member.key, step=lost.step, words=words))
     return lacks

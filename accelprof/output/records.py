@@ -571,7 +571,8 @@ class Lack(Record):
         code: the kind, one of the constants of :mod:`accelprof.output.verdict`.
         target: key or label of the worker; empty where it is nobody's.
         tool: whose data is missing; empty where it is not one tool's.
-        about: the window or file that it is of, where it is of one.
+        about: the window or file, or the steps, that it is of.
+        step: the step that it is of, where it is of one.
         words: for people, one line.
     """
 
@@ -581,6 +582,7 @@ class Lack(Record):
     target: str = _always(fields.text, "")
     tool: str = _always(fields.text, "")
     about: str = _if_set(fields.text, "")
+    step: int | None = _if_set(fields.whole)
     words: str = _identity()
 
 

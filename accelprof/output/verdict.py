@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import inf
 
 from accelprof import texts
 from accelprof.contracts.names import TIMELINE_TOOL
@@ -41,6 +42,7 @@ NO_DIRECTORY = "no_directory"
 UNWRITTEN = "unwritten"
 #: from a manifest that gives no code
 STATED = "stated"
+UNENDED = "its journal does not say that it ended (it was killed or hangs, or its disk is full)"
 
 #: ``(bytes, state, reason)`` of a file as it is now
 Look = Callable[[ArtifactRow], tuple[int, str, str]]
@@ -91,39 +93,63 @@ def verdict(
     """What is lacking, each once, with its code; files as their rows say (:func:`look_at` asks the disk).
 
     Args:
-        stated: what whoever ended the run says; of those, only what cannot be derived counts.
-        causes: key of a target -> why its windows may be open, where somebody knows.
+        stated: what whoever ended the run says; of those, only what cannot be derived counts, and of a step that was lost only
+            what no window holds and no other lack names.
+        causes: key of a target -> why its windows may be open, or never opened, where somebody knows.
         running: keys of targets that are still at work: their windows may yet come, or close.
     """
-    lacks = [lack for lack in stated if lack.code not in DERIVED]
+    lacks: list[Lack] = []
     windows = found.of_target()
     latest = _latest(found, windows, running)
+    # of each target: first and last of steps whose window is there, or named as one that never opened
+    told: dict[str, list[tuple[float, float]]] = {
+        key: [(step, step) for window in own for step in window.steps] for key, own in windows.items()
+    }
     for target in found.targets.values():
-        own, at_work = windows[target.key], target.key in running
+        own, at_work, cause = windows[target.key], target.key in running, (causes or {}).get(target.key, "")
         if target.armed and not own and not at_work:
-            lacks.append(_never_opened(target, found))
+            lacks.append(_never_opened(target, found, cause))
+            told[target.key].append((-inf, inf))
         lacks.extend(
             Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {text}")
             for text in (target.missed if own and not at_work else ())
         )
+        if target.missed and len(target.steps_seen) < STEPS_SEEN:
+            told[target.key].extend(unopened(target.windows_planned, own, target.steps_seen, target.discrete))
         if target.ended is False and own and not at_work and (target.rank is None or latest[target.who] == _last(own)):
             # who goes on in its place answers for the rest
-            lacks.extend(_cut_short(target, own))
+            missed = _cut_short(target, own)
+            lacks.extend(_killed(target, missed, cause) for _ in missed[:1])
+            told[target.key].extend(missed)
         for window in own:
             if at_work and window.closed is None:
                 continue
-            lacks.extend(_of_window(target, window, (causes or {}).get(target.key, "")))
+            lacks.extend(_of_window(target, window, cause))
     for key, rows in windows.items():
         if key not in found.targets:
             lacks.extend(lack for window in rows for lack in _of_window(TargetRow(key=key), window, ""))
     lacks.extend(_of_file(row) for row in found.artifacts.values() if row.state != COMPLETE)
-    return list({lack.words: lack for lack in lacks}.values())
+    stated = [lack for lack in stated if lack.code not in DERIVED and not _is_told(lack, told.get(lack.target, ()))]
+    return list({lack.words: lack for lack in [*stated, *lacks]}.values())
+
+
+def _is_told(lack: Lack, told: Iterable[tuple[float, float]]) -> bool:
+    """Whether a lack is of a step of which something else tells: a call that was not answered in time may have come through."""
+    return lack.step is not None and any(first <= lack.step <= last for first, last in told)
 
 
 def never_opened(
     planned: Iterable[tuple[int, int]], windows: Iterable[WindowRow], seen: Collection[int], discrete: bool
 ) -> str:
-    """Which of the planned windows of a process did not open though others did, in words; empty where none is missing.
+    """:func:`unopened` in words; empty where none is missing."""
+    missed = unopened(planned, windows, seen, discrete)
+    return f"windows for {_steps(missed)} never opened" if missed else ""
+
+
+def unopened(
+    planned: Iterable[tuple[int, int]], windows: Iterable[WindowRow], seen: Collection[int], discrete: bool
+) -> list[tuple[int, int]]:
+    """Which of the planned windows of a process did not open though others did.
 
     Windows before the first step are none of its own (a training that goes on from a checkpoint).
 
@@ -133,14 +159,18 @@ def never_opened(
         discrete: a step that came may have had none of the phases that make windows.
     """
     recorded, came = sorted({step for row in windows for step in row.steps}), sorted(seen)
-    missed = [
-        str(first) if first == last else f"{first}-{last}"
+    return [
+        (first, last)
         for first, last in planned
         if not _any_in(recorded, first, last)
         and (not came or last >= came[0])
         and not (discrete and _any_in(came, first, last))
     ]
-    return f"windows for steps {texts.listed(missed, 20)} never opened" if missed else ""
+
+
+def _steps(windows: Iterable[tuple[int, int]]) -> str:
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in windows]
+    return f"steps {texts.listed(words, 20)}"
 
 
 def _any_in(steps: Sequence[int], first: int, last: int) -> bool:
@@ -153,8 +183,9 @@ def judge(manifest: Mapping[str, object], run_dir: str, found: Records, running:
     stated = said_in(manifest)
     look_at(found, on_disk(run_dir))
     # with the cause, which rows do not have
-    caused = {(lack.code, lack.about): lack for lack in found.lacks if lack.about}
-    lacks = [caused.get((lack.code, lack.about), lack) for lack in verdict(found, stated, running=running)]
+    caused = {(lack.code, lack.target, lack.about): lack for lack in found.lacks if lack.about}
+    derived = verdict(found, stated, running=running)
+    lacks = [caused.get((lack.code, lack.target, lack.about), lack) for lack in derived]
     if not lacks and manifest.get("status") == "incomplete" and not found.lacks:
         lacks.append(Lack(code=STATED, words="the manifest says that the run is incomplete, and not why"))
     return lacks
@@ -209,7 +240,7 @@ def _looked_at(row: ArtifactRow, look: Look) -> tuple[int, str, str]:
         return row.bytes, MISSING, str(error)
 
 
-def _never_opened(target: TargetRow, found: Records) -> Lack:
+def _never_opened(target: TargetRow, found: Records, cause: str) -> Lack:
     said = target.missed or [
         row.message for row in found.problems if row.target == target.key and row.code == NEVER_OPENED
     ]
@@ -220,18 +251,24 @@ def _never_opened(target: TargetRow, found: Records) -> Lack:
     phases = texts.listed(target.phases_seen, 12) or "none"
     seen = f"steps seen: {seen_text(target.steps_seen)}{later}; phases seen: {phases}"
     wanted = f"; wanted: {target.wanted}" if target.wanted else ""
-    words = f"{target.label}: armed{tool}, but no window was opened; {seen}{wanted}"
-    return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=words)
+    why = f"; {cause}" if cause else ""
+    words = f"{target.label}: armed{tool}, but no window was opened; {seen}{wanted}{why}"
+    return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", about=target.wanted or "", words=words)
 
 
-def _cut_short(target: TargetRow, own: Sequence[WindowRow]) -> Iterable[Lack]:
-    """Of a process that did not come to say it itself. Which steps it saw its windows tell: it came as far as the last of them."""
+def _cut_short(target: TargetRow, own: Sequence[WindowRow]) -> list[tuple[int, int]]:
+    """Windows of a process that did not come to say it itself. Which steps it saw its windows tell: it came as far as the last of them."""
     seen = [step for window in own for step in window.steps]
     came = max(seen, default=-1) if target.discrete else -1
     planned = [(first, last) for first, last in target.windows_planned if first > came]
-    if text := never_opened(planned, own, seen, target.discrete):
-        words = f"{target.key}: {text}; its journal does not say that it ended (it was killed or hangs, or its disk is full)"
-        yield Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=words)
+    return unopened(planned, own, seen, target.discrete)
+
+
+def _killed(target: TargetRow, missed: Iterable[tuple[int, int]], cause: str) -> Lack:
+    """Of windows that never opened in a process that did not come to say so: why, as far as somebody knows."""
+    why, steps = cause or UNENDED, _steps(missed)
+    words = f"{target.key}: windows for {steps} never opened; {why}"
+    return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", about=steps, words=words)
 
 
 def _latest(

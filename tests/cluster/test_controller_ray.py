@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from accelprof import Worker
+from accelprof.analysis.run import open_run
 from accelprof.errors import CaptureError, IncompleteError, UserError
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -168,14 +169,16 @@ def test_dead_and_hung_actors_are_named_and_stop_nobody(ray_cluster: Any, tmp_pa
     assert "Actors/rank1: was not told that a step begins: the actor is dead" in said
     assert "Actors/rank2: was not told that a step begins: did not answer within 2 s" in said
     assert manifest["status"] == "incomplete"
-    lost = [text.partition(": the actor")[0].partition(": did not")[0] for text in manifest["undelivered"]]
-    assert lost[:2] == ["Actors/rank1: step 2 was to be recorded", "Actors/rank2: step 2 was to be recorded"]
-    # what the driver saw of them; and what their journals, which nobody closed, lack of the plan
-    killed = [text.partition(";")[0].partition(": ") for text in lost[2:]]
-    assert [(key[:9], said) for key, _, said in killed] == [
-        ("Actors-r1", "windows for steps 2 never opened"),
-        ("Actors-r2", "windows for steps 2 never opened"),
+    # one statement a lost window, with what the driver saw
+    assert [(lack["code"], lack["target"][:9]) for lack in manifest["lacks"]] == [
+        ("never_opened", "Actors-r1"),
+        ("never_opened", "Actors-r2"),
     ]
+    assert [text.partition(": ")[2] for text in manifest["undelivered"]] == [
+        "windows for steps 2 never opened; its actor is dead",
+        "windows for steps 2 never opened; its actor did not answer (busy or hung)",
+    ]
+    assert [lack.words for lack in open_run(ctl.run_dir or "").lacks] == manifest["undelivered"]
     ray.kill(actors[2])
 
 

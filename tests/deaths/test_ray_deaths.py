@@ -30,14 +30,14 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 ALL = {(rank, step) for rank in (0, 1) for step in (1, 2, 3)}
 #: how rank 0 ends -> what it says, windows that are kept, codes of what is named
 ACTOR_ROWS: dict[str, tuple[str, set[tuple[int, int]], list[str]]] = {
-    "ray.kill": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["never_opened", "step_lost", "window_open"]),
-    "os._exit": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["never_opened", "step_lost", "window_open"]),
-    "SIGKILL": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["never_opened", "step_lost", "window_open"]),
-    "SIGTERM": ("ActorDiedError", ALL - {(0, 3)}, ["never_opened", "step_lost"]),
-    "exit_actor": ("ActorDiedError", ALL - {(0, 3)}, ["never_opened", "step_lost"]),
+    "ray.kill": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["never_opened", "window_open"]),
+    "os._exit": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["never_opened", "window_open"]),
+    "SIGKILL": ("ActorDiedError", ALL - {(0, 2), (0, 3)}, ["never_opened", "window_open"]),
+    "SIGTERM": ("ActorDiedError", ALL - {(0, 3)}, ["never_opened"]),
+    "exit_actor": ("ActorDiedError", ALL - {(0, 3)}, ["never_opened"]),
     "exception": ("ValueError", ALL, []),
     "out of scope": ("", ALL, []),
-    "hung in C": ("GetTimeoutError", ALL - {(0, 2), (0, 3)}, ["never_opened", "step_lost", "window_open"]),
+    "hung in C": ("GetTimeoutError", ALL - {(0, 2), (0, 3)}, ["never_opened", "window_open"]),
 }
 #: how the driver ends -> its exit status, windows that are kept, codes of what is named
 DRIVER_ROWS: dict[str, tuple[int, set[tuple[int, int]] | None, list[str] | None]] = {
@@ -49,7 +49,7 @@ DRIVER_ROWS: dict[str, tuple[int, set[tuple[int, int]] | None, list[str] | None]
 #: what needs more than one call to come about -> windows that are kept, codes of what is named
 LONGER_ROWS: dict[str, tuple[set[tuple[int, int]], list[str]]] = {
     "restarted": (ALL - {(0, 2)}, ["window_open"]),
-    "killed while writing": (ALL - {(0, 2), (0, 3)}, ["never_opened", "step_lost", "window_open"]),
+    "killed while writing": (ALL - {(0, 2), (0, 3)}, ["never_opened", "window_open"]),
     "disk full": ({(0, 1), (1, 1)}, ["unwritten", *["window_failed"] * 4]),
     "disk full, freed": (ALL - {(0, 2), (1, 2)}, ["window_failed"] * 2),
 }

@@ -226,6 +226,38 @@ def test_who_was_killed_between_windows_lacks_those_that_were_to_come(
     assert verdicts.verdict(cut_short(**more), running=["k"]) == []
 
 
+@pytest.mark.parametrize(
+    ("more", "step", "codes"),
+    [
+        ({}, 3, [NEVER_OPENED]),  # the plan's own window, which the verdict names
+        ({}, 1, [NEVER_OPENED]),  # recorded after all
+        ({}, 4, [verdicts.STEP_LOST, NEVER_OPENED]),  # of no window that the plan lists
+        ({"windows_planned": []}, 3, [verdicts.STEP_LOST]),
+        ({"ended": True}, 3, [verdicts.STEP_LOST]),
+        ({"ended": True, "missed": ["windows for steps 3 never opened"], "steps_seen": [1, 5]}, 3, [NEVER_OPENED]),
+        ({"ended": True, "missed": ["windows for steps 5 never opened"], "steps_seen": [3]}, 2, [verdicts.STEP_LOST, NEVER_OPENED]),
+    ],
+)  # fmt: skip
+def test_a_window_that_was_lost_is_named_once(more: dict[str, Any], step: int, codes: list[str]) -> None:
+    """What a driver could not tell a worker of is a lack of its own only where no window and no other lack tells of the step."""
+    lost = Lack(code=verdicts.STEP_LOST, target="k", step=step, words=f"G/rank0: step {step} was to be recorded: dead")
+    assert [lack.code for lack in verdicts.verdict(cut_short(**more), [lost])] == codes
+    other = dataclasses.replace(lost, target="other")
+    assert verdicts.STEP_LOST in [lack.code for lack in verdicts.verdict(cut_short(**more), [other])]
+
+
+@pytest.mark.parametrize("windows", [True, False])
+def test_what_a_driver_saw_of_a_worker_stands_with_the_windows_that_it_lacks(run_dir: Path, windows: bool) -> None:
+    """In the manifest, and in what is read of it later, where nobody sees it any more."""
+    found = cut_short(wanted="steps 1-5")
+    if not windows:
+        found.windows, found.artifacts = {}, {}
+    lacks = verdicts.verdict(found, causes={"k": "its actor is dead"})
+    assert [lack.words.rpartition("; ")[2] for lack in lacks] == ["its actor is dead"]
+    written(run_dir, found, lacks=[lack.to_json() for lack in lacks])
+    assert [lack.words for lack in open_run(run_dir).lacks] == [lack.words for lack in lacks]
+
+
 def test_a_step_that_came_without_the_phase_is_no_lack_of_a_killed_worker() -> None:
     """Where phases make windows, a step before the last that was recorded had none; where steps do, its window is missing."""
     for discrete, missing in ((True, "5"), (False, "3, 5")):
