@@ -19,7 +19,7 @@ from accelprof.output import fields
 from accelprof.output import manifest as manifests
 from accelprof.output.dumps import is_dump
 from accelprof.output.metrics import metrics_of
-from accelprof.output.presence import there
+from accelprof.output.presence import at_work
 from accelprof.output.records import ArtifactRow, Lack, Records, TargetRow
 from accelprof.output.verdict import judge, outside
 
@@ -223,10 +223,7 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
         if later.metrics:
             manifest["metrics"] = metrics_of(later)
         unended = True
-    running: set[str] = set()
-    if unended:
-        running = records.at_work()
-        running |= there(directory, records.targets.keys() - running)
+    running = at_work(directory, records.targets) if unended else set()
     problems.extend(f"manifest: {line}" for line in records.odd)
     left = atomic.halves(directory, unknown=not running)  # a worker of another host may be writing
     if left:

@@ -29,7 +29,7 @@ from accelprof.output.delivery import EndedRun, add_said, deliver
 from accelprof.output.expected import Expected
 from accelprof.output.layout import Layout, claim_run, impossible
 from accelprof.output.nodes import ThisHost
-from accelprof.output.records import Records
+from accelprof.output.presence import at_work
 from accelprof.output.verdict import exit_status, said_in
 from accelprof.planning.plan import Plan
 from accelprof.threads import on_main
@@ -268,7 +268,7 @@ def _finish(
         None if controlled else start_exporters(catalogue.make_exporters(config), config, run_dir, facts.voice.say)
     )
     if not controlled:  # what goes on behind the command
-        facts.running = Records.at_work
+        facts.running = lambda found: at_work(run_dir, found.targets)
     if any(row.selected for row in plan.preview()):
         facts.nobody = NOBODY
     if assignment is not None:

@@ -1,4 +1,8 @@
-"""Who of several processes of a run is still there, and whose turn it is to write: locks on bytes of one file, no waiting on the dead.
+"""Who of several processes of a run is still at work, and whose turn it is to write: locks on bytes of one file, no waiting on the dead.
+
+Two things tell that a process is at work, and neither is enough alone (:func:`at_work` asks both). Its lock is seen from every
+host that shares the directory, but only processes that end their run themselves hold one, and not every file system has locks.
+Its row, with a session that did not end, names a process of any kind of run, but only its own host can see whether that is there.
 
 POSIX record locks go when their process ends, however it ends; a forked child does not inherit them; shared file systems carry
 them between hosts. Where a file system has none, nobody is seen to be there, and everyone finishes the run as the last one.
@@ -12,10 +16,11 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from accelprof.output.descriptor import Descriptor
 from accelprof.output.layout import MARKER
+from accelprof.output.records import TargetRow
 
 #: bytes that are locked for a turn; those of processes lie behind them
 TURN, PAGE = 0, 1
@@ -52,9 +57,14 @@ class Presence:
             self._give_up()
 
     def there(self, keys: Iterable[str]) -> set[str]:
-        """Those of ``keys``, other than this process, whose process is alive and has not left."""
+        """Those of ``keys``, other than this process, that hold their lock: the process is alive and has not left."""
         with self._mutex:
             return {key for key in keys if key != self._key and self._taken(_place(key))}
+
+    def at_work(self, targets: Mapping[str, TargetRow]) -> set[str]:
+        """As :func:`at_work`, for a process that holds a lock itself."""
+        seen = _seen(targets)
+        return seen | self.there(targets.keys() - seen)
 
     @contextlib.contextmanager
     def turn(self, which: int, seconds: float, hurry: Callable[[], bool] = lambda: False) -> Iterator[bool]:
@@ -117,16 +127,21 @@ class Presence:
         return self._handle
 
 
-def there(run_dir: str, keys: Iterable[str]) -> set[str]:
-    """Those of ``keys`` whose process is alive and has not left the run, as another process sees it."""
-    keys = set(keys)
-    if not keys or not os.path.exists(os.path.join(run_dir, MARKER)):
-        return set()
+def at_work(run_dir: str, targets: Mapping[str, TargetRow]) -> set[str]:
+    """Keys of targets that are at work for the run, as far as a process that has no part in it can see: by row or by lock."""
+    seen = _seen(targets)
+    if seen == targets.keys() or not os.path.exists(os.path.join(run_dir, MARKER)):
+        return seen
     watcher = Presence(run_dir, f"reader {os.getpid()}")
     try:
-        return watcher.there(keys)
+        return seen | watcher.there(targets.keys() - seen)
     finally:
         watcher.close()
+
+
+def _seen(targets: Mapping[str, TargetRow]) -> set[str]:
+    """Those whose row's session is open and whose process is there, on this host."""
+    return {key for key, row in targets.items() if row.ended is False and row.writer and row.writer.is_there()}
 
 
 def _place(key: str) -> int:

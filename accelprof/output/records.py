@@ -420,11 +420,9 @@ class TargetRow(Record):
         return Target(self.group, rank=self.rank, replica=self.replica).label
 
     @property
-    def at_work(self) -> bool:
-        """Whether its session is open and its process there, as far as that can be seen from here."""
-        row = {"host": self.host, "pid": self.pid, "started": self.started, "space": self.space}
-        writer = Writer.read(row) if self.ended is False else None
-        return writer is not None and writer.is_there() is True
+    def writer(self) -> Writer | None:
+        """The process, where the row names it."""
+        return Writer.read({"host": self.host, "pid": self.pid, "started": self.started, "space": self.space})
 
     @property
     def who(self) -> tuple[str, int | None, int | None]:
@@ -675,10 +673,6 @@ class Records:
             self.memory.append(record)
         elif isinstance(record, Lack):
             self.lacks.append(record)
-
-    def at_work(self) -> set[str]:
-        """Keys of targets that are at work, as far as that can be seen from here."""
-        return {key for key, row in self.targets.items() if row.at_work}
 
     def of_target(self) -> dict[str, list[WindowRow]]:
         """Windows by their target's key."""

@@ -166,6 +166,6 @@ class OwnRun:
             if not mine:
                 waited = (now_ns() - began) / 1e9
                 facts.voice.say(f"another process of the run was writing its manifest for {waited:.1f} s")
-            there = self._presence.there
-            facts.running = lambda found: there(found.targets) | found.at_work() | running
+            at_work = self._presence.at_work
+            facts.running = lambda found: at_work(found.targets) | running
             return facts, deliver(facts, ThisHost(), last=False)

@@ -19,7 +19,8 @@ from accelprof.analysis.run import open_run
 from accelprof.atomic import halves
 from accelprof.catalogue import make_catalogue
 from accelprof.output.delivery import EndedRun, finish
-from accelprof.output.presence import PAGE, TURN, Presence, there
+from accelprof.output.presence import PAGE, TURN, Presence, at_work
+from accelprof.output.records import TargetRow
 from accelprof.testing import capture
 
 LEAVES = ("manifest.json", "report.html", "timeline.json.gz")
@@ -171,15 +172,16 @@ def test_presence_is_of_the_living(tmp_path: Path) -> None:
         print("up", flush=True)
         time.sleep(60)
     """
+    both = {key: TargetRow(key) for key in ("one", "two")}
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
-        assert there(str(tmp_path), ["one", "two"]) == {"one"}
+        assert at_work(str(tmp_path), both) == {"one"}
         process.kill()
         process.wait(timeout=10)
-        until(lambda: there(str(tmp_path), ["one", "two"]) == set(), 10)
+        until(lambda: at_work(str(tmp_path), both) == set(), 10)
 
 
 def test_a_turn_is_one_processs_at_a_time(tmp_path: Path) -> None:

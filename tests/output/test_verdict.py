@@ -22,6 +22,7 @@ from accelprof.contracts.targets import DRIVER_GROUP
 from accelprof.errors import NotComparableError
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
+from accelprof.output.presence import at_work
 from accelprof.output.records import NEVER_OPENED, ArtifactRow, FailureRow, Lack, Moment, Records, TargetRow, WindowRow
 from accelprof.planning.names import absent_ranks, unmatched_roles
 from accelprof.testing import capture
@@ -317,7 +318,7 @@ def test_odd_plans_and_processes_in_a_manifest_end_nothing(run_dir: Path) -> Non
     found = cut_short(windows_planned=[(3, 10**18)], pid=10**30, host=os.uname().nodename)
     written(run_dir, found)
     assert [lack.code for lack in open_run(run_dir).lacks] == [NEVER_OPENED]
-    assert found.at_work() == set()
+    assert at_work(str(run_dir), found.targets) == set()
     manifest = json.loads((run_dir / "manifest.json").read_text())
     for odd in ([[5, 3]], [[1]], ["1-3"], 5, [[1, 2.5]]):
         manifest["targets"][0]["windows_planned"] = odd

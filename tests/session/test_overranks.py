@@ -12,8 +12,8 @@ import pytest
 
 from accelprof.contracts.targets import Target
 from accelprof.output import presence, tail
-from accelprof.output.presence import Presence, there
-from accelprof.output.records import MetricsRow
+from accelprof.output.presence import Presence, at_work
+from accelprof.output.records import MetricsRow, TargetRow
 from accelprof.output.tail import Tail
 from accelprof.session import overranks
 from accelprof.session.overranks import OverRanks
@@ -203,8 +203,11 @@ def test_a_process_that_is_asked_for_as_it_begins_is_there_all_the_same(tmp_path
         assert holder.stdout.readline() == "held\n"
         mine = Presence(str(tmp_path), "k1")
     assert holder.returncode == 0
-    ask = "import sys; from accelprof.output.presence import there; print(there(sys.argv[1], ['k1']))"
+    ask = (
+        "import sys; from accelprof.output.presence import at_work; from accelprof.output.records import TargetRow; "
+        "print(at_work(sys.argv[1], {'k1': TargetRow('k1')}))"
+    )
     found = subprocess.run([sys.executable, "-c", ask, str(tmp_path)], capture_output=True, text=True, timeout=60)
     mine.close()
     assert found.stdout == "{'k1'}\n", found.stderr
-    assert there(str(tmp_path), ["k1"]) == set()
+    assert at_work(str(tmp_path), {"k1": TargetRow("k1")}) == set()
