@@ -5,6 +5,7 @@ Importing this imports the standard library only; everything else comes when it 
 
 from __future__ import annotations
 
+from accelprof.timing import worker as _worker
 from accelprof.timing.ranges import mark, profiling_range
 from accelprof.timing.timer import timer
 from accelprof.timing.worker import Worker
@@ -35,25 +36,39 @@ __all__ = [
     "unregister",
 ]
 
-_LAZY = {
-    "configure": "accelprof.session.configure",
-    "current_session": "accelprof.session.configure",
-    "hookimpl": "accelprof.contracts.hookspecs",
-    "open_run": "accelprof.analysis.opened",
-    "register": "accelprof.catalogue",
-    "reset": "accelprof.session.configure",
-    "unregister": "accelprof.catalogue",
-}
-
 
 def __getattr__(name: str) -> object:
-    if name in _LAZY:
-        import importlib
+    value: object
+    if name in ("configure", "current_session", "reset"):
+        from accelprof.session import configure as sessions
 
-        value = getattr(importlib.import_module(_LAZY[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'accelprof' has no attribute {name!r}")
+        value = getattr(sessions, name)
+    elif name in ("register", "unregister"):
+        from accelprof import catalogue
+
+        value = getattr(catalogue, name)
+    elif name == "hookimpl":
+        from accelprof.contracts import hookspecs
+
+        value = hookspecs.hookimpl
+    elif name == "open_run":
+        from accelprof.analysis import opened
+
+        value = opened.open_run
+    else:
+        raise AttributeError(f"module 'accelprof' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def _answer(command: str, *args: object, **kwargs: object) -> object:
+    from accelprof.session.remote import serve
+
+    _worker.answer = serve
+    return serve(command, *args, **kwargs)
+
+
+_worker.answer = _answer
 
 
 def __dir__() -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import warnings
+from types import ModuleType
 
 
-def moved(old: str, new: str) -> None:
+def moved(old: str, new: ModuleType) -> None:
     """Put the module ``new`` in the place of ``old``, which is being imported."""
-    warnings.warn(f"{old} is {new} now; the old path goes with the next release", DeprecationWarning, stacklevel=3)
-    sys.modules[old] = importlib.import_module(new)
+    text = f"{old} is {new.__name__} now; the old path goes with the next release"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
+    sys.modules[old] = new

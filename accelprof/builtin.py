@@ -9,7 +9,6 @@ from accelprof.contracts.backend import Backend
 from accelprof.contracts.exporter import Exporter
 from accelprof.contracts.hookspecs import hookimpl
 from accelprof.contracts.tool import Tool
-from accelprof.errors import failures, text_of
 
 
 @hookimpl
@@ -50,14 +49,3 @@ def accelprof_presets() -> dict[str, Any]:
     from accelprof.planning.presets import BUILTIN
 
     return BUILTIN
-
-
-@hookimpl
-def accelprof_run_pages(run_dir: str) -> str | None:
-    from accelprof.analysis import finish_run
-
-    try:
-        finish_run(run_dir)
-    except failures() as error:  # timeline and report can be made again from the files
-        return f"timeline and report could not be made: {text_of(error)}"
-    return None

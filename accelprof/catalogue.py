@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
 import warnings
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from accelprof import builtin as built_in
 from accelprof.contracts.answers import probe_of
 from accelprof.contracts.backend import Backend, Probe
 from accelprof.contracts.exporter import Exporter
@@ -28,8 +28,6 @@ if TYPE_CHECKING:  # who asks for a tool by name, to read a file with it, has no
     from accelprof.planning.presets import Preset
 
 ACCELERATOR_ENV = "ACCELPROF_ACCELERATOR"
-#: comes in by name, as what is installed comes in by its entry point
-BUILTIN = "accelprof.builtin"
 T = TypeVar("T", bound="Backend | Tool | Exporter")
 ToolT = TypeVar("ToolT", bound=Tool)
 
@@ -418,7 +416,7 @@ def make_catalogue(*, entry_points: bool = True, builtin: bool = True) -> Catalo
     """A catalogue of its own, with what is built in and what is installed."""
     made = Catalogue()
     if builtin:
-        made.register(importlib.import_module(BUILTIN), "builtin", distribution="accelprof")
+        made.register(built_in, "builtin", distribution="accelprof")
     if entry_points:
         made.register_installed()
     return made

@@ -109,6 +109,19 @@ def test_the_page_names_every_import_that_goes_up():
     assert {contract.get("unmatched_ignore_imports_alerting", "error") for contract in contracts} == {"error"}
 
 
+@pytest.mark.parametrize("root", [CORE, *PLUGINS], ids=lambda path: path.name)
+def test_no_module_of_ours_is_looked_up_by_its_name(root):
+    """What is imported by a text is seen by nobody who follows imports: floors and circles would hold for the others only."""
+    known = set(modules(root)) - {root.name}
+    found = [
+        f"{name}:{node.lineno}: {node.value}"
+        for name, path in modules(root).items()
+        for node in literals(ast.parse(path.read_text()))
+        if node.value.partition(":")[0] in known
+    ]
+    assert found == []
+
+
 def test_only_the_sessions_room_sees_the_session():
     """Timers, and frameworks beside them, see the small protocol of ``timing/gate.py``: who reads ``gate.session`` sees all of it."""
     reads = {

@@ -1,7 +1,7 @@
 """Reads what a run left: spans, one merged timeline, tables, an HTML report, comparisons.
 
-``read_any`` reads one file of whatever tool, ``summarise`` a run directory; ``finish_run`` and ``render_table`` are what
-the end of a run calls.
+``read_any`` reads one file of whatever tool, ``summarise`` a run directory; ``draw`` and ``render_table`` are what the end of
+a run calls.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from accelprof.contracts.names import MANIFEST, REPORT, TIMELINE
+from accelprof.errors import failures, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from accelprof.analysis.summary import Summary
     from accelprof.contracts.spans import Trace
 
-__all__ = ["finish_run", "read_any", "render_table"]
+__all__ = ["draw", "finish_run", "read_any", "render_table"]
 log = logging.getLogger("accelprof")
 #: what ``finish_run`` found, kept for the ``render_table`` that follows it: reading a run twice takes seconds
 _finished: tuple[str, Summary] | None = None
@@ -31,6 +32,15 @@ def _state_of(directory: str) -> str:
     except OSError:
         return ""
     return f"{os.path.realpath(directory)} {found.st_mtime_ns} {found.st_size}"
+
+
+def draw(run_dir: str) -> str | None:
+    """:func:`finish_run` in the form of the hook ``accelprof_run_pages``: what went wrong, in words."""
+    try:
+        finish_run(run_dir)
+    except failures() as error:  # timeline and report can be made again from the files
+        return f"timeline and report could not be made: {text_of(error)}"
+    return None
 
 
 def finish_run(run_dir: str | os.PathLike[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import logging
 import sys
@@ -14,19 +13,53 @@ from accelprof import __version__
 from accelprof.cli.lines import say
 from accelprof.errors import AccelprofError, nearest, text_of
 
-#: command -> where it is; imported when it is used, so that ``--help`` stays quick
-COMMANDS: dict[str, str] = {
-    "compare": "accelprof.cli.compare:compare",
-    "config": "accelprof.cli.config:config",
-    "demo": "accelprof.cli.demo:demo",
-    "doctor": "accelprof.cli.doctor:doctor",
-    "plugins": "accelprof.cli.plugins:plugins",
-    "report": "accelprof.cli.report:report",
-    "run": "accelprof.cli.run:run",
-    "timeline": "accelprof.cli.timeline:timeline",
-    "whatif": "accelprof.cli.whatif:whatif",
-    "window": "accelprof.cli.window:window",
-}
+COMMANDS = ("compare", "config", "demo", "doctor", "plugins", "report", "run", "timeline", "whatif", "window")
+
+
+def command_of(name: str) -> click.Command | None:
+    """One of :data:`COMMANDS`; its module is imported when it is used, so that a command starts quickly."""
+    match name:
+        case "compare":
+            from accelprof.cli.compare import compare
+
+            return compare
+        case "config":
+            from accelprof.cli.config import config
+
+            return config
+        case "demo":
+            from accelprof.cli.demo import demo
+
+            return demo
+        case "doctor":
+            from accelprof.cli.doctor import doctor
+
+            return doctor
+        case "plugins":
+            from accelprof.cli.plugins import plugins
+
+            return plugins
+        case "report":
+            from accelprof.cli.report import report
+
+            return report
+        case "run":
+            from accelprof.cli.run import run
+
+            return run
+        case "timeline":
+            from accelprof.cli.timeline import timeline
+
+            return timeline
+        case "whatif":
+            from accelprof.cli.whatif import whatif
+
+            return whatif
+        case "window":
+            from accelprof.cli.window import window
+
+            return window
+    return None
 
 
 class Commands(click.Group):
@@ -39,11 +72,9 @@ class Commands(click.Group):
         return sorted({*COMMANDS, *self.commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = COMMANDS.get(cmd_name)
-        if place is not None:
-            module, _, attribute = place.partition(":")
-            command: click.Command = getattr(importlib.import_module(module), attribute)
-            return command
+        own = command_of(cmd_name)
+        if own is not None:
+            return own
         self._ask_plugins()
         return self.commands.get(cmd_name)
 

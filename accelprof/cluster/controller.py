@@ -18,6 +18,7 @@ from typing import Any
 
 import ray
 
+from accelprof.analysis import draw
 from accelprof.catalogue import get_catalogue
 from accelprof.cluster import fanout
 from accelprof.cluster.dumping import DumpWatch
@@ -334,6 +335,7 @@ class Controller:
             self.catalogue,
             self.config,
             self.plan,
+            draw,
             steps=self.history,
             spans=self._spans,
             cut=self._cut,

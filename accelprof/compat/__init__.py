@@ -8,18 +8,12 @@ process of a job whose source nobody wants to touch. See docs/compat.md.
 
 from __future__ import annotations
 
-import importlib
 from types import ModuleType
 
 from accelprof.compat.patching import Patches
 from accelprof.errors import UserError, nearest
 
-#: framework -> module with ``install(patches)``
-FRAMEWORKS = {
-    "verl": "accelprof.compat.verl_install",
-    "rlinf": "accelprof.compat.rlinf_install",
-    "nemo_rl": "accelprof.compat.nemo_rl_install",
-}
+FRAMEWORKS = ("verl", "rlinf", "nemo_rl")
 
 _patches: dict[str, Patches] = {}
 
@@ -64,10 +58,18 @@ def installed() -> tuple[str, ...]:
 
 
 def _module(name: str) -> ModuleType:
-    if name not in FRAMEWORKS:
-        raise UserError(
-            f"compat: unknown framework {name!r}; allowed: {', '.join(FRAMEWORKS)}. {nearest(name, FRAMEWORKS)}".rstrip(
-                ". "
-            )
-        )
-    return importlib.import_module(FRAMEWORKS[name])
+    """A framework's module with ``install(patches, any_version)``."""
+    if name == "verl":
+        from accelprof.compat import verl_install
+
+        return verl_install
+    if name == "rlinf":
+        from accelprof.compat import rlinf_install
+
+        return rlinf_install
+    if name == "nemo_rl":
+        from accelprof.compat import nemo_rl_install
+
+        return nemo_rl_install
+    near = nearest(name, FRAMEWORKS)
+    raise UserError(f"compat: unknown framework {name!r}; allowed: {', '.join(FRAMEWORKS)}. {near}".rstrip(". "))

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from accelprof.compat import asked
 from accelprof.compat import rlinf as ours
-from accelprof.compat import startup
 from accelprof.compat.kinds import by_kind
 from accelprof.compat.patching import Patches, check_version, settle
 from accelprof.config.door import plain
@@ -233,7 +233,7 @@ def _driver(patches: Patches, driver: _Driver) -> None:
 
     @functools.wraps(theirs_allocate)
     def allocate(self: object, *args: object, **kwargs: Any) -> object:
-        env = {**(kwargs.get("env_vars") or {}), **startup.environment({}, "rlinf")}
+        env = {**(kwargs.get("env_vars") or {}), **asked.environment({}, "rlinf")}
         driver.env = env
         if "env_vars" in kwargs:
             kwargs["env_vars"] = env

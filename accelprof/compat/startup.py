@@ -13,9 +13,10 @@ from typing import Any
 
 import wrapt
 
-from accelprof.environment import STARTUP, join_env
+from accelprof.compat.asked import ENV, environment
 
-ENV = "ACCELPROF_INSTALL"
+__all__ = ["ENV", "TRIGGERS", "environment", "names", "watch"]
+
 #: framework -> the module whose import means that everything we replace is there
 TRIGGERS = {"verl": "verl.utils.profiler", "rlinf": "rlinf.scheduler", "nemo_rl": "nemo_rl.utils.timer"}
 
@@ -30,14 +31,6 @@ def names(env: Mapping[str, str]) -> list[str]:
         if name not in TRIGGERS:
             log.warning("accelprof: %s=%s names no framework; allowed: %s", ENV, env[ENV], ", ".join(TRIGGERS))
     return [name for name in found if name in TRIGGERS]
-
-
-def environment(env: Mapping[str, str], frameworks: str | None = None) -> dict[str, str]:
-    """Variables that make Python processes started with them install: ``ACCELPROF_INSTALL`` and a longer ``PYTHONPATH``."""
-    named = frameworks or env.get(ENV, "")
-    if not named:
-        return {}
-    return join_env({"PYTHONPATH": env.get("PYTHONPATH", "")}, {ENV: named, "PYTHONPATH": STARTUP})
 
 
 def watch() -> None:

@@ -1,4 +1,5 @@
-"""Where engines find what their processes call: the entry points ``vllm.general_plugins`` and ``sglang.srt.plugins`` name this module."""
+"""Where the entry points of 0.1 lead, in environments that were installed with it; they name :mod:`accelprof.session.joining` now.
+Goes with the next release."""
 
 from accelprof.session.joining import install
 

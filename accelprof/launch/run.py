@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
+from accelprof.analysis import draw
 from accelprof.catalogue import Catalogue
 from accelprof.config.model import Config
 from accelprof.contracts.names import MANIFEST
@@ -260,7 +261,7 @@ def _finish(
     notes: Sequence[str],
 ) -> dict[str, object]:
     """The manifest: the controller's where the command had one, with the launcher's reports added; else of all journals."""
-    facts = EndedRun(run_dir, catalogue, config, plan, notes=list(notes), groups=(), says=False, earlier=True)
+    facts = EndedRun(run_dir, catalogue, config, plan, draw, notes=list(notes), groups=(), says=False, earlier=True)
     controlled = os.path.exists(
         os.path.join(run_dir, MANIFEST)
     )  # a controller of the command has exported its steps itself

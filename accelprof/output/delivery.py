@@ -42,6 +42,7 @@ class EndedRun:
 
     Attributes:
         run_dir: ``None`` where none could be made, or nothing was to be recorded.
+        draw: makes the run's own timeline and page, as plug-ins make theirs by ``accelprof_run_pages``.
         told: journals that were handed over, not read.
         away: nodes whose journals are not on this host's disk.
         hosts: all other nodes that took part.
@@ -66,6 +67,7 @@ class EndedRun:
     catalogue: Catalogue
     config: Config
     plan: Plan
+    draw: Callable[[str], str | None]
     told: Sequence[Sequence[Any]] = ()
     away: Collection[Node] = ()
     hosts: Collection[Node] = ()
@@ -161,7 +163,7 @@ def finish(run: EndedRun, manifest: dict[str, Any]) -> bool:
     which the caller writes: it knows who else writes."""
     said = len(manifest["problems"])
     if run.run_dir is not None and not any(row.get("code") == verdicts.UNWRITTEN for row in manifest["lacks"]):
-        for text in map(str, run.catalogue.event("accelprof_run_pages", run_dir=run.run_dir)):
+        for text in map(str, run.catalogue.host.call_with(run.draw, "accelprof_run_pages", run_dir=run.run_dir)):
             run.voice.say(text)
             manifest["problems"].append(text)
     for row in Records.of_manifest(manifest).artifacts.values():

@@ -163,6 +163,8 @@ def current_session() -> Session | None:
 
 def reset() -> None:
     """Undo everything ``configure`` did: session closed, handlers removed, timings and catalogue forgotten."""
+    from accelprof.session import children
+
     with _lock:
         session = gate.session
         if session is not None:
@@ -171,9 +173,7 @@ def reset() -> None:
             except AccelprofError as error:  # on_error: raise; what is undone here is undone all the same
                 log.warning("accelprof: %s", error)
         gate.release()
-        children = sys.modules.get("accelprof.session.children")
-        if children is not None:
-            children.forget()
+        children.forget()
         _uninstall()
         metrics.forget_all()
         reset_catalogue()

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from accelprof import texts
+from accelprof.analysis import draw
 from accelprof.contracts import reasons
 from accelprof.exporters.host import Exporters, start_exporters
 from accelprof.output import verdict as verdicts
@@ -155,7 +156,9 @@ class OwnRun:
         catalogue, config = self._catalogue, self._config
         self._plan = self._plan or catalogue.plan(config, decided=True)
         self._said = len(self._captures.voice.problems)
-        facts = EndedRun(self.run_dir, catalogue, config, self._plan, told=[self._journal.records], says=said is None)
+        facts = EndedRun(
+            self.run_dir, catalogue, config, self._plan, draw, told=[self._journal.records], says=said is None
+        )
         facts.voice = said or facts.voice
         if self._problem:
             facts.lacks.append(Lack(code=verdicts.NO_DIRECTORY, words=self._problem))

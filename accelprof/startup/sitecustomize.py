@@ -25,7 +25,7 @@ class _Watch:
             return None
         sys.meta_path.remove(self)
         try:
-            from accelprof.engines.child import install
+            from accelprof.session.joining import install
         except ImportError as error:  # another environment than the worker's
             sys.stderr.write(f"accelprof: {name} is not instrumented in process {os.getpid()}: {error}\n")
             return None

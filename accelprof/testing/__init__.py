@@ -32,21 +32,22 @@ __all__ = [
     "capture",
 ]
 
-_PLACES = {
-    "BackendConformance": "conformance",
-    "Call": "recording",
-    "Captured": "sessions",
-    "FakeClock": "clock",
-    "RecordingBackend": "recording",
-    "RecordingTool": "recording",
-    "ToolConformance": "conformance",
-    "capture": "sessions",
-}
-
 
 def __getattr__(name: str) -> object:
-    if name in _PLACES:
-        import importlib
+    if name == "FakeClock":
+        from accelprof.testing import clock
 
-        return getattr(importlib.import_module(f"accelprof.testing.{_PLACES[name]}"), name)
+        return clock.FakeClock
+    if name in ("BackendConformance", "ToolConformance"):
+        from accelprof.testing import conformance
+
+        return getattr(conformance, name)
+    if name in ("Call", "RecordingBackend", "RecordingTool"):
+        from accelprof.testing import recording
+
+        return getattr(recording, name)
+    if name in ("Captured", "capture"):
+        from accelprof.testing import sessions
+
+        return getattr(sessions, name)
     raise AttributeError(f"module 'accelprof.testing' has no attribute {name!r}")

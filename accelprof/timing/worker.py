@@ -18,6 +18,12 @@ else:
     Any = object  # for who asks for the hints of public names
 
 
+def answer(command: str, *args: object, **kwargs: object) -> object:
+    """What a controller asks of this process. The front door puts the session's answers here, which know the rest of the
+    library: training code loads none of it before it is asked."""
+    raise NotImplementedError(command)
+
+
 class Worker:
     """Mixin for any class, Ray actor or not; needs no ``super().__init__()``.
 
@@ -72,19 +78,13 @@ class Worker:
 
     def accelprof_call(self, command: str, *args: object, **kwargs: object) -> Any:
         """What the controller calls in a Ray actor; see ``accelprof.session.remote``."""
-        from accelprof.session.remote import serve
-
-        return serve(command, *args, **kwargs)
+        return answer(command, *args, **kwargs)
 
     def accelprof_next(self, number: int | None = None) -> Any:
         """``accelprof_call("begin_step", number)``; without a number for the step after the last one announced, because an
         argument costs Ray a quarter of the whole call."""
-        from accelprof.session.remote import serve
-
-        return serve("next_step", number)
+        return answer("next_step", number)
 
     def accelprof_done(self) -> Any:
         """``accelprof_call("end_step", number)`` for the step that is running."""
-        from accelprof.session.remote import serve
-
-        return serve("end_step")
+        return answer("end_step")

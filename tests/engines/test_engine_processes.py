@@ -135,8 +135,8 @@ def test_the_other_sitecustomize_still_runs(tmp_path, monkeypatch):
 
 def test_install_without_a_run_does_nothing(monkeypatch):
     """Engines call the entry point in every process; without our environment it returns at once."""
-    from accelprof.engines.child import install
     from accelprof.session import children
+    from accelprof.session.joining import install
 
     monkeypatch.delenv("ACCELPROF_RUN", raising=False)
     install()
@@ -145,8 +145,8 @@ def test_install_without_a_run_does_nothing(monkeypatch):
 
 def test_a_run_that_is_gone_is_said_once(monkeypatch, caplog, tmp_path):
     """An engine starts although the run's directory is not there; that is said, once."""
-    from accelprof.engines.child import install
     from accelprof.session import children
+    from accelprof.session.joining import install
 
     monkeypatch.setenv("ACCELPROF_RUN", str(tmp_path / "gone"))
     monkeypatch.setenv("ACCELPROF_PARENT", json.dumps({"group": "G"}))

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from accelprof import hookimpl
+from accelprof.analysis import draw
 from accelprof.analysis.run import open_run
 from accelprof.atomic import halves
 from accelprof.catalogue import make_catalogue
@@ -286,8 +288,43 @@ def test_pages_come_by_a_hook_and_what_goes_wrong_is_said(tmp_path: Path, monkey
     catalogue = make_catalogue(entry_points=False)
     catalogue.register(Pages, "pages", distribution="pages")
     config = catalogue.load({"steps": [1]}).config
-    facts = EndedRun(str(tmp_path), catalogue, config, catalogue.plan(config))
+    facts = EndedRun(str(tmp_path), catalogue, config, catalogue.plan(config), draw)
     manifest: dict[str, Any] = {"lacks": [], "problems": []}
     finish(facts, manifest)
     assert seen == [str(tmp_path)]
     assert manifest["problems"] == facts.problems == ["timeline and report could not be made: RuntimeError: no ink"]
+
+
+def test_our_page_is_there_when_plugins_draw_and_their_wrappers_hear_of_it(tmp_path: Path) -> None:
+    """It takes part in the hook's call: made before those of plug-ins, inside their wrappers, which have the last word."""
+    seen: list[object] = []
+
+    class Draws:
+        @staticmethod
+        @hookimpl
+        def accelprof_run_pages(run_dir: str) -> str:
+            seen.append("plug-in draws")
+            return "no ink"
+
+    class Wraps:
+        @staticmethod
+        @hookimpl(wrapper=True)
+        def accelprof_run_pages(run_dir: str) -> Generator[None, list[str], list[str]]:
+            seen.append("wrapper begins")
+            answer = yield
+            seen.append(answer)
+            return ["changed"]
+
+    def ours(run_dir: str) -> str:
+        seen.append("ours draws")
+        return "no paper"
+
+    catalogue = make_catalogue(entry_points=False)
+    catalogue.register(Wraps, "wraps")
+    catalogue.register(Draws, "draws")
+    config = catalogue.load({"steps": [1]}).config
+    facts = EndedRun(str(tmp_path), catalogue, config, catalogue.plan(config), ours)
+    manifest: dict[str, Any] = {"lacks": [], "problems": []}
+    assert finish(facts, manifest)
+    assert seen == ["wrapper begins", "ours draws", "plug-in draws", ["no paper", "no ink"]]
+    assert manifest["problems"] == ["changed"]

@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 from click.testing import CliRunner
 
+from accelprof.analysis import draw
 from accelprof.catalogue import make_catalogue
 from accelprof.cli.config import config as config_cli
 from accelprof.config.load import load_config
@@ -117,7 +118,7 @@ def test_eight_ranks_cost_one_tool_and_one_assignment_each(catalogue, monkeypatc
     assert Wraps.made == {'{"depth": 5, "contents": ["host"]}': 1}
     assert set(assigned.values()) == {1}
     assert len([target for target in assigned if target.world_size == 8]) == 8
-    run = EndedRun("/somewhere", catalogue, made.config, made)
+    run = EndedRun("/somewhere", catalogue, made.config, made, draw)
     expected = [Expected(made.assign(Target("G", rank=rank, world_size=8)), ("G", rank, None)) for rank in range(8)]
     known = Records()
     for rank in range(8):
