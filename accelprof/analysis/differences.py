@@ -18,7 +18,7 @@ from accelprof.analysis.nesting import segments
 from accelprof.analysis.run import WorkerId, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.names import TIMELINE_TOOL
-from accelprof.contracts.spans import ROW_COLUMNS, Kind, Span, merge_intervals
+from accelprof.contracts.spans import ROW_COLUMNS, STEP, Kind, Span, merge_intervals
 from accelprof.errors import ReadError
 from accelprof.output.dumps import PLACE, aside, names, request_of, unread
 from accelprof.output.records import TargetRow
@@ -50,7 +50,7 @@ class WorkerSteps:
 def steps_of(worker: WorkerId, spans: Sequence[Span]) -> WorkerSteps:
     """Self times by step of one worker's spans (steps, phases and ranges)."""
     found = WorkerSteps(worker)
-    steps = sorted((s for s in spans if s.kind is Kind.STEP and s.name.startswith("step ")), key=lambda s: s.start_ns)
+    steps = sorted((s for s in spans if s.kind is Kind.STEP and s.name.startswith(STEP)), key=lambda s: s.start_ns)
     rows: dict[object, list[Span]] = defaultdict(list)
     for span in spans:
         if span.kind in (Kind.PHASE, Kind.RANGE):
@@ -61,7 +61,7 @@ def steps_of(worker: WorkerId, spans: Sequence[Span]) -> WorkerSteps:
     for row in rows.values():
         pieces.extend((a, b, row[index].name) for a, b, index in segments([(s.start_ns, s.end_ns) for s in row]))
     for step in steps:
-        number = int(step.name.rpartition(" ")[2])
+        number = int(step.name.removeprefix(STEP))
         times: dict[str, int] = defaultdict(int)
         for begin, end, name in pieces:
             inside = min(end, step.end_ns) - max(begin, step.start_ns)

@@ -11,9 +11,9 @@ from statistics import median
 from accelprof.analysis.critical import BEFORE, OUTSIDE
 from accelprof.analysis.division import TABLE, WORKING
 from accelprof.analysis.report_rows import CriticalPath, Report, StepTime, Straggler
-from accelprof.analysis.run import peers_of
 from accelprof.analysis.seconds import name_of_compute
 from accelprof.analysis.units import duration, percent
+from accelprof.contracts.targets import peers_of
 from accelprof.output.fields import is_number
 
 #: others' waiting below this share of the slowest step is not worth a sentence

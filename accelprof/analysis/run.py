@@ -12,6 +12,7 @@ from typing import Any
 
 from accelprof import atomic, texts
 from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL, WORKERS
+from accelprof.contracts.targets import peers_of
 from accelprof.contracts.words import MISSING
 from accelprof.errors import ReadError
 from accelprof.numberset import NumberSet
@@ -48,11 +49,6 @@ class WorkerId:
     def peers(self) -> str:
         """Whose ranks wait for each other: the group, of one with replicas each of them."""
         return peers_of(self.group, self.replica)
-
-
-def peers_of(group: str, replica: int | None) -> str:
-    """``ActorGroup``, or ``ActorGroup/replica1``."""
-    return group if replica is None else f"{group}/replica{replica}"
 
 
 @dataclass

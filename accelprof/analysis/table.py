@@ -34,6 +34,7 @@ from accelprof.analysis.report_rows import (
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.units import NONE, duration, percent
 from accelprof.analysis.waited import waited
+from accelprof.contracts.targets import in_group
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,7 +60,7 @@ def slowest_text(row: PhaseRow) -> str:
     """``rank1 1.32x``: the slowest rank and how much longer it takes than the fastest."""
     if row.slowest is None:
         return NONE
-    name = row.slowest.removeprefix(f"{row.group}/")
+    name = in_group(row.slowest, row.group)
     return f"{name} {row.spread:.2f}x" if row.spread is not None else name
 
 
@@ -321,7 +322,7 @@ def phases_grid(summary: Summary, limit: int | None = MAX_ROWS) -> Grid:
 
 
 def _of_group(row: PhaseLine) -> str:
-    return terminal(str(row["slowest"]).removeprefix(f"{row['group']}/"))
+    return terminal(in_group(str(row["slowest"]), str(row["group"])))
 
 
 def devices_grid(rows: list[DeviceRow], limit: int | None = MAX_ROWS) -> Grid:

@@ -10,9 +10,9 @@ from operator import attrgetter
 from accelprof.analysis.critical import Leaf, Step
 from accelprof.analysis.replay import Graph
 from accelprof.analysis.report_rows import UnseenWait
-from accelprof.analysis.run import peers_of
 from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.units import duration
+from accelprof.contracts.targets import peers_of
 
 #: a phase began apart from so many times on what still counts as ending together
 APART = 4

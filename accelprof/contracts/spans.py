@@ -120,6 +120,8 @@ class TimelineRow(NamedTuple):
 QUICK_ROW = tuple(name for name in TimelineRow._fields if name not in TimelineRow._field_defaults and name != "kind")
 #: fields of a row that are columns of a table, by column; :data:`CALL` is asked for where a row has time of its own
 ROW_COLUMNS = {"task": "task", "own": "own_ns", "cut": "in_progress"}
+#: how our own rows of steps are called; a number follows
+STEP = "step "
 CALL = "call"
 
 

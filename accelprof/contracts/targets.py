@@ -57,10 +57,29 @@ class Target:
     @property
     def label(self) -> str:
         """``ActorGroup/rank0`` for messages."""
-        rank = "rank?" if self.rank is None else f"rank{self.rank}"
-        if self.engine_rank is not None:
-            rank += f"/engine{self.engine_rank}"
-        return f"{self.group}/{rank}" if self.replica is None else f"{self.group}/replica{self.replica}/{rank}"
+        number = self.rank if self.engine_rank is None else self.engine_rank
+        return f"{self.peers}/{'rank' if self.engine_rank is None else 'engine'}{'?' if number is None else number}"
+
+    @property
+    def peers(self) -> str:
+        """Whose ranks wait for each other, as :func:`peers_of`; of an engine's child processes its parent's label."""
+        mine = peers_of(self.group, self.replica)
+        return mine if self.engine_rank is None else f"{mine}/rank{'?' if self.rank is None else self.rank}"
+
+
+def peers_of(group: str, replica: int | None) -> str:
+    """``ActorGroup``, or ``ActorGroup/replica1``: of a group with replicas the ranks of each wait for each other."""
+    return group if replica is None else f"{group}/replica{replica}"
+
+
+def peers_in(label: str) -> str:
+    """:attr:`Target.peers` of whom a label names, for rows of versions that wrote the label alone."""
+    return label.rpartition("/")[0]
+
+
+def in_group(label: str, group: str) -> str:
+    """A label where its group is said beside it: ``rank0``, ``replica1/rank0``."""
+    return label.removeprefix(f"{group}/")
 
 
 class CaptureCount(NamedTuple):

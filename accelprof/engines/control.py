@@ -77,17 +77,13 @@ class EngineProfiler:
         for path in self._files():
             if path in self._seen:
                 continue
-            rank = rank_of_file(self.settings.engine, self.settings.version, path, self.options, self._replica())
+            rank = rank_of_file(self.settings.engine, self.settings.version, path, self.options, self.settings.replica)
             size = size_of(path)
             reason = "" if rank is not None else "the engine's name for it does not tell its rank"
             found.append(
                 ArtifactFile(path, self.settings.engine, windows, size, "complete" if size else "truncated", reason)
             )
         return found
-
-    def _replica(self) -> int:
-        tail = self.settings.directory.rpartition("-p")[2]
-        return int(tail) if tail.isdecimal() else 0
 
     def _files(self) -> list[str]:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -90,6 +90,7 @@ class Settings:
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     benign: str = ""
+    replica: int = 0
 
 
 def engines_of(config: Config) -> dict[str, EngineOptions]:
@@ -156,11 +157,11 @@ def settings_for(engine: str, version: str, options: EngineOptions, directory: s
         ConfigError: as :func:`release_of`; a profiler that the engine does not have.
     """
     if options.profiler is None:
-        return Settings(engine, version, directory)
+        return Settings(engine, version, directory, replica=replica)
     release = release_of(engine, version)
     own = os.path.join(directory, f"{engine}-p{replica}")
     build = _Build(engine, version, options, release, own, f"p{replica}")
-    return build.settings()
+    return replace(build.settings(), replica=replica)
 
 
 class _Build:

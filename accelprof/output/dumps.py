@@ -22,7 +22,7 @@ from pathlib import Path
 
 from accelprof import atomic, texts
 from accelprof.contracts.names import JOURNAL, WORKERS
-from accelprof.contracts.spans import Kind, TimelineRow
+from accelprof.contracts.spans import STEP, Kind, TimelineRow
 from accelprof.contracts.targets import ArtifactFile, WindowInfo
 from accelprof.errors import ReadError, UserError
 from accelprof.output import collecting
@@ -357,7 +357,7 @@ def _rows(
                 phases.append(PhaseSpec(f"phase {len(phases)}"))
             rows.append(made)
     for record in records:
-        phases.append(PhaseSpec(f"step {record.step}" if record.step is not None else "outside steps"))
+        phases.append(PhaseSpec(f"{STEP}{record.step}" if record.step is not None else "outside steps"))
         end, runs = record.end_ns, record.end_ns is None
         if end is None:
             end = max([row.end_ns for row in rows] + [record.begin_ns, until or 0])

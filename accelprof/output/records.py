@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from accelprof.contracts.reasons import STEP_VOID
-from accelprof.contracts.targets import ArtifactFile, Target
+from accelprof.contracts.targets import ArtifactFile, Target, peers_in
 from accelprof.contracts.words import ARTIFACT_STATES, COMPLETE, PARTIAL, known
 from accelprof.output import fields
 from accelprof.output.fields import Read
@@ -501,7 +501,8 @@ class ProblemRow(Record):
 @dataclass(eq=False)
 class MetricsRow(Record):
     """Timings of one step in one process: ``rows`` is ``{tag: {"seconds", "count"}}``, ``began_ns`` (Unix epoch) and ``wall_ns``
-    the step itself; of one that began and did not come to its end the latter is ``None``."""
+    the step itself; of one that began and did not come to its end the latter is ``None``. ``peers``: as :attr:`Target.peers`; empty
+    in rows of versions that did not say."""
 
     KIND: ClassVar[str] = "metrics"
 
@@ -510,10 +511,11 @@ class MetricsRow(Record):
     rows: dict[str, Any] = _always(fields.an_object, dict)
     began_ns: int | None = _if_set(fields.whole)
     wall_ns: int | None = _if_set(fields.whole)
+    peers: str = _if_set(fields.text, "")
 
     def to_journal(self) -> dict[str, Any]:
         """Like that of every record, said out: there is one for every step, and going over the fields takes longer than a write."""
-        if self.extra or self.began_ns is None or self.wall_ns is None:
+        if self.extra or self.began_ns is None or self.wall_ns is None or not self.peers:
             return super().to_journal()
         return {
             "kind": "metrics",
@@ -522,7 +524,13 @@ class MetricsRow(Record):
             "rows": self.rows,
             "began_ns": self.began_ns,
             "wall_ns": self.wall_ns,
+            "peers": self.peers,
         }
+
+    @property
+    def whose(self) -> str:
+        """:attr:`Target.peers` of the process."""
+        return self.peers or peers_in(self.label)
 
     def timings(self) -> dict[str, dict[str, float]]:
         """The rows that are whole."""

@@ -66,7 +66,7 @@ class OverRanks:
         voice: Voice,
     ) -> None:
         self._exporters, self._label, self._presence, self._voice = exporters, target.label, presence, voice
-        self._group = target.label.rpartition("/")[0]
+        self._peers = target.peers
         self._world = (target.world_size or 1) if run_dir is not None else 1
         self._tail = Tail(run_dir or "", key)
         self._given: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
@@ -143,7 +143,7 @@ class OverRanks:
     def _look(self) -> None:
         found = self._tail.look()
         for row in found.metrics:
-            if row.label == self._label or row.label.rpartition("/")[0] != self._group:
+            if row.label == self._label or row.whose != self._peers:
                 continue
             steps = self._found.setdefault(row.label, {})
             steps.setdefault(row.step, deque(maxlen=ROWS_KEPT)).append(row)

@@ -25,6 +25,7 @@ from accelprof.timing.gate import now_ns
 if TYPE_CHECKING:
     from accelprof.catalogue import Catalogue
     from accelprof.config.model import Config
+    from accelprof.contracts.targets import Target
     from accelprof.planning.plan import Plan
     from accelprof.session.captures import Captures
     from accelprof.session.steptimes import Timings
@@ -37,18 +38,22 @@ TURN_S, PAGE_S, EXPORT_S, HURRIED_S = 60.0, 120.0, 30.0, 1.0
 WRITTEN_NS = 100_000_000
 
 
+def metrics_row(target: Target, number: int, timings: Timings, began: int, wall: int | None) -> MetricsRow:
+    return MetricsRow(target.label, number, dict(timings), began, wall, target.peers)
+
+
 class StepsOfLaunched:
     """Timings of the steps of a process under ``accelprof run``, whose launcher ends the run: into the journal, nothing else. Short
     steps are written together."""
 
     def __init__(self, captures: Captures) -> None:
-        self._label, self._journal = captures.process.target.label, captures.journal
+        self._target, self._journal = captures.process.target, captures.journal
         self._waiting: list[MetricsRow] = []
         self._written = 0
 
     def step_ended(self, number: int, timings: Timings, began: int, wall: int | None) -> None:
         """As :meth:`OwnRun.step_ended`."""
-        self._waiting.append(MetricsRow(self._label, number, dict(timings), began, wall))
+        self._waiting.append(metrics_row(self._target, number, timings, began, wall))
         if (now := now_ns()) - self._written > WRITTEN_NS:
             self._written = now
             self.flush()
@@ -94,7 +99,7 @@ class OwnRun:
     def step_ended(self, number: int, timings: Timings, began: int, wall: int | None) -> None:
         """Timings of a step go into the journal, window or not; ``began`` is of the Unix epoch, ``wall`` its length (ns),
         ``None`` of one that did not come to its end."""
-        row = MetricsRow(self._process.target.label, number, dict(timings), began, wall)
+        row = metrics_row(self._process.target, number, timings, began, wall)
         self._journal.add(row)
         if self._exported is not None:
             self._exported.step(row, any(number in window.steps for window in self._captures.rows[-2:]))

@@ -185,13 +185,14 @@ def test_a_line_longer_than_any_record_is_passed_over(tmp_path: Path, monkeypatc
         st.text(max_size=6), st.fixed_dictionaries({"seconds": st.floats(0, 1e6), "count": st.integers(0, 1 << 70)})
     ),
     st.one_of(st.none(), st.integers(0, 1 << 62)),
+    st.text(max_size=8),
 )
 @settings(max_examples=200)
 def test_a_row_of_a_step_is_written_like_any_other(
-    label: str, step: int, rows: dict[str, Any], began: int | None
+    label: str, step: int, rows: dict[str, Any], began: int | None, peers: str
 ) -> None:
     """The quick way that rows of steps take gives the fields, their order and the values that every record's way gives."""
-    record = MetricsRow(label, step, rows, began, 1)
+    record = MetricsRow(label, step, rows, began, 1, peers)
     entry = record.to_journal()
     assert list(entry.items()) == list(Record.to_journal(record).items())
     line = manifests._line(entry)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from accelprof.contracts.targets import Target
+from accelprof.contracts.targets import Target, in_group, peers_in
 from accelprof.output import presence, tail
 from accelprof.output.presence import Presence, at_work
 from accelprof.output.records import MetricsRow, TargetRow
@@ -23,7 +23,7 @@ S = 1_000_000_000
 
 
 def row_of(rank, step, seconds, at):
-    return MetricsRow(f"g/rank{rank}", step, {"work": {"seconds": seconds, "count": 1}}, int(at * S), S // 100)
+    return MetricsRow(f"g/rank{rank}", step, {"work": {"seconds": seconds, "count": 1}}, int(at * S), S // 100, "g")
 
 
 class Exported:
@@ -211,3 +211,32 @@ def test_a_process_that_is_asked_for_as_it_begins_is_there_all_the_same(tmp_path
     mine.close()
     assert found.stdout == "{'k1'}\n", found.stderr
     assert at_work(str(tmp_path), {"k1": TargetRow("k1")}) == set()
+
+
+def test_who_a_rank_waits_for_is_what_its_rows_say(job):
+    """Not how its label reads. Rows of versions that did not say it belong to those that their label names."""
+    timings = {"work": {"seconds": 0.5, "count": 1}}
+    job.write("k1", MetricsRow("g/rank1", 1, timings, 100 * S, S // 100, "h"))
+    job.write("k2", MetricsRow("g/rank2", 1, timings, 100 * S, S // 100))
+    job.write("k3", MetricsRow("h/rank2", 1, timings, 100 * S, S // 100))
+    over = job.begin(at_work=["k1", "k2", "k3"], world=2)
+    over.step(row_of(0, 1, 0.05, 100), False)
+    over.finish(1.0)
+    assert job.exported.figures() == [(1, 0.5, 2)]
+
+
+@pytest.mark.parametrize(
+    ("target", "label", "peers"),
+    [
+        (Target("g", rank=3), "g/rank3", "g"),
+        (Target("g"), "g/rank?", "g"),
+        (Target("a/b", rank=3), "a/b/rank3", "a/b"),
+        (Target("g", rank=3, replica=1), "g/replica1/rank3", "g/replica1"),
+        (Target("g", rank=3, engine_rank=2), "g/rank3/engine2", "g/rank3"),
+        (Target("g", replica=0, engine_rank=0), "g/replica0/rank?/engine0", "g/replica0/rank?"),
+    ],
+)
+def test_a_label_names_the_peers_and_old_rows_are_read_by_it(target, label, peers):
+    """What a row says and what is read of an old one's label are the same; of its group the label says the rest."""
+    assert (target.label, target.peers, peers_in(target.label)) == (label, peers, peers)
+    assert f"{target.group}/{in_group(label, target.group)}" == label
