@@ -25,6 +25,7 @@ from accelprof.testing import capture
         ("accelprof.doctor", "accelprof.contracts.doctor"),
         ("accelprof.registry", "accelprof.catalogue"),
         ("accelprof.runtime.gate", "accelprof.timing.gate"),
+        ("accelprof.engines.control", "accelprof.engines.profiler"),
     ],
 )
 def test_an_old_path_warns_and_is_the_new_module(old: str, new: str) -> None:

@@ -153,15 +153,15 @@ class FileCollectives:
 
 def kinship_of(name: str, args: Mapping[str, object]) -> tuple[Kinship, int] | None:
     """What a collective kernel says of itself, and its sequence number (:data:`NONE` without); ``None`` for other kernels."""
-    kind, group = args.get("Collective name"), args.get("Process Group Name")
-    if isinstance(kind, str) and isinstance(group, (str, int)) and not isinstance(group, bool):
-        if _POINT_TO_POINT.match(kind):
+    operation, group = args.get("Collective name"), args.get("Process Group Name")
+    if isinstance(operation, str) and isinstance(group, (str, int)) and not isinstance(group, bool):
+        if _POINT_TO_POINT.match(operation):
             return None
         ranks, size, number = args.get("Process Group Ranks"), args.get("Group size"), args.get("Seq")
         shown = args.get("Process Group Description")
         named = shown if isinstance(shown, str) and shown not in ("", "undefined") else str(group)
         whole = size if type(size) is int and size > 0 else None
-        kin = Kinship(str(group), ranks if isinstance(ranks, str) else "", kind.strip("_"), whole, named)
+        kin = Kinship(str(group), ranks if isinstance(ranks, str) else "", operation.strip("_"), whole, named)
         return kin, number if type(number) is int and number >= 0 else NONE
     match = _HCCL.match(name)
     if match is None or _POINT_TO_POINT.match(match[1]):

@@ -292,12 +292,12 @@ def _by_the_usual(
 ) -> tuple[list[float], list[float]]:
     """How many times the median of the steps without a window, of those in which the same timed phases ran, each step with a window
     took, and each of those others: a step that saves a checkpoint is longer with a window or without."""
-    kinds: dict[frozenset[str] | None, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    apart: dict[frozenset[str] | None, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for row in steps:
-        kinds[called.get(row["step"])][0 if row.get("window") else 1].append(row["wall_ns"] or 0)
+        apart[called.get(row["step"])][0 if row.get("window") else 1].append(row["wall_ns"] or 0)
     inside: list[float] = []
     outside: list[float] = []
-    for mine, others in kinds.values():
+    for mine, others in apart.values():
         if mine and len(others) > 1:
             usual = median(others)
             inside += [wall / usual for wall in mine]

@@ -13,33 +13,33 @@ class Packed(Sequence[Row], Generic[Row]):
     """A list of named tuples whose last ``numbers`` fields are whole numbers of 64 bits.
 
     Attributes:
-        kinds: each combination of the other fields, once.
+        heads: each combination of the other fields, once.
     """
 
     def __init__(self, make: Callable[..., Row], numbers: int) -> None:
         self._make = make
-        self.kinds: list[tuple[Any, ...]] = []
+        self.heads: list[tuple[Any, ...]] = []
         self._codes: dict[tuple[Any, ...], int] = {}
-        self._kind = array("i")
+        self._head = array("i")
         self._numbers = [array("q") for _ in range(numbers)]
 
     def append(self, row: Row) -> None:
         cut = len(row) - len(self._numbers)
-        kind = row[:cut]
-        code = self._codes.get(kind)
+        head = row[:cut]
+        code = self._codes.get(head)
         if code is None:
-            code = self._codes[kind] = len(self.kinds)
-            self.kinds.append(kind)
-        self._kind.append(code)
+            code = self._codes[head] = len(self.heads)
+            self.heads.append(head)
+        self._head.append(code)
         for column, value in zip(self._numbers, row[cut:], strict=True):
             column.append(value)
 
     def columns(self) -> tuple[array[int], list[array[int]]]:
-        """A place in :attr:`kinds` for each row, and the columns of numbers."""
-        return self._kind, self._numbers
+        """A place in :attr:`heads` for each row, and the columns of numbers."""
+        return self._head, self._numbers
 
     def __len__(self) -> int:
-        return len(self._kind)
+        return len(self._head)
 
     @overload
     def __getitem__(self, at: int) -> Row: ...
@@ -48,9 +48,9 @@ class Packed(Sequence[Row], Generic[Row]):
     def __getitem__(self, at: int | slice) -> Row | list[Row]:
         if isinstance(at, slice):
             return [self[place] for place in range(*at.indices(len(self)))]
-        return self._make(*self.kinds[self._kind[at]], *(column[at] for column in self._numbers))
+        return self._make(*self.heads[self._head[at]], *(column[at] for column in self._numbers))
 
     def __iter__(self) -> Iterator[Row]:
-        make, kinds = self._make, self.kinds
-        for code, *numbers in zip(self._kind, *self._numbers, strict=True):
-            yield make(*kinds[code], *numbers)
+        make, heads = self._make, self.heads
+        for code, *numbers in zip(self._head, *self._numbers, strict=True):
+            yield make(*heads[code], *numbers)

@@ -101,13 +101,13 @@ def fields_of(data: bytes) -> Iterator[tuple[int, Any]]:
     at = 0
     while at < len(data):
         tag, at = read_varint(data, at)
-        kind = tag & 7
-        if kind == 0:
+        wire = tag & 7
+        if wire == 0:
             value, at = read_varint(data, at)
             yield tag >> 3, value
             continue
         size = 8
-        if kind == 2:
+        if wire == 2:
             size, at = read_varint(data, at)
         yield tag >> 3, data[at : at + size]
         at += size
@@ -161,9 +161,9 @@ def _varints(values: Array) -> tuple[Array, Array]:
     return table[:, :width], size
 
 
-def encoded(kind: Array, when: Array, name: Array, cat: Array, extra: Sequence[bytes] | None, sequence: int) -> bytes:
-    count = len(kind)
-    named = (kind != SLICE_END).astype(np.int64)
+def encoded(types: Array, when: Array, name: Array, cat: Array, extra: Sequence[bytes] | None, sequence: int) -> bytes:
+    count = len(types)
+    named = (types != SLICE_END).astype(np.int64)
     times, time_size = _varints(when)
     names, name_size = _varints(name)
     cats, cat_size = _varints(cat)
@@ -205,7 +205,7 @@ def encoded(kind: Array, when: Array, name: Array, cat: Array, extra: Sequence[b
     put(11 << 3 | 2)
     fill(events, event_size)
     put(9 << 3)
-    fill(kind.astype(np.uint8)[:, None], np.ones(count, np.int64))
+    fill(types.astype(np.uint8)[:, None], np.ones(count, np.int64))
     put(3 << 3, has_name)
     fill(cats, cat_size, has_name)
     put(10 << 3, has_name)

@@ -282,7 +282,7 @@ class PerfettoWriter(TimelineWriter):
             if (row, lane) in used:
                 slices[row, lane].append((int(drawing.at[index]), int(drawing.end[index]), index + 1, None))
         drawn = {place: Drawn(mine) for place, mine in slices.items()}
-        kinds = list(cats)
+        categories = list(cats)
         result: dict[int, bytes] = {}
         lost = 0
         for index in flows:
@@ -295,7 +295,7 @@ class PerfettoWriter(TimelineWriter):
                 lost += 1
                 continue
             ends = drawing.code[index] == FLOW_END
-            flow = struct.pack("<Q", self.places.flow(number, kinds[int(cat[index])], identity))
+            flow = struct.pack("<Q", self.places.flow(number, categories[int(cat[index])], identity))
             result[at] = result.get(at, b"") + varint((48 if ends else 47) << 3 | 1) + flow
         self.merged.written += len(flows) - lost
         if lost:
@@ -385,18 +385,18 @@ def _records(
     rank[ordered] = place
     some = np.flatnonzero(lasting)
     empty = end[some] == at[some]
-    kind = np.concatenate([np.where(lasting, SLICE_BEGIN, INSTANT), np.full(len(some), SLICE_END)])
+    event = np.concatenate([np.where(lasting, SLICE_BEGIN, INSTANT), np.full(len(some), SLICE_END)])
     when = np.concatenate([at, end[some]])
     first = np.concatenate([np.ones(len(mine), np.int64), np.where(empty, 1, 0)])
     # begins by rank; ends of what lasts the other way round, those of what does not right behind their begins
     then = np.concatenate([2 * rank, np.where(empty, 2 * rank[some] + 1, -rank[some])])
     order = _ordered(when, first, then)
     item = np.concatenate([np.arange(len(mine)), some])[order]
-    kind, when = kind[order], when[order]
+    event, when = event[order], when[order]
     extra = (
         [
             arrows.get(index, b"") if begins else b""
-            for index, begins in zip(mine[item].tolist(), (kind == SLICE_BEGIN).tolist(), strict=True)
+            for index, begins in zip(mine[item].tolist(), (event == SLICE_BEGIN).tolist(), strict=True)
         ]
         if arrows
         else None
@@ -405,7 +405,7 @@ def _records(
     for low in range(0, len(order), CHUNK):
         now = slice(low, low + CHUNK)
         more = extra[now] if extra is not None else None
-        yield encoded(kind[now], since[now], name[item[now]] + 1, cat[item[now]] + 1, more, sequence)
+        yield encoded(event[now], since[now], name[item[now]] + 1, cat[item[now]] + 1, more, sequence)
 
 
 def _ordered(when: Array, first: Array, then: Array) -> Array:

@@ -134,10 +134,10 @@ class WorkerTimeline:
 
     def in_one_piece(self) -> frozenset[str]:
         """Phases of which :attr:`calls` has each call, and as one."""
-        kinds, _ = self.calls.columns()
+        heads, _ = self.calls.columns()
         kept: Counter[str] = Counter()
-        for code, count in Counter(kinds).items():
-            kept[self.calls.kinds[code][0]] += 0 if self.calls_left_out else count
+        for code, count in Counter(heads).items():
+            kept[self.calls.heads[code][0]] += 0 if self.calls_left_out else count
         return frozenset(name for name, times in self.phases.items() if kept[name] == len(times.whole) + times.cut)
 
     def called_in(self, windows: Collection[str]) -> dict[str, int]:

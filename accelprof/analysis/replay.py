@@ -94,10 +94,10 @@ class Graph:
         overhead, start = self.step.overhead_ns, self.step.start_ns
         gaps = []
         for place, leaf in enumerate(self.leaves):
-            kind = (leaf.phase, leaf.category)
-            if kind not in waiting:
-                waiting[kind] = waits_for_others(*kind)
-            if waiting[kind] and id(leaf) not in holds:
+            what = _what(leaf)
+            if what not in waiting:
+                waiting[what] = waits_for_others(*what)
+            if waiting[what] and id(leaf) not in holds:
                 self.waits.append(place)
             row = (leaf.worker, leaf.row)
             own = before.get(row, NOWHERE)
@@ -240,7 +240,7 @@ class Graph:
         if at > 0 and self.ends[place] - self.ends[places[at - 1]] <= self.step.overhead_ns:
             at -= 1
         work = (
-            at >= 0 and self.leaves[places[at]].call is None and not waits_for_others(*_kind(self.leaves[places[at]]))
+            at >= 0 and self.leaves[places[at]].call is None and not waits_for_others(*_what(self.leaves[places[at]]))
         )
         if work and place not in self.causes:
             self.waits.append(place)
@@ -294,7 +294,7 @@ class Graph:
         return Point(len(self.leaves) + place, moment - leaf.end_ns)
 
     def _order(self) -> list[tuple[int, int, int, int]]:
-        """What happens, in order: ``(first, until, kind, number)`` is the beginning (and the end, where nothing joins it) of the
+        """What happens, in order: ``(first, until, event, number)`` is the beginning (and the end, where nothing joins it) of the
         leaves ``first`` to ``until``, then a join (:data:`JOIN`), the end of what it held, or the end of a phase that waited."""
         found = [(self.ends[place], HELD, place) for place in self.held]
         found += [(self.ends[place], GATHERED, -place) for place in self.gathers]
@@ -307,9 +307,9 @@ class Graph:
         # of what is at one moment ends come first (of phases around each other the inner one's), then beginnings, then joins
         found.sort()
         order, first = [], 0
-        for at, kind, number in found:
-            until = (bisect.bisect_right if kind == JOIN else bisect.bisect_left)(self.starts, at)
-            order.append((first, until, kind, abs(number)))
+        for at, event, number in found:
+            until = (bisect.bisect_right if event == JOIN else bisect.bisect_left)(self.starts, at)
+            order.append((first, until, event, abs(number)))
             first = until
         return [*order, (first, len(self.leaves), NOTHING, 0)]
 
@@ -402,7 +402,7 @@ class Graph:
             return when[cause] + round((at - starts[cause]) * scale(leaves[cause]))
 
         waiting, kept = self.waited, 0 if remove_wait else 1
-        for first, until, kind, place in self.order:
+        for first, until, event, place in self.order:
             for mine in range(first, until):
                 before, after, at = self.before[mine], self.after[mine], starts[mine]
                 own = when[count + before] if before != NOWHERE else start
@@ -417,9 +417,9 @@ class Graph:
                 # set again where it is joined
                 factor = kept if mine in waiting else scale(leaves[mine])
                 when[count + mine] = begin + round((ends[mine] - at) * factor)
-            if kind == JOIN:
+            if event == JOIN:
                 when[2 * count + place] = max(moment(point) for point in self.joins[place].points)
-            elif kind == HELD:
+            elif event == HELD:
                 factor = scale(leaves[place])
                 when[count + place] = max(
                     when[place],
@@ -429,16 +429,16 @@ class Graph:
                         for held in self.held[place]
                     ),
                 )
-            elif kind == GATHERED:
+            elif event == GATHERED:
                 when[count + place] = self._gathered(place, when, scale(leaves[place]), bound)
-            elif kind == WAITED and moved is not None and count + place in unsure:
+            elif event == WAITED and moved is not None and count + place in unsure:
                 at, more = ends[place], round((ends[place] - starts[place]) * (scale(leaves[place]) - 1))
                 early = self.early(place)
                 by = moved.by(starts[place], at, when[place] - starts[place], early) + (
                     max(more, 0) if bound > 0 else min(more, 0)
                 )
                 when[count + place] = max(when[place], at + by)
-            elif kind == WAITED and place in self.causes:
+            elif event == WAITED and place in self.causes:
                 cause = self.causes[place]
                 rest = max(ends[place] - ends[cause], 0)
                 if self.early(place):
@@ -491,20 +491,20 @@ class Graph:
             if cause in joined and ends[cause] > at:
                 no_later(cause, moment - at + starts[cause])
 
-        for first, until, kind, place in reversed(self.order):
-            if kind == JOIN:
+        for first, until, event, place in reversed(self.order):
+            if event == JOIN:
                 for point in self.joins[place].points:
                     no_later(point.node, latest[2 * count + place] - point.after_ns)
-            elif kind == HELD:
+            elif event == HELD:
                 no_later(place, latest[count + place])
                 for held in self.held[place]:
                     no_later(2 * count + held.join, latest[count + place] - held.rest_ns)
-            elif kind == GATHERED and self.gathers[place].waits == guesses:
+            elif event == GATHERED and self.gathers[place].waits == guesses:
                 inner = self.gathers[place].ends
                 rest = latest[count + place] - ends[place] + ends[inner[-1]]
                 for node in (place, *(count + one for one in inner)):
                     no_later(node, rest)
-            elif kind == WAITED and place in joined:
+            elif event == WAITED and place in joined:
                 cause = self.causes[place]
                 early = self.early(place)
                 rest = ends[place] - (starts[place] if early else min(ends[cause], ends[place]))
@@ -614,7 +614,7 @@ def _cut(step: Step) -> tuple[list[Leaf], dict[int, list[tuple[int, int]]]]:
         parts: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
         for end, begin, number, at in sorted(waited[worker]):
             place = bisect.bisect_left(starts, end) - 1
-            if place >= 0 and leaves[place].call is None and not waits_for_others(*_kind(leaves[place])):
+            if place >= 0 and leaves[place].call is None and not waits_for_others(*_what(leaves[place])):
                 parts[place].append((begin, min(end, leaves[place].end_ns), number, at))
         for place, leaf in enumerate(leaves):
             at_ns, piece = leaf.start_ns, None
@@ -639,7 +639,7 @@ def _cut(step: Step) -> tuple[list[Leaf], dict[int, list[tuple[int, int]]]]:
     return whole, holds
 
 
-def _kind(leaf: Leaf) -> tuple[str, str]:
+def _what(leaf: Leaf) -> tuple[str, str]:
     return leaf.phase, leaf.category
 
 

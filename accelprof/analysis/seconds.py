@@ -111,12 +111,12 @@ def waits_for_data(name: str, category: str) -> bool:
 def name_of_compute(devices: Iterable[object]) -> str:
     """What the part ``compute`` is on these devices, in words; ``None`` is a worker without one, of whose phases nobody knows whether
     they compute or sleep."""
-    kinds = {device is not None for device in devices}
+    known = {device is not None for device in devices}
     return (
         "compute"
-        if kinds <= {True}
+        if known <= {True}
         else "inside phases (host)"
-        if kinds == {False}
+        if known == {False}
         else "compute, or inside phases (host)"
     )
 
@@ -178,7 +178,7 @@ def host_seconds(
     that what another is in a collective meanwhile. Waiting is what no other works in; ``transfers``, in which a collective's
     ranks had all come, are ``communication_exposed``."""
     rows = list(phases)
-    kinds: dict[str, list[tuple[int, int]]] = {"compute": [], "idle_collective": [], "idle_waiting": []}
+    by_part: dict[str, list[tuple[int, int]]] = {"compute": [], "idle_collective": [], "idle_waiting": []}
     for name, category, begin, finish in rows:
         part = (
             "idle_collective"
@@ -187,8 +187,8 @@ def host_seconds(
             if waits_for_others(name, category)
             else "compute"
         )
-        kinds[part].append((begin, finish))
-    held = {part: _merged_pairs(pairs) for part, pairs in kinds.items()}
+        by_part[part].append((begin, finish))
+    held = {part: _merged_pairs(pairs) for part, pairs in by_part.items()}
     both = _both(held["compute"], held["idle_collective"])
     computes = ("compute", held.pop("compute"))
     rules = [

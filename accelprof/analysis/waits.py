@@ -107,7 +107,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
         found.steps.append({"step": number, "wall_ns": wall, "window": number in inside})
     found.notices.extend(_not_in_windows(found.of, stated))
     timed = [{**row, "window": row.get("step") in inside} for row in rows if row["step"] not in cut]
-    waiting = {kind[0] for timeline in timelines for kind in timeline.stretches.kinds if kind[1] == COLLECTIVE}
+    waiting = {head[0] for timeline in timelines for head in timeline.stretches.heads if head[1] == COLLECTIVE}
     waiting.update(phase for one in unseen for phase in one.phases)
     groups = {worker.label: worker.group for worker in run.workers.values()}
     begins = _begins(found.of)

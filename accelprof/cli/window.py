@@ -17,7 +17,7 @@ from accelprof import texts
 from accelprof.cli.lines import say
 from accelprof.cli.values import Number
 from accelprof.errors import IncompleteError
-from accelprof.session.control import DEFAULT_SECONDS, Answer, ask, status
+from accelprof.session.requests import DEFAULT_SECONDS, Answer, ask, status
 from accelprof.threads import on_main
 
 _run = click.option("--run", "run_dir", required=True, type=click.Path(), help="Directory of the live run.")

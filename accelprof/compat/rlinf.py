@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, TypeVar, overload
 
-from accelprof.compat.kinds import by_kind, within
+from accelprof.compat.forms import by_form, within
 from accelprof.compat.process import ProcessSession
 from accelprof.compat.verl_marks import Mark, mark_end_range, mark_start_range
 from accelprof.errors import ConfigError, Problem
@@ -173,7 +173,7 @@ def timer(tag: Any = None, trace: bool = True) -> Any:
         def choose(instance: object) -> Any:
             return function
 
-        return by_kind(function, choose, lambda instance: _Untraced(instance, label))
+        return by_form(function, choose, lambda instance: _Untraced(instance, label))
 
     return decorator
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from accelprof.compat import asked
 from accelprof.compat import rlinf as ours
-from accelprof.compat.kinds import by_kind
+from accelprof.compat.forms import by_form
 from accelprof.compat.patching import Patches, check_version, settle
 from accelprof.config.door import plain
 from accelprof.timing.ranges import profiling_range
@@ -58,7 +58,7 @@ def _worker(patches: Patches, cls: Any) -> None:
     def timer(tag: Any = None, trace: bool = True) -> Any:
         def decorator(function: Any) -> Any:
             mine, plainly = ours.timer(tag, trace)(function), theirs(tag)(function)
-            return by_kind(function, lambda _: mine if _on[0] else plainly)
+            return by_form(function, lambda _: mine if _on[0] else plainly)
 
         return decorator
 
@@ -189,11 +189,11 @@ class _Driver:
         """``runtime_env`` of one worker as the plan wraps it; asked twice per worker."""
         if worker_name not in self.given:
             group, rank = _address(worker_name)
-            kind = self.env.get("ACCELERATOR_TYPE", ours.AcceleratorType.NO_ACCEL.value)
+            accelerator = self.env.get("ACCELERATOR_TYPE", ours.AcceleratorType.NO_ACCEL.value)
             options = self.controller.options(
                 group,
                 rank=rank,
-                has_devices=kind != ours.AcceleratorType.NO_ACCEL.value,
+                has_devices=accelerator != ours.AcceleratorType.NO_ACCEL.value,
                 base={"runtime_env": {"py_executable": interpreter}},
             )
             self.given[worker_name] = options.get("runtime_env", {})

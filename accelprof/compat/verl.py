@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from accelprof.compat.kinds import by_kind
+from accelprof.compat.forms import by_form
 from accelprof.compat.process import ProcessSession
 from accelprof.compat.verl_config import (
     CompatConfigError,
@@ -278,7 +278,7 @@ def annotated(
     role: str | None,
     over_mini_batches: bool = False,
 ) -> F:
-    """``function``, a method of a class whose instances have ``profiler``, as a phase; its kind and signature stay."""
+    """``function``, a method of a class whose instances have ``profiler``, as a phase; its form and signature stay."""
     label = str(message or role or getattr(function, "__name__", "phase"))
     if over_mini_batches:
         scheduled.add(label)
@@ -292,7 +292,7 @@ def annotated(
         # a role that is off must not open a window of its own in somebody else's step
         return function if entrance.opens_by_phase() else timed
 
-    return by_kind(function, choose)
+    return by_form(function, choose)
 
 
 class DistProfiler:

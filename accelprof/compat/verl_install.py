@@ -12,7 +12,7 @@ from typing import Any
 
 from accelprof.compat import verl as ours
 from accelprof.compat import verl_marks
-from accelprof.compat.kinds import by_kind
+from accelprof.compat.forms import by_form
 from accelprof.compat.patching import Patches, check_version
 from accelprof.config.dialects.verl_keys import NOT_PROFILERS
 from accelprof.errors import text_of
@@ -142,7 +142,7 @@ def install(patches: Patches, any_version: bool) -> None:
                 profiler = getattr(instance, "profiler", None)
                 return mine if _on[0] and not (profiler is not None and left_alone(profiler)) else plain
 
-            return by_kind(function, choose)
+            return by_form(function, choose)
 
         return decorator
 

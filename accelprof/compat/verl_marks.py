@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from accelprof.compat.kinds import within
+from accelprof.compat.forms import within
 from accelprof.contracts.backend import Backend
 from accelprof.timing.gate import gate, now_ns
 from accelprof.timing.phase import PhaseSpec
@@ -226,7 +226,7 @@ def log_gpu_memory_usage(
 class GPUMemoryLogger:
     """Decorator: says how much device memory is in use before and after each call, also when it raises.
 
-    The function keeps its name, signature and kind; of a generator the lines stand before its first item and after its end.
+    The function keeps its name, signature and form; of a generator the lines stand before its first item and after its end.
     """
 
     def __init__(

@@ -182,10 +182,10 @@ class _Copy:
                 f"more than {MAX_VALUES:,} values, each alias counted with all it repeats",
                 _MANY,
             )
-        kind = type(value)
-        if kind is str:
+        cls = type(value)
+        if cls is str:
             return self._text(cast(str, value), path)
-        if kind in _SCALARS:
+        if cls in _SCALARS:
             return value
         try:
             return self._other(value, path, depth)
@@ -193,11 +193,11 @@ class _Copy:
             raise
         except failures() as error:  # whatever the user's object raises when it is looked at
             what = " ".join(text_of(error).split())
-            raise self._refused(path, f"a {kind.__name__} that cannot be read: {what}") from None
+            raise self._refused(path, f"a {cls.__name__} that cannot be read: {what}") from None
 
     def _other(self, value: object, path: str, depth: int) -> object:
         """What is no plain scalar itself; may raise whatever an object of the user's raises."""
-        kind = type(value)
+        cls = type(value)
         if isinstance(value, str):
             return self._text(value, path)
         if value is None or isinstance(value, (bool, BaseModel)):
@@ -206,12 +206,12 @@ class _Copy:
             return self.of(value.value, path, depth)
         if isinstance(value, float):
             return float(value)
-        if kind.__module__.startswith("omegaconf"):
+        if cls.__module__.startswith("omegaconf"):
             return self.of(_resolved(value), path, depth)
         if not isinstance(value, Mapping) and getattr(value, "ndim", None) == 0:  # a number of numpy's or torch's
             item = cast(_Single, value).item()
-            return item if type(item) is kind else self.of(item, path, depth)
-        if hasattr(kind, "__index__") and not hasattr(kind, "__iter__"):  # what behaves as an int; arrays have both
+            return item if type(item) is cls else self.of(item, path, depth)
+        if hasattr(cls, "__index__") and not hasattr(cls, "__iter__"):  # what behaves as an int; arrays have both
             return operator.index(cast(SupportsIndex, value))
         if isinstance(value, os.PathLike):
             return os.fspath(value)

@@ -235,22 +235,22 @@ def problems_of(
         location = [part for part in item["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
         path = prefix + _dotted(_as_written(location, given_mapping))
         path = source_of(path, sources or {})
-        kind, given = item["type"], item["input"]
-        if kind == "extra_forbidden":
+        fault, given = item["type"], item["input"]
+        if fault == "extra_forbidden":
             known = _fields_at(model, location[:-1])
             mend = nearest(str(location[-1]), known) or "remove it or spell it as one of these"
             problems.append(Problem.unknown_key(path, value=given, allowed=", ".join(sorted(known)), mend=mend))
-        elif kind == "value_error":
+        elif fault == "value_error":
             refused = item["ctx"]["error"]
             named = isinstance(refused, NotAllowedError)
             message, allowed = (refused.message, refused.allowed) if named else (str(refused), "")
             problems.append(Problem(path, message, value=given, allowed=allowed))
-        elif kind == "literal_error":
+        elif fault == "literal_error":
             allowed = str(item["ctx"]["expected"])
             near = nearest(str(given), [word.strip(" '") for word in allowed.replace(" or ", ",").split(",")])
             problems.append(Problem(path, "not one of the allowed values", value=given, allowed=allowed, mend=near))
         else:
-            message, allowed = _MESSAGES.get(kind, (item["msg"], ""))
+            message, allowed = _MESSAGES.get(fault, (item["msg"], ""))
             problems.append(Problem(path, message, value=given, allowed=allowed))
     return problems
 

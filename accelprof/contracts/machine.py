@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import Any
 
 
-def torch_build(kind: str) -> str | None:
-    """``torch.version.<kind>`` (``cuda``, ``hip``, ``xpu``) of the torch that is loaded, else of the installed one, read from its
+def torch_build(platform: str) -> str | None:
+    """``torch.version.<platform>`` (``cuda``, ``hip``, ``xpu``) of the torch that is loaded, else of the installed one, read from its
     file; ``None`` for other builds or none."""
     if "torch" in sys.modules:
-        return getattr(getattr(sys.modules["torch"], "version", None), kind, None) or None
+        return getattr(getattr(sys.modules["torch"], "version", None), platform, None) or None
     try:
         spec = importlib.util.find_spec("torch")
         text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8") if spec and spec.origin else ""
     except (ImportError, ValueError, OSError):
         return None
-    found = re.search(rf"^{kind}\s*(?::[^=]*)?=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+    found = re.search(rf"^{platform}\s*(?::[^=]*)?=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
     return found[1] if found else None
 
 
-def torch_module(name: str, kind: str) -> Any | None:
-    """``torch.<name>`` where a torch that was built for ``kind`` is loaded."""
+def torch_module(name: str, platform: str) -> Any | None:
+    """``torch.<name>`` where a torch that was built for ``platform`` is loaded."""
     torch = sys.modules.get("torch")
-    return getattr(torch, name, None) if torch is not None and torch_build(kind) else None
+    return getattr(torch, name, None) if torch is not None and torch_build(platform) else None
 
 
 def pci_devices(vendor: str, places: str) -> list[str]:

@@ -18,7 +18,7 @@ class Options(BaseModel):
     @classmethod
     def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
         annotation = cls.model_fields[info.field_name or ""].annotation
-        kinds = set(get_args(annotation) or (annotation,))
-        if isinstance(value, bool) and kinds <= {int, float, type(None)}:
-            raise NotAllowedError("a truth value is no number", f"a number{', null' if type(None) in kinds else ''}")
+        types = set(get_args(annotation) or (annotation,))
+        if isinstance(value, bool) and types <= {int, float, type(None)}:
+            raise NotAllowedError("a truth value is no number", f"a number{', null' if type(None) in types else ''}")
         return value

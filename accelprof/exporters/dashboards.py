@@ -124,8 +124,8 @@ class TensorBoard(Exporter):
         from tensorboard.util.tensor_util import make_tensor_proto
 
         event = Event(wall_time=time.time())
-        kind = create_summary_metadata(display_name=None, description=None)
-        event.summary.value.add(tag=tag, tensor=make_tensor_proto([text.encode()]), metadata=kind)
+        about = create_summary_metadata(display_name=None, description=None)
+        event.summary.value.add(tag=tag, tensor=make_tensor_proto([text.encode()]), metadata=about)
         writer = EventFileWriter(self._logs, filename_suffix=".summary")
         writer.add_event(event)
         writer.close()

@@ -129,8 +129,8 @@ def launcher_of(catalogue: Catalogue, plan: Plan) -> tuple[Assignment, bool] | N
         if row.selected
     ]
     wanted = [row for row in rows if compose(catalogue, plan.uses_of(row), row, ".").mode != "none"]
-    kinds = {(row.tool, json.dumps(dict(row.options), sort_keys=True, default=str)) for row in wanted}
-    if len(kinds) > 1:
+    uses = {(row.tool, json.dumps(dict(row.options), sort_keys=True, default=str)) for row in wanted}
+    if len(uses) > 1:
         raise ConfigError(
             Problem(
                 "groups",

@@ -68,14 +68,14 @@ class _Field:
 _known: dict[type[Record], tuple[_Field, ...]] = {}
 
 
-def _fields(kind: type[Record]) -> tuple[_Field, ...]:
-    found = _known.get(kind)
+def _fields(of: type[Record]) -> tuple[_Field, ...]:
+    found = _known.get(of)
     if found is None:
-        found = _known[kind] = tuple(_described(kind))
+        found = _known[of] = tuple(_described(of))
     return found
 
 
-def _described(kind: type[Record]) -> Iterator[_Field]:
+def _described(of: type[Record]) -> Iterator[_Field]:
     return (
         _Field(
             one.name,
@@ -85,7 +85,7 @@ def _described(kind: type[Record]) -> Iterator[_Field]:
             bool(told.get("omit")),
             one.default,
         )
-        for one in dataclasses.fields(kind)
+        for one in dataclasses.fields(of)
         if "read" in (told := one.metadata)
     )
 
@@ -593,7 +593,7 @@ class Lack(Record):
 
 
 JOURNALLED: dict[str, type[Record]] = {
-    kind.KIND: kind for kind in (TargetRow, WindowRow, ArtifactRow, ProblemRow, MetricsRow, MemoryRow, Lack)
+    record.KIND: record for record in (TargetRow, WindowRow, ArtifactRow, ProblemRow, MetricsRow, MemoryRow, Lack)
 }
 
 
@@ -648,14 +648,19 @@ class Records:
     def of_manifest(cls, manifest: Mapping[str, object]) -> Records:
         """The rows of a manifest, whatever else may stand in it."""
         found = cls()
-        for name, kind in (("targets", TargetRow), ("windows", WindowRow), ("artifacts", ArtifactRow), ("lacks", Lack)):
+        for name, record in (
+            ("targets", TargetRow),
+            ("windows", WindowRow),
+            ("artifacts", ArtifactRow),
+            ("lacks", Lack),
+        ):
             rows = manifest.get(name)
             if not isinstance(rows, list):
                 if rows is not None:
                     found.say(f"{name} is {fields.shown(rows)}, not a list; left out")
                 continue
             for index, row in enumerate(rows):
-                found._add(kind.KIND, row, f"{name}[{index}]")
+                found._add(record.KIND, row, f"{name}[{index}]")
         if manifest.get("clock_offsets") is not None:
             found.clocks = ClockRow.many(manifest["clock_offsets"], found.say)
         return found

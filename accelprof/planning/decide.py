@@ -270,11 +270,11 @@ def _objections(plan: Plan, assignments: Sequence[Assignment], catalogue: Names)
                 tools[id(use.tool)] = use.tool
                 rows_of.setdefault(id(use.tool), []).append(assignment)
     accelerator = plan.config.accelerator
-    kind = "" if accelerator == "auto" else catalogue.backend_class(accelerator).name
+    wanted = "" if accelerator == "auto" else catalogue.backend_class(accelerator).name
     problems: dict[str, Problem] = {}
     for key, tool in tools.items():
         problems.update((str(problem), problem) for problem in tool.check(rows_of[key]))
-        if kind and tool.accelerators and kind not in tool.accelerators:
+        if wanted and tool.accelerators and wanted not in tool.accelerators:
             problem = Problem(
                 "tool",
                 f"{tool.name} does not serve accelerator {accelerator!r}",

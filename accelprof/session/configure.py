@@ -383,12 +383,12 @@ def _record(session: Session) -> None:
 
 
 def _listen(session: Session) -> None:
-    """Selected sessions hear requests for windows; see :mod:`accelprof.session.control`."""
+    """Selected sessions hear requests for windows; see :mod:`accelprof.session.requests`."""
     if session.assignment.selected and not session.closed:
-        from accelprof.session.control import Control
+        from accelprof.session.requests import Requests
 
-        session.control = Control(session.captures, session.demand, session.config.on_demand)
-        session.control.start()
+        session.requests = Requests(session.captures, session.demand, session.config.on_demand)
+        session.requests.start()
 
 
 def _text(name: str, value: object) -> None:

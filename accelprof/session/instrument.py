@@ -1,7 +1,7 @@
 """Times methods of other packages without editing them: when their module is imported, in the process that imports it.
 
 ``wrapt`` brings the post-import hooks; the wrapper is :func:`accelprof.timer`'s own behind one test of the gate, so that
-signature and kind are those of the method. Everything can be undone.
+signature and form are those of the method. Everything can be undone.
 """
 
 from __future__ import annotations
@@ -266,9 +266,9 @@ class Instruments:
         if facts and not bound:
             raise TypeError(f"when.{next(iter(facts))} asks for an attribute, but this is called without an instance")
         if bound and not _binds(raw):
-            kind = type(raw).__name__
+            named = type(raw).__name__
             if not callable(raw):
-                raise TypeError(f"it is a {kind}, not a function")
+                raise TypeError(f"it is a {named}, not a function")
             raw = staticmethod(raw)  # a callable object in a class gets no instance, and must not after wrapping
             bound = False
         tag = item.phase or item.path
@@ -304,7 +304,7 @@ class Instruments:
 class _OnInstances:
     """A method that is timed on the instances that fit; asked when the method is looked up, so that no call is forwarded.
 
-    Looked up on the class it is the original, with its own kind and signature.
+    Looked up on the class it is the original, with its own form and signature.
     """
 
     def __init__(self, original: Any, timed: Any, fits: Callable[[object], bool]) -> None:

@@ -41,9 +41,9 @@ from accelprof.timing.gate import gate
 if TYPE_CHECKING:
     from accelprof.catalogue import Catalogue
     from accelprof.config.model import Config
-    from accelprof.session.control import Control
     from accelprof.session.instrument import Instruments
     from accelprof.session.ownrun import OwnRun
+    from accelprof.session.requests import Requests
     from accelprof.timing.entry import PlainCalls
     from accelprof.tools.trace import TraceTool
 
@@ -71,7 +71,7 @@ class Session:
         tools: what captures, without our own timeline.
         problems: what was said so far.
         course: the running step, and who hears of it. ``steps_seen``: the announced ones, in order.
-        control, instruments: parts that :func:`accelprof.configure` puts in where the configuration asks for them.
+        requests, instruments: parts that :func:`accelprof.configure` puts in where the configuration asks for them.
         own_run: the end of the run, where nobody else ends it.
         closed: nothing happens any more; also in a forked child of the session's process.
     """
@@ -96,7 +96,7 @@ class Session:
         self.closed = self.inherited = False
         self.own_run: OwnRun | None = None
         self.instruments: Instruments | None = None
-        self.control: Control | None = None
+        self.requests: Requests | None = None
         self.lock = SessionLock(lambda: gate.refresh(self))
         captures = self.captures = Captures(process, backend, tools, trace, self.lock, config.drain)
         self.windows, self.tools = captures.rows, captures.tools
@@ -290,7 +290,7 @@ class Session:
             part.disown()
 
     def _parts(self) -> list[Part]:
-        parts: tuple[Part | None, ...] = (self.control, self.course.recorder, self.instruments)
+        parts: tuple[Part | None, ...] = (self.requests, self.course.recorder, self.instruments)
         return [part for part in parts if part is not None]
 
     def widen(self, assignment: Assignment) -> bool:

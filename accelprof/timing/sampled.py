@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from accelprof.timing.compiled import keep_out
-from accelprof.timing.timer import RESERVED, kind_of, made, parameters_of, timer
+from accelprof.timing.timer import RESERVED, form_of, made, parameters_of, timer
 
 _BODIES = {
     "sync": """
@@ -39,12 +39,12 @@ def sampled(function: Any, tag: str) -> Any:
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(sampled(function.__func__, tag))
     timed = timer(tag)(function)
-    if isinstance(function, property) or kind_of(function) == "asyncgen":
+    if isinstance(function, property) or form_of(function) == "asyncgen":
         return timed
     words = {name: RESERVED + name for name in ("fn", "timed", "self")}
     filename = f"<accelprof sampled {ascii(tag)[1:-1]}>"
     given = {"fn": function, "timed": timed}
-    body = _BODIES[kind_of(function)]
+    body = _BODIES[form_of(function)]
     return keep_out(
         made(function, parameters_of(function), body, words, given, filename, "sampled"), f"instrument {tag!r}"
     )

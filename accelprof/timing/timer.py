@@ -79,11 +79,11 @@ def _decorate(function: object, tag: str | None, domain: str, color: str, catego
         raise TypeError(f"timer decorates functions, not {type(function).__name__}: {function!r}")
     label = bounded(tag or getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2])
     spec = PhaseSpec(label, domain, color, category, device)
-    kind = kind_of(function)
-    return keep_out(_generate(function, spec, "device" if kind == "sync" and device else kind), f"timer {label!r}")
+    form = form_of(function)
+    return keep_out(_generate(function, spec, "device" if form == "sync" and device else form), f"timer {label!r}")
 
 
-def kind_of(function: object) -> str:
+def form_of(function: object) -> str:
     """``asyncgen``, ``coroutine``, ``generator``, or ``sync``."""
     import inspect  # here, because importing accelprof must stay cheap
 
@@ -231,7 +231,7 @@ _FUNCTION_STATE = """
     $state = _accelprof_states.get($tag)
 """
 _FUNCTION_ELSE = "_accelprof_process_state($tag, $spec)"
-#: kinds that do not care who is inside
+#: forms that do not care who is inside
 _ANY_STATE = """
     if $state is None:
         $state = $else
@@ -258,7 +258,7 @@ OWN = (
 RESERVED = "_accelprof_"
 
 
-def _generate(function: object, spec: PhaseSpec, kind: str) -> Any:
+def _generate(function: object, spec: PhaseSpec, form: str) -> Any:
     told = parameters_of(function)
     first = told[3]
     is_method = first is not None and "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
@@ -266,7 +266,7 @@ def _generate(function: object, spec: PhaseSpec, kind: str) -> Any:
     words.update(fold_at=str(metrics.FOLD_AT), first=str(first), slot=metrics.slot_of(spec.tag))
     words.update(row=row_text(words, "phase"), short=row_text(words, "phase", short=True))
     words.update({"else": fill(_METHOD_ELSE if is_method else _FUNCTION_ELSE, words)})
-    body = (_METHOD_STATE if is_method else _FUNCTION_STATE) + ("" if kind == "sync" else _ANY_STATE) + _BODIES[kind]
+    body = (_METHOD_STATE if is_method else _FUNCTION_STATE) + ("" if form == "sync" else _ANY_STATE) + _BODIES[form]
     given = {"fn": function, "spec": spec, "key": key_of(spec), "tag": spec.tag}
     return made(function, told, body, words, given, f"{WRAPPER_FILE}{ascii(spec.tag)[1:-1]}>", "timed")
 
@@ -280,7 +280,7 @@ def made(
     filename: str,
     otherwise: str,
 ) -> Any:
-    """A wrapper with the function's own kind, name and parameters, whose body is the template ``body`` filled with ``words``.
+    """A wrapper with the function's own form, name and parameters, whose body is the template ``body`` filled with ``words``.
 
     Args:
         told: what :func:`parameters_of` says of the function.
@@ -290,7 +290,7 @@ def made(
     """
     parameters, call, defaults, _ = told
     safe = def_name(function, otherwise)
-    prefix = "async " if kind_of(function) in ("coroutine", "asyncgen") else ""
+    prefix = "async " if form_of(function) in ("coroutine", "asyncgen") else ""
     outer = ", ".join([*(words[name] for name in given), *defaults])
     inner = indented(f"{prefix}def {safe}({parameters}):{fill(body, {**words, 'call': call})}")
     me = words["self"]  # so that a state is only put on instances whose class really holds the wrapper

@@ -168,13 +168,13 @@ def device_memory_module() -> object:
     """
     import torch
 
-    kind = "cuda" if torch.cuda.is_available() else None
+    device = "cuda" if torch.cuda.is_available() else None
     accelerator = getattr(torch, "accelerator", None)
-    if kind is None and accelerator is not None and accelerator.is_available():
-        kind = accelerator.current_accelerator().type
-    if kind is None:
+    if device is None and accelerator is not None and accelerator.is_available():
+        device = accelerator.current_accelerator().type
+    if device is None:
         raise UnavailableError("torch sees no accelerator in this process, and only device allocators keep a history")
-    memory = getattr(getattr(torch, kind), "memory", None)
+    memory = getattr(getattr(torch, device), "memory", None)
     if memory is None or not hasattr(memory, "_record_memory_history"):
-        raise UnavailableError(f"torch.{kind} keeps no allocator history")
+        raise UnavailableError(f"torch.{device} keeps no allocator history")
     return memory

@@ -735,7 +735,7 @@ def an_agent_loop_is_discrete(row, _):
 
 @tries("E9")
 def variables_of_the_engine(row, _):
-    from accelprof.engines.control import replica_settings
+    from accelprof.engines.profiler import replica_settings
 
     (section,) = row.typed
     config = make_catalogue().load({"steps": [1], "discrete": True, **yaml.safe_load(section)}).config

@@ -9,9 +9,9 @@ import re
 import pytest
 
 from accelprof.config.model import Config
-from accelprof.engines.control import EngineProfiler, replica_settings
 from accelprof.engines.options import EngineOptions, engines_of, rank_of_file, ranks_of, settings_for
 from accelprof.engines.preview import preview, text
+from accelprof.engines.profiler import EngineProfiler, replica_settings
 from accelprof.engines.tables import FILES, RELEASES, VLLM_VARIABLES
 from accelprof.errors import CaptureError, ConfigError
 from accelprof.versions import within

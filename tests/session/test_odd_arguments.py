@@ -11,8 +11,8 @@ import pytest
 import accelprof
 from accelprof.contracts.targets import ArtifactFile, Launch
 from accelprof.errors import AccelprofError, CaptureError, ConfigError
-from accelprof.session.control import _load
 from accelprof.session.identity import RANK_VARIABLES
+from accelprof.session.requests import _load
 from accelprof.testing import RecordingTool, capture
 
 

@@ -48,7 +48,7 @@ def test_sessions_leave_no_thread_no_descriptor_and_no_memory(tmp_path):
         )
         with session.step(1):
             Job().phase()
-        threads = [session.control._thread, session.captures.budget._thread]
+        threads = [session.requests._thread, session.captures.budget._thread]
         session.close()
         accelprof.reset()
         for thread in threads:

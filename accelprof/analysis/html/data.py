@@ -180,9 +180,9 @@ def _fill(
 def _at_work(timeline: WorkerTimeline, column: Mapping[tuple[int, ...], int], count: int) -> Any:
     """ns by window of steps in which any thread is in a phase that waits neither for another rank nor for another role; what waits
     for data counts, because slow data make a rank slow."""
-    own = np.array([_own(phase, category) and not joint for phase, category, _, joint, _ in timeline.stretches.kinds])
-    kinds, (_, starts, ends, _) = timeline.stretches.columns()
-    mine = own[np.array(kinds)]
+    own = np.array([_own(phase, category) and not joint for phase, category, _, joint, _ in timeline.stretches.heads])
+    heads, (_, starts, ends, _) = timeline.stretches.columns()
+    mine = own[np.array(heads)]
     start, end = np.array(starts)[mine], np.array(ends)[mine]
     windows = sorted((begin, column[steps]) for _, steps, begin, _ in timeline.windows)
     at = np.searchsorted(np.array([begin for begin, _ in windows]), start, side="right") - 1

@@ -47,9 +47,9 @@ def own_options(
     end = result.pop(RANGE_END, None)
     if end is None:
         return result
-    kind, _, number = str(end).partition(":")
+    way, _, number = str(end).partition(":")
     right = f"repeat:{windows}" if windows else "repeat"
-    if kind in ("stop", "stop-shutdown") and windows != 1:
+    if way in ("stop", "stop-shutdown") and windows != 1:
         source.refuse(
             f"{path}.{RANGE_END}",
             f"{windows or 'several'} windows are asked for, and nsys would keep the first",
@@ -57,7 +57,7 @@ def own_options(
             allowed=right,
             mend=f"{RANGE_END}: {right}, or leave it out",
         )
-    elif kind == "none":
+    elif way == "none":
         source.refuse(
             f"{path}.{RANGE_END}",
             "a capture would go on after its window has ended",

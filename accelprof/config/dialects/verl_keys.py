@@ -185,10 +185,10 @@ def generation_of(source: Source) -> tuple[str, list[Sign]]:
     ``d`` where a key of it is there, else ``c`` where ``global_profiler`` or a role's ``enable`` is, else ``a`` or ``b``.
     """
     found = list(signs(source))
-    kinds = {sign.generation for sign in found}
-    if kinds & {"cd", "d"}:
-        generation = "d" if "d" in kinds else "c"
-    elif "a" in kinds and "b" not in kinds:
+    generations = {sign.generation for sign in found}
+    if generations & {"cd", "d"}:
+        generation = "d" if "d" in generations else "c"
+    elif "a" in generations and "b" not in generations:
         generation = "a"
     else:
         generation = "b"

@@ -1,4 +1,4 @@
-"""Windows that somebody asks for on the live process. Who asks, and how, is :mod:`accelprof.session.control`'s matter."""
+"""Windows that somebody asks for on the live process. Who asks, and how, is :mod:`accelprof.session.requests`'s matter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from accelprof.session.captures import Captures
     from accelprof.session.pending import Pending
 
-KIND: Final = "on_demand"
+ON_DEMAND: Final = "on_demand"
 DISPLACED = "a planned window opens where this one would have"
 
 
@@ -54,10 +54,10 @@ class Demand(Quiet):
             if why:
                 return "refused", why
         with captures.lock:
-            ask = Ask(KIND, () if self._step is None else (self._step,), seconds=seconds)
+            ask = Ask(ON_DEMAND, () if self._step is None else (self._step,), seconds=seconds)
             if captures.bound and not captures.ended and captures.window is None:
                 if self._pending.ask is not None:
-                    waits = "one that was asked for before" if self._pending.waits(KIND) else "a planned window"
+                    waits = "one that was asked for before" if self._pending.waits(ON_DEMAND) else "a planned window"
                     return "refused", f"{waits} opens where the next phase begins"
                 self._pending.put(ask, displaced=self._give_way)
                 self._until, self._displaced = self._clock() + seconds, False
@@ -73,9 +73,9 @@ class Demand(Quiet):
         captures = self._captures
         with captures.lock:
             self._until = None
-            self._pending.take_back(KIND)
+            self._pending.take_back(ON_DEMAND)
             window = captures.window
-            if window is not None and window.info.kind == KIND:
+            if window is not None and window.info.kind == ON_DEMAND:
                 captures.request_close(reason, only=window)
 
     def look(self) -> str:

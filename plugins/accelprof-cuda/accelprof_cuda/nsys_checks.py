@@ -54,20 +54,20 @@ def _range_end(arguments: dict[str, str], row: Triggered) -> Iterator[Problem]:
         said = "the whole process is one capture, so no range ends"
         yield Problem(path, said, value=value, mend="leave it out, or list steps")
         return
-    kind, _, number = value.partition(":")
+    way, _, number = value.partition(":")
     right = f"repeat:{exact}" if exact else "repeat"
     allowed = f"{right}, or {right.replace('repeat', 'repeat-shutdown')}" if exact else right
-    if kind not in ("none", "stop", "stop-shutdown", "repeat", "repeat-shutdown") or (number and not number.isdigit()):
+    if way not in ("none", "stop", "stop-shutdown", "repeat", "repeat-shutdown") or (number and not number.isdigit()):
         said = "nsys does not know this value"
-    elif kind == "none":
+    elif way == "none":
         said = "a capture would go on after its window has ended"
-    elif kind.startswith("stop") and exact != 1:
+    elif way.startswith("stop") and exact != 1:
         many = f"{exact} windows" if exact else "an unknown number of windows"
         said = f"nsys would keep the first of {many} and ignore the others ({assignment.target.label})"
     elif number and exact and int(number) != exact:
         effect = "lose the later ones" if int(number) < exact else "write nothing before the process ends"
         said = f"the plan has {exact} window(s) for {assignment.target.label}; nsys would {effect}"
-    elif kind == "repeat-shutdown" and not exact:
+    elif way == "repeat-shutdown" and not exact:
         said = "the number of windows is not known beforehand"
     else:
         return

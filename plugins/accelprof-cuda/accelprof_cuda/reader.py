@@ -194,11 +194,11 @@ class Reading:
         domains: dict[tuple[int, int], str] = {}
         categories: dict[tuple[int, int, int], str] = {}
         named = f'"eventType" IN ({CATEGORY}, {DOMAIN_CREATE})'
-        for kind, category, text_id, thread, domain, text in self.tables.rows(
+        for event, category, text_id, thread, domain, text in self.tables.rows(
             "NVTX_EVENTS", *kinds, "text", where=named
         ):
             name = unquoted(str(text or strings.get(text_id, "")))
-            if kind == DOMAIN_CREATE:
+            if event == DOMAIN_CREATE:
                 domains[(_process(thread), domain)] = name
             else:
                 categories[(_process(thread), domain, category)] = name

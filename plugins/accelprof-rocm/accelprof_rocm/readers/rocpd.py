@@ -101,8 +101,8 @@ def _device(row: Row, side: str) -> int | str:
     """A GPU's number among the GPUs of its node."""
     for column in ("agent_type_index", "agent_log_index", "agent_abs_index"):
         if side + column in row:
-            number, kind = identity(row[side + column]), str(row.get(f"{side}agent_type", GPU)).upper()
-            return number if number == UNKNOWN or kind == GPU else f"cpu {number}" if kind == "CPU" else UNKNOWN
+            number, agent = identity(row[side + column]), str(row.get(f"{side}agent_type", GPU)).upper()
+            return number if number == UNKNOWN or agent == GPU else f"cpu {number}" if agent == "CPU" else UNKNOWN
     return UNKNOWN
 
 

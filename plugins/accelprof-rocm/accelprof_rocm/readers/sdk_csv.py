@@ -85,12 +85,12 @@ def _agents(path: str) -> dict[str, int | str]:
     found: dict[str, int | str] = {}
     gpus = 0
     for _, row in sorted(_rows(path), key=lambda item: _order(item[1].get("Node_Id") or "0")):
-        node, kind = row.get("Node_Id", ""), row.get("Agent_Type", "").upper()
-        if kind == "GPU":
+        node, agent = row.get("Node_Id", ""), row.get("Agent_Type", "").upper()
+        if agent == "GPU":
             found[node] = identity(row["Logical_Node_Type_Id"]) if "Logical_Node_Type_Id" in row else gpus
             gpus += 1
         else:
-            found[node] = f"cpu {node}" if kind == "CPU" else UNKNOWN
+            found[node] = f"cpu {node}" if agent == "CPU" else UNKNOWN
     return found
 
 

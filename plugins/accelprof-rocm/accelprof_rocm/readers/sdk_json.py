@@ -179,8 +179,8 @@ class _Process:
         agent = self.agents.get(handle)
         if agent is None:
             return UNKNOWN
-        number, kind = agent.get(self.numbered), identity(agent.get("type"))
-        return identity(number) if kind == GPU else f"cpu {number}" if kind == CPU else UNKNOWN
+        number, sort = agent.get(self.numbered), identity(agent.get("type"))
+        return identity(number) if sort == GPU else f"cpu {number}" if sort == CPU else UNKNOWN
 
 
 def kernel_name(symbol: Record) -> str:

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from accelprof.compat import rlinf, verl_marks
-from accelprof.compat.kinds import by_kind, within
+from accelprof.compat.forms import by_form, within
 
 
 def test_async_generators_are_delegated_to():
@@ -30,7 +30,7 @@ def test_async_generators_are_delegated_to():
                 seen.append("closed")
 
     async def use():
-        talk = by_kind(Worker.talk, lambda _: Worker.talk)(Worker())
+        talk = by_form(Worker.talk, lambda _: Worker.talk)(Worker())
         assert await talk.asend(None) == 0
         assert await talk.asend(7) == 7
         assert await talk.athrow(KeyError("x")) == -1
@@ -114,4 +114,4 @@ def test_a_method_called_without_self_raises_as_any_does(around):
             return 1
 
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
-        by_kind(Worker.update, lambda self: Worker.update, around)()
+        by_form(Worker.update, lambda self: Worker.update, around)()

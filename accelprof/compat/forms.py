@@ -1,4 +1,4 @@
-"""Wrappers that keep the kind of what they wrap: coroutine function, generator, async generator, or none of these."""
+"""Wrappers that keep the form of what they wrap: coroutine function, generator, async generator, or none of these."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NOTHING = contextlib.nullcontext()
 
 
 def within(function: F, block: Callable[[], Any]) -> F:
-    """A function of the same kind that runs inside ``with block()``, a new one for each call; of a generator from its first item to its
+    """A function of the same form that runs inside ``with block()``, a new one for each call; of a generator from its first item to its
     end."""
     return _made(function, lambda args: function, lambda args: block())
 
 
-def by_kind(function: F, choose: Callable[[Any], Any], around: Callable[[object], Any] | None = None) -> F:
-    """A method of the same kind as ``function`` that calls what ``choose(self)`` gives, inside ``with around(self)``."""
+def by_form(function: F, choose: Callable[[Any], Any], around: Callable[[object], Any] | None = None) -> F:
+    """A method of the same form as ``function`` that calls what ``choose(self)`` gives, inside ``with around(self)``."""
     # without self a TypeError, as any method raises
     return _made(
         function, lambda args: choose(*args[:1]), lambda args: _NOTHING if around is None else around(*args[:1])

@@ -29,7 +29,7 @@ from accelprof.errors import CaptureError, ConfigError, Problem, UserError, fail
 from accelprof.numberset import NumberSet
 from accelprof.planning.sampling import facts_fit
 from accelprof.processes import Writer
-from accelprof.session.triggers.demand import KIND, cannot
+from accelprof.session.triggers.demand import ON_DEMAND, cannot
 from accelprof.threads import Wake, each, on_main
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ SIGNAL = signal.SIGUSR2
 # --- in the worker --------------------------------------------------------------------------------------------------------
 
 
-class Control:
-    """Listens for one session. Made for selected sessions by ``configure``.
+class Requests:
+    """Hears them for one session. Made for selected sessions by ``configure``.
 
     Args:
         captures, demand: what is asked for opens there.
@@ -74,7 +74,7 @@ class Control:
         self._signalled = Wake()
         self._previous: Any = None
         self._ended = False
-        self._thread = threading.Thread(target=self._listen, name="accelprof control", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="accelprof requests", daemon=True)
 
     def start(self) -> None:
         """Say that this worker listens, and listen. A directory that cannot be trusted is reported, and nobody listens."""
@@ -189,7 +189,7 @@ class Control:
         window = self._captures.window
         if window is None and not self._demand.going_on:
             return "listening", "no window was open"
-        if window is not None and window.info.kind != KIND:
+        if window is not None and window.info.kind != ON_DEMAND:
             return "refused", f"window {window.info.sequence} was planned ({window.info.kind}); it closes as planned"
         self._demand.close(reasons.ON_DEMAND)
         return "listening", "closed" if self._captures.window is None else "closes where its thread comes by next"
@@ -303,8 +303,8 @@ def trusted(path: str, *, directory: bool) -> None:
 
 
 def _trusted(path: str, facts: os.stat_result, *, directory: bool) -> None:
-    kind_ok = stat.S_ISDIR(facts.st_mode) if directory else stat.S_ISREG(facts.st_mode)
-    if not kind_ok:
+    fits = stat.S_ISDIR(facts.st_mode) if directory else stat.S_ISREG(facts.st_mode)
+    if not fits:
         raise UserError(f"{path} is not a {'directory' if directory else 'plain file'}")
     if facts.st_uid != os.geteuid():
         raise UserError(f"{path} belongs to user {facts.st_uid}, not to {os.geteuid()} who runs this")

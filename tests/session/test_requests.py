@@ -21,7 +21,7 @@ from accelprof import Worker
 from accelprof.cli.window import window as window_command
 from accelprof.errors import ConfigError, IncompleteError, UserError
 from accelprof.output.manifest import read_journals
-from accelprof.session.control import DIRECTORY, REQUEST, ask, status
+from accelprof.session.requests import DIRECTORY, REQUEST, ask, status
 from accelprof.testing import RecordingTool, capture
 
 
@@ -69,13 +69,13 @@ def until(condition, seconds=10.0):
 
 def quick(run):
     """Let the session listen often."""
-    run.session.control._interval = 0.01
+    run.session.requests._interval = 0.01
     return run.session
 
 
 def looking_on_request(run):
     """Let the session look only where the test polls: the look that is going on, or waited for by the old interval, is over."""
-    control, over = run.session.control, threading.Event()
+    control, over = run.session.requests, threading.Event()
     control._interval = 1000.0
     control.poll = over.set
     assert over.wait(10)
@@ -114,7 +114,7 @@ def test_a_window_ends_by_itself():
 def test_selection_rules_hold():
     """A process that the plan does not select does not listen; --group, --role and --rank choose among those that do."""
     with capture(on_demand=True, ranks=[3], identity={"rank": 0}) as run:
-        assert run.session.control is None
+        assert run.session.requests is None
         with pytest.raises(UserError):
             ask(run.run_dir, "open")
     with capture(on_demand=True, ranks=[3], identity={"rank": 3, "role": "actor"}) as run:
@@ -132,7 +132,7 @@ def test_selection_rules_hold():
 def test_off_means_off():
     """Without ``on_demand`` and without steps nobody is selected, and nobody listens."""
     with capture() as run:
-        assert run.session.control is None
+        assert run.session.requests is None
         assert not os.path.exists(os.path.join(run.run_dir, DIRECTORY))
 
 
@@ -297,7 +297,7 @@ def test_an_old_request_is_not_followed_by_a_new_worker(tmp_path):
 
     try:
         session = configure({"on_demand": True}, run_dir=run_dir, group="Group", rank=0)
-        session.control._interval = 0.01
+        session.requests._interval = 0.01
         time.sleep(0.6)
         assert session.windows == []
     finally:
@@ -529,7 +529,7 @@ def test_a_request_that_cannot_be_followed_is_refused(request_, why):
             put(run, {"id": f"r{number}", **request_})
             until(
                 lambda number=number: (
-                    json.loads(Path(session.control._answer_path).read_text())["request"] == f"r{number}"
+                    json.loads(Path(session.requests._answer_path).read_text())["request"] == f"r{number}"
                 )
             )
             [answer] = status(run.run_dir)
@@ -551,7 +551,7 @@ def test_a_request_without_a_name_is_said_once(data):
         until(lambda: any("is not followed" in text for text in session.problems))
         for _ in range(20):
             put(run, data + b" ")
-            session.control.poll()
+            session.requests.poll()
         assert len(session.problems) == 1
         assert ask(run.run_dir, "open")[0].state == "open"
 
@@ -561,12 +561,12 @@ def test_a_directory_that_is_opened_to_others_is_left_alone():
     with capture(on_demand=True) as run:
         session = quick(run)
         directory = Path(run.run_dir, DIRECTORY)
-        before = Path(session.control._answer_path).read_text()
+        before = Path(session.requests._answer_path).read_text()
         directory.chmod(0o777)
         put(run, {"id": "x", "action": "open"})
         until(lambda: any("can be written by others" in text for text in session.problems))
         assert session.windows == []
-        assert Path(session.control._answer_path).read_text() == before
+        assert Path(session.requests._answer_path).read_text() == before
         directory.chmod(0o700)
         until(lambda: session.window is not None)
 
@@ -597,7 +597,7 @@ def test_a_full_disk_leaves_no_parts(monkeypatch):
 
         monkeypatch.setattr(os, "replace", full)
         with pytest.raises(OSError, match="No space"):
-            session.control._say("listening")
+            session.requests._say("listening")
         monkeypatch.undo()
         assert [path.name for path in Path(run.run_dir, DIRECTORY).iterdir() if ".part" in path.name] == []
 
@@ -650,7 +650,7 @@ def test_who_asks_waits_by_a_clock_that_tests_can_turn():
     """A worker that never answers is silent after an hour of that clock, and it was looked for all the while."""
     now = [0.0]
     with capture(on_demand=True) as run:
-        control = run.session.control
+        control = run.session.requests
         control.disown()
         control._signalled.set()
         control._thread.join()
@@ -681,7 +681,7 @@ def test_a_request_whose_asker_was_ended_opens_no_window(number):
         command.send_signal(number)
         command.wait(30)
         assert place.exists() == (number == signal.SIGKILL)
-        session.control.poll()
+        session.requests.poll()
         assert session.window is None
         said = [text for text in session.problems if "has ended meanwhile" in text]
         assert len(said) == (number == signal.SIGKILL)
