@@ -18,6 +18,8 @@ from accelprof.processes import Writer
 
 #: entries of a run's directory that are looked at for halves
 MOST = 100_000
+#: bytes of a name that common file systems take
+LONGEST_NAME = 255
 #: process, when it began, where it counts, thread; earlier versions had process and thread, or process alone
 _HALF = re.compile(r"\.(\d{1,10})-(\w*)-([0-9a-f]{8})\.\d{1,20}\.part\Z|\.(\d{1,10})(?:\.\d{1,20})?\.part\Z")
 
@@ -25,7 +27,15 @@ _HALF = re.compile(r"\.(\d{1,10})-(\w*)-([0-9a-f]{8})\.\d{1,20}\.part\Z|\.(\d{1,
 def half(path: str) -> str:
     """Where a file is written before it is moved to ``path``."""
     me = Writer.me()
-    return f"{path}.{me.pid}-{me.started}-{_place(me)}.{threading.get_native_id()}.part"
+    mine = f".{me.pid}-{me.started}-{_place(me)}.{threading.get_native_id()}.part"
+    directory, name = os.path.split(path)
+    room = LONGEST_NAME - len(mine)
+    if len(name.encode(errors="surrogateescape")) > room:
+        check = f"~{zlib.crc32(name.encode(errors='surrogateescape')):08x}"
+        while len(name.encode(errors="surrogateescape")) > room - len(check):
+            name = name[:-1]
+        name += check
+    return os.path.join(directory, name + mine)
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ def join_env(present: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, s
     for name, value in ours.items():
         separators = LISTS.get(name)
         if separators is not None and joined.get(name):
-            words = [*_words(value, separators), *_words(joined[name], separators)]
+            words = [*filter(None, _words(value, separators)), *_words(joined[name], separators)]
             joined[name] = ":".join(dict.fromkeys(words))
         else:
             joined[name] = value
@@ -53,9 +53,13 @@ def without(name: str, present: str, ours: str) -> str:
     separators = LISTS.get(name)
     if separators is None:
         return ""
-    mine = set(_words(ours, separators))
-    return ":".join(word for word in _words(present, separators) if word not in mine)
+    mine = set(filter(None, _words(ours, separators)))
+    left = [word for word in _words(present, separators) if word not in mine]
+    return ":" if left == [""] else ":".join(left)
 
 
 def _words(value: str, separators: str) -> list[str]:
+    """An empty word counts where words are paths: it is the working directory."""
+    if not value or separators == ":":
+        return value.split(":") if value else []
     return [word for word in re.split(f"[{separators}]+", value) if word]

@@ -161,15 +161,27 @@ def shown(value: object, limit: int = 120) -> str:
     """``repr`` of any value in at most some ``limit`` characters; of one that has none, its type."""
     import reprlib  # here, because importing accelprof must stay cheap
 
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 4 * limit:
-        return f"a number of about {value.bit_length() * 30103 // 100000:,} digits"
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = limit
+    class Short(reprlib.Repr):
+        def repr_instance(self, x: object, level: int) -> str:
+            try:
+                text = repr(x)
+            except Exception:  # noqa: BLE001 - a value of the user's that cannot show itself
+                return f"a {type(x).__name__}"
+            half = (limit - 3) // 2
+            return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
+
+        def repr_int(self, x: int, level: int) -> str:
+            if x.bit_length() > 4 * limit:
+                return f"a number of about {x.bit_length() * 30103 // 100000:,} digits"
+            return repr(x)
+
+    short = Short()
+    short.maxstring = limit
     short.maxdict = short.maxlist = short.maxtuple = short.maxset = 12
     short.maxlevel = 4
     try:
         text = short.repr(value)
-    except Exception:  # noqa: BLE001 - a value of the user's that cannot show itself
+    except Exception:  # noqa: BLE001 - as above, of a kind of its own
         return f"a {type(value).__name__}"
     return text if len(text) <= 2 * limit else f"{text[: 2 * limit]}…"
 
@@ -183,12 +195,13 @@ def _line(text: str, limit: int) -> str:
 
 def _bounded(lines: list[str]) -> str:
     """The lines of a message, as many as fit :data:`MAX_MESSAGE`; the rest is counted."""
-    text = "\n".join(lines)
-    kept = len(lines)
-    while len(text) > MAX_MESSAGE and kept > 1:
+    text, more, kept = "\n".join(lines), "", len(lines)
+    length = len(text)
+    while kept > 1 and length + len(more) > MAX_MESSAGE:
         kept -= 1
-        text = "\n".join([*lines[:kept], f"… and {len(lines) - kept} more"])
-    return text
+        length -= len(lines[kept]) + 1
+        more = f"\n… and {len(lines) - kept} more"
+    return "\n".join(lines[:kept]) + more
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

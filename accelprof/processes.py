@@ -39,7 +39,7 @@ class Writer:
         if not isinstance(row, Mapping):
             return None
         host, pid = row.get("host"), row.get("pid")
-        if not isinstance(host, str) or not isinstance(pid, int) or isinstance(pid, bool) or not 0 < pid < 1 << 31:
+        if not isinstance(host, str) or not isinstance(pid, int) or isinstance(pid, bool) or not _fits(pid):
             return None
         started, space = (value if isinstance(value, str) else "" for value in map(row.get, ("started", "space")))
         return cls(host, pid, started, space)
@@ -57,6 +57,8 @@ class Writer:
         """Whether it runs; ``None``: that cannot be told from here. One that is only waited for has ended."""
         if not self.is_here:
             return None
+        if not _fits(self.pid):
+            return False
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -70,6 +72,11 @@ class Writer:
 @functools.lru_cache(1)  # a forked child has another number
 def _me(pid: int) -> Writer:
     return Writer(os.uname().nodename, pid, _started(pid), _space())
+
+
+def _fits(pid: int) -> bool:
+    """Whether a process can have this number; the system takes 0 and less for groups."""
+    return 0 < pid < 1 << 31
 
 
 #: of a process that is only waited for

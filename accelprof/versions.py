@@ -23,7 +23,7 @@ def within(version: str, spec: str) -> bool:
     """Whether ``version`` fulfils every clause of ``spec``; an empty one holds always.
 
     In plain order, where a requirement would leave candidates and posts out: ``0.14.0rc1`` is before ``0.14.0``, and a
-    table whose ranges meet has exactly one row for it. A local part (``+cu126``) does not count.
+    table whose ranges meet has exactly one row for it. A local part (``+cu126``) does not count, on either side.
 
     Raises:
         ValueError: no version, or a clause that is not one.
@@ -33,7 +33,9 @@ def within(version: str, spec: str) -> bool:
     except InvalidVersion:
         raise ValueError(f"{version!r} is not a version") from None
     try:
-        clauses = [(clause.operator, Version(clause.version), str(clause)) for clause in SpecifierSet(spec)]
+        clauses = [
+            (clause.operator, Version(Version(clause.version).public), str(clause)) for clause in SpecifierSet(spec)
+        ]
     except (InvalidSpecifier, InvalidVersion):
         raise ValueError(f"{spec!r} is not a version clause; allowed: >=, <=, ==, !=, <, > and a version") from None
     for word, _, clause in clauses:

@@ -16,7 +16,6 @@ from accelprof import hookimpl, register, unregister
 from accelprof.contracts.targets import Expectation, Launch, WindowInfo
 from accelprof.contracts.tool import Tool
 from accelprof.contracts.words import Written
-from accelprof.environment import join_env, without
 from accelprof.launch.command import assemble, program, wrapped_by
 from accelprof.output.expected import GRACE_S, needed, wait_and_match, wait_for
 from accelprof.output.nodes import ThisHost
@@ -180,16 +179,6 @@ def test_how_long_a_report_is_waited_for(
 ) -> None:
     """The whole limit where the tool has all it needs to write; a moment where only the end of the process brings it."""
     assert needed(Expectation("x", count, when), windows, ended, 60.0) == expected
-
-
-def test_lists_in_the_environment_are_joined_and_taken_apart() -> None:
-    """Ours come first, nothing is there twice, and taking ours away leaves the user's."""
-    assert join_env({"LD_PRELOAD": "/mine.so", "A": "1"}, {"LD_PRELOAD": "/tool.so", "A": "2"}) == {
-        "LD_PRELOAD": "/tool.so:/mine.so",
-        "A": "2",
-    }
-    assert without("LD_PRELOAD", "/tool.so:/mine.so", "/tool.so") == "/mine.so"
-    assert without("A", "1", "1") == ""
 
 
 SHOW = "import os, sys; print(os.environ.get('TOOL', '-'), sys.argv[1:], os.environ.get('A', '-'))"
