@@ -10,8 +10,8 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 #: characters of a name that are kept; a C++ kernel's has some thousands
 LONGEST = 10_000
@@ -25,6 +25,14 @@ C_TEXT = re.compile(r"\0|^\Z")
 PLAIN_C_TEXT = re.compile(r'[\x00-\x1f\x7f"\\]|^\Z')
 #: in JSON's ASCII: a pair, a half, any other escape
 _ESCAPES = re.compile(r"\\(?:ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(ud[89a-f][0-9a-f]{2})|.)")
+
+
+class Counted(Protocol):
+    """Values whose number is known."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[object]: ...
 
 
 def from_here(path: str | os.PathLike[str]) -> str:
@@ -48,7 +56,7 @@ def bounded(text: str) -> str:
     return encodable(text)
 
 
-def listed(values: Collection[object], most: int) -> str:
+def listed(values: Counted, most: int) -> str:
     """The first ``most`` with commas, and how many more there are."""
     shown = ", ".join(map(str, itertools.islice(values, most)))
     return f"{shown} and {len(values) - most:,} more" if len(values) > most else shown

@@ -180,6 +180,18 @@ class Assignment:
         """Whether the process is one capture from start to exit, with nothing that opens or closes a window in it."""
         return self.mode == "process" and not self.schedules
 
+    @property
+    def leads(self) -> bool:
+        """Whether a schedule's window begins with the step, before the first call, because its stretch begins with that one."""
+        return not self.discrete and any(
+            spec.keep_others and spec.per in ("step", "process") and not spec.first for spec in self.schedules
+        )
+
+    @property
+    def keeps_others(self) -> bool:
+        """Whether phases outside of what schedules count have windows of their own, where they may."""
+        return any(spec.keep_others for spec in self.schedules)
+
     def window_of(self, step: int) -> tuple[int, int] | None:
         """First and last step of the window that ``step`` belongs to, or would if no schedule made the windows; ``None``: it
         is not selected."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from accelprof.contracts.reasons import STEP_VOID
 from accelprof.contracts.targets import ArtifactFile, Target, peers_in
 from accelprof.contracts.words import ARTIFACT_STATES, COMPLETE, PARTIAL, known
+from accelprof.numberset import NumberSet
 from accelprof.output import fields
 from accelprof.output.fields import Read
 from accelprof.processes import Writer
@@ -232,6 +233,42 @@ def _failure(value: object) -> FailureRow:
     return row
 
 
+@dataclass(eq=False, kw_only=True)
+class StretchesRow(Record):
+    """Stretches of calls of ``phase`` that a schedule is to record which counts over the process: the first begins with call
+    ``first`` (counted from 0), each next one ``every`` calls later; ``count`` of them, 0: without an end."""
+
+    phase: str = _identity(fields.text)
+    first: int = _identity(fields.whole)
+    every: int = _identity(fields.whole)
+    count: int = _identity(fields.whole)
+
+    def has(self, first: int) -> bool:
+        """Whether the stretch that begins with this call is one of them."""
+        turn, within = divmod(first - self.first, max(1, self.every))
+        return within == 0 <= turn and (turn < self.count or not self.count)
+
+
+def _stretches(value: object) -> StretchesRow:
+    row = StretchesRow.read(value, lambda text: None, "")
+    if row is None:
+        raise fields.OddError("stretches (phase, first, every, count)")
+    return row
+
+
+def _stretch(value: object) -> tuple[str, int]:
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        raise fields.OddError("[phase, first call]")
+    return fields.text(value[0]), fields.whole(value[1])
+
+
+def _numbers(value: object) -> list[int | str]:
+    try:
+        return NumberSet.parse(value if isinstance(value, list) else None).to_config()
+    except ValueError:
+        raise fields.OddError("a list of numbers and ranges") from None
+
+
 @dataclass(eq=False)
 class WindowRow(Record):
     """One window of one process.
@@ -249,6 +286,7 @@ class WindowRow(Record):
         drained: whether the device was waited for; ``None`` where only our own timeline ran.
         reason: why it closed.
         failures: what tools said when they failed in it; on disk in words too, as ``errors``.
+        stretches: of schedules that count over the process, those of which it holds calls: phase, and number of the first call.
         holds: phases of schedules whose calls it holds, though it is another's window.
         state: ``open`` where it was never closed; only in manifests.
     """
@@ -280,6 +318,7 @@ class WindowRow(Record):
     range_ns: int | None = _if_set(fields.whole)
     range_calls: int | None = _if_set(fields.whole)
     holds: list[str] = _if_set(fields.texts, list)
+    stretches: list[tuple[str, int]] = _if_set(fields.many(_stretch, "[phase, first call]"), list)
     schedule: dict[str, Any] | None = _if_set(fields.an_object)
     closed_early: str | None = _if_set(fields.text)
     state: str | None = _if_set(fields.text)
@@ -369,8 +408,10 @@ class TargetRow(Record):
         armed: it was to open windows; ``wanted`` says which, in words.
         tool: the tool of its rule; ``tools``: all that were to record in each of its windows.
         missed: windows, or calls of them, that were asked for and did not come, in words.
-        windows_planned: first and last step of each window that the plan lists (it lists the first 1000), in order; ``discrete``: a
-            step opens one only where the phase for it comes.
+        windows_planned: first and last step of each window that the plan lists (it lists the first 1000), in order.
+        steps_planned: the steps that are to have windows, all of them, as a configuration has them; ``merged``: adjacent ones share
+            a window; ``discrete``: a step opens one only where the phase for it comes.
+        stretches_planned: what schedules that count over the process are to record.
         ended: the session was closed, so that ``missed`` is the whole of it; ``None`` in rows of versions that did not say.
         started, space: with ``host`` and ``pid`` the process as :class:`accelprof.processes.Writer` knows it again.
     """
@@ -398,7 +439,10 @@ class TargetRow(Record):
     tools: list[str] = _if_set(fields.texts, list)
     missed: list[str] = _if_set(fields.texts, list)
     windows_planned: list[tuple[int, int]] = _if_set(fields.many(_first_and_last, "[first, last] step"), list)
+    steps_planned: list[int | str] = _if_set(_numbers, list)
+    merged: bool = _if_set(fields.flag, False)
     discrete: bool = _if_set(fields.flag, False)
+    stretches_planned: list[StretchesRow] = _if_set(fields.many(_stretches, "stretches"), list)
     ended: bool | None = _if_set(fields.flag)
     started: str = _if_set(fields.text, "")
     space: str = _if_set(fields.text, "")

@@ -7,15 +7,14 @@ run could know (a worker that never answered, names that nobody had) they write 
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from math import inf
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from accelprof import texts
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.words import COMPLETE, MISSING, PARTIAL, TRUNCATED
 from accelprof.errors import IncompleteError
+from accelprof.output.asked import ByStep, unreached
 from accelprof.output.layout import seen_text
 from accelprof.output.records import NEVER_OPENED, OPEN, STEPS_SEEN, ArtifactRow, Lack, Records, TargetRow, WindowRow
 
@@ -43,6 +42,9 @@ UNWRITTEN = "unwritten"
 #: from a manifest that gives no code
 STATED = "stated"
 UNENDED = "its journal does not say that it ended (it was killed or hangs, or its disk is full)"
+
+#: of a process that opened no window at all
+EVERY = range(-(1 << 63), 1 << 63)
 
 #: ``(bytes, state, reason)`` of a file as it is now
 Look = Callable[[ArtifactRow], tuple[int, str, str]]
@@ -101,26 +103,28 @@ def verdict(
     lacks: list[Lack] = []
     windows = found.of_target()
     latest = _latest(found, windows, running)
-    # of each target: first and last of steps whose window is there, or named as one that never opened
-    told: dict[str, list[tuple[float, float]]] = {
-        key: [(step, step) for window in own for step in window.steps] for key, own in windows.items()
+    # of each target: steps whose window is there, or named as one that never opened
+    told: dict[str, list[Container[int]]] = {
+        key: [{step for window in own for step in window.steps}] for key, own in windows.items()
     }
     for target in found.targets.values():
         own, at_work, cause = windows[target.key], target.key in running, (causes or {}).get(target.key, "")
         if target.armed and not own and not at_work:
             lacks.append(_never_opened(target, found, cause))
-            told[target.key].append((-inf, inf))
+            told[target.key].append(EVERY)
         lacks.extend(
             Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {text}")
             for text in (target.missed if own and not at_work else ())
         )
         if target.missed and len(target.steps_seen) < STEPS_SEEN:
-            told[target.key].extend(unopened(target.windows_planned, own, target.steps_seen, target.discrete))
+            told[target.key].append(ByStep.of_row(target).missed(own, target.steps_seen))
         if target.ended is False and own and not at_work and (target.rank is None or latest[target.who] == _last(own)):
             # who goes on in its place answers for the rest
-            missed = _cut_short(target, own)
-            lacks.extend(_killed(target, missed, cause) for _ in missed[:1])
-            told[target.key].extend(missed)
+            missed = ByStep.of_row(target).missed(own, target.steps_seen, ended=False)
+            told[target.key].append(missed)
+            for text in (missed.words, *(unreached(asked, own) for asked in target.stretches_planned)):
+                if text:
+                    lacks.append(_killed(target, text, cause))
         for window in own:
             if at_work and window.closed is None:
                 continue
@@ -133,49 +137,9 @@ def verdict(
     return list({lack.words: lack for lack in [*stated, *lacks]}.values())
 
 
-def _is_told(lack: Lack, told: Iterable[tuple[float, float]]) -> bool:
+def _is_told(lack: Lack, told: Iterable[Container[int]]) -> bool:
     """Whether a lack is of a step of which something else tells: a call that was not answered in time may have come through."""
-    return lack.step is not None and any(first <= lack.step <= last for first, last in told)
-
-
-def never_opened(
-    planned: Iterable[tuple[int, int]], windows: Iterable[WindowRow], seen: Collection[int], discrete: bool
-) -> str:
-    """:func:`unopened` in words; empty where none is missing."""
-    missed = unopened(planned, windows, seen, discrete)
-    return f"windows for {_steps(missed)} never opened" if missed else ""
-
-
-def unopened(
-    planned: Iterable[tuple[int, int]], windows: Iterable[WindowRow], seen: Collection[int], discrete: bool
-) -> list[tuple[int, int]]:
-    """Which of the planned windows of a process did not open though others did.
-
-    Windows before the first step are none of its own (a training that goes on from a checkpoint).
-
-    Args:
-        planned: first and last step of each.
-        seen: steps that the process saw.
-        discrete: a step that came may have had none of the phases that make windows.
-    """
-    recorded, came = sorted({step for row in windows for step in row.steps}), sorted(seen)
-    return [
-        (first, last)
-        for first, last in planned
-        if not _any_in(recorded, first, last)
-        and (not came or last >= came[0])
-        and not (discrete and _any_in(came, first, last))
-    ]
-
-
-def _steps(windows: Iterable[tuple[int, int]]) -> str:
-    words = [str(first) if first == last else f"{first}-{last}" for first, last in windows]
-    return f"steps {texts.listed(words, 20)}"
-
-
-def _any_in(steps: Sequence[int], first: int, last: int) -> bool:
-    at = bisect_left(steps, first)
-    return at < len(steps) and steps[at] <= last
+    return lack.step is not None and any(lack.step in steps for steps in told)
 
 
 def judge(manifest: Mapping[str, object], run_dir: str, found: Records, running: Collection[str] = ()) -> list[Lack]:
@@ -256,19 +220,10 @@ def _never_opened(target: TargetRow, found: Records, cause: str) -> Lack:
     return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", about=target.wanted or "", words=words)
 
 
-def _cut_short(target: TargetRow, own: Sequence[WindowRow]) -> list[tuple[int, int]]:
-    """Windows of a process that did not come to say it itself. Which steps it saw its windows tell: it came as far as the last of them."""
-    seen = [step for window in own for step in window.steps]
-    came = max(seen, default=-1) if target.discrete else -1
-    planned = [(first, last) for first, last in target.windows_planned if first > came]
-    return unopened(planned, own, seen, target.discrete)
-
-
-def _killed(target: TargetRow, missed: Iterable[tuple[int, int]], cause: str) -> Lack:
-    """Of windows that never opened in a process that did not come to say so: why, as far as somebody knows."""
-    why, steps = cause or UNENDED, _steps(missed)
-    words = f"{target.key}: windows for {steps} never opened; {why}"
-    return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", about=steps, words=words)
+def _killed(target: TargetRow, text: str, cause: str) -> Lack:
+    """Of what never came of a process that did not come to say so: why, as far as somebody knows."""
+    words = f"{target.key}: {text}; {cause or UNENDED}"
+    return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", about=text, words=words)
 
 
 def _latest(

@@ -50,6 +50,7 @@ class Ask:
         warmup, active, first: calls of a scheduled stretch, and the number of the first to record.
         info: from :meth:`Captures.warm_up`, when tools have warmed up for it.
         seconds: for how long at most, where it was asked for on demand.
+        stretch: of a schedule that counts over the process, as the window's row names it.
     """
 
     kind: WindowKind
@@ -60,6 +61,7 @@ class Ask:
     info: WindowInfo | None = None
     first: int = 0
     seconds: float = 0.0
+    stretch: tuple[str, int] | None = None
 
 
 class Limits(Protocol):
@@ -216,6 +218,7 @@ class Captures:
                 opened=Moment.now(),
                 open_ms=round(took / 1e6, 3),
                 open_ns=took,
+                stretches=[] if ask.stretch is None else [ask.stretch],
             )
             trace = self.trace if self.trace in opened else None
             window = Window(info, opened, trace, emitters, now_ns(), row, self._refuse)
@@ -328,10 +331,13 @@ class Captures:
             if tool.schedule == "native":
                 self.voice.guarded(f"tool {tool.name}, the next call of a schedule", tool.tick)
 
-    def holds(self, window: Window, phase: str) -> None:
-        """Calls that a schedule on ``phase`` was to record lie in this window, which is another's."""
-        if phase not in window.row.holds:
+    def holds(self, window: Window, phase: str = "", stretch: tuple[str, int] | None = None) -> None:
+        """Calls of a scheduled ``stretch`` lie in this window, which is another's where ``phase`` says of which schedule they are."""
+        if phase and phase not in window.row.holds:
             window.row.holds.append(phase)
+        if stretch is not None and stretch not in window.row.stretches:
+            window.row.stretches.append(stretch)
+            self.journal.add(window.row)
 
     def note(
         self, window: Window, *, schedule: dict[str, object] | None = None, closed_early: str | None = None

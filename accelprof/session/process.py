@@ -11,10 +11,10 @@ from typing import Any
 
 from accelprof import texts
 from accelprof.contracts.targets import Assignment, Target
+from accelprof.output.asked import ByStep, stretches
 from accelprof.output.layout import Layout, seen_text
 from accelprof.output.manifest import Journal
 from accelprof.output.records import NEVER_OPENED, STEPS_SEEN, ProblemRow, TargetRow, WindowRow
-from accelprof.output.verdict import never_opened
 from accelprof.processes import Writer
 from accelprof.timing import metrics
 from accelprof.voice import Voice
@@ -58,7 +58,7 @@ class Process:
 
     def row(self, accelerator: str, steps_seen: Collection[int], windows: int) -> TargetRow:
         """The manifest's ``targets`` row of a process that has opened so many ``windows``."""
-        assignment, me = self.assignment, Writer.me()
+        assignment, me, asked = self.assignment, Writer.me(), ByStep.of(self.assignment)
         return replace(
             TargetRow.of(self.key, self.target, self.host, self.pid),
             accelerator=accelerator,
@@ -72,16 +72,15 @@ class Process:
             python=sys.version.split()[0],
             tools=list(assignment.tools),
             missed=list(self._missed),
-            windows_planned=self._planned(),
-            discrete=assignment.discrete,
+            windows_planned=[(steps[0], steps[-1]) for steps in assignment.windows],
+            steps_planned=asked.to_config(),
+            merged=asked.merged,
+            discrete=not asked.sure,
+            stretches_planned=stretches(assignment.schedules),
             ended=self.ended,
             started=me.started,
             space=me.space,
         )
-
-    def _planned(self) -> list[tuple[int, int]]:
-        """First and last step of each window that the plan lists."""
-        return [(steps[0], steps[-1]) for steps in self.assignment.windows]
 
     def handed_over(self, row: TargetRow) -> dict[str, Any]:
         """What a controller takes over, and the row of this process, as plain data."""
@@ -100,7 +99,8 @@ class Process:
         if not assignment.armed:
             return
         seen, first = seen_text(steps_seen), min(steps_seen, default=None)
-        earlier = [step for window in assignment.windows for step in window if first is not None and step < first]
+        asked = ByStep.of(assignment)
+        earlier = asked.before(first or 0)
         before = ""
         if earlier:
             one = len(earlier) == 1
@@ -111,8 +111,7 @@ class Process:
         if windows:
             if before:
                 say(f"no window for {before}", level=logging.INFO)
-            text = never_opened(self._planned(), windows, steps_seen, assignment.discrete)
-            if text:
+            if text := asked.missed(windows, steps_seen).words:
                 say(f"{text}; steps seen: {seen}", level=logging.INFO, code=NEVER_OPENED)
             return
         phases = ", ".join(metrics.tags_seen()) or "none"

@@ -20,10 +20,22 @@ from accelprof.cli.report import report
 from accelprof.config.model import Config
 from accelprof.contracts.targets import DRIVER_GROUP
 from accelprof.errors import NotComparableError
+from accelprof.numberset import NumberSet
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
+from accelprof.output.asked import ByStep
 from accelprof.output.presence import at_work
-from accelprof.output.records import NEVER_OPENED, ArtifactRow, FailureRow, Lack, Moment, Records, TargetRow, WindowRow
+from accelprof.output.records import (
+    NEVER_OPENED,
+    ArtifactRow,
+    FailureRow,
+    Lack,
+    Moment,
+    Records,
+    StretchesRow,
+    TargetRow,
+    WindowRow,
+)
 from accelprof.planning.names import absent_ranks, unmatched_roles
 from accelprof.testing import capture
 
@@ -293,7 +305,7 @@ def test_who_was_started_in_its_place_answers(later: dict[str, Any], running: li
 
 
 def test_the_rule_of_windows_that_never_opened() -> None:
-    """As a slow reading of it, step by step, on many small plans."""
+    """As a slow reading of it, step by step, on many small plans; and as many windows are kept, not one by one."""
     luck = random.Random(5)
     for _ in range(2000):
         numbers = sorted(luck.sample(range(12), 6))
@@ -310,7 +322,61 @@ def test_the_rule_of_windows_that_never_opened() -> None:
                 if not own & set(steps) and not before and not without_phase:
                     missed.append(f"{first}" if first == last else f"{first}-{last}")
             said = f"windows for steps {', '.join(missed)} never opened" if missed else ""
-            assert verdicts.never_opened(planned, windows, seen, discrete) == said
+            assert ByStep(listed=planned, sure=not discrete).missed(windows, seen).words == said
+    for _ in range(2000):
+        chosen = NumberSet.parse(luck.sample(range(12), 6))
+        kept = NumberSet(((0, 20, 4), *((first + 40, last + 40, 1) for first, last, _ in chosen.runs)))
+        seen = luck.sample(range(60), luck.randint(0, 30))
+        windows = [WindowRow(id=f"{step}", target="k", steps=[step]) for step in seen if luck.random() < 0.4]
+        for sure, merged in ((True, False), (True, True), (False, False)):
+            listed = list(kept.stretches()) if merged else [(step, step) for step in kept]
+            for ended in (True, False):
+                said = ByStep(listed=listed, sure=sure).missed(windows, seen, ended)
+                found = ByStep(kept, merged, sure).missed(windows, seen, ended)
+                assert found.words == said.words
+                assert all((step in found) == (step in said) for step in range(70))
+
+
+@pytest.mark.parametrize(
+    ("more", "missing"),
+    [
+        ({"steps_planned": ["0-4999"]}, "0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 and 4,979 more"),
+        ({"steps_planned": [1, "2000-3000"], "merged": True}, "2000-3000"),
+        ({"steps_planned": ["1-1000000000000000000/3"], "discrete": True}, "4, 7, 10"),
+        ({"steps_planned": [1]}, ""),
+    ],
+)  # fmt: skip
+def test_windows_of_a_killed_worker_are_known_however_many(run_dir: Path, more: dict[str, Any], missing: str) -> None:
+    """They are kept as steps, which have no end at a thousand; listing what a row of an older version has stays as it was."""
+    found = cut_short(**more)
+    found.targets["k"].steps_seen = [0] if "4,979" in missing else []
+    written(run_dir, found)
+    texts = [lack.words for lack in open_run(run_dir).lacks]
+    assert all(f"windows for steps {missing}" in text for text in texts)
+    assert len(texts) == bool(missing)
+
+
+@pytest.mark.parametrize(
+    ("count", "firsts", "missing"),
+    [
+        (3, [("decode", 1), ("decode", 4)], "2 of 3"),
+        (3, [("decode", 1), ("decode", 4), ("decode", 7)], ""),
+        (3, [("decode", 1), ("decode", 2), ("decode", 10), ("score", 4)], "1 of 3"),
+        (0, [("decode", 301)], ""),
+        (0, [("score", 1)], "0 of 1"),
+    ],
+)
+def test_stretches_of_a_killed_worker_are_counted(
+    run_dir: Path, count: int, firsts: list[tuple[str, int]], missing: str
+) -> None:
+    """By what its windows hold of them; of a schedule without an end one is asked for."""
+    asked = StretchesRow(phase="decode", first=1, every=3, count=count)
+    found = cut_short(windows_planned=[], stretches_planned=[asked])
+    found.windows["w"].stretches = firsts
+    written(run_dir, found)
+    texts = [lack.words for lack in open_run(run_dir).lacks]
+    assert all(f"schedule on decode: {missing} stretches were recorded" in text for text in texts)
+    assert len(texts) == bool(missing)
 
 
 def test_odd_plans_and_processes_in_a_manifest_end_nothing(run_dir: Path) -> None:
@@ -326,6 +392,16 @@ def test_odd_plans_and_processes_in_a_manifest_end_nothing(run_dir: Path) -> Non
         run = open_run(run_dir)
         assert run.lacks == []
         assert any("windows_planned" in line for line in run.problems)
+    del manifest["targets"][0]["windows_planned"]
+    for name, values in {
+        "steps_planned": ("1-3", 5, [True], [{}], ["3-1"], [[10**19]], {"1": 2}),
+        "stretches_planned": ("decode", [5], [{"phase": "decode"}], [{"phase": 1, "first": 1, "every": 0, "count": 1}]),
+    }.items():
+        for odd in values:
+            manifests.write(str(run_dir), {**manifest, "targets": [{**manifest["targets"][0], name: odd}]})
+            run = open_run(run_dir)
+            assert run.lacks == []
+            assert any(name in line for line in run.problems)
 
 
 def test_a_run_that_goes_on_lacks_nothing_yet(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ def planned(assignment: Assignment, captures: Captures, pending: Pending) -> lis
         from accelprof.session.triggers.schedules import Schedules
 
         schedules = Schedules(assignment, captures, captures.voice)
-        if assignment.discrete and schedules.keeps_others():
+        if assignment.discrete and assignment.keeps_others:
             return [schedules, Phases(assignment, captures, schedules.inside)]
-        if not assignment.discrete and schedules.leads():
+        if assignment.leads:
             return [schedules, Steps(assignment, captures, pending)]
         return [schedules]
     whole: list[Trigger] = [Whole(captures, pending)] if assignment.mode == "process" else []

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
 from accelprof.contracts.targets import ACTIVE, DONE, WARMUP, Assignment, ScheduleSpec, WindowInfo
+from accelprof.output.asked import stretches, unreached
 from accelprof.output.records import NEVER_OPENED
 from accelprof.session.captures import Ask
 from accelprof.session.triggers import Quiet
@@ -39,6 +40,11 @@ class _Stretch:
     inside: str = ""
     cut: bool = False
 
+    @property
+    def named(self) -> tuple[str, int] | None:
+        """As a window's row names it, where calls are counted over the process."""
+        return (self.series.name, self.first) if self.series.spec.per == "process" else None
+
 
 @dataclass(eq=False)
 class _Scope:
@@ -56,6 +62,7 @@ class _Series:
     homeless: int = 0
     stretches: int = 0
     longest: int = 0
+    named: int = 0  # stretches that are said to be missing by themselves
 
     @property
     def name(self) -> str:
@@ -158,14 +165,6 @@ class Schedules(Quiet):
             return False
         return any(self._may_count(series) for series in self._series)
 
-    def leads(self) -> bool:
-        """Whether a window may begin with the step, before the first call, because the stretch begins with that one."""
-        return any(spec.keep_others and spec.per in ("step", "process") and not spec.first for spec in self._specs)
-
-    def keeps_others(self) -> bool:
-        """Whether phases outside of what is counted have windows of their own."""
-        return any(spec.keep_others for spec in self._specs)
-
     def inside(self) -> bool:
         """Whether a phase runs in which calls are counted and everything else is left out."""
         return any(series.spec.keep_others and series.by_phase and series.scopes for series in self._series)
@@ -250,16 +249,20 @@ class Schedules(Quiet):
                 self._end_warm_up(self._warming)
             self._warming = None
             active = stretch.series.spec.active
-            ask = Ask("schedule", self._steps(), name, active=active, info=stretch.info, first=stretch.first)
+            mine = stretch.named
+            ask = Ask(
+                "schedule", self._steps(), name, active=active, info=stretch.info, first=stretch.first, stretch=mine
+            )
             stretch.window, stretch.info = self._captures.open(ask), None
             if stretch.window is None:
                 stretch.cut = True  # no tool could start; the session has said why
                 return
         elif stretch.series.spec.keep_others and window.info.kind == "step" and stretch.first == 0:
             stretch.window = window  # it began with the step, and ends with this stretch
+            self._captures.holds(window, stretch=stretch.named)
         elif window is not stretch.window:
             stretch.inside = window.info.phase or window.info.kind
-            self._captures.holds(window, name)
+            self._captures.holds(window, name, stretch.named)
             self._voice.say(
                 f"schedule on {name}: calls to record began while the window of {stretch.inside} was open; they are in that one, not in a window of their own"
             )
@@ -311,6 +314,7 @@ class Schedules(Quiet):
         if not stretch.begun:
             if final:
                 stretch.cut = True
+                stretch.series.named += bool(code)
                 self._voice.say(f"schedule on {name}: nothing was recorded, {why} during its warm-up", code=code)
             return
         stretch.cut = True
@@ -336,11 +340,10 @@ class Schedules(Quiet):
                 f"schedule on {spec.phase}: {series.longest} calls at most{per}, the first to record is call {spec.first} (counted from 0): nothing was recorded",
                 code=NEVER_OPENED,
             )
-        elif spec.per == "process" and series.stretches < spec.repeat and series.stretches:
-            self._voice.say(
-                f"schedule on {spec.phase}: {series.stretches} of {spec.repeat} stretches were recorded in its {series.longest} calls",
-                code=NEVER_OPENED,
-            )
+            return
+        for asked in stretches([spec] if self._captures.rows else []):
+            if text := unreached(asked, self._captures.rows, series.named):
+                self._voice.say(f"{text} in its {series.longest} calls", code=NEVER_OPENED)
 
 
 def _running(stretch: _Stretch) -> bool:

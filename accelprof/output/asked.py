@@ -1,0 +1,177 @@
+"""What a plan asks of a process, as the process's row keeps it, and which of that did not come.
+
+One rule for those that say it themselves at their end, and for those that were killed, of which plan and rows tell it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from accelprof.contracts.targets import NO_STEPS, Assignment, ScheduleSpec
+from accelprof.numberset import NumberSet
+from accelprof.output.records import StretchesRow, TargetRow, WindowRow
+
+#: windows that are named one by one
+NAMED = 20
+
+
+@dataclass(frozen=True)
+class ByStep:
+    """Windows by step, however many: nothing is listed out.
+
+    Attributes:
+        steps: those that are to be recorded; ``merged``: adjacent ones share a window.
+        sure: a window opens with its step; otherwise only where the phases for it come in it.
+        listed: in place of ``steps``: first and last of each window, as rows of older versions have them.
+    """
+
+    steps: NumberSet = NO_STEPS
+    merged: bool = False
+    sure: bool = True
+    listed: Sequence[tuple[int, int]] = ()
+
+    @classmethod
+    def of(cls, assignment: Assignment) -> ByStep:
+        """What a plan asks. Nothing where nobody can know it beforehand (every step), where the process is one window, and where
+        schedules count over the process, so that steps only bound them."""
+        schedules = assignment.schedules
+        sure = assignment.leads if schedules else not assignment.discrete
+        bounds = bool(schedules) and not sure and all(spec.per == "process" for spec in schedules)
+        if assignment.mode != "steps" or (bounds and not (assignment.discrete and assignment.keeps_others)):
+            return cls(sure=sure)
+        return cls(assignment.steps, assignment.merge_steps and sure, sure)
+
+    @classmethod
+    def of_row(cls, row: TargetRow) -> ByStep:
+        """What the row of a process keeps of it."""
+        if row.steps_planned:
+            return cls(NumberSet.parse(row.steps_planned), row.merged, not row.discrete)
+        return cls(sure=not row.discrete, listed=row.windows_planned)
+
+    def to_config(self) -> list[int | str]:
+        """The steps as a configuration has them; numbers at equal distances, which a set keeps one by one, in one text."""
+        found: list[int | str] = []
+        singles: list[int] = []
+        for first, last, stride in (*self.steps.runs, (-1, -1, 0)):
+            alone = first == last and stride == 1
+            if singles and not (alone and (len(singles) == 1 or first - singles[-1] == singles[1] - singles[0])):
+                found += singles if len(singles) < 3 else [f"{singles[0]}-{singles[-1]}/{singles[1] - singles[0]}"]
+                singles.clear()
+            if alone:
+                singles.append(first)
+            elif stride:
+                found += NumberSet(((first, last, stride),)).to_config()
+        return found
+
+    def missed(self, windows: Iterable[WindowRow], seen: Collection[int], ended: bool = True) -> Missed:
+        """Which of them did not open though others did.
+
+        Windows before the first step that the process saw are none of its own (a training that goes on from a checkpoint), and
+        one that is not sure is not missed where its step came.
+
+        Args:
+            seen: steps that the process saw.
+            ended: those are all of them; otherwise it saw the steps of its windows too, and maybe others before the last.
+        """
+        recorded = {step for row in windows for step in row.steps}
+        came = set(seen) if ended else recorded.union(seen)
+        begin = min(came, default=0)
+        if not (self.sure or ended):
+            begin = max(came, default=-1) + 1
+        return Missed(self, begin, frozenset(self.holding(recorded if self.sure else recorded | came)))
+
+    def before(self, step: int) -> NumberSet:
+        """Those of the steps that lie before ``step``."""
+        return NumberSet(
+            tuple(
+                (first, min(last, first + (step - 1 - first) // stride * stride), stride)
+                for first, last, stride in self.steps.runs
+                if first < step
+            )
+        )
+
+    def holding(self, steps: Collection[int]) -> set[tuple[int, int]]:
+        """The windows in which one of ``steps`` lies."""
+        if self.listed:
+            ordered = sorted(steps)
+            return {window for window in self.listed if _any_in(ordered, *window)}
+        owned = {self.steps.run_of(step) if self.merged else (step, step) for step in steps if step in self.steps}
+        return {window for window in owned if window is not None}
+
+    def since(self, begin: int) -> Iterator[tuple[int, int]]:
+        """Windows that end at ``begin`` or later, in order."""
+        yield from (window for window in self.listed if window[1] >= begin)
+        for first, last, stride in self.steps.runs:
+            if self.merged and stride == 1:
+                if last >= begin:
+                    yield first, last
+            else:
+                yield from ((step, step) for step in range(_at_least(begin, first, stride), last + 1, stride))
+
+    def number_since(self, begin: int) -> int:
+        """How many there are of them."""
+        return sum(last >= begin for _, last in self.listed) + sum(
+            last >= begin
+            if self.merged and stride == 1
+            else len(range(_at_least(begin, first, stride), last + 1, stride))
+            for first, last, stride in self.steps.runs
+        )
+
+
+@dataclass(frozen=True)
+class Missed:
+    """Windows that end at ``begin`` or later and are not ``there``; a step is in it that lies in one of them."""
+
+    asked: ByStep
+    begin: int
+    there: frozenset[tuple[int, int]]
+
+    @property
+    def words(self) -> str:
+        """In words; empty where none is missing."""
+        number = self.asked.number_since(self.begin) - sum(last >= self.begin for _, last in self.there)
+        found = (window for window in self.asked.since(self.begin) if window not in self.there)
+        named = [f"{first}" if first == last else f"{first}-{last}" for first, last in itertools.islice(found, NAMED)]
+        more = f" and {number - len(named):,} more" if number > len(named) else ""
+        return f"windows for steps {', '.join(named)}{more} never opened" if named else ""
+
+    def __contains__(self, step: object) -> bool:
+        own = self.asked.holding([step]) if isinstance(step, int) else ()
+        return any(window[1] >= self.begin and window not in self.there for window in own)
+
+
+def _at_least(begin: int, first: int, stride: int) -> int:
+    """The first number from ``begin`` on of those that start at ``first``."""
+    return first + max(0, -(-(begin - first) // stride)) * stride
+
+
+def _any_in(steps: Sequence[int], first: int, last: int) -> bool:
+    at = bisect_left(steps, first)
+    return at < len(steps) and steps[at] <= last
+
+
+def stretches(specs: Iterable[ScheduleSpec]) -> list[StretchesRow]:
+    """What schedules ask that count over the process. How often the others are to record hangs on what the process runs."""
+    return [
+        StretchesRow(phase=spec.phase, first=spec.first, every=spec.cycle, count=spec.repeat)
+        for spec in specs
+        if spec.per == "process"
+    ]
+
+
+def recorded(asked: StretchesRow, windows: Iterable[WindowRow]) -> int:
+    """How many of these stretches windows hold, or begin to."""
+    firsts = {first for row in windows for phase, first in row.stretches if phase == asked.phase}
+    return sum(asked.has(first) for first in firsts)
+
+
+def unreached(asked: StretchesRow, windows: Iterable[WindowRow], named: int = 0) -> str:
+    """That not all of these stretches were recorded, in words; empty where all were that are not ``named`` by themselves. Of those
+    without an end one is asked for."""
+    came, wanted = recorded(asked, windows), max(1, asked.count)
+    if came + named >= wanted:
+        return ""
+    return f"schedule on {asked.phase}: {came:,} of {wanted:,} stretches were recorded"
