@@ -467,6 +467,93 @@ def test_a_range_that_was_open_goes_to_the_end_of_its_window(tmp_path: Path, win
     assert Rocprofv3Tool().read(str(path)).completeness.left_out == {"time is not a number": 1}
 
 
+#: of two databases that were merged: guid, number of the node, host, machine
+TWO_NODES = [("ga", 1, "alpha", "m1"), ("gb", 1, "beta", "m2")]
+
+
+def merged(
+    path: Path, nodes: list[tuple[str, int, str, str]] = TWO_NODES, left_out: tuple[str, ...] = (), *, shift: int = 0
+) -> None:
+    """Views as of databases that were merged: process 41 on each node launches kernel 1 in its range ``actor/<host>``, thread 11,
+    device 1; each node's clock is ``shift`` ns behind the one before."""
+    launch = "id, guid, category, name, nid, pid, tid, start, end, event_id, stack_id, corr_id, extdata"
+    work = "id, guid, tid, name, nid, pid, agent_type_index, agent_type, dispatch_id, stream_id, queue_id, start, end, stack_id, corr_id"
+    shapes: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
+        "kernels": (work, []),
+        "regions": (launch, []),
+        "memory_copies": ("id, guid, nid, pid, tid, start, end, name, stream_id, size, dst_agent_type_index, dst_agent_type, stack_id, corr_id", []),
+        "processes": ("nid, guid, hostname, machine_id, pid", []),
+    }  # fmt: skip
+    for at, (guid, nid, host, machine) in enumerate(nodes):
+        begin = BOOT + at * shift
+        who, message = (nid, 41, 11), f'{{"message": "actor/{host}"}}'
+        shapes["processes"][1].append((nid, guid, host, machine, 41))
+        shapes["regions"][1].extend([
+            (1, guid, "MARKER_CORE_RANGE_API", "roctxThreadRangeA", *who, begin + 10, begin + 95, 1, 0, 0, message),
+            (2, guid, "HIP_RUNTIME_API", "hipLaunchKernel", *who, begin + 20, begin + 22, 2, 21, 0, "{}"),
+        ])  # fmt: skip
+        shapes["kernels"][1].append((1, guid, 11, "gemm", nid, 41, 1, "GPU", 1, 2, 3, begin + 60, begin + 90, 21, 0))
+    connection = sqlite3.connect(path)
+    for view, (columns, rows) in shapes.items():
+        connection.execute(f"CREATE TABLE rocpd_{view}_ab12 ({columns.replace('end', '[end]')})")
+        connection.executemany(
+            f"INSERT INTO rocpd_{view}_ab12 VALUES ({', '.join('?' * len(columns.split(',')))})", rows
+        )
+        kept = [name.strip() for name in columns.split(",") if name.strip() not in left_out]
+        connection.execute(
+            f"CREATE VIEW {view} AS SELECT {', '.join(f'[{name}]' for name in kept)} FROM rocpd_{view}_ab12"
+        )
+    connection.commit()
+    connection.close()
+
+
+def by_phase(trace: Trace) -> dict[str, tuple[int, dict[Any, int]]]:
+    return {row.name: (row.own_kernels, row.busy_ns) for row in attribute(trace).phases}
+
+
+@pytest.mark.parametrize("shift", [0, 15, 10**12])
+@pytest.mark.parametrize("left_out", [(), ("guid",), ("machine_id",), ("hostname",)])
+def test_processes_of_two_nodes_with_one_number_are_two(tmp_path: Path, left_out: tuple[str, ...], shift: int) -> None:
+    """Each kernel belongs to the range of its own node, whatever the other's clock shows; their devices are two."""
+    path = tmp_path / "merged.db"
+    nodes = [(guid, at if "guid" in left_out or "hostname" in left_out else 1, *rest) for at, (guid, _, *rest) in enumerate(TWO_NODES, 1)]  # fmt: skip
+    merged(path, nodes, left_out, shift=shift)
+    trace = Rocprofv3Tool().read(str(path))
+    names = ("(m1)", "(m2)") if "hostname" in left_out else ("alpha", "beta")
+    assert {span.pid for span in trace.spans} == {f"41 of {name}" for name in names}
+    assert by_phase(trace) == {
+        f"actor/{host}": (1, {f"1 of {name}": 30}) for host, name in zip(("alpha", "beta"), names)
+    }
+    assert trace.clock is Clock.RELATIVE
+    assert any(f"several nodes in this file ({', '.join(names)})" in line for line in trace.problems)
+    assert (trace.origin.host, trace.origin.pid) == (None, None)
+
+
+def test_two_hosts_of_one_name_are_two(tmp_path: Path) -> None:
+    """They are told by their machine; two databases of one node are of one."""
+    merged(tmp_path / "one.db", [("ga", 1, "localhost", "m1"), ("gb", 1, "localhost", "m2")])
+    trace = Rocprofv3Tool().read(str(tmp_path / "one.db"))
+    assert {span.pid for span in trace.spans} == {"41 of localhost (m1)", "41 of localhost (m2)"}
+    merged(tmp_path / "two.db", [("ga", 1, "alpha", "m1"), ("gb", 1, "alpha", "m1")], shift=1000)
+    trace = Rocprofv3Tool().read(str(tmp_path / "two.db"))
+    assert ({span.pid for span in trace.spans}, trace.clock, trace.problems) == ({41}, Clock.BOOTTIME, [])
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_lost_launch_is_no_other_processs(tmp_path: Path, nodes: int) -> None:
+    """Each process numbers its launches from 1: work whose own launch is not in the file is nobody's, on one node or two."""
+    path = tmp_path / "x.db"
+    merged(path, TWO_NODES if nodes == 2 else [("ga", 1, "alpha", "m1"), ("gb", 1, "alpha", "m1")])
+    with closing(sqlite3.connect(path)) as database, database:
+        if nodes == 1:
+            for view in ("kernels", "regions", "processes"):
+                database.execute(f"UPDATE rocpd_{view}_ab12 SET pid = 42 WHERE guid = 'gb'")
+        database.execute("DELETE FROM rocpd_regions_ab12 WHERE id = 2 AND guid = 'gb'")
+    found = attribute(Rocprofv3Tool().read(str(path)))
+    assert found.unlaunched == 1
+    assert sum(row.own_kernels for row in found.phases) == 1
+
+
 def test_rocpd_without_a_view_says_so(tmp_path: Path) -> None:
     """A missing view is named; a file that has none of them is an error."""
     path = tmp_path / "h-41_results.db"

@@ -25,6 +25,8 @@ _WHOLE = re.compile(r"\s*-?[0-9]{1,20}\s*")
 _WINDOW = re.compile(r"^accelprof window (begin|end) (.+)$", re.DOTALL)
 #: stands for the end of what was open when recording stopped
 OPEN = object()
+#: bits of a launch's number; those above are its process's, where there are several
+PROCESS_BITS = 40
 #: problems of one sort are counted, and this many are shown with their place
 SHOWN = 3
 
@@ -109,6 +111,7 @@ class Builder:
     def finish(self, metadata: Mapping[str, Any]) -> Trace:
         trace = self.trace
         settle_processes([*trace.spans, *trace.marks])
+        _launches_apart(trace.spans)
         cut_by_windows(trace, self._opened)
         for what, count in self._lacking.items():
             _unread(trace, f"{count} record(s) {what} ({', '.join(self._places[what][:SHOWN])}, …)")
@@ -137,6 +140,22 @@ def whole(value: Any) -> int:
 def launch_number(value: object) -> int | str:
     """What a call and the work it launched share; 0, which the SDK gives what nothing launched, is none."""
     return identity(value) or UNKNOWN
+
+
+def _launches_apart(spans: Sequence[Span]) -> None:
+    """Each process numbers its launches from 1: with several of them in a file a number becomes one that is its process's alone, so that
+    work whose launch is not in the file is nobody else's. Numbers of work that does not say its process stay as they are."""
+    numbered = [span for span in spans if type(span.args.get("correlation")) is int]
+    known = list(dict.fromkeys(span.pid for span in numbered if span.pid != UNKNOWN))
+    if len(known) < 2:
+        return
+    place = {pid: at << PROCESS_BITS for at, pid in enumerate(known)}
+    unsaid = {span.args["correlation"] for span in numbered if span.pid == UNKNOWN}
+    for span in numbered:
+        number = span.args["correlation"]
+        if number not in unsaid and place[span.pid]:
+            own = place[span.pid] | number if 0 <= number >> PROCESS_BITS < 1 else f"{number} of process {span.pid}"
+            span.args = {**span.args, "correlation": own}
 
 
 def cut_by_windows(trace: Trace, opened: Sequence[Span] = ()) -> None:
