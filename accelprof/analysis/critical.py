@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import statistics
 import sys
 from collections import Counter, defaultdict
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from accelprof.analysis.gaps import overhead
 from accelprof.analysis.report_rows import step_name
-from accelprof.analysis.seconds import COLLECTIVE
+from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.spans import merge_intervals
 
 OUTSIDE = "(outside every phase)"
@@ -56,7 +57,9 @@ class Leaf:
 
 @dataclass(slots=True, eq=False)
 class HostCall:
-    """One rank's call of a collective in a step: its leaves, by start."""
+    """One rank's call of a collective in a step: its leaves, by start. ``piece``: from when to when of it the rank was in the collective
+    itself, where work that is nested in its calls parts it, and ``meets`` the same where that is taken for so; see
+    :meth:`Collective.find_meeting`."""
 
     worker: str
     group: str
@@ -65,6 +68,8 @@ class HostCall:
     #: how wrong its rank's clock may be
     error_ns: int = 0
     replica: int | None = None
+    piece: tuple[int, int] | None = None
+    meets: tuple[int, int] | None = None
 
     @property
     def part(self) -> tuple[str, int | None]:
@@ -84,13 +89,40 @@ class HostCall:
         return self.end_ns - self.start_ns
 
     @property
+    def came_ns(self) -> int:
+        """When its rank came to the collective."""
+        return self.leaves[0].start_ns if self.meets is None else self.meets[0]
+
+    @property
+    def left_ns(self) -> int:
+        """When its rank left the collective."""
+        return self.leaves[-1].end_ns if self.meets is None else self.meets[1]
+
+    @property
     def may_start_ns(self) -> int:
-        return self.start_ns - self.error_ns
+        return self.came_ns - self.error_ns
 
     @property
     def until_ns(self) -> int:
         """When it may have ended at the latest."""
-        return self.end_ns + self.error_ns
+        return self.left_ns + self.error_ns
+
+    @property
+    def worked_until_ns(self) -> int | None:
+        """When the last work that is nested in it ended, ``None`` without any."""
+        return max((leaf.end_ns for leaf in self.leaves if leaf.ns and _works(leaf)), default=None)
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """The stretches in which nothing nested worked."""
+        for works, leaves in itertools.groupby((leaf for leaf in self.leaves if leaf.ns), _works):
+            if not works:
+                piece = list(leaves)
+                yield piece[0].start_ns, piece[-1].end_ns
+
+
+def _works(leaf: Leaf) -> bool:
+    """Whether a leaf of a collective's call is work of its own."""
+    return leaf.category != COLLECTIVE and not waits_for_others(leaf.phase, leaf.category)
 
 
 class Waited(NamedTuple):
@@ -104,14 +136,16 @@ class Waited(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Collective:
-    """A collective on the host: the calls of its ranks, by start. ``number``: the how-manieth of its name in its group and step.
-    ``may_start_ns``: when its last call began at the earliest, ``until_ns``: when its first ended at the latest."""
+    """A collective on the host: the calls of its ranks, by when they came. ``number``: the how-manieth of its name in its group and step.
+    ``may_start_ns``: when its last rank came at the earliest, ``until_ns``: when its first left at the latest. ``hidden``: work that is
+    nested in its calls hides when ranks were in it together."""
 
     phase: str
     calls: list[HostCall] = field(default_factory=list)
     number: int = 0
     may_start_ns: int = -sys.maxsize
     until_ns: int = sys.maxsize
+    hidden: bool = False
 
     def meets(self, other: HostCall | Collective) -> bool:
         """Whether all calls of both may have run at one moment, as far as the clocks are known."""
@@ -131,19 +165,64 @@ class Collective:
         unmet = all(call.until_ns <= last.may_start_ns for call in self.calls[:-1])
         for call in self.calls:
             if call is last or call.until_ns > last.may_start_ns:
-                yield call, Waited(last, min(last.start_ns, call.end_ns))
+                yield call, Waited(last, min(last.came_ns, call.left_ns))
                 continue
-            came = self.calls[bisect.bisect_left(self.calls, call.end_ns, key=lambda other: other.start_ns) - 1]
-            if unmet and call.end_ns - came.start_ns > last.ns + overhead_ns:
-                yield call, Waited(last, call.end_ns - last.ns, came)
+            came = self.calls[bisect.bisect_left(self.calls, call.left_ns, key=lambda other: other.came_ns) - 1]
+            if unmet and call.left_ns - came.came_ns > last.ns + overhead_ns:
+                yield call, Waited(last, call.left_ns - last.ns, came)
             else:
-                yield call, Waited(came, came.start_ns)
+                yield call, Waited(came, came.came_ns)
+
+    def find_meeting(self, overhead_ns: int) -> None:
+        """Where work is nested in calls: which piece of each call the ranks were in together. It counts where such work went on after the
+        last call began; otherwise a rank came when its call began, and this is what else may be.
+
+        It is the one after the work where they wait for what the last one does first in its call, and the one before it where what is nested
+        follows: of those pieces in which all may have been at one moment the ones that show most of it, the time in which ranks waited for
+        the last and all were there, less what they ended apart.
+        """
+        worked = max(filter(None, (call.worked_until_ns for call in self.calls)), default=None)
+        if worked is None or len(self.calls) < 2:
+            return
+        of_calls = [list(call.pieces()) for call in self.calls]
+        late = self.hidden = worked > self.calls[-1].start_ns
+        if not all(of_calls):
+            return
+        ends = [[end for _, end in pieces] for pieces in of_calls]
+        best: tuple[int, list[tuple[int, int]]] | None = None
+        for target in sorted({*ends[0], *ends[-1]}):
+            chosen = [pieces[_nearest(of_call, target)] for pieces, of_call in zip(of_calls, ends, strict=True)]
+            errors = [call.error_ns for call in self.calls]
+            if max(start - error for (start, _), error in zip(chosen, errors, strict=True)) > min(
+                end + error for (_, end), error in zip(chosen, errors, strict=True)
+            ):
+                continue
+            left = min(end for _, end in chosen)
+            shown = 2 * left - min(start for start, _ in chosen) - max(end for _, end in chosen)
+            if best is None or shown > best[0]:
+                best = shown, chosen
+        if best is None:
+            return
+        starts, lefts = [start for start, _ in best[1]], [end for _, end in best[1]]
+        # ranks that came apart and left together waited there
+        apart = max(lefts) - min(lefts)
+        self.hidden = late and (max(starts) - min(starts) - apart <= overhead_ns or apart > min(lefts) - max(starts))
+        for call, piece in zip(self.calls, best[1], strict=True):
+            call.piece, call.meets = piece, piece if late else None
+        self.calls.sort(key=lambda call: call.came_ns)
+        self.may_start_ns = max(call.may_start_ns for call in self.calls)
+        self.until_ns = min(call.until_ns for call in self.calls)
 
     @property
     def joins_all(self) -> bool:
         """Whether no call was over before the last rank came, so that all went on from one moment."""
         last = self.calls[-1]
         return all(call.until_ns > last.may_start_ns for call in self.calls)
+
+    @property
+    def hidden_ns(self) -> int:
+        """For how long after its last call began it is not known who was in it, where work that is nested in the calls hides it."""
+        return max(call.end_ns for call in self.calls) - max(call.start_ns for call in self.calls) if self.hidden else 0
 
     @property
     def groups(self) -> set[str]:
@@ -160,8 +239,14 @@ class Collective:
     @property
     def after_ns(self) -> int:
         """How long its ranks were in it in all after the last of them came."""
-        came = self.calls[-1].start_ns
-        return sum(max(call.end_ns - came, 0) for call in self.calls)
+        came = self.calls[-1].came_ns
+        return sum(max(call.left_ns - came, 0) for call in self.calls)
+
+
+def _nearest(ends: Sequence[int], target: int) -> int:
+    """The place of the one of ordered moments that is nearest."""
+    at = bisect.bisect_left(ends, target)
+    return min((place for place in (at - 1, at) if 0 <= place < len(ends)), key=lambda place: abs(ends[place] - target))
 
 
 @dataclass(slots=True)
@@ -270,6 +355,7 @@ class Step:
             one.number = max(seen[part, one.phase] for part in one.parts)
             for part in one.parts:
                 seen[part, one.phase] = one.number + 1
+            one.find_meeting(self.overhead_ns)
         return found
 
     @functools.cached_property
@@ -372,6 +458,17 @@ class Step:
         ends = [call.end_ns for call in (*one.calls, *other.calls)]
         alone = len(one.calls) == 1 or len(other.calls) == 1
         return alone or max(ends) - min(ends) <= max(self.overhead_ns, self.doubt_ns)
+
+
+def nested_most(step: Step) -> tuple[str, str, str, int] | None:
+    """The longest work of a rank that is nested in a collective's call: the collective, the work, the worker and ns."""
+    taken: Counter[tuple[str, str, str, int]] = Counter()
+    for one in step.collectives:
+        for call in one.calls if one.hidden or one.calls[0].piece else ():
+            for leaf in call.leaves:
+                taken[one.phase, leaf.phase, call.worker, call.start_ns] += leaf.ns if _works(leaf) else 0
+    found = max(taken.items(), key=lambda item: item[1], default=None)
+    return (*found[0][:3], found[1]) if found is not None else None
 
 
 def scatter(walls: Sequence[int]) -> int:

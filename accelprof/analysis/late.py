@@ -9,7 +9,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from accelprof.analysis.critical import BEFORE, OUTSIDE, HostCall, Leaf
+from accelprof.analysis.critical import BEFORE, OUTSIDE, Collective, HostCall, Leaf, Step
+from accelprof.analysis.gaps import OVERHEAD_SHARE
 from accelprof.analysis.replay import Graph
 from accelprof.analysis.report_rows import Straggler
 from accelprof.contracts.spans import merge_intervals
@@ -25,36 +26,49 @@ def stragglers(graph: Graph) -> list[Straggler]:
     rows: list[Straggler] = []
     before: dict[str, int] = {}
     earlier = _Before(graph)
-    for one in sorted(step.collectives, key=lambda one: one.calls[-1].start_ns):
+    for one in sorted(step.collectives, key=lambda one: one.calls[-1].came_ns):
         waits: dict[HostCall, dict[str, int]] = defaultdict(dict)
         launched: set[HostCall] = set()
         until: dict[HostCall, int] = {}
         for call, waited in one.waits(step.overhead_ns):
             until[call] = waited.until_ns
-            if waited.until_ns > call.start_ns:
-                waits[waited.call][call.worker] = waited.until_ns - call.start_ns
+            if waited.until_ns > call.came_ns:
+                waits[waited.call][call.worker] = waited.until_ns - call.came_ns
                 launched.update(() if waited.after is None else [waited.call])
         begin = {call.worker: before.get(call.worker, step.start_ns) for call in one.calls}
-        for last, mine in sorted(waits.items(), key=lambda item: item[0].start_ns):
-            errors = {worker: step.error_between(worker, last.worker) for worker in mine}
+        for last, mine in sorted(waits.items(), key=lambda item: item[0].came_ns):
             absent = step.absent[one]
             after = one.after_ns if last is one.calls[-1] else 0
-            came = [call for call in one.calls if call.start_ns <= last.start_ns]
-            transfer = last.end_ns - until[last]
+            came = [call for call in one.calls if call.came_ns <= last.came_ns]
+            transfer = last.left_ns - until[last]
+            # where its rank worked in its call before it came the transfer may have run meanwhile
+            sure = last.came_ns - last.start_ns <= OVERHEAD_SHARE * transfer and last not in launched and not one.hidden
+            low, high = _readings(one, mine, last, step)
             rows.append(
                 {
                     "step": step.name, "phase": one.phase, "number": one.number, "group": last.group, "worker": last.worker,
-                    "waited_ns": sum(mine.values()), "low_ns": sum(max(ns - errors[w], 0) for w, ns in mine.items()),
-                    "high_ns": sum(ns + errors[worker] for worker, ns in mine.items()),
+                    "waited_ns": sum(mine.values()), "low_ns": low, "high_ns": high,
                     "waited_by": sorted(mine), "late_in": earlier.late_in(came, last, begin),
                     "missing": absent, "without_ns": after if absent else 0,
-                    "transfer_ns": None if absent or last in launched else transfer, "on": "host", "process_group": None,
+                    "transfer_ns": None if absent or not sure else transfer, "on": "host", "process_group": None,
                     "after": min(mine, key=mine.__getitem__), "alone_ns": len(mine) * min(mine.values()),
                 }
             )  # fmt: skip
         if one.joins_all:
-            before.update((call.worker, call.end_ns) for call in one.calls)
+            before.update((call.worker, call.left_ns) for call in one.calls)
     return rows
+
+
+def _readings(one: Collective, mine: Mapping[str, int], last: HostCall, step: Step) -> tuple[int, int]:
+    """The least and the most that ranks waited for the last one, with the clocks' error; where work is nested in the calls also if ranks came
+    when their calls began."""
+    ways = [mine]
+    if last is one.calls[-1] and last.meets is not None:
+        began = max(call.start_ns for call in one.calls)
+        ways.append({call.worker: max(min(began, call.end_ns) - call.start_ns, 0) for call in one.calls})
+    errors = {call.worker: step.error_between(call.worker, last.worker) for call in one.calls}
+    low = min(sum(max(ns - errors[worker], 0) for worker, ns in way.items()) for way in ways)
+    return low, max(sum(ns + errors[worker] for worker, ns in way.items() if ns) for way in ways)
 
 
 class _Before:
@@ -97,7 +111,7 @@ class _Before:
         spent = {}
         for call in calls:
             rows = self._graph.rows_before(call.leaves[0], begin[call.worker])
-            spent[call.worker] = self.spent(call.worker, begin[call.worker], call.start_ns, rows)
+            spent[call.worker] = self.spent(call.worker, begin[call.worker], call.came_ns, rows)
         whole = {worker: _with_nested(mine) for worker, mine in spent.items()}
         others = [mine for worker, mine in whole.items() if worker != last.worker]
         inside: dict[tuple[str, ...], dict[tuple[str, ...], float]] = defaultdict(dict)

@@ -13,10 +13,11 @@ One module, because the three walks follow the same edges: what one of them lear
 from __future__ import annotations
 
 import bisect
+import copy
 import itertools
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -26,6 +27,11 @@ from accelprof.analysis.releases import NOWHERE, Asked, Moved, Releases
 from accelprof.analysis.report_rows import Segment, Slack
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 
+#: how work that is nested in a collective's calls is read. Ranks come after it, or leave before it (where none goes on after the last call
+#: began they came when theirs did); the same wherever it is; or they come when their call begins and work meanwhile; or leave in
+#: the first piece that goes on after the last call began; or, where that work hides it all, do not wait, or leave after the transfer took
+#: as long as it can have taken, as one was through with its call by then
+AS_TAKEN, APART, MEANWHILE, AT_FIRST, HIDDEN, BEHIND = range(6)
 #: of several events at one moment in this order
 HELD, GATHERED, WAITED, JOIN, NOTHING = range(5)
 
@@ -50,11 +56,27 @@ class _Join:
 
 @dataclass(slots=True)
 class _Held:
-    """A leaf ends ``rest_ns`` after ``join``; alone it would after ``own``."""
+    """A leaf ends ``rest_ns`` after ``join``; alone it would after ``own``. ``works``: it takes its own length besides."""
 
     join: int
     rest_ns: int
     own: Point
+    works: bool = False
+
+
+class _Came(NamedTuple):
+    """A call of a collective by its leaves (their places, by start), whom it waited for, and which piece of it ranks met in."""
+
+    places: list[int]
+    waited: Waited
+    meets: tuple[int, int] | None
+
+    def met(self, starts: Sequence[int], ends: Sequence[int]) -> list[int]:
+        """The leaves of the piece."""
+        if self.meets is None:
+            return self.places
+        came, left = self.meets
+        return [place for place in self.places if starts[place] >= came and ends[place] <= left] or self.places
 
 
 @dataclass
@@ -128,18 +150,45 @@ class Graph:
                 self.after[one.place] = cause
         for gather in gathers(self.leaves, self._waiting, {*holds, *(id(self.leaves[place]) for place in self.aside)}):
             self._gather(gather)
-        joined = {id(leaf) for one in self.step.collectives for call in one.calls for leaf in call.leaves}.union(holds)
+        self._holds = holds
+        self._join(AS_TAKEN)
+
+    def _join(self, nested: int) -> None:
+        joined = {id(leaf) for one in self.step.collectives for call in one.calls for leaf in call.leaves}.union(
+            self._holds
+        )
         places = {id(leaf): place for place, leaf in enumerate(self.leaves) if id(leaf) in joined}
         for met in self.step.collectives:
+            if met.hidden and nested == HIDDEN:
+                continue
             calls = [
                 ([places[id(leaf)] for leaf in call.leaves if id(leaf) in places], waited)
                 for call, waited in met.waits(self.step.overhead_ns)
             ]
-            self._join_host([(mine, waited) for mine, waited in calls if mine])
-        self._join_devices({places[piece]: mine for piece, mine in holds.items() if piece in places})
+            calls = [(mine, waited) for mine, waited in calls if mine]
+            meets = {call.worker: call.meets if nested == AS_TAKEN else call.piece for call in met.calls}
+            came = [_Came(mine, waited, meets[self.leaves[mine[0]].worker]) for mine, waited in calls]
+            if met.hidden and nested == BEHIND:
+                self._join_behind(came)
+            else:
+                self._join_host(came, nested, met.hidden)
+        self._join_devices({places[piece]: mine for piece, mine in self._holds.items() if piece in places})
         self.order = self._order()
         #: whether the step's end waited for what is on these rows is not known
         self.loose = self._loose()
+
+    def readings(self) -> Iterator[Graph]:
+        """The graphs of the same step as it is where work that is nested in collectives is read in the other ways."""
+        calls = [call for one in self.step.collectives for call in one.calls if call.piece]
+        ways = [APART] if any(call.meets is None for call in calls) else []
+        ways += [MEANWHILE, AT_FIRST] if any(call.meets for call in calls) else []
+        ways += [HIDDEN, BEHIND] if any(one.hidden for one in self.step.collectives) else []
+        for nested in ways:
+            other = copy.copy(self)
+            other.joins, other.held, other.waited = [], {}, set()
+            other.waits, other.causes, other.guessed = list(self.waits), dict(self.causes), set(self.guessed)
+            other._join(nested)
+            yield other
 
     def _aside(self) -> set[int]:
         """Leaves that go on: of a worker whose first thread did its work, on the others; else on rows that did nothing else."""
@@ -205,30 +254,48 @@ class Graph:
             place = self.before[place]
         return place if self.starts[place] < self.starts[first] else self.after[first]
 
-    def _join_host(self, calls: Sequence[tuple[list[int], Waited]]) -> None:
-        """The ranks of a collective (each call with its leaves, by start) wait for those that arrived before they left; what is
-        nested in a call is work, so the first leaf of the collective itself that goes on after the last arrival waits for it. One that
+    def _join_host(self, calls: Sequence[_Came], nested: int, hidden: bool) -> None:
+        """The ranks of a collective wait for those that came before they left; what is nested in a call is work, so the first leaf of the
+        collective itself (of the piece in which they met, where that is known) that goes on after the last one came waits for it. One that
         was let go on before the last came follows what that one did then."""
-        order = sorted((mine[0] for mine, _ in calls), key=lambda place: self.leaves[place].start_ns)
-        starts = [self.leaves[place].start_ns for place in order]
+        starts, ends = self.starts, self.ends
+        pieces = [call.met(starts, ends) if nested != AT_FIRST else call.places for call in calls]
+        came = [(call.places if nested == MEANWHILE else piece)[0] for call, piece in zip(calls, pieces, strict=True)]
+        order = sorted(came, key=lambda place: starts[place])
+        since = [starts[place] for place in order]
         known: dict[int, int] = {}
-        for call, waited in calls:
-            if waited.after is not None:
-                self._let_go(call, waited.call.worker)
+        for call, mine, own in zip(calls, pieces, came, strict=True):
+            if call.waited.after is not None:
+                self._let_go(call.places, call.waited.call.worker)
                 continue
-            there = bisect.bisect_left(starts, self.ends[call[-1]])
+            if nested == MEANWHILE and hidden and mine[0] == call.places[0] and mine[-1] != call.places[-1]:
+                continue  # it launched there
+            there = bisect.bisect_left(since, ends[mine[-1]])
             if there not in known:
                 known[there] = len(self.joins)
                 points = [Point(other, 0) for other in order[:there]]
-                self.joins.append(_Join(starts[there - 1], points, there - 1, self.leaves[order[there - 1]].worker))
+                self.joins.append(_Join(since[there - 1], points, there - 1, self.leaves[order[there - 1]].worker))
             join = known[there]
             at_ns = self.joins[join].at_ns
-            waits = (p for p in call if self.leaves[p].category == COLLECTIVE and self.ends[p] > at_ns)
-            place = next(waits, call[-1])
+            waits = (p for p in mine if self.leaves[p].category == COLLECTIVE and ends[p] > at_ns)
+            place = next(waits, mine[-1])
             self.waited.update(
-                p for p in call if p != place and self.leaves[p].category == COLLECTIVE and self.ends[p] <= at_ns
+                p for p in call.places if p != place and self.leaves[p].category == COLLECTIVE and ends[p] <= at_ns
             )
-            self.held[place] = [_Held(join, self.ends[place] - at_ns, Point(call[0], 0))]
+            self.held[place] = [_Held(join, ends[place] - at_ns, Point(own, 0))]
+
+    def _join_behind(self, calls: Sequence[_Came]) -> None:
+        order = sorted((call.places[0] for call in calls), key=lambda place: self.starts[place])
+        last = order[-1]
+        rest = min(self.ends[call.places[-1]] for call in calls) - self.starts[last]
+        points = [Point(place, 0) for place in order]
+        for call in calls if rest > 0 else ():
+            own = Point(call.places[0], 0)
+            for place in call.places:
+                taken = min(rest, self.ends[place] - self.starts[last])
+                if taken > 0:
+                    self.held[place] = [_Held(len(self.joins), taken, own, works=True)]
+        self.joins.append(_Join(self.starts[last], points, len(points) - 1, self.leaves[last].worker))
 
     def _let_go(self, call: Sequence[int], worker: str) -> None:
         """The end of a call follows, as a guess, the work that was on a worker's main row then, or ended right before."""
@@ -421,11 +488,12 @@ class Graph:
                 when[2 * count + place] = max(moment(point) for point in self.joins[place].points)
             elif event == HELD:
                 factor = scale(leaves[place])
+                works = any(held.works for held in self.held[place])
                 when[count + place] = max(
-                    when[place],
+                    when[place] + (round((ends[place] - starts[place]) * factor) if works else 0),
                     *(
                         (moment(held.own) if remove_wait else when[2 * count + held.join])
-                        + round(held.rest_ns * factor)
+                        + round(held.rest_ns * (1.0 if held.works else factor))
                         for held in self.held[place]
                     ),
                 )
@@ -496,7 +564,8 @@ class Graph:
                 for point in self.joins[place].points:
                     no_later(point.node, latest[2 * count + place] - point.after_ns)
             elif event == HELD:
-                no_later(place, latest[count + place])
+                works = any(held.works for held in self.held[place])
+                no_later(place, latest[count + place] - (ends[place] - starts[place] if works else 0))
                 for held in self.held[place]:
                     no_later(2 * count + held.join, latest[count + place] - held.rest_ns)
             elif event == GATHERED and self.gathers[place].waits == guesses:
@@ -528,9 +597,11 @@ class Graph:
         phase on a worker, how long they are in all, and how much later each of them could end without moving the step's end."""
         error = self.step.doubt_ns
         sure = self.slack()
-        other = self.slack(guesses=False) if self.guessed else sure
+        others = [self.slack(guesses=False)] if self.guessed else []
+        for other in self.readings():
+            others += [other.slack(), other.slack(guesses=False)] if self.guessed else [other.slack()]
         found: dict[tuple[str, str], Slack] = {}
-        for leaf, slack, without in zip(self.leaves, sure, other, strict=True):
+        for leaf, slack, *without in zip(self.leaves, sure, *others, strict=True):
             if slack <= 0:
                 continue
             row = found.get((leaf.worker, leaf.phase))
@@ -542,8 +613,8 @@ class Graph:
             row["spans"] += 1
             row["ns"] += leaf.ns
             row["slack_ns"] = min(row["slack_ns"], slack)
-            row["low_ns"] = min(row["low_ns"], max(min(slack, without) - error, 0))
-            row["high_ns"] = max(row["high_ns"], max(slack, without) + error)
+            row["low_ns"] = min(row["low_ns"], max(min(slack, *without, slack) - error, 0))
+            row["high_ns"] = max(row["high_ns"], max(slack, *without, slack) + error)
         return sorted(found.values(), key=lambda row: -row["ns"])
 
     def early(self, place: int) -> bool:

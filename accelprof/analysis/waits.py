@@ -12,7 +12,7 @@ from typing import Any
 
 from accelprof import texts
 from accelprof.analysis.collectives import FileCollectives, device_stragglers
-from accelprof.analysis.critical import Leaf, Step, steps_of
+from accelprof.analysis.critical import Leaf, Step, nested_most, steps_of
 from accelprof.analysis.drift import drifts, outliers
 from accelprof.analysis.gaps import overhead
 from accelprof.analysis.handed import Handed, handed
@@ -92,6 +92,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(map(_unseen, unseen))
     found.notices.extend(_too_many(joints))
     found.notices.extend(_ambiguous(found.of))
+    found.notices.extend(_nested(found.of))
     found.stragglers.extend(device_stragglers(files))
     walls = {number: step.wall_ns for step in found.of if len(step.steps) == 1 for number in step.steps}
     numbers = [row.get("step") for row in rows]
@@ -282,6 +283,22 @@ def _ambiguous(found: Sequence[Step]) -> Iterator[str]:
         yield (
             f"ambiguous: {count} calls of {phase} are taken for one collective each, but {_some(ranks)} left together at another time "
             f"than {_some(rest)}: if they reduce apart give them names of their own, otherwise who waited for whom there is not known"
+        )
+
+
+def _nested(found: Sequence[Step]) -> Iterator[str]:
+    """Work in collectives that goes on when the last rank has called: whether ranks are in the collective before, after or beside it."""
+    late = [
+        (most, step.name)
+        for step in found
+        if any(one.hidden or one.calls[0].meets for one in step.collectives) and (most := nested_most(step)) is not None
+    ]
+    if late:
+        (phase, name, worker, ns), step_of = max(late, key=lambda one: one[0][3])
+        yield (
+            f"work is nested in collectives (up to {duration(ns)} of {name} in {phase} on {worker}, step {step_of}): ranks are taken to be in the "
+            "collective itself in the part of the call in which they left together, and to work in the rest of it; a range of category "
+            "collective around the collective alone makes it sure"
         )
 
 

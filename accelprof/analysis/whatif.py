@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from accelprof.analysis.critical import HostCall, Leaf, Step
+from accelprof.analysis.critical import HostCall, Leaf, Step, nested_most
 from accelprof.analysis.releases import NOWHERE
 from accelprof.analysis.replay import Graph, milliseconds
 from accelprof.analysis.unseen import MEND, unseen_waits
@@ -42,18 +42,19 @@ def what_if(
         return math.prod(factors.get(phase, 1.0) for phase in phases)
 
     predicted = graph.replayed(scale, remove_wait)
-    least, most = (
-        (graph.replayed(scale, remove_wait, bound) for bound in (-1, 1))
-        if graph.guessed or graph.loose
-        else (predicted, predicted)
-    )
+    readings = list(graph.readings())
+    answers = [predicted, *(other.replayed(scale, remove_wait) for other in readings)]
+    nested = max(answers) > min(answers)
+    if graph.guessed or graph.loose:
+        answers += [one.replayed(scale, remove_wait, bound) for one in (graph, *readings) for bound in (-1, 1)]
+    least, most = min(answers), max(answers)
     changed = round(0.02 * abs(step.wall_ns - predicted))
     doubt = step.doubt_ns + scatter_ns + changed
     low, high = min(predicted, least) - doubt, max(predicted, most) + doubt
     notes = list(_doubts(graph))
     if least < predicted or predicted < most:
         notes.append(
-            f"{_unsure(graph)}: with whatever else it may have followed the step takes "
+            f"{_unsure(graph, nested)}: with whatever else it may have followed the step takes "
             f"{milliseconds(min(predicted, least))} to {milliseconds(max(predicted, most))}; a phase of category wait around what a "
             "worker waits in, and one that ends where it lets another go on, make it sure"
         )
@@ -62,6 +63,12 @@ def what_if(
                    (changed, "2 % of the change"))  # fmt: skip
         said = ", ".join(f"{milliseconds(ns)} for {why}" for ns, why in reasons if ns)
         notes.append(f"the interval reaches {milliseconds(doubt)} to both sides: {said}")
+    hidden = sum(one.hidden_ns for one in step.collectives)
+    if hidden and (remove_wait or any(scale(leaf) != 1.0 for leaf in step.leaves)):
+        low, high = low - hidden, high + hidden
+        notes.append(
+            f"work that ranks do inside collectives hides when these were over: the interval reaches {milliseconds(hidden)} further to both sides"
+        )
     unknown, lines = _unknown_waits(step, remove_wait)
     notes += lines
     if unknown and predicted != step.wall_ns:
@@ -214,7 +221,7 @@ def _began_late(graph: Graph) -> dict[str, int]:
     return {worker: ns for worker, ns in late.items() if worker in on_path}
 
 
-def _unsure(graph: Graph) -> str:
+def _unsure(graph: Graph, nested: bool) -> str:
     """What the answer's interval is for, in words: waits that are guessed, work that perhaps nothing waits for."""
     reasons = [f"who waited for whom is a guess{_largest_guess(graph)}"] if graph.guessed else []
     loose = [leaf for leaf in graph.leaves if (leaf.worker, leaf.row) in graph.loose]
@@ -222,6 +229,11 @@ def _unsure(graph: Graph) -> str:
         last = max(loose, key=lambda leaf: leaf.end_ns)
         reasons.append(
             f"whether the step's end waits for {last.phase} on {last.worker}, on a thread that nothing came after, is not known"
+        )
+    if nested and (most := nested_most(graph.step)) is not None:
+        phase, name, worker, ns = most
+        reasons.append(
+            f"whether {worker} is in {phase} with the others before, after or beside the {milliseconds(ns)} of {name} in it is not known"
         )
     return ", and ".join(reasons)
 
