@@ -3,6 +3,8 @@
 A leaf is a stretch in which one phase is the innermost of its row (thread or task) of a worker, on the driver's clock. A call of
 a collective is a phase of ``category="collective"`` in no other one, with all that is nested in it. Calls of one name are one
 collective where they ran at the same time, as far as the clocks are known: see :meth:`Step.collectives`.
+
+One module, because which calls are one collective and where in them the ranks met are asked of the same leaves.
 """
 
 from __future__ import annotations

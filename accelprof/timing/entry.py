@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from accelprof.contracts.backend import BoundRange
-from accelprof.contracts.spans import Kind
+from accelprof.contracts.spans import Kind, TimelineRow
 from accelprof.errors import failures
 from accelprof.timing.loops import greenlets, loaded, overlaps, running_loop, running_task
 from accelprof.timing.phase import IN_PIECES, ON_STACK, SUSPENDS, PhaseSpec, key_of
@@ -23,7 +23,7 @@ Bound = tuple[tuple[BoundRange, ...], tuple[BoundRange, ...]]
 PlainBound = tuple[Callable[[], object], Callable[[], object], int]
 #: of an ad-hoc range: the same, and the phase that it is
 RangeBound = tuple[Callable[[], object], Callable[[], object], int, PhaseSpec]
-#: pieces of a generator's call that get a row of their own; those after them share one
+#: pieces of a generator's call that get a row of their own in any case; those after them share one while nothing else is recorded between them
 MAX_PIECES = 1000
 
 
@@ -225,9 +225,9 @@ class Entry:
         "ends",
         "entrance",
         "kind",
+        "last",
         "owned",
         "pieces",
-        "rest",
         "scheduled",
         "spec",
         "suspends",
@@ -247,8 +247,8 @@ class Entry:
         self.thread = threading.get_ident()
         self.call = next(_call_numbers) if suspends == IN_PIECES else 0
         self.pieces = 0
-        #: of pieces after ``MAX_PIECES``: where the first began and the last ended, and their sum
-        self.rest: tuple[int, int, int] | None = None
+        #: the row of the piece before, once there are ``MAX_PIECES``
+        self.last: TimelineRow | None = None
 
     def emit(self, window: OpenWindow) -> None:
         """Begin the range in every tool of ``window``; what began is what ``leave`` ends, also when a later one fails."""
@@ -292,19 +292,25 @@ class Entry:
         """The piece is over: an item came, or the end."""
         self._end()
         self.pieces += 1
-        if self.pieces <= MAX_PIECES:
+        window = self.entrance.window
+        if self.pieces <= MAX_PIECES or window is None or window.trace is None:
             self._write(start, end, end - start)
-        else:
-            first, _, taken = self.rest or (start, end, 0)
-            self.rest = first, end, taken + end - start
+            return
+        rows = window.trace.rows
+        at = len(rows) - 1
+        last = self.last
+        if last is not None and at >= 0 and rows[at] is last and (last.thread, last.task) == (self.thread, self.task):
+            rows[at] = self.last = last._replace(end_ns=end, own_ns=(last.own_ns or 0) + end - start)
+            return
+        self._write(start, end, end - start)
+        row = rows[-1] if rows else None
+        self.last = row if isinstance(row, TimelineRow) and row.call == self.call and row.end_ns == end else None
 
     def leave(self, start: int, end: int) -> None:
         """End the range, write the span, let the session close a window that this phase owns. Never raises an ``Exception``."""
         self._end()
         if self.suspends != IN_PIECES:
             self._write(start, end, None)
-        elif self.rest is not None:
-            self._write(*self.rest)
         if self.owned is not None or self.scheduled is not None:
             self.entrance.phase_ended(self)
 

@@ -115,9 +115,7 @@ def test_a_merged_timeline_says_the_same(tmp_path: Path, run_of: Any, seed: int)
 
     assert seconds(other) == seconds(one)
     share = "busy_share", "window_ns", "idle_ns", "busy_ns"
-    of_run, of_merged = (
-        {row["device"]: [row[key] for key in share] for row in devices(found)} for found in (one, other)
-    )
+    of_run, of_merged = ({row["device"]: [row[key] for key in share] for row in devices(found)} for found in (one, other))
     assert of_merged == of_run
 
 

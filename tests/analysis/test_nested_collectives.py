@@ -162,7 +162,8 @@ def test_on_paper(run_maker: Any, event: Any) -> None:
 
 
 def test_unpacking_is_the_ranks_own(run_maker: Any, event: Any) -> None:
-    """All left the collective at 45; rank 1 unpacks until 75: 5 ms of transfer, not 35, and with a fifth of the unpacking it is through at 51."""
+    """All left the collective at 45; rank 1 unpacks until 75: 5 ms of transfer, not 35, and with a fifth of the unpacking it is through at 51.
+    A factor of the call counts for what is nested in it too."""
     ranks = [
         [("work", 0, 10), ("reduce*", 10, 46), ("unpack", 45, 46)], [("work", 0, 40), ("reduce*", 40, 75), ("unpack", 45, 75)],
     ]  # fmt: skip
@@ -170,4 +171,4 @@ def test_unpacking_is_the_ranks_own(run_maker: Any, event: Any) -> None:
     [row] = made.found["stragglers"]
     assert (row["waited_ns"], row["transfer_ns"]) == (30 * MS, 5 * MS)
     assert made.after(unpack=0.2) == 51
-    assert made.after(reduce=2.0) == 80
+    assert made.after(reduce=2.0) == 40 + 2 * 35

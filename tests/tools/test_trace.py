@@ -13,6 +13,8 @@ import pytest
 
 import accelprof
 from accelprof import Worker, mark, profiling_range
+from accelprof.analysis.phases import WorkerTimeline
+from accelprof.analysis.run import WorkerId
 from accelprof.contracts.spans import CALL, QUICK_ROW, ROW_COLUMNS, Kind, TimelineRow
 from accelprof.contracts.targets import Target, WindowInfo
 from accelprof.output import ring
@@ -162,7 +164,8 @@ def test_of_a_generator_only_the_time_inside_it_counts():
 
 
 def test_a_generator_with_very_many_items_keeps_the_others_rows():
-    """After a thousand pieces the rest of the call shares one span, which says how much of it counts."""
+    """After a thousand pieces the rest of the call shares one span where nothing else is recorded between them, which says how much of
+    it counts."""
     from accelprof.timing.entry import MAX_PIECES
 
     with FakeClock() as clock, capture(steps=[1], tool=None, options={"trace": {"max_spans": 1500}}) as run:
@@ -184,8 +187,49 @@ def test_a_generator_with_very_many_items_keeps_the_others_rows():
         assert data["otherData"]["accelprof"]["dropped"] == 0
 
 
+def test_very_many_items_take_no_time_from_what_is_done_with_them():
+    """Of 3,000 items each takes 1 ms to make, of which 0.25 to pack, and 2 to train: self time is what each really was, and what is
+    made after the window was closed is not in it."""
+    from accelprof.timing.entry import MAX_PIECES
+
+    many = 3 * MAX_PIECES
+    with FakeClock() as clock, capture(steps=[1], tool=None) as run:
+
+        @accelprof.timer("stream")
+        def stream():
+            while True:
+                clock.advance(0.0005)
+                pack()
+                clock.advance(0.00025)
+                yield
+
+        @accelprof.timer("pack")
+        def pack():
+            clock.advance(0.00025)
+
+        @accelprof.timer("train")
+        def train():
+            clock.advance(0.002)
+
+        items = stream()
+        with run.session.step(1):
+            for _ in range(many):
+                next(items)
+                train()
+        next(items)
+        items.close()
+        timeline = WorkerTimeline(WorkerId("w", "w", "G"))
+        timeline.add(read_chrome(files(run)[0], "trace"))
+        timeline.finish()
+    phases = timeline.phases
+    own = {phase: round(row.self_ns / 1e6, 3) for phase, row in phases.items()}
+    assert own == {"stream": 0.75 * many, "pack": 0.25 * many, "train": 2.0 * many}
+    assert phases["stream"].total_ns / 1e6 == pytest.approx(1.0 * many)
+
+
 def test_the_rows_of_the_wrapper_are_those_of_the_definition():
     """What generated wrappers, ranges and the slow path append has the fields of a row, each of its kind."""
+
     class Done:
         async def wait(self): ...
 
