@@ -259,8 +259,10 @@ def idle_windows(run: Run, files: Iterable[ToolFile]) -> Iterator[tuple[list[Sec
         yield found, line
 
 
-def doubts(files: Iterable[ToolFile]) -> Iterator[str]:
-    """What a reader of a file's figures should know first: calls without device work, work that outlasts the call that launched it."""
+def doubts(files: Sequence[ToolFile]) -> Iterator[str]:
+    """What a reader of a file's figures should know first: calls without device work, work that outlasts the call that launched it,
+    a worker without any."""
+    yield from _without_devices(files)
     for file in files:
         where, found = file.where, file.attribution
         if found.overhead.total() >= OVERHEAD_NS:
@@ -280,6 +282,22 @@ def doubts(files: Iterable[ToolFile]) -> Iterator[str]:
                     f"{where}: {kernel[:60]} took {took / 1e6:.3f} ms, longer than the call of {row.name} that launched it "
                     f"({lasted / 1e6:.3f} ms)"
                 )
+
+
+def _without_devices(files: Iterable[ToolFile]) -> Iterator[str]:
+    """A line for each worker in none of whose files of a tool there is device work, where the same tool has that of others of its
+    group: a vendor's library that did not take hold in one process leaves its ranges without their kernels."""
+    worked: dict[tuple[str, str], dict[str, bool]] = defaultdict(dict)
+    for file in files:
+        mine = worked[file.tool, file.worker.group]
+        mine[file.worker.label] = mine.get(file.worker.label, False) or bool(file.attribution.devices)
+    for (tool, _), found in worked.items():
+        without = [worker for worker, there in found.items() if not there]
+        if 0 < len(without) < len(found):
+            yield (
+                f"{texts.listed(without, NAMED)}: no device work in any file of {tool}, which has that of {len(found) - len(without)} "
+                f"of {len(found)} workers of the group; figures of devices are without it, unless it launched none"
+            )
 
 
 def undrained(run: Run) -> Iterator[str]:

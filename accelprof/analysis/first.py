@@ -10,6 +10,7 @@ from statistics import median
 
 from accelprof.analysis.critical import BEFORE, OUTSIDE
 from accelprof.analysis.division import TABLE, WORKING
+from accelprof.analysis.recording import is_costly
 from accelprof.analysis.report_rows import CriticalPath, Report, StepTime, Straggler
 from accelprof.analysis.seconds import name_of_compute
 from accelprof.analysis.units import duration, percent
@@ -254,17 +255,20 @@ def _phase(report: Report) -> str:
 
 def _timed(report: Report) -> str:
     """Of a run with timings alone: the longest step, and its longest phase."""
-    steps = {row["step"]: wall for row in report.get("steps") or () if (wall := row["wall_ns"])}
+    rows = [row for row in report.get("steps") or () if row["wall_ns"]]
+    mine = [row for row in rows if not is_costly(row)] or rows
+    steps = {row["step"]: row["wall_ns"] or 0 for row in mine}
     if not steps:
         return ""
     step = max(steps, key=lambda step: steps[step])
     text = f"Step {step} took {duration(steps[step])}"
     if len(steps) > 1:
-        text += f", the longest of {len(steps)} (their median is {duration(median(steps.values()))})"
-    rows = (report.get("metrics") or {}).get("steps")
+        without = " without a window" if len(mine) < len(rows) else ""
+        text += f", the longest of {len(steps)}{without} (their median is {duration(median(steps.values()))})"
+    told = (report.get("metrics") or {}).get("steps")
     phases = {
         phase: times["max"]
-        for row in (rows if isinstance(rows, list) else ())
+        for row in (told if isinstance(told, list) else ())
         if isinstance(row, dict) and row.get("step") == step and isinstance(row.get("seconds"), dict)
         for phase, times in row["seconds"].items()
         if isinstance(times, dict) and is_number(times.get("max"))
@@ -294,7 +298,8 @@ def _by_the_usual(
     took, and each of those others: a step that saves a checkpoint is longer with a window or without."""
     apart: dict[frozenset[str] | None, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for row in steps:
-        apart[called.get(row["step"])][0 if row.get("window") else 1].append(row["wall_ns"] or 0)
+        if row.get("window") or not is_costly(row):
+            apart[called.get(row["step"])][0 if row.get("window") else 1].append(row["wall_ns"] or 0)
     inside: list[float] = []
     outside: list[float] = []
     for mine, others in apart.values():

@@ -93,11 +93,13 @@ class UnseenWait(TypedDict):
 
 
 class StepTime(TypedDict):
-    """A step that was announced, or that a window holds, and whether one does."""
+    """A step that was announced, or that a window holds, and whether one does; ``recording_ns`` of it windows were being opened
+    or closed on some rank, ``None`` where that is not known."""
 
     step: int
     wall_ns: int | None
     window: bool
+    recording_ns: int | None
 
 
 class Outlier(TypedDict):

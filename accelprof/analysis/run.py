@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accelprof import atomic, texts
+from accelprof.analysis.recording import Recording
 from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL, WORKERS
 from accelprof.contracts.targets import peers_of
 from accelprof.contracts.words import MISSING
@@ -143,18 +144,28 @@ class Run:
         return (0, None) if clock is None else (clock.offset_at(epoch_ns), clock.error_ns)
 
     def steps(self) -> list[Mapping[str, Any]]:
-        """Timings of each announced step: ``{"step", "seconds": {tag: {"max", …}}}``; rows of another shape are left out,
-        and times that are no whole numbers."""
+        """Timings of each announced step: ``{"step", "seconds": {tag: {"max", …}}, "recording_ns"}``; rows of another shape are
+        left out, and times that are no whole numbers."""
         metrics = self.manifest.get("metrics")
         rows = metrics.get("steps") if isinstance(metrics, dict) else None
         return [
-            {key: value for key, value in row.items() if key not in _WHOLE or fields.is_whole(value)}
+            self._recorded({key: value for key, value in row.items() if key not in _WHOLE or fields.is_whole(value)})
             for row in (rows if isinstance(rows, list) else ())
             if isinstance(row, dict)
             and fields.is_whole(row.get("step"))
             and isinstance(row.get("seconds"), dict)
             and _figures(row["seconds"])
         ]
+
+    def _recorded(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A step's row with how long windows were being opened or closed in it, where its time is known."""
+        if "began_ns" in row and "wall_ns" in row:
+            row["recording_ns"] = self._recording.within(row["began_ns"], row["wall_ns"])
+        return row
+
+    @functools.cached_property
+    def _recording(self) -> Recording:
+        return Recording(self.records.windows.values())
 
     def files(self, max_bytes: int | None = None) -> Iterator[RunFile]:
         """Every artifact that should lie somewhere, those of one worker together; ``skip`` says why one cannot be read."""

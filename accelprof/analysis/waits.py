@@ -19,6 +19,7 @@ from accelprof.analysis.handed import Handed, handed
 from accelprof.analysis.joints import MAX_ARRIVALS, Joints, joints_of
 from accelprof.analysis.late import stragglers
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
+from accelprof.analysis.recording import is_costly, of_step
 from accelprof.analysis.replay import Graph
 from accelprof.analysis.report_rows import CriticalPath, Drift, Outlier, Slack, StepTime, Straggler, UnseenWait
 from accelprof.analysis.run import Run, absent_ranks
@@ -101,13 +102,17 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     }  # and those whose window cannot be read, as the manifest has it
     inside.update(row["step"] for row in rows if row.get("window") is True)
     stated = {row.get("step"): row.get("wall_ns") for row in rows}
+    recorded = {row.get("step"): of_step(row) for row in rows}
     for number in sorted({number for number in (*numbers, *inside) if isinstance(number, int)}):
         wall = stated.get(number)
         if not isinstance(wall, int):
             wall = None if number in cut else walls.get(number)
-        found.steps.append({"step": number, "wall_ns": wall, "window": number in inside})
+        found.steps.append(
+            {"step": number, "wall_ns": wall, "window": number in inside, "recording_ns": recorded.get(number)}
+        )
     found.notices.extend(_not_in_windows(found.of, stated))
-    timed = [{**row, "window": row.get("step") in inside} for row in rows if row["step"] not in cut]
+    found.notices.extend(_beside(run, found.steps))
+    timed = [{**row, "window": row["step"] in inside or is_costly(row)} for row in rows if row["step"] not in cut]
     waiting = {head[0] for timeline in timelines for head in timeline.stretches.heads if head[1] == COLLECTIVE}
     waiting.update(phase for one in unseen for phase in one.phases)
     groups = {worker.label: worker.group for worker in run.workers.values()}
@@ -210,6 +215,19 @@ def _not_in_windows(found: Sequence[Step], stated: Mapping[object, object]) -> I
                 if max(step.late.values(), default=0) > step.overhead_ns
                 else ""
             )
+        )
+
+
+def _beside(run: Run, steps: Sequence[StepTime]) -> Iterator[str]:
+    """The steps without a window for much of which windows of other steps were being opened or closed."""
+    mine = [row for row in steps if not row["window"] and is_costly(row)]
+    if mine:
+        row = max(mine, key=lambda row: row["recording_ns"] or 0)
+        names = texts.listed([str(row["step"]) for row in mine], 5)
+        yield (
+            f"step {names} ran while windows were being opened or closed, for {duration(row['recording_ns'])} of the "
+            f"{duration(row['wall_ns'])} of step {row['step']}: what a rank waits meanwhile is the recording's cost, so such steps count as "
+            "steps with a window"
         )
 
 

@@ -268,6 +268,26 @@ def test_steps_that_are_lost_or_empty_are_counted(run_maker: Any, steps: int, lo
     assert sum(found.steps.values()) == found.kernels == len(full)
 
 
+@patient
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(("nsys", "torch"))), min_size=1, max_size=6))
+def test_a_worker_without_device_work_is_named_where_others_have_some(ranks: list[tuple[bool, str]]) -> None:
+    """Its ranges are there and its kernels are not (a vendor's library that did not take hold in one process): said of each tool by
+    itself, and not where nobody has any."""
+    launched = spans_of(([("a", 1, 0, 30)], [(5, 1, 5, 10, 0)]), 100)
+    bare = [span for span in launched if span.kind is Kind.PHASE]
+    files = [
+        ToolFile(WorkerId(f"k{rank}", f"G/rank{rank}", "G", rank), tool, "x", (), attribute(Trace("x", tool, spans=launched if there else bare)))
+        for rank, (there, tool) in enumerate(ranks)
+    ]  # fmt: skip
+    said = [line for line in doubts(files) if "no device work in any file" in line]
+    for tool in ("nsys", "torch"):
+        mine = {f"G/rank{rank}": there for rank, (there, used) in enumerate(ranks) if used == tool}
+        named = [worker for worker, there in mine.items() if not there] if any(mine.values()) else []
+        lines = [line for line in said if f"of {tool}," in line]
+        assert len(lines) == bool(named)
+        assert all(worker in lines[0] for worker in named[:5])
+
+
 @pytest.mark.usefixtures("in_parts")
 @patient
 @given(st.lists(process, min_size=1, max_size=2), st.integers(0, 30), st.integers(1, 60))

@@ -188,7 +188,7 @@ class Steps extends Plot {
   move(by) { const at = next(this.chosen?.at ?? -1, by || 1, D.steps.step); return at < 0 ? null : { at }; }
   over() { return filter.phase in D.steps.phases ? ["rank"] : ["phase", "rank"]; }
   text({ at }) {
-    const lines = [`step ${D.steps.step[at]}: ${duration(this.values()[at])}${D.steps.window[at] ? " (window)" : ""}`];
+    const lines = [`step ${D.steps.step[at]}: ${duration(this.values()[at])}${["", " (window)", " (windows were opened or closed)"][D.steps.window[at]]}`];
     const found = Object.entries(D.steps.phases).map(([phase, values]) => [phase, values[at]]).filter((row) => row[1]);
     return lines.concat(found.sort((a, b) => b[1] - a[1]).slice(0, 6).map(([phase, ns]) => `${phase} ${duration(ns)}`)).join("\n");
   }

@@ -1,0 +1,64 @@
+"""How long windows were being opened or closed while a step ran: on its own rank, or on another that it may have waited for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Any
+
+from accelprof.contracts.spans import merge_intervals
+from accelprof.output.records import Moment, WindowRow
+
+#: a step is another than the usual ones from this part of its time on
+COSTLY = 0.05
+
+
+class Recording:
+    """When windows were being opened or closed somewhere in the run.
+
+    Args:
+        windows: all of the run; what waiting for the device took at their end is the training's.
+    """
+
+    def __init__(self, windows: Iterable[WindowRow]) -> None:
+        spans = merge_intervals(span for window in windows for span in _spans(window))
+        self._starts, self._ends = [start for start, _ in spans], [end for _, end in spans]
+        self._before = [0, *accumulate(end - start for start, end in spans)]
+
+    def within(self, began_ns: int, wall_ns: int) -> int:
+        """Nanoseconds of it in a stretch of time; the clocks of hosts are taken as one."""
+        return self._until(began_ns + wall_ns) - self._until(began_ns)
+
+    def _until(self, moment_ns: int) -> int:
+        at = bisect_right(self._starts, moment_ns)
+        over = max(self._ends[at - 1] - moment_ns, 0) if at else 0
+        return self._before[at] - over
+
+
+def of_step(row: Mapping[str, Any]) -> int | None:
+    """Nanoseconds of a step's row in which windows were being opened or closed; ``None`` where that is not known."""
+    found = row.get("recording_ns")
+    return found if isinstance(found, int) else None
+
+
+def is_costly(row: Mapping[str, Any]) -> bool:
+    """Whether profiling's own cost is in a step's times: a window holds it, or others were opened or closed for much of it."""
+    return bool(row.get("window")) or (of_step(row) or 0) > COSTLY * (row.get("wall_ns") or 0)
+
+
+def _spans(window: WindowRow) -> Iterator[tuple[int, int]]:
+    if window.opened is not None:
+        at = _on_the_driver(window.opened)
+        yield at - _took(window.open_ns, window.open_ms), at
+    if window.closed is not None:
+        at = _on_the_driver(window.closed)
+        yield at - _took(window.close_ns, window.close_ms), at
+
+
+def _took(ns: int | None, ms: float | None) -> int:
+    return ns if ns is not None else round((ms or 0.0) * 1e6)
+
+
+def _on_the_driver(moment: Moment) -> int:
+    return moment.epoch_ns if moment.driver_ns is None else moment.driver_ns
