@@ -8,7 +8,6 @@ import platform
 import shutil
 import sys
 from dataclasses import replace
-from importlib import metadata
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ from accelprof.contracts.doctor import Check
 from accelprof.errors import failures
 from accelprof.output.layout import impossible
 from accelprof.session.identity import from_environment, host_name
+from accelprof.versions import installed
 
 LIBRARIES = ("pluggy", "pydantic", "torch", "ray", "omegaconf", "hydra-core")
 LOW_SPACE = 10 << 30
@@ -58,13 +58,8 @@ def checks(output_dir: str) -> list[Check]:
 
 
 def _libraries() -> list[Check]:
-    rows = []
-    for name in LIBRARIES:
-        try:
-            rows.append(Check("core", name, "ok", metadata.version(name)))
-        except metadata.PackageNotFoundError:
-            rows.append(Check("core", name, "info", "not installed"))
-    return rows
+    found = {name: installed(name) for name in LIBRARIES}
+    return [Check("core", name, "ok" if found[name] else "info", found[name] or "not installed") for name in LIBRARIES]
 
 
 def _output(output_dir: str) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import logging
 import re
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 import wrapt
 
 from accelprof.errors import UserError
+from accelprof.versions import installed
 
 _ABSENT: object = object()
 log = logging.getLogger("accelprof")
@@ -214,10 +214,9 @@ def check_version(distribution: str, known: str | tuple[str, ...], any_version: 
     Raises:
         UserError: it is not installed, or is another release and ``any_version`` is false.
     """
-    try:
-        version = importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        raise UserError(f"compat: {distribution} is not installed in this environment") from None
+    version = installed(distribution)
+    if version is None:
+        raise UserError(f"compat: {distribution} is not installed in this environment")
     match = re.match(r"\d+\.\d+", version)
     releases = (known,) if isinstance(known, str) else known
     if (match is None or match[0] not in releases) and not any_version:

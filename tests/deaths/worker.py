@@ -35,7 +35,7 @@ class Slow(Tool):
 
     name = "slow"
 
-    def gate(self, target):
+    def trigger(self, target):
         return "in_process"
 
     def open(self, window):

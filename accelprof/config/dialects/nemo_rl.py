@@ -7,7 +7,6 @@ so it was not run.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import re
@@ -19,6 +18,7 @@ from accelprof.config.dialect import Dialect, Translation
 from accelprof.config.dialects.reading import Draft, Source
 from accelprof.errors import nearest
 from accelprof.numberset import LARGEST
+from accelprof.versions import installed
 
 PATTERNS, RANGE, EXTRA = "NRL_NSYS_WORKER_PATTERNS", "NRL_NSYS_PROFILE_STEP_RANGE", "NRL_NSYS_EXTRA_OPTIONS"
 VARIABLES = (PATTERNS, RANGE, EXTRA)
@@ -149,10 +149,7 @@ def _reads_extra() -> bool | None:
             return EXTRA in Path(place, "distributed", "worker_group_utils.py").read_text(encoding="utf-8")
     except (ImportError, ValueError, OSError):
         pass  # without that file
-    try:
-        found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("nemo-rl"))
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    found = re.match(r"(\d+)\.(\d+)", installed("nemo-rl") or "")
     return False if found is not None and (int(found[1]), int(found[2])) <= LAST_EARLY else None
 
 

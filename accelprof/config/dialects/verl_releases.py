@@ -5,10 +5,10 @@ From v0.6 on the words stayed and their meaning changed; what each release makes
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from dataclasses import dataclass
 
+from accelprof import versions
 from accelprof.config.dialects import verl_keys as keys
 from accelprof.config.dialects.reading import Source
 
@@ -101,7 +101,7 @@ def release_of(source: Source) -> Release:
         if missing:
             highest = min(highest, KNOWN[KNOWN.index(min(missing)) - 1])
         return Release(lowest, max(lowest, highest), "by its keys")
-    installed = parse(_installed())
+    installed = parse(versions.installed("verl"))
     if installed is not None and lowest <= installed <= highest:
         return Release(installed, installed, "the release that is installed")
     return Release(lowest, highest, "by its keys")
@@ -160,10 +160,3 @@ def _there(source: Source, path: str) -> bool:
 
 def _any(source: Source, paths: tuple[str, ...]) -> bool:
     return any(_there(source, place) for path in paths for place in _places(path))
-
-
-def _installed() -> str | None:
-    try:
-        return importlib.metadata.version("verl")
-    except importlib.metadata.PackageNotFoundError:
-        return None

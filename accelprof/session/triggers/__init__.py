@@ -1,21 +1,21 @@
-"""When a window is due: one class a reason, all behind one protocol. The session only passes events on."""
+"""When a window is due: one class a reason, all on one base. The session only passes events on."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from accelprof.timing.entry import Entry
 
 
-class Trigger(Protocol):
-    """Hears of steps and phases and asks the captures to open and close windows.
+class Trigger:
+    """Hears of steps and phases and asks the captures to open and close windows; what a reason needs is overridden.
 
     Attributes:
         counts_calls: every phase call must be heard of while it watches, also inside an open window.
     """
 
-    counts_calls: ClassVar[bool]
+    counts_calls: ClassVar[bool] = False
 
     def starts(self, away: bool) -> None:
         """The session is taken into use; ``away``: not on the main thread. Under the lock."""
@@ -38,29 +38,7 @@ class Trigger(Protocol):
 
     def watching(self) -> bool:
         """Whether a phase that begins now could matter."""
+        return False
 
     def finish(self) -> None:
         """The session closes; under the lock."""
-
-
-class Quiet:
-    """A trigger that none of the events concerns; what a reason needs is overridden."""
-
-    counts_calls: ClassVar[bool] = False
-
-    def starts(self, away: bool) -> None: ...
-
-    def step_begins(self, number: int, away: bool) -> None: ...
-
-    def step_ends(self, number: int, following: int | None) -> None: ...
-
-    def step_void(self, number: int) -> None: ...
-
-    def phase_begins(self, entry: Entry) -> None: ...
-
-    def phase_ends(self, entry: Entry) -> None: ...
-
-    def watching(self) -> bool:
-        return False
-
-    def finish(self) -> None: ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from accelprof.contracts import reasons
 from accelprof.session.captures import Ask
-from accelprof.session.triggers import Quiet
+from accelprof.session.triggers import Trigger
 
 if TYPE_CHECKING:
     from accelprof.contracts.tool import Tool
@@ -19,7 +19,7 @@ ON_DEMAND: Final = "on_demand"
 DISPLACED = "a planned window opens where this one would have"
 
 
-class Demand(Quiet):
+class Demand(Trigger):
     """At most one such window at a time, for a number of seconds; planned windows are never disturbed.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from accelprof.contracts import reasons
 from accelprof.session.captures import Ask
-from accelprof.session.triggers import Quiet
+from accelprof.session.triggers import Trigger
 
 if TYPE_CHECKING:
     from accelprof.contracts.targets import Assignment
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from accelprof.timing.entry import Entry
 
 
-class Phases(Quiet):
+class Phases(Trigger):
     """Phases that match the plan's patterns, in planned steps.
 
     ``left_out``: says whether what begins now belongs to a schedule, which has windows of its own there.

@@ -15,7 +15,7 @@ from accelprof.contracts.targets import ACTIVE, DONE, WARMUP, Assignment, Schedu
 from accelprof.output.asked import stretches, unreached
 from accelprof.output.records import NEVER_OPENED
 from accelprof.session.captures import Ask
-from accelprof.session.triggers import Quiet
+from accelprof.session.triggers import Trigger
 from accelprof.timing.loops import runner
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class _Scheduled:
     scopes: list[_Scope] = field(default_factory=list)
 
 
-class Schedules(Quiet):
+class Schedules(Trigger):
     """The schedules of one process; everything here happens under the session's lock.
 
     With ``steps`` in the plan only calls inside selected steps count, and no stretch outlives them.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from accelprof.contracts import reasons
 from accelprof.session.captures import Ask
-from accelprof.session.triggers import Quiet
+from accelprof.session.triggers import Trigger
 
 if TYPE_CHECKING:
     from accelprof.contracts.targets import Assignment
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from accelprof.session.pending import Pending
 
 
-class Steps(Quiet):
+class Steps(Trigger):
     """Each planned window opens once, however often its steps are announced."""
 
     def __init__(self, assignment: Assignment, captures: Captures, pending: Pending) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from accelprof.session.captures import Ask
-from accelprof.session.triggers import Quiet
+from accelprof.session.triggers import Trigger
 
 if TYPE_CHECKING:
     from accelprof.session.captures import Captures
     from accelprof.session.pending import Pending
 
 
-class Whole(Quiet):
+class Whole(Trigger):
     """It opens when the session is taken into use, or with the first phase where a tool must start on the thread that works."""
 
     def __init__(self, captures: Captures, pending: Pending) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from importlib.metadata import PackageNotFoundError, version
 
 from accelprof.contracts.doctor import Check
+from accelprof.versions import installed
 from accelprof_ascend import vendor
 from accelprof_ascend.backend import NpuBackend
 from accelprof_ascend.msprof import wheel_passes_ranges
@@ -73,8 +73,8 @@ def _msprof() -> Check:
 
 
 def _readers() -> list[Check]:
-    try:
-        return [Check(AREA, "msprof-analyze", "ok", f"{version('msprof-analyze')}, for accelprof npu-compare")]
-    except PackageNotFoundError:
+    version = installed("msprof-analyze")
+    if version is None:
         mend = "pip install 'accelprof-ascend[compare]'"
         return [Check(AREA, "msprof-analyze", "info", "not installed; accelprof npu-compare needs it", mend)]
+    return [Check(AREA, "msprof-analyze", "ok", f"{version}, for accelprof npu-compare")]

@@ -16,10 +16,9 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as distribution_version
 from typing import Any
 
+from accelprof import versions
 from accelprof.contracts.spans import HostCalls
 
 #: what CANN calls its launches, in the files of torch_npu and msprof
@@ -59,10 +58,7 @@ def installed() -> str:
     """Version of the installed torch_npu; empty without one."""
     if not places() and loaded() is None:
         return ""
-    try:
-        return distribution_version("torch-npu")
-    except PackageNotFoundError:
-        return "of unknown version"
+    return versions.installed("torch-npu") or "of unknown version"
 
 
 def loaded() -> Any | None:

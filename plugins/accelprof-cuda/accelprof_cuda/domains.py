@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from accelprof.versions import installed
+
 INJECTION_ENV = "NVTX_INJECTION64_PATH"
 DISABLE_ENV = "NVTX_DISABLE"
 OLDEST = "0.2.12"
@@ -62,13 +64,7 @@ def reason_not_importable() -> str | None:
 
 def version() -> str:
     """Version of the installed nvtx; empty when there is none."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as version_of
-
-    try:
-        return version_of("nvtx")
-    except PackageNotFoundError:
-        return ""
+    return installed("nvtx") or ""
 
 
 def _make(name: str) -> object:

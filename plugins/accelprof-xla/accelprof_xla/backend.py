@@ -9,9 +9,9 @@ import re
 import sys
 import threading
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
+from accelprof import versions
 from accelprof.contracts.backend import Backend, BoundEmitter, BoundRange, Probe, RangeSpec
 from accelprof.contracts.machine import pci_devices
 from accelprof.errors import CaptureError
@@ -42,10 +42,7 @@ def in_use() -> Any | None:
 
 def installed() -> str:
     """Release of the installed jax; empty without one."""
-    try:
-        return version("jax")
-    except PackageNotFoundError:
-        return ""
+    return versions.installed("jax") or ""
 
 
 def tpus() -> int:

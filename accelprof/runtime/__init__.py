@@ -1,1 +1,0 @@
-"""Moved to :mod:`accelprof.timing` and :mod:`accelprof.session`."""
