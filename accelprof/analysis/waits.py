@@ -111,7 +111,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
             {"step": number, "wall_ns": wall, "window": number in inside, "recording_ns": recorded.get(number)}
         )
     found.notices.extend(_not_in_windows(found.of, stated))
-    found.notices.extend(_beside(run, found.steps))
+    found.notices.extend(_beside(found.steps))
     timed = [{**row, "window": row["step"] in inside or is_costly(row)} for row in rows if row["step"] not in cut]
     waiting = {head[0] for timeline in timelines for head in timeline.stretches.heads if head[1] == COLLECTIVE}
     waiting.update(phase for one in unseen for phase in one.phases)
@@ -218,7 +218,7 @@ def _not_in_windows(found: Sequence[Step], stated: Mapping[object, object]) -> I
         )
 
 
-def _beside(run: Run, steps: Sequence[StepTime]) -> Iterator[str]:
+def _beside(steps: Sequence[StepTime]) -> Iterator[str]:
     """The steps without a window for much of which windows of other steps were being opened or closed."""
     mine = [row for row in steps if not row["window"] and is_costly(row)]
     if mine:

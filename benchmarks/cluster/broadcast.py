@@ -6,6 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.harness import Result, Table
@@ -45,9 +46,9 @@ def run(actors: int = ACTORS, rounds: int = ROUNDS) -> list[Table]:
                 empty.append(seconds(lambda: ray.get([handle.nothing.remote() for handle in handles])))
                 controller.begin_step(step + 1)
                 controller.end_step(step + 1)
-                following.append(seconds(lambda step=step: controller.begin_step(step + 2)))
+                following.append(seconds(partial(controller.begin_step, step + 2)))
                 controller.end_step(step + 2)
-                jumped.append(seconds(lambda step=step: controller.begin_step(step + 4)))
+                jumped.append(seconds(partial(controller.begin_step, step + 4)))
                 controller.end_step(step + 4)
             controller.close()
     finally:

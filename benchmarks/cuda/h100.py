@@ -262,8 +262,8 @@ def one_gpu(result: Result, scratch: Path, nsys: str, keep: Path | None, chosen:
         if name in chosen:
             attempt(result, name, scenario, scratch / name.replace(" ", "-"))
     if "truth" in chosen:
-        for name, checks in truth.SCENARIOS.items():
-            attempt(result, f"truth, {name}", lambda at, call=checks: call(result, at, nsys), scratch / f"truth-{name}")
+        for name in truth.SCENARIOS:
+            attempt(result, f"truth, {name}", truth.scenario(name, result, nsys), scratch / f"truth-{name}")
 
 
 def details(result: Result, run: Run, trace: Trace, nsys: str) -> None:

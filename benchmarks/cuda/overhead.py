@@ -202,7 +202,7 @@ def rlinf(calls: int, rounds: int) -> dict[str, float]:
     found = {"RLinf 0.3.0 timer, closed": per_call(one.timed, calls, rounds)}
     if torch_with_nvtx() is None:
         return found  # its ranges are torch.cuda.nvtx
-    module = importlib.import_module("rlinf.scheduler.hardware.accelerators.nvidia_gpu")
+    module: Any = importlib.import_module("rlinf.scheduler.hardware.accelerators.nvidia_gpu")
     module._nv_profiling_active = True  # what start_profiling sets, without its cudaProfilerStart
     try:
         found["RLinf 0.3.0 timer, open"] = per_call(one.timed, calls, rounds)

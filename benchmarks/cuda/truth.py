@@ -325,6 +325,11 @@ SCENARIOS: dict[str, Callable[[Result, Path, str], None]] = {
 }
 
 
+def scenario(name: str, result: Result, nsys: str) -> Callable[[Path], None]:
+    """One of them, to be run in a directory."""
+    return lambda place: SCENARIOS[name](result, place, nsys)
+
+
 def main() -> int:
     nsys = installation.find()
     if nsys is None:
@@ -333,9 +338,8 @@ def main() -> int:
     result = Result()
     with tempfile.TemporaryDirectory(prefix="accelprof-truth-", ignore_cleanup_errors=True) as scratch:
         for name in chosen:
-            scenario = SCENARIOS[name]
             place = Path(scratch) / name
-            attempt(result, f"truth, {name}", lambda place, call=scenario: call(result, place, nsys), place)
+            attempt(result, f"truth, {name}", scenario(name, result, nsys), place)
     return result.told()
 
 
