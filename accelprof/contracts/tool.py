@@ -128,7 +128,17 @@ class Tool:
     def trigger(self, target: Target) -> TriggerCall:
         """The tool's trigger call, by which a window starts and stops what it records: ``none`` (it records from start to
         exit), ``api`` (the backend's capture_start/stop), ``range``, ``pause``, or ``in_process``."""
+        if type(self).gate is not Tool.gate:
+            _warn_of_gate(type(self).__name__)
+            return self.gate(target)
         return "api"
+
+    def gate(self, target: Target) -> TriggerCall:
+        """The name of :meth:`trigger` in the last release; it goes with the next."""
+        if type(self).gate is not Tool.gate:
+            return "api"
+        _warn_of_gate(type(self).__name__)
+        return self.trigger(target)
 
     def expects(self, assignment: Assignment, directory: str) -> list[Expectation]:
         """Files this target will leave, for the controller to wait for. In-process tools report theirs from ``close``."""
@@ -249,6 +259,12 @@ def not_started_under(program: str) -> CaptureError:
     """For a tool in whose process ``program`` should have been around the worker, and is not."""
     return CaptureError(
         f"this process was not started under {program}; start it through accelprof (accelprof run, or the controller's options)"
+    )
+
+
+def _warn_of_gate(tool: str) -> None:
+    warnings.warn(
+        f"{tool}.gate() is trigger() now; the old name goes with the next release", DeprecationWarning, stacklevel=3
     )
 
 

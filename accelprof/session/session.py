@@ -9,6 +9,7 @@ passes events on, and no tool that fails stops the user's code (unless ``on_erro
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -209,6 +210,16 @@ class Session:
     def wait_for_files(self) -> None:
         """Wait until the files of every window that is closed are written; ``close`` does that too."""
         self.captures.wait_for_files()
+
+    def arm(self, kind: WindowKind = "on_demand", steps: Sequence[int] = ()) -> bool:
+        """Open a window where the next phase begins; for one more release, windows on demand are asked for from outside
+        (``accelprof window``). ``False`` when one waits already."""
+        warnings.warn("Session.arm goes with the next release; use on_demand", DeprecationWarning, stacklevel=2)
+        with self.lock:
+            waits = self.pending.ask is not None
+            if not waits:
+                self.pending.put(Ask(kind, tuple(steps)))
+            return not waits
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

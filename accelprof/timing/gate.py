@@ -8,6 +8,7 @@ session when the session's lock is left.
 from __future__ import annotations
 
 import time
+import warnings
 
 from accelprof.timing.phase import PhaseSpec
 
@@ -104,6 +105,22 @@ class Gate:
         if direct is not None:
             direct.room = direct.most
         self.direct = direct
+
+    # no __getattr__: a class that has one is read the slow way, also where the attribute is there
+    @property
+    def hot(self) -> object:
+        return self._under_its_old_name("hot", "entrance", self.entrance)
+
+    @property
+    def lane(self) -> Any:
+        return self._under_its_old_name("lane", "direct", self.direct)
+
+    @staticmethod
+    def _under_its_old_name(old: str, new: str, value: object) -> object:
+        warnings.warn(
+            f"gate.{old} is gate.{new} now; the old name goes with the next release", DeprecationWarning, stacklevel=3
+        )
+        return value
 
     def __reduce__(self) -> str:
         return "gate"  # a class of a script travels by value to other processes; its timers find their gate there

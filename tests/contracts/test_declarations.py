@@ -11,7 +11,7 @@ import accelprof
 from accelprof.contracts import hookspecs
 from accelprof.contracts.backend import Backend, DeviceTimer, Probe
 from accelprof.contracts.doctor import Check
-from accelprof.contracts.targets import ArtifactFile, Expectation, Launch
+from accelprof.contracts.targets import ArtifactFile, Expectation, Launch, Target
 from accelprof.contracts.tool import Tool
 
 CORE = Path(accelprof.__file__).parent
@@ -51,6 +51,7 @@ TOOL = {
     "launch": ("launch/compose.py", "use.tool.launch"),
     "trigger": ("launch/preview.py", "uses[0].tool.trigger"),
     "emitter": ("contracts/answers.py", "tool.emitter"),
+    "gate": ("contracts/tool.py", "self.gate"),
     "attach": ("session/configure.py", "tool.attach"),
     "expects": ("output/expected.py", "tool_of(name, options).expects"),
     "match": ("output/expected.py", "tool.match"),
@@ -167,3 +168,27 @@ def test_each_word_of_a_contract_is_read_by_the_core(contract, places):
 def test_a_device_timer_has_what_the_timers_use():
     """A device timer is begun, finished and resolved, the last inside what it wants entered; nothing else is asked of it."""
     assert names(DeviceTimer) == ["begin", "finish", "reading", "resolve"]
+
+
+def test_the_old_name_of_the_trigger_call_works_and_warns():
+    """A third party's ``gate`` counts for one release: ``trigger`` gives its answer, with a warning that names the class."""
+
+    class Old(Tool):
+        name = "old"
+
+        def gate(self, target):
+            return "pause" if target.rank else super().gate(target)
+
+    class New(Tool):
+        name = "new"
+
+        def trigger(self, target):
+            return "range"
+
+    with pytest.warns(DeprecationWarning, match=r"Old\.gate\(\) is trigger\(\) now"):
+        assert Old().trigger(Target("G", rank=1)) == "pause"
+    with pytest.warns(DeprecationWarning, match="trigger"):
+        assert Old().trigger(Target("G", rank=0)) == "api"
+    with pytest.warns(DeprecationWarning, match=r"New\.gate"):
+        assert New().gate(Target("G", rank=0)) == "range"
+    assert Tool().trigger(Target("G", rank=0)) == "api"

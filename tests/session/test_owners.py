@@ -89,6 +89,17 @@ def test_a_schedule_hears_of_every_call_while_it_counts():
         assert gate.entrance is None
 
 
+def test_old_names_of_the_gate_answer_and_warn():
+    """``gate.lane`` and ``gate.hot`` are there for one more release."""
+    with capture(steps=[1]) as run, run.session.step(1):
+        with pytest.warns(DeprecationWarning, match=r"gate\.lane is gate\.direct now"):
+            assert gate.lane is gate.direct
+        with pytest.warns(DeprecationWarning, match=r"gate\.hot is gate\.entrance now"):
+            assert gate.hot is gate.entrance
+        with pytest.raises(AttributeError):
+            _ = gate.nothing_of_this_name
+
+
 # --- the lock, and signals ----------------------------------------------------------------------------------------------
 
 

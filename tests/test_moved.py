@@ -1,4 +1,4 @@
-"""Documented names that changed are still there for a release, and say what they are now."""
+"""Documented modules that moved are still there for a release, and say where they went."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ from accelprof.testing import capture
 @pytest.mark.parametrize(
     ("old", "new"),
     [
+        ("accelprof.backend", "accelprof.contracts.backend"),
+        ("accelprof.tool", "accelprof.contracts.tool"),
+        ("accelprof.targets", "accelprof.contracts.targets"),
+        ("accelprof.spans", "accelprof.contracts.spans"),
+        ("accelprof.doctor", "accelprof.contracts.doctor"),
+        ("accelprof.registry", "accelprof.catalogue"),
+        ("accelprof.runtime.gate", "accelprof.timing.gate"),
         ("accelprof.engines.control", "accelprof.engines.profiler"),
     ],
 )
@@ -52,3 +59,14 @@ def test_a_tools_context_still_reports_for_a_release() -> None:
     with pytest.warns(DeprecationWarning, match=r"ToolContext\.report is ToolContext\.say now"):
         context.report("once")
     assert said == ["once"]
+
+
+def test_a_session_can_still_be_armed_for_a_release() -> None:
+    """``Session.arm`` warns, and the window opens where the next phase begins; a second one waits for nobody."""
+    with capture(steps=[9], on_demand=True, timeline=False) as run:
+        with pytest.warns(DeprecationWarning, match=r"Session\.arm goes with the next release"):
+            assert run.session.arm() is True
+        with pytest.warns(DeprecationWarning, match=r"Session\.arm"):
+            assert run.session.arm() is False
+        accelprof.timer("phase")(lambda: None)()
+        assert [row.kind for row in run.session.windows] == ["on_demand"]

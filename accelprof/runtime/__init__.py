@@ -1,0 +1,1 @@
+"""Moved to :mod:`accelprof.timing` and :mod:`accelprof.session`."""
