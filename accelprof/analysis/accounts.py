@@ -39,7 +39,7 @@ def shared_out(run: Run, file: RunFile, trace: Trace, notices: list[str]) -> Ite
     workers: dict[str, WorkerId] = {}
     of_worker: dict[str, list[str]] = defaultdict(list)
     for identity in file.windows:
-        window = run.records.windows.get(identity)
+        window = run.manifest.windows.get(identity)
         worker = run.workers.get(window.target) if window is not None else None
         if worker is not None:
             workers[worker.key] = worker
@@ -167,8 +167,8 @@ def not_in_files(
         wanted = {
             step
             for window in file.windows
-            if window in run.records.windows
-            for step in run.records.windows[window].steps
+            if window in run.manifest.windows
+            for step in run.manifest.windows[window].steps
         }
         if found.steps and len(wanted) > 1 and len(found.steps) < len(wanted):
             yield f"{where}: {len(found.steps)} of {len(wanted)} steps of its windows are in the file", True
@@ -248,9 +248,9 @@ def idle_windows(run: Run, files: Iterable[ToolFile]) -> Iterator[tuple[list[Sec
         line = ""
         if empty:
             names = [
-                f"{name} (step {texts.listed([str(step) for step in run.records.windows[name].steps], NAMED)})"
+                f"{name} (step {texts.listed([str(step) for step in run.manifest.windows[name].steps], NAMED)})"
                 for name in empty
-                if name in run.records.windows
+                if name in run.manifest.windows
             ]
             line = (
                 f"{mine[0].worker.label}: {tool}: {len(empty)} of {len(there)} windows hold no device work, and the device counts as "
@@ -326,7 +326,7 @@ def cost_rows(run: Run) -> list[Cost]:
     were in the others; ``range_ns`` what one takes in the last of these windows, as measured over ``range_calls`` calls.
     """
     rows: dict[str, Cost] = {}
-    for window in run.records.windows.values():
+    for window in run.manifest.windows.values():
         worker = run.workers.get(window.target)
         if worker is None:
             continue

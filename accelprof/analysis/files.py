@@ -24,7 +24,7 @@ from accelprof.contracts.spans import FURTHEST_NS, Kind, Span, Trace
 from accelprof.contracts.targets import Target
 from accelprof.errors import AccelprofError, ReadError, UserError, failures, text_of
 from accelprof.output.layout import MARKER
-from accelprof.output.records import ArtifactRow, Records
+from accelprof.output.records import ArtifactRow, Manifest
 from accelprof.reading.chrome import sources_of
 from accelprof.reading.columns import NONE, Array, columns_of, whole
 
@@ -60,7 +60,7 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
         raise UserError(f"report: {barren[0]} {_BARREN}")
     names = _distinct(found)
     directory = os.path.abspath(paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0]) or ".")
-    run = Run(directory, {"run": texts.listed(names, 3), "accelprof": __version__, "created": ""}, Records())
+    run = Run(directory, Manifest(run=texts.listed(names, 3), accelprof=__version__, created=""))
     named = {
         os.path.realpath(path) for path in paths if not os.path.isdir(path) or reader_of(path, None, []) is not None
     }

@@ -8,22 +8,20 @@ from typing import Any, cast
 
 from accelprof.analysis.report_rows import Memory, WorkerMemory
 from accelprof.output import fields
+from accelprof.output.records import Manifest
 
 #: what stands for a worker's memory where a backend knows several: the first of these that it has
 FIRST = ("reserved", "allocated", "resident")
 _KEYS = frozenset({"step", "worker", "workers"})
 
 
-def memory_rows(manifest: Mapping[str, object]) -> list[Memory]:
+def memory_rows(manifest: Manifest) -> list[Memory]:
     """``{step, worker, allocated, reserved, peak, …}`` in bytes, as the manifest has them; rows of another shape are left out."""
-    rows = manifest.get("memory")
-    found = []
-    for row in rows if isinstance(rows, list) else ():
-        if isinstance(row, dict) and fields.is_whole(row.get("step")) and isinstance(row.get("worker"), str):
-            found.append(
-                cast("Memory", {key: value for key, value in row.items() if key in _KEYS or fields.is_whole(value)})
-            )
-    return found
+    return [
+        cast("Memory", {key: value for key, value in row.items() if key in _KEYS or fields.is_whole(value)})
+        for row in manifest.memory
+        if fields.is_whole(row.get("step")) and isinstance(row.get("worker"), str)
+    ]
 
 
 def by_worker(rows: Iterable[Memory]) -> list[WorkerMemory]:

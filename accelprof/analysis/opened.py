@@ -100,7 +100,7 @@ class OpenedRun:
 
     def _repr_html_(self) -> str:
         """For notebooks: what to look at first, and the head of the longest tables."""
-        name = escape.html(self.summary.run.manifest.get("run") or os.path.basename(self.directory))
+        name = escape.html(self.summary.run.manifest.run or os.path.basename(self.directory))
         return f"<h3>{name}</h3>" + "".join(self._parts())
 
     def _parts(self) -> Iterator[str]:

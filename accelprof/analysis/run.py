@@ -17,16 +17,12 @@ from accelprof.contracts.targets import peers_of
 from accelprof.contracts.words import MISSING
 from accelprof.errors import ReadError
 from accelprof.numberset import NumberSet
-from accelprof.output import fields
 from accelprof.output import manifest as manifests
 from accelprof.output.dumps import is_dump
 from accelprof.output.metrics import metrics_of
 from accelprof.output.presence import at_work
-from accelprof.output.records import ArtifactRow, Lack, Records, TargetRow
+from accelprof.output.records import ArtifactRow, Lack, Manifest, TargetRow
 from accelprof.output.verdict import judge, outside
-
-#: of a step's row: whole nanoseconds
-_WHOLE = frozenset({"wall_ns", "began_ns"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +84,25 @@ class Run:
     """See the module.
 
     Attributes:
-        manifest: as it stands in the file.
-        records: its rows.
+        manifest: as it stands in the file, with what workers that are still at work wrote down since.
         running: keys of workers that are still at work.
         problems: the manifest's, and what was wrong with the manifest itself.
     """
 
     directory: str
-    manifest: Mapping[str, Any]
-    records: Records
+    manifest: Manifest
     running: Collection[str] = ()
     problems: list[str] = field(default_factory=list)
     workers: dict[str, WorkerId] = field(default_factory=dict)
     _by_process: dict[tuple[object, ...], WorkerId] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        times = Counter(row.label for row in self.records.targets.values())
-        for row in self.records.targets.values():
+        times = Counter(row.label for row in self.manifest.targets.values())
+        for row in self.manifest.targets.values():
             label = row.label if times[row.label] == 1 else f"{row.label} (pid {row.pid} on {row.host})"
             worker = WorkerId(row.key, label, row.group, row.rank, row.replica, row.host, row.pid)
             self.workers[row.key] = worker
             self._by_process.setdefault((row.group, row.rank, row.host, row.pid), worker)
-
-    def rows(self, key: str) -> list[Any]:
-        """``targets``, ``windows`` or ``artifacts`` of the run."""
-        return list(getattr(self.records, key).values())
 
     def path(self, artifact: ArtifactRow) -> str:
         return os.path.join(self.directory, artifact.path)
@@ -120,7 +110,7 @@ class Run:
     def worker(self, artifact: ArtifactRow) -> WorkerId:
         """The worker that left a file, by the windows in it, otherwise by group, rank, host and pid."""
         for identity in artifact.windows:
-            window = self.records.windows.get(identity)
+            window = self.manifest.windows.get(identity)
             found = self.workers.get(window.target) if window is not None else None
             if found is not None:
                 return found
@@ -134,43 +124,33 @@ class Run:
 
     def is_void(self, file: RunFile) -> bool:
         """Whether all windows that a file is of were opened for steps that never came."""
-        rows = [self.records.windows.get(identity) for identity in file.windows]
+        rows = [self.manifest.windows.get(identity) for identity in file.windows]
         return bool(rows) and all(row is not None and row.void for row in rows)
 
     def offset_ns(self, worker: WorkerId, epoch_ns: int | None = None) -> tuple[int, int | None]:
         """``(clock of the worker minus the driver's, its error)`` in ns when the worker's shows ``epoch_ns``; ``(0, None)``
         when it was not measured."""
-        clock = self.records.clocks.get(worker.key)
+        clock = self.manifest.clock_offsets.get(worker.key)
         return (0, None) if clock is None else (clock.offset_at(epoch_ns), clock.error_ns)
 
     def steps(self) -> list[Mapping[str, Any]]:
-        """Timings of each announced step: ``{"step", "seconds": {tag: {"max", …}}, "recording_ns"}``; rows of another shape are
-        left out, and times that are no whole numbers."""
-        metrics = self.manifest.get("metrics")
-        rows = metrics.get("steps") if isinstance(metrics, dict) else None
+        """:meth:`Manifest.steps`, with how long windows were being opened or closed in each, ``recording_ns``, where its time is
+        known."""
         return [
-            self._recorded({key: value for key, value in row.items() if key not in _WHOLE or fields.is_whole(value)})
-            for row in (rows if isinstance(rows, list) else ())
-            if isinstance(row, dict)
-            and fields.is_whole(row.get("step"))
-            and isinstance(row.get("seconds"), dict)
-            and _figures(row["seconds"])
+            {**row, "recording_ns": self._recording.within(row["began_ns"], row["wall_ns"])}
+            if "began_ns" in row and "wall_ns" in row
+            else row
+            for row in self.manifest.steps()
         ]
-
-    def _recorded(self, row: dict[str, Any]) -> dict[str, Any]:
-        """A step's row with how long windows were being opened or closed in it, where its time is known."""
-        if "began_ns" in row and "wall_ns" in row:
-            row["recording_ns"] = self._recording.within(row["began_ns"], row["wall_ns"])
-        return row
 
     @functools.cached_property
     def _recording(self) -> Recording:
-        return Recording(self.records.windows.values())
+        return Recording(self.manifest.windows.values())
 
     def files(self, max_bytes: int | None = None) -> Iterator[RunFile]:
         """Every artifact that should lie somewhere, those of one worker together; ``skip`` says why one cannot be read."""
         found = []
-        for artifact in self.records.artifacts.values():
+        for artifact in self.manifest.artifacts.values():
             if artifact.state != MISSING:
                 found.append(RunFile(artifact, self.worker(artifact), self.path(artifact)))
         for file in sorted(found, key=lambda file: (file.worker.order, file.tool != TIMELINE_TOOL, file.path)):
@@ -187,7 +167,7 @@ class Run:
     @functools.cached_property
     def lacks(self) -> list[Lack]:
         """What was asked for and is not there now."""
-        return judge(self.manifest, self.directory, self.records, self.running)
+        return judge(self.manifest, self.directory, self.running)
 
 
 def is_run(directory: str | os.PathLike[str]) -> bool:
@@ -219,34 +199,25 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
             problems.append(
                 "the run left no manifest (did the driver end before close()?); read from the workers' journals"
             )
-    stated = manifest.get("problems")
-    problems.extend(line for line in stated if line and isinstance(line, str)) if isinstance(stated, list) else None
-    records = Records.of_manifest(manifest)
-    if manifest.get("running"):  # written while others were at work: what they wrote down since is in their journals
-        later = manifests.records_of(directory, manifests.read_journals(directory))
+    problems.extend(manifest.problems)
+    if manifest.running:  # written while others were at work: what they wrote down since is in their journals
+        later = manifests.of_journals(directory, manifests.read_journals(directory))
         manifests.mark_open(later)
-        for name in ("targets", "windows", "artifacts"):
-            getattr(records, name).update(getattr(later, name))
-        if later.metrics:
-            manifest["metrics"] = metrics_of(later)
+        manifest.targets |= later.targets
+        manifest.windows |= later.windows
+        manifest.artifacts |= later.artifacts
+        if later.timings:
+            manifest.metrics = metrics_of(later)
         unended = True
-    running = at_work(directory, records.targets) if unended else set()
-    problems.extend(f"manifest: {line}" for line in records.odd)
+    running = at_work(directory, manifest.targets) if unended else set()
+    problems.extend(f"manifest: {line}" for line in manifest.odd)
     left = atomic.halves(directory, unknown=not running)  # a worker of another host may be writing
     if left:
         problems.append(
             f"half-written files of processes that were killed: {texts.listed(left, 5)}; nothing is read from them, "
             "they can be deleted"
         )
-    return Run(directory, manifest, records, running, problems)
-
-
-def _figures(seconds: Mapping[str, object]) -> bool:
-    return all(
-        isinstance(row, dict)
-        and all(fields.is_number(row.get(name, row.get("max"))) for name in ("max", "min", "mean"))
-        for row in seconds.values()
-    )
+    return Run(directory, manifest, running, problems)
 
 
 def absent_ranks(targets: Iterable[TargetRow]) -> Iterator[tuple[str, int, int, NumberSet]]:

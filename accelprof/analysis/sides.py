@@ -221,7 +221,7 @@ def _run_side(summary: Summary, path: str) -> Side:
     found = Side(path, workers={timeline.worker.label for timeline in summary.timelines}, summary=summary)
     found.lacks = list(dict.fromkeys([*summary.undelivered, *summary.absent]))
     found.unseen = list(dict.fromkeys(row["phase"] for row in summary.waits.unseen))
-    known = summary.run.records.windows
+    known = summary.run.manifest.windows
     for row in summary.phases:
         for timeline in summary.timelines:
             if timeline.worker.group == row.group:
@@ -314,7 +314,7 @@ def _operator_parts(table: OperatorTable, summary: Summary | None = None) -> Ite
     sums: Counter[str] = Counter()
     for row in table.to_json():
         sums[_operator_name(row["phase"], row["operator"])] += row["self_ns"]
-    known = summary.run.records.windows if summary is not None else {}
+    known = summary.run.manifest.windows if summary is not None else {}
     with_any = [file for file in summary.files if file.operators] if summary is not None else []
     counted = {file.path: _counted(file.windows, known) for file in with_any}
     of_steps = bool(counted) and all(per == "step" for _, per in counted.values())

@@ -101,9 +101,9 @@ class Summary:
         dump: Dump = {"dump": self.dump} if self.dump else {}
         return {
             "format": FORMAT,
-            "run": manifest.get("run"),
+            "run": manifest.run,
             "directory": self.run.directory,
-            "created": manifest.get("created"),
+            "created": manifest.created,
             "delivered": not self.undelivered,
             "undelivered": self.undelivered,
             "notices": self.notices,
@@ -125,7 +125,7 @@ class Summary:
             "memory": memory_rows(manifest),
             "operators": self.operators.to_json(),
             "cost": cost_rows(self.run),
-            "metrics": _mapping(manifest.get("metrics")),
+            "metrics": manifest.metrics,
         }
 
 
@@ -200,7 +200,7 @@ class SummaryBuilder:
 
     def _windows(self, file: RunFile, columns: Columns, whole: Trace) -> tuple[list[tuple[str, int, int]], bool]:
         same_clock = whole.clock is Clock.EPOCH
-        return windows_in(columns, file.windows, self.summary.run.records.windows if same_clock else {})
+        return windows_in(columns, file.windows, self.summary.run.manifest.windows if same_clock else {})
 
     def _add_collectives(self, file: RunFile, part: Trace, whole: Trace) -> None:
         """Keep the collective kernels of one rank's file; its clock is the worker's where its times are those of an epoch."""
@@ -210,7 +210,7 @@ class SummaryBuilder:
             clock = run.offset_ns(worker, windows[0][1] if windows else None)
         else:
             clock, worker = (0, None), dataclasses.replace(worker, host=None)
-        rows = run.records.windows
+        rows = run.manifest.windows
         mine = [(tuple(rows[identity].steps), start, end) for identity, start, end in windows if identity in rows]
         found = collectives_of(columns, worker, mine, clock, whole.origin.rank)
         if found is not None:
@@ -226,7 +226,7 @@ class SummaryBuilder:
         if self._timeline is None or self._timeline.worker.key != worker.key:
             self._close()
             self._timeline = WorkerTimeline(worker)
-        self._timeline.add(trace, self.summary.run.records.windows)
+        self._timeline.add(trace, self.summary.run.manifest.windows)
         columns = columns_of(trace)
         rows = columns.rows(Kind.PHASE, Kind.RANGE)
         said = self._said.setdefault(worker.key, {})
@@ -275,7 +275,7 @@ class SummaryBuilder:
         summary = self.summary
         summary.files.sort(key=lambda file: (file.tool, file.worker.order, file.path))
         summary.phases = phase_rows(summary.timelines)
-        told, summary.dump = of_recorder(summary.run.directory, self._paths, summary.run.records.targets.values())
+        told, summary.dump = of_recorder(summary.run.directory, self._paths, summary.run.manifest.targets.values())
         summary.notices.extend([*told, *summary.dump])
         summary.notices.extend(line for file in summary.files if (line := _not_in_a_phase(file)))
         missing = list(not_in_files(summary.run, summary.files, summary.timelines))
@@ -437,10 +437,6 @@ def _host_seconds(timeline: WorkerTimeline, transfers: list[tuple[int, int]]) ->
     for identity, _, start, end in timeline.windows:
         mine = [(row.phase, row.category, row.start_ns, row.end_ns) for row in timeline.stretches]
         yield host_seconds(timeline.worker.label, identity, start, end, mine, transfers)
-
-
-def _mapping(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}
 
 
 def _worker_json(timeline: WorkerTimeline) -> Worker:

@@ -294,7 +294,7 @@ def phases_grid(summary: Summary, limit: int | None = MAX_ROWS) -> Grid:
     group = None
     short = elide_apart((_of_group(row) for row in rows if row["slowest"] is not None), 16)
     for row in rows:
-        if row["group"] != group and (summary.run.records.targets or len({other["group"] for other in rows}) > 1):
+        if row["group"] != group and (summary.run.manifest.targets or len({other["group"] for other in rows}) > 1):
             grid.add(row["group"], style="bold")
         group = row["group"]
         slowest = ""

@@ -208,13 +208,13 @@ def merge_files(
 def first_moment(run: Run) -> int | None:
     """When the first window of a run opened, on the driver's clock."""
     offsets = {key: run.offset_ns(worker)[0] for key, worker in run.workers.items()}
-    starts = [_driver_ns(row.opened, offsets.get(row.target, 0)) for row in run.records.windows.values()]
+    starts = [_driver_ns(row.opened, offsets.get(row.target, 0)) for row in run.manifest.windows.values()]
     return min((start for start in starts if start is not None), default=None)
 
 
 def source_of(run: Run, file: RunFile) -> Source:
     """What the merge must know of a run's file."""
-    rows = [run.records.windows[identity] for identity in file.windows if identity in run.records.windows]
+    rows = [run.manifest.windows[identity] for identity in file.windows if identity in run.manifest.windows]
     opened = [row.opened for row in rows if row.opened is not None]
     offset, error = run.offset_ns(file.worker, min((moment.epoch_ns for moment in opened), default=None))
     starts = [_driver_ns(moment, offset) for moment in opened]

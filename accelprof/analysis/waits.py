@@ -133,7 +133,7 @@ def _ranks(run: Run) -> dict[str, list[str]]:
     for worker in sorted(run.workers.values(), key=lambda worker: worker.order):
         if worker.rank is not None and worker.replica is None:
             found[worker.group].append(worker.label)
-    for group, there, size, absent in absent_ranks(run.records.targets.values()):
+    for group, there, size, absent in absent_ranks(run.manifest.targets.values()):
         few = size - there <= NAMED
         found[group] += [f"rank {rank}" for rank in absent] if few else [f"{size - there} of {size} ranks ({absent})"]
     return found
@@ -439,7 +439,7 @@ def _not_known(run: Run, found: Waits, timelines: Sequence[WorkerTimeline]) -> I
             "long, and the critical path over several hosts are not known"
         )
     groups = {group for step in found.of for one in step.collectives for group in one.groups}
-    recorded = [run.records.targets[t.worker.key] for t in timelines if t.worker.key in run.records.targets]
+    recorded = [run.manifest.targets[t.worker.key] for t in timelines if t.worker.key in run.manifest.targets]
     for group, there, size, absent in absent_ranks(recorded):
         if group in groups:
             yield (

@@ -106,9 +106,9 @@ def _outcome(result: DemoResult) -> dict[str, Any]:
         "phases": result.phases,
         "seconds": result.seconds,
         "run_dir": result.run_dir,
-        "windows": len(result.manifest["windows"]),
-        "artifacts": [artifact["path"] for artifact in result.manifest["artifacts"]],
-        "problems": result.manifest["problems"],
+        "windows": len(result.manifest.windows),
+        "artifacts": [row.path for row in result.manifest.artifacts.values()],
+        "problems": result.manifest.problems,
     }
 
 
@@ -123,7 +123,7 @@ def _show(result: DemoResult) -> None:
     console.print(
         f"Reward by step: {rewards}; right answers {before:.0%} before, {after:.0%} after; {result.seconds:.0f} s."
     )
-    for problem in result.manifest["problems"]:
+    for problem in result.manifest.problems:
         console.print(problem, style="yellow", markup=False)
     if result.run_dir is None:
         return

@@ -66,7 +66,7 @@ def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[s
             _show(outcome.run_dir)
         for text in outcome.undelivered:
             say(f"accelprof: not delivered: {text}", err=True)
-        say(f"accelprof: {outcome.manifest['status']}, {texts.from_here(outcome.run_dir)}", err=True)
+        say(f"accelprof: {outcome.manifest.status}, {texts.from_here(outcome.run_dir)}", err=True)
     ctx.exit(outcome.exit_code)
 
 

@@ -37,7 +37,7 @@ from accelprof.numberset import whole
 from accelprof.output.delivery import EndedRun, add_said, deliver
 from accelprof.output.layout import claim_run
 from accelprof.output.metrics import STEPS_KEPT, step_row
-from accelprof.output.records import Lack
+from accelprof.output.records import Lack, Manifest
 from accelprof.output.verdict import NO_DIRECTORY, require_complete
 from accelprof.planning import names
 from accelprof.session.configure import configure, of_launcher
@@ -321,15 +321,16 @@ class Controller:
                     self._check_names()
             except Exception as error:  # noqa: BLE001 - raised below, when the manifest is on disk
                 failed = error
-            self.manifest = self._deliver(end_workers)
+            ended = self._deliver(end_workers)
+            self.manifest = ended.to_json()
             atexit.unregister(self._at_exit)
             if failed is not None:
                 raise failed
             if self.config.on_error == "raise":
-                require_complete(self.manifest)
+                require_complete(ended)
             return self.manifest
 
-    def _deliver(self, end_workers: bool) -> dict[str, Any]:
+    def _deliver(self, end_workers: bool) -> Manifest:
         run = EndedRun(
             self.run_dir,
             self.catalogue,
@@ -354,7 +355,7 @@ class Controller:
         )
         manifest = deliver(run, RayNodes(self.roster.members))
         if self._exporters is not None:
-            self._exporters.finish(manifest, self.run_dir or "")
+            self._exporters.finish(manifest.to_json(), self.run_dir or "")
             add_said(run, manifest)
         return manifest
 

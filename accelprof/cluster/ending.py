@@ -16,7 +16,7 @@ from accelprof.errors import text_of
 from accelprof.output import verdict as verdicts
 from accelprof.output.delivery import EndedRun
 from accelprof.output.expected import Expected
-from accelprof.output.records import Lack, Records
+from accelprof.output.records import Lack, Manifest
 from accelprof.planning import names
 
 log = logging.getLogger("accelprof")
@@ -96,7 +96,7 @@ def _end_workers(members: list[Member], run: EndedRun, timeout: float) -> set[st
     return ended
 
 
-def _missing(roster: Roster, found: Records) -> list[Lack]:
+def _missing(roster: Roster, found: Manifest) -> list[Lack]:
     """Workers that should have recorded and did not, as far as the rows of the run do not show that they have."""
     lacks = []
     known = {*found.targets, *(window.target for window in found.windows.values())}

@@ -131,7 +131,7 @@ def accelprof_run_pages(run_dir: str) -> str | None:
 
 @hookspec
 def accelprof_run_end(manifest: Mapping[str, object]) -> None:
-    """The manifest is written (driver)."""
+    """The manifest is written (driver); ``manifest`` is plain JSON, a ``dict`` with the keys that stand on disk (docs/output.md)."""
 
 
 EVENT_HOOKS = frozenset(

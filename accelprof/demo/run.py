@@ -18,6 +18,7 @@ import ray
 from accelprof.cluster import Controller
 from accelprof.demo.settings import DemoSettings
 from accelprof.demo.workers import ActorWorker, ReferenceWorker, RolloutWorker, mean_of
+from accelprof.output.records import Manifest
 
 PROFILE = Path(__file__).with_name("profile.yaml")
 START_TIMEOUT_S = 300.0
@@ -44,7 +45,7 @@ class DemoResult:
     phases: list[Any] = field(default_factory=list)
     seconds: float = 0.0
     run_dir: str | None = None
-    manifest: Any = None
+    manifest: Manifest = field(default_factory=Manifest)
 
 
 class Training:
@@ -143,7 +144,7 @@ def run_demo(
             progress("collecting")
             result.accuracy = (before, training.finish())
         finally:
-            result.manifest = controller.close()
+            result.manifest = Manifest.of_json(controller.close())
     result.run_dir = controller.run_dir
     result.seconds = time.perf_counter() - began
     return result

@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -146,10 +146,16 @@ def start_exporters(
     return Exporters(made, facts, say)
 
 
-def afterwards(exporters: Exporters, manifest: Mapping[str, Any], directory: str, patience: float = 60.0) -> None:
+def afterwards(
+    exporters: Exporters,
+    steps: Iterable[Mapping[str, Any]],
+    manifest: Mapping[str, object],
+    directory: str,
+    patience: float = 60.0,
+) -> None:
     """Hand over a run that has ended: its steps as the manifest has them, then the manifest; ``patience`` seconds for the steps."""
     until = time.monotonic() + patience
-    for row in manifest.get("metrics", {}).get("steps", ()):
+    for row in steps:
         exporters.step(figures_of(row), max(0.0, until - time.monotonic()))
     exporters.finish(manifest, directory)
 

@@ -31,7 +31,8 @@ from accelprof.output.expected import Expected
 from accelprof.output.layout import Layout, claim_run, impossible
 from accelprof.output.nodes import ThisHost
 from accelprof.output.presence import at_work
-from accelprof.output.verdict import exit_status, said_in
+from accelprof.output.records import Manifest
+from accelprof.output.verdict import exit_status
 from accelprof.planning.plan import Plan
 from accelprof.threads import on_main
 
@@ -58,15 +59,15 @@ class Outcome:
 
     status: int
     run_dir: str | None = None
-    manifest: dict[str, Any] = field(default_factory=dict)
+    manifest: Manifest = field(default_factory=Manifest)
 
     @property
     def undelivered(self) -> list[str]:
-        return [lack.words for lack in said_in(self.manifest)]
+        return self.manifest.undelivered
 
     @property
     def exit_code(self) -> int:
-        return self.status or exit_status(said_in(self.manifest))
+        return self.status or exit_status(self.manifest.lacks)
 
 
 def run(
@@ -259,7 +260,7 @@ def _finish(
     run_dir: str,
     assignment: Assignment | None,
     notes: Sequence[str],
-) -> dict[str, object]:
+) -> Manifest:
     """The manifest: the controller's where the command had one, with the launcher's reports added; else of all journals."""
     facts = EndedRun(run_dir, catalogue, config, plan, draw, notes=list(notes), groups=(), says=False, earlier=True)
     controlled = os.path.exists(
@@ -277,6 +278,6 @@ def _finish(
         facts.again = assignment.tool
     manifest = deliver(facts, ThisHost())
     if exporters is not None:
-        afterwards(exporters, manifest, run_dir)
+        afterwards(exporters, manifest.steps(), manifest.to_json(), run_dir)
         add_said(facts, manifest)
     return manifest

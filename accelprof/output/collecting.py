@@ -15,7 +15,7 @@ from accelprof.errors import text_of
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import relative
 from accelprof.output.nodes import Nodes
-from accelprof.output.records import ArtifactRow, Records
+from accelprof.output.records import ArtifactRow, Manifest
 from accelprof.threads import each
 
 AT_ONCE = 4
@@ -25,7 +25,7 @@ CHUNK = 16 << 20
 def relocate(
     how: str,
     run_dir: str,
-    found: Records,
+    found: Manifest,
     nodes: Nodes,
     say: Callable[[str], object],
 ) -> None:

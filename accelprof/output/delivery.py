@@ -27,7 +27,7 @@ from accelprof.output.collecting import relocate
 from accelprof.output.expected import Expected, await_files
 from accelprof.output.metrics import metrics_of
 from accelprof.output.nodes import Node, Nodes
-from accelprof.output.records import ClockRow, Lack, Records
+from accelprof.output.records import ClockRow, Lack, Manifest
 from accelprof.planning import names
 from accelprof.planning.plan import Plan
 from accelprof.voice import Voice
@@ -81,8 +81,8 @@ class EndedRun:
     groups: Collection[str] | None = None
     roles: Mapping[str, Collection[str]] = field(default_factory=dict)
     nobody: str = ""
-    missing: Callable[[Records], list[Lack]] = lambda found: []
-    running: Callable[[Records], set[str]] = lambda found: set()
+    missing: Callable[[Manifest], list[Lack]] = lambda found: []
+    running: Callable[[Manifest], set[str]] = lambda found: set()
     voice: Voice = field(default_factory=Voice)
     notes: list[str] = field(default_factory=list)
     says: bool = True
@@ -100,48 +100,47 @@ class EndedRun:
         return self.voice.problems
 
 
-def deliver(run: EndedRun, nodes: Nodes, *, last: bool = True) -> dict[str, Any]:
+def deliver(run: EndedRun, nodes: Nodes, *, last: bool = True) -> Manifest:
     """Everything a run leaves is in its place when this returns; the manifest says what is not. Never raises for a disk.
 
     Args:
         last: nothing more comes: timeline and page are made, and the hooks are told.
     """
-    if run.run_dir is None:
-        manifest = _told(run, _document(run, "", Records()), Records())
-        if last:
-            finish(run, manifest)
-        return manifest
-    earlier = _earlier(run) if run.earlier else None
-    found = _gathered(run, nodes) if earlier is None else Records.of_manifest(earlier)
-    if earlier is not None:
-        _look_anew(run, earlier, found)
-    rows, lacks = await_files(run.tool_of, run.expected, run.run_dir, found, nodes, run.config.report_timeout)
-    run.lacks.extend(lacks)
-    for row in rows:
-        row.path = manifests.relative(row.path, run.run_dir)
-        found.artifacts[row.place] = row
-    for row in found.artifacts.values():
-        node = nodes.node_of(row.host)
-        if node is not None and not row.collected and not Path(run.run_dir, row.path).exists():
-            row.remote, row.node_id = True, node
-    if run.config.collect != "none":
-        verdicts.look_at(found, verdicts.on_disk(run.run_dir))
-        relocate(run.config.collect, run.run_dir, found, nodes, run.voice.say)
-    if run.config.recorder is not None:
-        _bring_dumps(run, nodes)
-    manifest = _document(run, run.run_dir, found)
-    if earlier is not None:
-        manifest = {**earlier, **{name: manifest[name] for name in ("targets", "windows", "artifacts")}}
-    _told(run, manifest, found)
+    earlier = _earlier(run)
+    manifest = earlier or _gathered(run, nodes)
+    if run.run_dir is not None:
+        _bring_files(run, run.run_dir, nodes, manifest)
+    if earlier is None:
+        _complete(run, manifest)
+    else:
+        manifests.settle(manifest, str(run.run_dir))
+    _judge(run, manifest)
     _write(run, manifest)
     if last and finish(run, manifest):
         _write(run, manifest)
     return manifest
 
 
-def _bring_dumps(run: EndedRun, nodes: Nodes) -> None:
+def _bring_files(run: EndedRun, run_dir: str, nodes: Nodes, manifest: Manifest) -> None:
+    """What tools write from outside is waited for, and all files come here where they are to."""
+    rows, lacks = await_files(run.tool_of, run.expected, run_dir, manifest, nodes, run.config.report_timeout)
+    run.lacks.extend(lacks)
+    for row in rows:
+        row.path = manifests.relative(row.path, run_dir)
+        manifest.artifacts[row.place] = row
+    for row in manifest.artifacts.values():
+        node = nodes.node_of(row.host)
+        if node is not None and not row.collected and not Path(run_dir, row.path).exists():
+            row.remote, row.node_id = True, node
+    if run.config.collect != "none":
+        verdicts.look_at(manifest, verdicts.on_disk(run_dir))
+        relocate(run.config.collect, run_dir, manifest, nodes, run.voice.say)
+    if run.config.recorder is not None:
+        _bring_dumps(run, run_dir, nodes)
+
+
+def _bring_dumps(run: EndedRun, run_dir: str, nodes: Nodes) -> None:
     """Parts of the flight recorder's dumps that lie on other hosts come here as windows do, or are said to lie there."""
-    run_dir = str(run.run_dir)
     for host in run.hosts:
         try:
             if run.config.collect != "none":
@@ -158,31 +157,33 @@ def _bring_dumps(run: EndedRun, nodes: Nodes) -> None:
             run.voice.say(f"the flight recorder's dumps on node {host} were not collected: {text_of(error)}")
 
 
-def finish(run: EndedRun, manifest: dict[str, Any]) -> bool:
+def finish(run: EndedRun, manifest: Manifest) -> bool:
     """Timeline and page of what was delivered, and the hooks are told. Whether something was added to the manifest's problems,
     which the caller writes: it knows who else writes."""
-    said = len(manifest["problems"])
-    if run.run_dir is not None and not any(row.get("code") == verdicts.UNWRITTEN for row in manifest["lacks"]):
+    said = len(manifest.problems)
+    if run.run_dir is not None and not any(row.code == verdicts.UNWRITTEN for row in manifest.lacks):
         for text in map(str, run.catalogue.host.call_with(run.draw, "accelprof_run_pages", run_dir=run.run_dir)):
             run.voice.say(text)
-            manifest["problems"].append(text)
-    for row in Records.of_manifest(manifest).artifacts.values():
+            manifest.problems.append(text)
+    for row in manifest.artifacts.values():
         run.catalogue.event("accelprof_artifact", artifact=row.as_file())
-    run.catalogue.event("accelprof_run_end", manifest=manifest)
-    return len(manifest["problems"]) > said
+    run.catalogue.event("accelprof_run_end", manifest=manifest.to_json())
+    return len(manifest.problems) > said
 
 
-def add_said(run: EndedRun, manifest: dict[str, Any]) -> None:
+def add_said(run: EndedRun, manifest: Manifest) -> None:
     """What was said since the manifest was written, by exporters at their end, stands in it too."""
-    later = [text for text in run.problems if text not in manifest["problems"]]
-    manifest["problems"] += later
-    if later and run.run_dir is not None:
+    later = [text for text in run.problems if text not in manifest.problems]
+    manifest.problems += later
+    if later:
         _write(run, manifest)
 
 
-def _gathered(run: EndedRun, nodes: Nodes) -> Records:
+def _gathered(run: EndedRun, nodes: Nodes) -> Manifest:
     """All rows: from the journals on this disk, on other nodes', and those that were handed over."""
-    run_dir = str(run.run_dir)
+    if run.run_dir is None:
+        return Manifest()
+    run_dir = run.run_dir
     journals: list[Sequence[Any]] = [*manifests.read_journals(run_dir)]
     if run.away:
         results, errors = nodes.on_each(
@@ -192,60 +193,55 @@ def _gathered(run: EndedRun, nodes: Nodes) -> Records:
             journals.extend(result)
         for node, error in errors.items():
             run.voice.say(f"journals on node {node} could not be read: {error}")
-    return manifests.records_of(run_dir, [*journals, *run.told])
+    return manifests.of_journals(run_dir, [*journals, *run.told])
 
 
-def _earlier(run: EndedRun) -> dict[str, Any] | None:
+def _earlier(run: EndedRun) -> Manifest | None:
+    """The manifest that stands there. What that end said stays, but of the tool whose files are looked for again."""
     try:
-        return manifests.read(str(run.run_dir))
+        earlier = manifests.read(run.run_dir) if run.earlier and run.run_dir is not None else None
     except ReadError:
         return None
+    if earlier is not None:
+        for place, row in list(earlier.artifacts.items()):
+            if row.tool == run.again and row.state == MISSING:
+                del earlier.artifacts[place]
+        again = (verdicts.REPORT_MISSING, run.again)
+        dropped = {lack.words for lack in earlier.lacks if (lack.code, lack.tool) == again}
+        run.lacks.extend(lack for lack in earlier.lacks if lack.words not in dropped)
+        run.problems[:0] = earlier.problems
+        run.notes[:0] = earlier.notes
+    return earlier
 
 
-def _look_anew(run: EndedRun, earlier: Mapping[str, object], found: Records) -> None:
-    """What an earlier end said stays, but of the tool whose files are looked for again."""
-    dropped = {lack.words for lack in found.lacks if lack.code == verdicts.REPORT_MISSING and lack.tool == run.again}
-    for place, row in list(found.artifacts.items()):
-        if row.tool == run.again and row.state == MISSING:
-            del found.artifacts[place]
-    run.lacks.extend(lack for lack in verdicts.said_in(earlier) if lack.words not in dropped)
-    for name, mine in (("problems", run.problems), ("notes", run.notes)):
-        said = earlier.get(name)
-        mine[:0] = [text for text in said if isinstance(text, str)] if isinstance(said, list) else []
-
-
-def _document(run: EndedRun, run_dir: str, found: Records) -> dict[str, Any]:
+def _complete(run: EndedRun, manifest: Manifest) -> None:
     from accelprof import __version__
 
-    manifest = manifests.document(
-        run_dir,
-        found,
+    manifests.complete(
+        manifest,
+        run.run_dir or "",
         version=__version__,
         config=run.config.model_dump(mode="json"),
         plan=run.plan.to_dict(),
         clock_offsets=run.clocks,
-        metrics=metrics_of(found, run.steps, run.spans, run.cut),
+        metrics=metrics_of(manifest, run.steps, run.spans, run.cut),
     )
-    manifest["versions"] = versions(run.catalogue)
-    return manifest
+    manifest.versions = versions(run.catalogue)
 
 
-def _told(run: EndedRun, manifest: dict[str, Any], found: Records) -> dict[str, Any]:
+def _judge(run: EndedRun, manifest: Manifest) -> None:
     """The verdict, and what was said on the way, into the manifest."""
-    stated = [*run.lacks, *run.missing(found), *_of_names(run, found)]
-    running = run.running(found)
-    lacks = verdicts.verdict(found, stated, run.causes, running)
-    if running:
-        manifest["running"] = sorted(running)
-    manifest["problems"] = list(dict.fromkeys([*run.problems, *manifest["problems"]]))
-    manifest["notes"] = list(dict.fromkeys(run.notes))
-    verdicts.write_into(manifest, lacks)
-    for text in manifest["undelivered"] if run.says else ():
+    stated = [*run.lacks, *run.missing(manifest), *_of_names(run, manifest)]
+    running = run.running(manifest)
+    manifest.judged(verdicts.verdict(manifest, stated, run.causes, running))
+    manifest.running = sorted(running) or manifest.running
+    manifest.problems = list(dict.fromkeys([*run.problems, *manifest.problems]))
+    manifest.notes = list(dict.fromkeys(run.notes))
+    for text in manifest.undelivered if run.says else ():
         log.warning("accelprof: not delivered: %s", text)
-    return manifest
 
 
-def _of_names(run: EndedRun, found: Records) -> list[Lack]:
+def _of_names(run: EndedRun, found: Manifest) -> list[Lack]:
     """Names and ranks in the configuration that no process had: nothing came of them."""
     if not names.records_anything(run.config):
         return []
@@ -265,18 +261,19 @@ def _of_names(run: EndedRun, found: Records) -> list[Lack]:
     return [Lack(code=verdicts.UNKNOWN_NAME, words=str(problem)) for problem in problems]
 
 
-def _write(run: EndedRun, manifest: dict[str, Any]) -> None:
-    run_dir = str(run.run_dir)
+def _write(run: EndedRun, manifest: Manifest) -> None:
+    if run.run_dir is None:
+        return
     try:
-        os.makedirs(run_dir, exist_ok=True)  # somebody may have tidied up meanwhile; what is missing is said in it
-        manifests.write(run_dir, manifest)
+        os.makedirs(run.run_dir, exist_ok=True)  # somebody may have tidied up meanwhile; what is missing is said in it
+        manifests.write(run.run_dir, manifest)
     except OSError as error:
         text = f"the manifest cannot be written: {error}"
         run.voice.say(text)
-        if text not in manifest["problems"]:
-            manifest["problems"].append(text)
-        lacks = [*Records.of_manifest(manifest).lacks, Lack(code=verdicts.UNWRITTEN, words=text)]
-        verdicts.write_into(manifest, lacks)
+        if text not in manifest.problems:
+            manifest.problems.append(text)
+        unwritten = Lack(code=verdicts.UNWRITTEN, words=text)
+        manifest.judged({lack.words: lack for lack in [*manifest.lacks, unwritten]}.values())
 
 
 def versions(catalogue: Catalogue) -> dict[str, str]:

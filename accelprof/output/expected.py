@@ -19,7 +19,7 @@ from accelprof.contracts.words import MISSING, WINDOW_KINDS, known
 from accelprof.errors import failures, text_of
 from accelprof.output.layout import Layout
 from accelprof.output.nodes import Node, Nodes
-from accelprof.output.records import ArtifactRow, Lack, Records, WindowRow
+from accelprof.output.records import ArtifactRow, Lack, Manifest, WindowRow
 from accelprof.output.verdict import REPORT_MISSING, UNMATCHED
 
 POLL_S = 0.1
@@ -186,7 +186,7 @@ def await_files(
     tool_of: Callable[[str, Mapping[str, object]], Tool],
     expected: Sequence[Expected],
     run_dir: str,
-    known: Records,
+    known: Manifest,
     nodes: Nodes,
     timeout: float,
 ) -> tuple[list[ArtifactRow], list[Lack]]:
@@ -240,7 +240,7 @@ def _waits(
     tool_of: Callable[[str, Mapping[str, object]], Tool],
     one: Expected,
     run_dir: str,
-    known: Records,
+    known: Manifest,
     timeout: float,
     lacks: list[Lack],
 ) -> Iterable[_Wait]:
@@ -264,7 +264,7 @@ def _waits(
             yield _Wait(one, name, options, what, number, seconds, windows)
 
 
-def _row(one: Expected, file: ArtifactFile, known: Records) -> ArtifactRow:
+def _row(one: Expected, file: ArtifactFile, known: Manifest) -> ArtifactRow:
     """Of the target whose windows are in it; of the launcher where it holds none."""
     row = ArtifactRow.of(file, one.assignment.target, one.host, one.pid)
     window = known.windows.get(file.windows[0]) if file.windows else None

@@ -64,6 +64,17 @@ def many(read: Read, what: str) -> Read:
     return values
 
 
+def some(read: Read, what: str) -> Read:
+    """Those of a list that are what they should be."""
+
+    def values(value: object) -> list[Any]:
+        if not isinstance(value, (list, tuple)):
+            raise OddError(f"a list of {what}")
+        return [read(item) for item in value if _taken(read, item)]
+
+    return values
+
+
 def texts_by_name(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value.values()):
         raise OddError("texts by name")
@@ -79,20 +90,20 @@ def name(value: object) -> str:
 texts, wholes = many(text, "texts"), many(whole, "whole numbers")
 
 
-def is_whole(value: object) -> bool:
+def _taken(read: Read, value: object) -> bool:
     try:
-        whole(value)
+        read(value)
     except OddError:
         return False
     return True
+
+
+def is_whole(value: object) -> bool:
+    return _taken(whole, value)
 
 
 def is_number(value: object) -> bool:
-    try:
-        number(value)
-    except OddError:
-        return False
-    return True
+    return _taken(number, value)
 
 
 def shown(value: object) -> str:

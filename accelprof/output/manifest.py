@@ -27,20 +27,20 @@ from accelprof.errors import ReadError
 from accelprof.output.descriptor import Descriptor
 from accelprof.output.metrics import memory_rows, metrics_of
 from accelprof.output.records import (
+    FORMAT,
     OPEN,
     ArtifactRow,
     ClockRow,
+    Manifest,
     MemoryRow,
     MetricsRow,
     ProblemRow,
     Record,
-    Records,
     TargetRow,
     WindowRow,
 )
 from accelprof.output.verdict import look_at, on_disk
 
-FORMAT = 1
 #: more than any run writes, and little enough to be read: bytes of a journal, of one line of it, of a manifest
 MAX_JOURNAL, MAX_LINE, MAX_MANIFEST = 1 << 30, 16 << 20, 1 << 30
 #: rows of memory by step that a journal holds for a driver that cannot read its file
@@ -232,20 +232,22 @@ def build(
     plan: Mapping[str, object],
     journals: Iterable[Sequence[object]],
     **more: Any,
-) -> dict[str, Any]:
+) -> Manifest:
     """One manifest of journals (records, or plain JSON of them); later records about a target, window or file complete earlier ones.
-    ``more`` is for :func:`document`."""
-    return document(run_dir, records_of(run_dir, journals), version=version, config=config, plan=plan, **more)
+    ``more`` is for :func:`complete`."""
+    found = of_journals(run_dir, journals)
+    complete(found, run_dir, version=version, config=config, plan=plan, **more)
+    return found
 
 
-def records_of(run_dir: str, journals: Iterable[Sequence[object]]) -> Records:
+def of_journals(run_dir: str, journals: Iterable[Sequence[object]]) -> Manifest:
     """The rows of a run's journals, with paths relative to its directory."""
-    return Records.of_journals(journals, lambda path: _found_inside(path, run_dir))
+    return Manifest.of_journals(journals, lambda path: _found_inside(path, run_dir))
 
 
-def document(
+def complete(
+    found: Manifest,
     run_dir: str,
-    found: Records,
     *,
     version: str,
     config: Mapping[str, object],
@@ -254,37 +256,36 @@ def document(
     metrics: Mapping[str, object] | None = None,
     problems: Sequence[str] = (),
     created: float | None = None,
-) -> dict[str, object]:
-    """The manifest of these rows, which get the driver's time and the state that their files have on disk. ``clock_offsets``:
-    rows, or plain JSON of them, by target."""
-    clocks = ClockRow.many(clock_offsets or {}, found.say)
-    said = [*problems, *(row.words for row in found.problems), *found.odd]
+) -> None:
+    """What journals have becomes the manifest of the run, but for the verdict. ``clock_offsets``: rows, or plain JSON of them, by
+    target; ``metrics``: of whoever announced the steps."""
+    found.clock_offsets = ClockRow.many(clock_offsets or {}, found.say)
+    found.accelprof, found.run = version, os.path.basename(run_dir)
+    made = datetime.datetime.fromtimestamp(created or time.time(), datetime.timezone.utc)
+    found.created = made.isoformat(timespec="seconds")
+    found.config, found.plan = dict(config), dict(plan)
+    found.metrics = dict(metrics_of(found) if metrics is None else metrics)
+    found.memory = memory_rows(found)
+    found.problems = list(dict.fromkeys([*problems, *(row.words for row in found.said), *found.odd]))
+    found.odd = []
+    settle(found, run_dir)
+
+
+def settle(found: Manifest, run_dir: str) -> None:
+    """Rows get the driver's time, the state that their files have on disk, and their order."""
     for window in found.windows.values():
-        clock = clocks.get(window.target)
+        clock = found.clock_offsets.get(window.target)
         for moment in (window.opened, window.closed):
             if moment is not None and clock is not None:
                 moment.driver_ns = moment.epoch_ns - clock.offset_at(moment.epoch_ns)
     mark_open(found)
     look_at(found, on_disk(run_dir))
-    made = datetime.datetime.fromtimestamp(created or time.time(), datetime.timezone.utc)
-    return {
-        "format": FORMAT,
-        "accelprof": version,
-        "run": os.path.basename(run_dir),
-        "created": made.isoformat(timespec="seconds"),
-        "config": dict(config),
-        "plan": dict(plan),
-        "clock_offsets": {key: clock.to_json() for key, clock in clocks.items()},
-        "targets": [row.to_json() for row in sorted(found.targets.values(), key=_order_of_target)],
-        "windows": [row.to_json() for row in sorted(found.windows.values(), key=_order_of_window)],
-        "artifacts": [row.to_json() for row in sorted(found.artifacts.values(), key=lambda row: row.path)],
-        "metrics": dict(metrics_of(found) if metrics is None else metrics),
-        **memory_rows(found),
-        "problems": list(dict.fromkeys(said)),
-    }
+    found.targets = {row.key: row for row in sorted(found.targets.values(), key=_order_of_target)}
+    found.windows = {row.id: row for row in sorted(found.windows.values(), key=_order_of_window)}
+    found.artifacts = {row.place: row for row in sorted(found.artifacts.values(), key=lambda row: row.path)}
 
 
-def mark_open(found: Records) -> None:
+def mark_open(found: Manifest) -> None:
     """Windows that journals do not close are open."""
     for window in found.windows.values():
         if window.closed is None:
@@ -319,16 +320,20 @@ def _found_inside(path: str, run_dir: str) -> str:
     return inside
 
 
-def write(run_dir: str, manifest: Mapping[str, object]) -> str:
+def write(run_dir: str, manifest: Manifest) -> str:
     """Write ``manifest.json`` in one step (a reader never sees half of it); returns its path.
 
     Raises:
         OSError: the directory cannot be written.
     """
+    return _written(run_dir, manifest.to_json())
+
+
+def _written(run_dir: str, document: Mapping[str, object]) -> str:
     path = os.path.join(run_dir, MANIFEST)
 
     def fill(file: IO[str]) -> None:
-        file.write(texts.dumps(manifest, indent=1, default=str))
+        file.write(texts.dumps(document, indent=1, default=str))
         file.write("\n")
 
     atomic.write(path, fill)
@@ -337,7 +342,7 @@ def write(run_dir: str, manifest: Mapping[str, object]) -> str:
 
 def resized(path: str) -> None:
     """An artifact became smaller by its tool's own hand after its run had ended: its size goes into the run's manifest,
-    so that it counts as whole. Nothing happens where no manifest above names it.
+    so that it counts as whole; all else in it stays as it is. Nothing happens where no manifest above names it.
 
     Raises:
         OSError: the manifest cannot be written.
@@ -347,8 +352,8 @@ def resized(path: str) -> None:
     run_dir = next((str(place) for place in Path(path).parents if (place / MANIFEST).is_file()), None)
     if run_dir is None:
         return
-    manifest, changed = read(run_dir), False
-    artifacts = manifest.get("artifacts")
+    document, changed = _loaded(run_dir), False
+    artifacts = document.get("artifacts")
     rows = artifacts if isinstance(artifacts, list) else []
     for index, given in enumerate(rows):
         row = ArtifactRow.read(given, lambda text: None, "")
@@ -357,31 +362,35 @@ def resized(path: str) -> None:
         row.bytes, changed = size_of(path), True
         rows[index] = row.to_json()
     if changed:
-        write(run_dir, manifest)
+        _written(run_dir, document)
 
 
-def read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """The manifest of a run directory, as it stands there; :meth:`Records.of_manifest` makes rows of it.
+def read(run_dir: str | os.PathLike[str]) -> Manifest:
+    """The manifest of a run directory.
 
     Raises:
         ReadError: not there, no regular file, too large, not JSON, or of a newer format.
     """
+    return Manifest.of_json(_loaded(run_dir))
+
+
+def _loaded(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(run_dir, MANIFEST)
     try:
         with regular(path) as file:
             found = os.fstat(file.fileno())
             if found.st_size > MAX_MANIFEST:
                 raise ReadError(path, f"it has {found.st_size:,} bytes; no manifest has more than {MAX_MANIFEST:,}")
-            manifest = json.loads(file.read(), parse_constant=_refused)
+            document = json.loads(file.read(), parse_constant=_refused)
     except FileNotFoundError:
         raise ReadError(path, "no manifest; is this a run directory, and did the run end with close()?") from None
     except RecursionError:
         raise ReadError(path, "it is nested too deeply") from None
     except (OSError, ValueError) as error:
         raise ReadError(path, getattr(error, "strerror", None) or str(error)) from None
-    if not isinstance(manifest, dict):
+    if not isinstance(document, dict):
         raise ReadError(path, "it is no JSON object")
-    version = manifest.get("format", 0)
+    version = document.get("format", 0)
     if isinstance(version, bool) or not isinstance(version, int) or version > FORMAT:
         raise ReadError(path, f"format {str(version)[:40]} is not known to this version (it reads up to {FORMAT})")
-    return manifest
+    return document

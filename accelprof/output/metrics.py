@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from accelprof.contracts.exporter import over_ranks
-from accelprof.output.records import Records
+from accelprof.output.records import Manifest
 
 #: timings of steps that a manifest has at most, the latest; rows of memory that it has in all
 STEPS_KEPT, MEMORY_ROWS = 10_000, 20_000
 
 
 def metrics_of(
-    found: Records,
+    found: Manifest,
     steps: Mapping[int, Mapping[str, Mapping[str, Any]]] | None = None,
     spans: Mapping[int, Mapping[str, tuple[int, int]]] | None = None,
     cut: Collection[int] = (),
@@ -29,13 +29,13 @@ def metrics_of(
     times = {step: dict(rows) for step, rows in (spans or {}).items()}
     if not of:
         # of a rank that was started again the later attempt counts, whichever journal is read first
-        for row in sorted(found.metrics, key=lambda row: row.began_ns or 0):
+        for row in sorted(found.timings, key=lambda row: row.began_ns or 0):
             of[row.step] = {**of.get(row.step, {}), row.label: row.timings()}
             if row.began_ns is not None and row.wall_ns is not None:
                 times.setdefault(row.step, {})[row.label] = row.began_ns, row.wall_ns
     # one that failed and was then done again has its end
-    done = {(row.label, row.step) for row in found.metrics if row.wall_ns is not None}
-    begun = {(row.label, row.step) for row in found.metrics if row.began_ns is not None}
+    done = {(row.label, row.step) for row in found.timings if row.wall_ns is not None}
+    begun = {(row.label, row.step) for row in found.timings if row.began_ns is not None}
     cut = {step for _, step in begun - done} | set(cut)
     profiled = {step for window in found.windows.values() for step in window.steps}
     kept = sorted(of)[-STEPS_KEPT:]
@@ -73,19 +73,17 @@ def step_row(
     }
 
 
-def memory_rows(found: Records) -> dict[str, list[dict[str, object]]]:
-    """``{"memory": [{step, worker, allocated, …}]}``, empty where nobody has any. With more than :data:`MEMORY_ROWS` of them the
+def memory_rows(found: Manifest) -> list[dict[str, Any]]:
+    """``{step, worker, allocated, …}`` of each step and worker, none where nobody has any. With more than :data:`MEMORY_ROWS` of them the
     workers of each step with the most are kept, and ``workers`` says of how many."""
     steps: dict[int, dict[str, dict[str, int]]] = {}
-    for row in found.memory:
+    for row in found.memories:
         target = found.targets.get(row.target)
         figures = row.figures()
         if figures:
             steps.setdefault(row.step, {})[target.label if target is not None else row.target] = figures
-    if not steps:
-        return {}
-    kept = max(MEMORY_ROWS // len(steps), 1)
-    rows = []
+    kept = max(MEMORY_ROWS // max(len(steps), 1), 1)
+    rows: list[dict[str, Any]] = []
     for step in sorted(steps)[-MEMORY_ROWS:]:
         mine = steps[step]
         order = (
@@ -93,4 +91,4 @@ def memory_rows(found: Records) -> dict[str, list[dict[str, object]]]:
         )
         more = {"workers": len(mine)} if len(mine) > kept else {}
         rows += [{"step": step, "worker": label, **mine[label], **more} for label in order[:kept]]
-    return {"memory": rows}
+    return rows

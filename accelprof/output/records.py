@@ -1,4 +1,4 @@
-"""What a run writes down: one typed record for each kind of row in journals and manifests.
+"""What a run writes down: one typed record for each kind of row in journals and manifests, and the manifest that has them all.
 
 A record knows its plain JSON both ways. Reading is tolerant: a field of an odd kind gets its default and is said, a row that is
 no object or has no identity is refused and said, and fields that this version does not know are kept. So whatever stands in
@@ -25,8 +25,12 @@ R = TypeVar("R", bound="Record")
 #: takes one line about something odd in what is read
 Say = Callable[[str], None]
 
+#: of manifests
+FORMAT = 1
 #: code of a problem, and of a lack: a worker that was to open windows opened none of them, or not all
 NEVER_OPENED = "never_opened"
+#: code of a lack of which a manifest says the words alone
+STATED = "stated"
 #: announced steps that a worker's row has: the first
 STEPS_SEEN = 200
 #: state of a window that was never closed
@@ -628,7 +632,7 @@ class Lack(Record):
 
     KIND: ClassVar[str] = "lack"
 
-    code: str = _always(fields.text, "stated")
+    code: str = _always(fields.text, STATED)
     target: str = _always(fields.text, "")
     tool: str = _always(fields.text, "")
     about: str = _if_set(fields.text, "")
@@ -641,32 +645,73 @@ JOURNALLED: dict[str, type[Record]] = {
 }
 
 
-# --- all rows of a run --------------------------------------------------------------------------------------------------
+# --- the manifest -------------------------------------------------------------------------------------------------------
+
+_some_texts, _some_objects = fields.some(fields.name, "texts"), fields.some(fields.an_object, "objects")
+#: fields of a manifest that are no rows
+_TOLD: Mapping[str, Read] = {
+    **dict.fromkeys(("accelprof", "run", "created", "status"), fields.text),
+    **dict.fromkeys(("config", "plan", "metrics"), fields.an_object),
+    **dict.fromkeys(("problems", "running", "notes"), _some_texts),
+    "format": fields.whole, "memory": _some_objects, "versions": fields.texts_by_name,
+}  # fmt: skip
+_ROWS: Mapping[str, type[Record]] = {
+    "targets": TargetRow, "windows": WindowRow, "artifacts": ArtifactRow, "lacks": Lack,
+}  # fmt: skip
+#: of a step's row: whole nanoseconds
+_WHOLE = frozenset({"wall_ns", "began_ns"})
 
 
-@dataclass
-class Records:
-    """All rows of a run, each once.
+@dataclass(eq=False)
+class Manifest:
+    """All rows of a run, each once, and what was made of them when it ended: as ``manifest.json`` has it, or as far as journals say.
+
+    Whoever is handed the manifest of a run (``close()``, hooks, exporters) gets :meth:`to_json`, a plain ``dict``: that is what they
+    were always given, and what can be dumped, copied and taken apart without us. This record stays inside.
 
     Attributes:
-        clocks: of a manifest: how far the workers' clocks are off, by the key of the worker.
-        odd: what could not be read of them, one line each.
+        format, accelprof, run, created: versions, the run's name, and UTC time; ``None`` where nothing says so.
+        config, plan: the resolved configuration, and what it says for each named group.
+        clock_offsets: how far the workers' clocks are off, by the key of the worker.
+        targets, windows, artifacts: by key, by id, by host and path.
+        metrics: ``{"steps": [row, …]}``, see :meth:`steps`; ``memory``: at the end of steps, of each worker.
+        problems, notes: what went wrong or may have, and what is to be known with nothing wrong, a line each.
+        running: keys of targets that were at work when it was written.
+        lacks: what was asked for and is not there; of older manifests their words.
+        status: ``complete`` | ``incomplete``; empty where nobody has judged yet.
+        said, timings, memories: of journals alone: the rows of which ``problems``, ``metrics`` and ``memory`` are made.
+        extra: fields that this version does not know, kept as they were.
+        odd: what could not be read, one line each.
     """
 
+    format: int = FORMAT
+    accelprof: str | None = None
+    run: str | None = None
+    created: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+    clock_offsets: dict[str, ClockRow] = field(default_factory=dict)
     targets: dict[str, TargetRow] = field(default_factory=dict)
     windows: dict[str, WindowRow] = field(default_factory=dict)
     artifacts: dict[tuple[str, str], ArtifactRow] = field(default_factory=dict)
-    problems: list[ProblemRow] = field(default_factory=list)
-    metrics: list[MetricsRow] = field(default_factory=list)
-    memory: list[MemoryRow] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    memory: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    running: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     lacks: list[Lack] = field(default_factory=list)
-    clocks: dict[str, ClockRow] = field(default_factory=dict)
+    status: str = ""
+    said: list[ProblemRow] = field(default_factory=list)
+    timings: list[MetricsRow] = field(default_factory=list)
+    memories: list[MemoryRow] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
     odd: list[str] = field(default_factory=list)
 
     @classmethod
     def of_journals(
         cls, journals: Iterable[Sequence[object]], place: Callable[[str], str] = lambda path: path
-    ) -> Records:
+    ) -> Manifest:
         """One row of each target, window and file: later records complete earlier ones. ``place`` gives a file's path in the run."""
         found = cls()
         rows: dict[tuple[str, Any], dict[str, Any]] = {}
@@ -689,25 +734,80 @@ class Records:
         return found
 
     @classmethod
-    def of_manifest(cls, manifest: Mapping[str, object]) -> Records:
-        """The rows of a manifest, whatever else may stand in it."""
+    def of_json(cls, document: Mapping[str, object]) -> Manifest:
+        """What stands in a manifest, whatever else may stand in it."""
         found = cls()
-        for name, record in (
-            ("targets", TargetRow),
-            ("windows", WindowRow),
-            ("artifacts", ArtifactRow),
-            ("lacks", Lack),
-        ):
-            rows = manifest.get(name)
-            if not isinstance(rows, list):
-                if rows is not None:
-                    found.say(f"{name} is {fields.shown(rows)}, not a list; left out")
-                continue
-            for index, row in enumerate(rows):
+        for name, read in _TOLD.items():
+            try:
+                if document.get(name) is not None:
+                    setattr(found, name, read(document[name]))
+            except fields.OddError as odd:
+                found.say(f"{name} is {fields.shown(document[name])}, not {odd}; left out")
+        for name, record in _ROWS.items():
+            rows = document.get(name)
+            if rows is not None and not isinstance(rows, list):
+                found.say(f"{name} is {fields.shown(rows)}, not a list; left out")
+            for index, row in enumerate(rows if isinstance(rows, list) else ()):
                 found._add(record.KIND, row, f"{name}[{index}]")
-        if manifest.get("clock_offsets") is not None:
-            found.clocks = ClockRow.many(manifest["clock_offsets"], found.say)
+        if document.get("clock_offsets") is not None:
+            found.clock_offsets = ClockRow.many(document["clock_offsets"], found.say)
+        # all that older versions say of what is not there
+        known, stated = set(found.undelivered), document.get("undelivered")
+        words = [text for text in stated if isinstance(text, str) and text] if isinstance(stated, list) else []
+        found.lacks += [Lack(words=text) for text in words if text not in known]
+        found.extra = {str(key): value for key, value in document.items() if key not in _KEYS}
         return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, as it stands on disk."""
+        judged = {
+            "notes": self.notes,
+            "lacks": [row.to_json() for row in self.lacks],
+            "undelivered": self.undelivered,
+            "status": self.status,
+        }
+        return {
+            "format": self.format,
+            "accelprof": self.accelprof,
+            "run": self.run,
+            "created": self.created,
+            "config": self.config,
+            "plan": self.plan,
+            "clock_offsets": {key: row.to_json() for key, row in self.clock_offsets.items()},
+            "targets": [row.to_json() for row in self.targets.values()],
+            "windows": [row.to_json() for row in self.windows.values()],
+            "artifacts": [row.to_json() for row in self.artifacts.values()],
+            "metrics": self.metrics,
+            **({"memory": self.memory} if self.memory else {}),
+            "problems": list(self.problems),
+            **({"versions": self.versions} if self.versions else {}),
+            **({"running": self.running} if self.running else {}),
+            **(judged if self.status else {}),
+            **self.extra,
+        }
+
+    @property
+    def undelivered(self) -> list[str]:
+        """The lacks in words."""
+        return [lack.words for lack in self.lacks]
+
+    def judged(self, lacks: Iterable[Lack]) -> None:
+        """The verdict on it."""
+        self.lacks = list(lacks)
+        self.status = "incomplete" if self.lacks else "complete"
+
+    def steps(self) -> list[Mapping[str, Any]]:
+        """Timings of each announced step: ``{"step", "seconds": {tag: {"max", …}}}``; rows of another shape are left out,
+        and times that are no whole numbers."""
+        rows = self.metrics.get("steps")
+        return [
+            {key: value for key, value in row.items() if key not in _WHOLE or fields.is_whole(value)}
+            for row in (rows if isinstance(rows, list) else ())
+            if isinstance(row, dict)
+            and fields.is_whole(row.get("step"))
+            and isinstance(row.get("seconds"), dict)
+            and _figures(row["seconds"])
+        ]
 
     def say(self, text: str) -> None:
         """Something odd, once."""
@@ -723,11 +823,11 @@ class Records:
         elif isinstance(record, ArtifactRow):
             self.artifacts[record.place] = record
         elif isinstance(record, ProblemRow):
-            self.problems.append(record)
+            self.said.append(record)
         elif isinstance(record, MetricsRow):
-            self.metrics.append(record)
+            self.timings.append(record)
         elif isinstance(record, MemoryRow):
-            self.memory.append(record)
+            self.memories.append(record)
         elif isinstance(record, Lack):
             self.lacks.append(record)
 
@@ -737,6 +837,17 @@ class Records:
         for window in self.windows.values():
             found.setdefault(window.target, []).append(window)
         return found
+
+
+_KEYS = frozenset({*_TOLD, *_ROWS, "clock_offsets", "undelivered"})
+
+
+def _figures(seconds: Mapping[str, object]) -> bool:
+    return all(
+        isinstance(row, dict)
+        and all(fields.is_number(row.get(name, row.get("max"))) for name in ("max", "min", "mean"))
+        for row in seconds.values()
+    )
 
 
 def _unpacked(record: object) -> tuple[str, dict[str, Any]]:

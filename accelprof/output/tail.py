@@ -7,8 +7,8 @@ from bisect import bisect
 from collections.abc import Collection
 
 from accelprof.contracts.names import JOURNAL, WORKERS
-from accelprof.output.manifest import decoded, records_of, regular
-from accelprof.output.records import Records
+from accelprof.output.manifest import decoded, of_journals, regular
+from accelprof.output.records import Manifest
 
 #: bytes of one journal, and of all together, that are read in one look: about 0.1 s of a training process's interpreter
 CHUNK = LOOK = 1 << 20
@@ -39,7 +39,7 @@ class Tail:
             except OSError:
                 continue
 
-    def look(self) -> Records:
+    def look(self) -> Manifest:
         """The rows that are whole by now and were not read before, of :data:`LOOK` bytes or little more; the next look goes on
         with the journal after the last one."""
         names = sorted(self._names())
@@ -55,7 +55,7 @@ class Tail:
                 self._last = name
                 self.behind |= read == CHUNK
                 rows.append(found)
-        return records_of(self._run_dir, rows)
+        return of_journals(self._run_dir, rows)
 
     def _names(self) -> list[str]:
         try:

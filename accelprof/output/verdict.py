@@ -16,7 +16,7 @@ from accelprof.contracts.words import COMPLETE, MISSING, PARTIAL, TRUNCATED
 from accelprof.errors import IncompleteError
 from accelprof.output.asked import ByStep, unreached
 from accelprof.output.layout import seen_text
-from accelprof.output.records import NEVER_OPENED, OPEN, STEPS_SEEN, ArtifactRow, Lack, Records, TargetRow, WindowRow
+from accelprof.output.records import NEVER_OPENED, OPEN, STEPS_SEEN, ArtifactRow, Lack, Manifest, TargetRow, WindowRow
 
 # --- what can be read off the rows and the disk, each time anew
 WINDOW_OPEN = "window_open"
@@ -39,8 +39,6 @@ UNKNOWN_NAME = "unknown_name"
 NOBODY = "nobody"
 NO_DIRECTORY = "no_directory"
 UNWRITTEN = "unwritten"
-#: from a manifest that gives no code
-STATED = "stated"
 UNENDED = "its journal does not say that it ended (it was killed or hangs, or its disk is full)"
 
 #: of a process that opened no window at all
@@ -79,7 +77,7 @@ def on_disk(run_dir: str) -> Look:
     return look
 
 
-def look_at(found: Records, look: Look) -> None:
+def look_at(found: Manifest, look: Look) -> None:
     """Size and state of every file as it is now."""
     for row in found.artifacts.values():
         row.bytes, row.state, reason = _looked_at(row, look)
@@ -87,7 +85,7 @@ def look_at(found: Records, look: Look) -> None:
 
 
 def verdict(
-    found: Records,
+    found: Manifest,
     stated: Iterable[Lack] = (),
     causes: Mapping[str, str] | None = None,
     running: Collection[str] = (),
@@ -142,26 +140,16 @@ def _is_told(lack: Lack, told: Iterable[Container[int]]) -> bool:
     return lack.step is not None and any(lack.step in steps for steps in told)
 
 
-def judge(manifest: Mapping[str, object], run_dir: str, found: Records, running: Collection[str] = ()) -> list[Lack]:
+def judge(manifest: Manifest, run_dir: str, running: Collection[str] = ()) -> list[Lack]:
     """The verdict on a manifest that was written earlier: its own word, its rows, and the disk as it is now."""
-    stated = said_in(manifest)
-    look_at(found, on_disk(run_dir))
+    look_at(manifest, on_disk(run_dir))
     # with the cause, which rows do not have
-    caused = {(lack.code, lack.target, lack.about): lack for lack in found.lacks if lack.about}
-    derived = verdict(found, stated, running=running)
+    caused = {(lack.code, lack.target, lack.about): lack for lack in manifest.lacks if lack.about}
+    derived = verdict(manifest, manifest.lacks, running=running)
     lacks = [caused.get((lack.code, lack.target, lack.about), lack) for lack in derived]
-    if not lacks and manifest.get("status") == "incomplete" and not found.lacks:
-        lacks.append(Lack(code=STATED, words="the manifest says that the run is incomplete, and not why"))
+    if not lacks and manifest.status == "incomplete" and not manifest.lacks:
+        lacks.append(Lack(words="the manifest says that the run is incomplete, and not why"))
     return lacks
-
-
-def said_in(manifest: Mapping[str, object]) -> list[Lack]:
-    """What a manifest that was written earlier says is not there; of entries that are no words nothing is made."""
-    lacks = Records.of_manifest({"lacks": manifest.get("lacks")}).lacks
-    known = {lack.words for lack in lacks}
-    texts = manifest.get("undelivered")
-    words = [text for text in texts if isinstance(text, str) and text] if isinstance(texts, list) else []
-    return [*lacks, *(Lack(code=STATED, words=text) for text in words if text not in known)]
 
 
 def unread(row: ArtifactRow, words: str) -> list[Lack]:
@@ -174,27 +162,19 @@ def nothing_measured() -> Lack:
     return Lack(code=NOTHING, words="no window was opened in this run; nothing was measured")
 
 
-def write_into(manifest: dict[str, object], lacks: Sequence[Lack]) -> None:
-    """``lacks``, ``undelivered`` and ``status`` of a manifest."""
-    manifest["lacks"] = [lack.to_json() for lack in lacks]
-    manifest["undelivered"] = [lack.words for lack in lacks]
-    manifest["status"] = "incomplete" if lacks else "complete"
-
-
 def exit_status(lacks: Sequence[Lack]) -> int:
     """0: everything that was asked for is there; 1: something is not. (2, what cannot be read, is an error's.)"""
     return 1 if lacks else 0
 
 
-def require_complete(manifest: Mapping[str, object]) -> None:
+def require_complete(manifest: Manifest) -> None:
     """For those who end with an exception.
 
     Raises:
         IncompleteError: the manifest says that something is not there; the command line ends with :func:`exit_status`.
     """
-    lacks = said_in(manifest)
-    if exit_status(lacks):
-        raise IncompleteError("\n".join(lack.words for lack in lacks))
+    if exit_status(manifest.lacks):
+        raise IncompleteError("\n".join(manifest.undelivered))
 
 
 def _looked_at(row: ArtifactRow, look: Look) -> tuple[int, str, str]:
@@ -204,10 +184,8 @@ def _looked_at(row: ArtifactRow, look: Look) -> tuple[int, str, str]:
         return row.bytes, MISSING, str(error)
 
 
-def _never_opened(target: TargetRow, found: Records, cause: str) -> Lack:
-    said = target.missed or [
-        row.message for row in found.problems if row.target == target.key and row.code == NEVER_OPENED
-    ]
+def _never_opened(target: TargetRow, found: Manifest, cause: str) -> Lack:
+    said = target.missed or [row.message for row in found.said if row.target == target.key and row.code == NEVER_OPENED]
     if said:
         return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {said[0]}")
     tool = f" with {target.tool}" if target.tool else ""
@@ -227,7 +205,7 @@ def _killed(target: TargetRow, text: str, cause: str) -> Lack:
 
 
 def _latest(
-    found: Records, windows: Mapping[str, Sequence[WindowRow]], running: Collection[str]
+    found: Manifest, windows: Mapping[str, Sequence[WindowRow]], running: Collection[str]
 ) -> dict[tuple[str, int | None, int | None], float]:
     """When the last window was opened by a worker or one that was started in its place; without an end where one is at work."""
     latest: dict[tuple[str, int | None, int | None], float] = {}

@@ -18,7 +18,7 @@ from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.targets import ArtifactFile, Assignment
 from accelprof.output.manifest import read as read_manifest
-from accelprof.output.records import ArtifactRow, Records
+from accelprof.output.records import ArtifactRow
 from accelprof.threads import started
 from accelprof.timing.gate import now_ns
 
@@ -188,7 +188,7 @@ def history(output_dir: str, runs: int = 20) -> dict[str, tuple[int, str]]:
             manifest = read_manifest(path.parent)
         except Exception:  # noqa: BLE001 - a run that cannot be read tells nothing about sizes, and `report` names it
             continue
-        for tool, size in _largest(Records.of_manifest(manifest).artifacts.values()):
+        for tool, size in _largest(manifest.artifacts.values()):
             if tool not in found:
                 found[tool] = size, path.parent.name
     return found

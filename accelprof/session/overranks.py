@@ -142,7 +142,7 @@ class OverRanks:
 
     def _look(self) -> None:
         found = self._tail.look()
-        for row in found.metrics:
+        for row in found.timings:
             if row.label == self._label or row.whose != self._peers:
                 continue
             steps = self._found.setdefault(row.label, {})

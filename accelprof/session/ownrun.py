@@ -18,7 +18,7 @@ from accelprof.output import verdict as verdicts
 from accelprof.output.delivery import EndedRun, deliver, finish
 from accelprof.output.nodes import ThisHost
 from accelprof.output.presence import PAGE, TURN, Presence
-from accelprof.output.records import Lack, MetricsRow
+from accelprof.output.records import Lack, Manifest, MetricsRow
 from accelprof.session.overranks import OverRanks
 from accelprof.timing.gate import now_ns
 
@@ -81,7 +81,7 @@ class OwnRun:
         self._config, self._catalogue, self._plan = config, catalogue, plan
         self.run_dir, self._problem = run_dir, problem
         self._presence = None if run_dir is None else Presence(run_dir, self._process.key)
-        self._written: tuple[EndedRun, dict[str, object]] | None = None
+        self._written: tuple[EndedRun, Manifest] | None = None
         self._finished = False
         self._lock = threading.RLock()
         self._exporters: Exporters | None = None
@@ -107,11 +107,11 @@ class OwnRun:
     def flush(self) -> None:
         """Nothing waits."""
 
-    def so_far(self) -> dict[str, object]:
+    def so_far(self) -> Manifest:
         """The manifest as far as the run has come; more follows."""
         return self._write(HURRIED_S, {self._process.key})[1]
 
-    def write(self, reason: str) -> tuple[EndedRun, dict[str, object]]:
+    def write(self, reason: str) -> tuple[EndedRun, Manifest]:
         """The manifest of the run as it is now, with what it was made of; this process has nothing more to add."""
         with self._lock:
             if self._written is None:
@@ -131,19 +131,19 @@ class OwnRun:
                 return {}
             facts, manifest = self.write(reason)
             if self._finished:
-                return {**manifest, "run_dir": self.run_dir}
+                return {**manifest.to_json(), "run_dir": self.run_dir}
             self._finished = True
             target, hurried = self._process.target, reason in reasons.HURRIED
             patience = HURRIED_S if hurried else EXPORT_S
             if self._exported is not None:
                 self._exported.finish(patience)
-            leads = not manifest.get("running") or target.rank in (0, None)
+            leads = not manifest.running or target.rank in (0, None)
             failed = False
             if self._presence is not None and not hurried and leads:
                 with self._presence.turn(PAGE, PAGE_S):
                     failed = finish(facts, manifest)
             if self._exporters is not None:
-                self._exporters.finish(manifest, self.run_dir or "", patience)
+                self._exporters.finish(manifest.to_json(), self.run_dir or "", patience)
             if failed or len(self._captures.voice.problems) > self._said:  # what failed at the end stands in it too
                 self._written = self._write(HURRIED_S if hurried else TURN_S, set(), facts.voice)
                 manifest = self._written[1]
@@ -151,12 +151,10 @@ class OwnRun:
             if self._presence is not None:
                 self._presence.close()
             lies = "nothing was written" if self.run_dir is None else f"it lies in {texts.from_here(self.run_dir)}"
-            log.info("accelprof %s: the run is %s; %s", target.label, manifest["status"], lies)
-            return {**manifest, "run_dir": self.run_dir}
+            log.info("accelprof %s: the run is %s; %s", target.label, manifest.status, lies)
+            return {**manifest.to_json(), "run_dir": self.run_dir}
 
-    def _write(
-        self, patience: float, running: set[str], said: Voice | None = None
-    ) -> tuple[EndedRun, dict[str, object]]:
+    def _write(self, patience: float, running: set[str], said: Voice | None = None) -> tuple[EndedRun, Manifest]:
         """``said``: by whom the run's manifest was written before: what that one said stands in this one, and is not said again."""
         catalogue, config = self._catalogue, self._config
         self._plan = self._plan or catalogue.plan(config, decided=True)

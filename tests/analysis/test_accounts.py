@@ -125,7 +125,7 @@ def test_what_recording_cost_is_a_row(run_maker: Any) -> None:
 def test_ranges_cost_what_each_window_says(run_maker: Any) -> None:
     """Ranges of windows whose cost was measured, those of others counted apart; not counted where no timeline ran."""
     run, _, _ = two_ranks(run_maker)
-    first, second = run.records.windows.values()
+    first, second = run.manifest.windows.values()
     first.spans, first.dropped, first.range_ns, first.range_calls = 100, 20, 3_000, 16
     rows = cost_rows(run)
     assert (rows[0]["ranges"], rows[0]["ranges_ns"], rows[0]["ranges_unmeasured"]) == (120, 360_000, 0)

@@ -26,7 +26,7 @@ from accelprof.analysis.units import duration as shown_duration
 from accelprof.cli.compare import compare
 from accelprof.cli.report import report
 from accelprof.contracts.spans import Kind
-from accelprof.output.records import Lack, Records, WindowRow
+from accelprof.output.records import Lack, Manifest, WindowRow
 
 from .browser import Browser, chromium, eventually
 from .conftest import RunMaker, complete
@@ -68,8 +68,8 @@ def made(ranks: int, steps: int, *, calls: bool = True, odd: str = ODD) -> Made:
                 timeline.calls.append(Call("all_reduce", False, False, at - 300_000_000, at, 300_000_000))
             timeline.windows.append((f"w{rank}-{step}", (step,), begin, at))
         timelines.append(timeline)
-    manifest = {"run": f"grpo {odd}".strip(), "created": "2026-11-28T07:56:32+00:00", "accelprof": "0.1.0"}
-    summary = Made(Run("/tmp", manifest, Records()), timelines, phase_rows(timelines))
+    manifest = Manifest(run=f"grpo {odd}".strip(), created="2026-11-28T07:56:32+00:00", accelprof="0.1.0")
+    summary = Made(Run("/tmp", manifest), timelines, phase_rows(timelines))
     summary.problems.extend([odd] if odd else [])
     seconds = []
     for timeline in timelines:
@@ -656,7 +656,7 @@ def test_bars_have_their_parts_in_each_step(ranks: int) -> None:
     rng = random.Random(ranks)
     summary = made(ranks, 4)
     windows = [WindowRow(f"w{rank}-{step}", "k", [step]) for rank in range(ranks) for step in range(4)]
-    summary.run.records.windows.update({row.id: row for row in windows})
+    summary.run.manifest.windows.update({row.id: row for row in windows})
     rows = []
     for rank in range(ranks):
         for step in range(4):

@@ -248,7 +248,7 @@ def test_one_report_around_ranks_is_each_of_them(run_maker: Any, ranks: list[Pro
 def test_steps_that_are_lost_or_empty_are_counted(run_maker: Any, steps: int, lost: set[int], empty: set[int]) -> None:
     """Of the steps of a window: how many are in the file, and which of those launched nothing."""
     run, file = around(run_maker, (100,))
-    window = next(iter(run.records.windows.values()))
+    window = next(iter(run.manifest.windows.values()))
     window.steps = list(range(steps))
     there = [step for step in range(steps) if step not in lost]
     spans = []

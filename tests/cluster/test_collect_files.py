@@ -19,15 +19,15 @@ from accelprof.contracts.words import Written
 from accelprof.launch.command import assemble, program, wrapped_by
 from accelprof.output.expected import GRACE_S, needed, wait_and_match, wait_for
 from accelprof.output.nodes import ThisHost
-from accelprof.output.records import ArtifactRow, Records
+from accelprof.output.records import ArtifactRow, Manifest
 
 pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = pytest.mark.ray
 
 
-def rows_of(*paths: Path) -> Records:
+def rows_of(*paths: Path) -> Manifest:
     rows = [ArtifactRow(str(path), "t", "G", rank=0, host="here", pid=1, bytes=path.stat().st_size) for path in paths]
-    return Records(artifacts={row.place: row for row in rows})
+    return Manifest(artifacts={row.place: row for row in rows})
 
 
 @pytest.mark.parametrize("how", ["copy", "move"])

@@ -203,9 +203,9 @@ def test_a_bug_in_one_tool_loses_its_own_reports_only(ray_cluster: Any, tmp_path
     from accelprof.catalogue import get_catalogue
     from accelprof.output.expected import Expected, await_files
     from accelprof.output.nodes import ThisHost
-    from accelprof.output.records import Records, TargetRow, WindowRow
+    from accelprof.output.records import Manifest, TargetRow, WindowRow
 
-    known, expected = Records(), []
+    known, expected = Manifest(), []
     for rank, tool in enumerate(("broken", "trace")):
         target = Target("G", rank=rank)
         expected.append(Expected(Assignment(target, True, tool), ("G", rank, None)))

@@ -202,14 +202,14 @@ def test_how_a_process_ends(row: Row, ended: dict[str, Future[Ended]]) -> None:
     assert living(outcome.directory) == []
     if row.closed or row.lacks != ("nothing",):
         run = open_run(outcome.directory / "o" / "r")
-        windows = sorted(run.records.windows.values(), key=lambda window: window.sequence)
+        windows = sorted(run.manifest.windows.values(), key=lambda window: window.sequence)
         assert tuple(window.steps[0] for window in windows if window.closed is not None) == row.closed
         codes = tuple(lack.code for lack in run.lacks)
         if row.how == "disk full inside":  # the journal's last page may have room for the line that opens window 3
             assert codes in ((*LATER, *row.lacks), (*row.lacks, "window_open"))
         else:
             assert codes == row.lacks
-        assert len(run.records.targets) == 1
+        assert len(run.manifest.targets) == 1
         whole = [file for file in run.files() if not file.skip]
         each = 1 if row.prefix else 2
         unwritten = [code for code in row.lacks if code not in ("window_open", *LATER)]
@@ -290,7 +290,7 @@ def test_how_a_torchrun_job_ends(how: str, request: pytest.FixtureRequest) -> No
     assert living(place) == []
     run = open_run(place / "o" / "r")
     closed: dict[int | None, list[int]] = {0: [], 1: []}
-    for window in sorted(run.records.windows.values(), key=lambda window: window.sequence):
+    for window in sorted(run.manifest.windows.values(), key=lambda window: window.sequence):
         if window.closed is not None:
             closed[run.workers[window.target].rank].append(window.steps[0])
     assert (tuple(closed[0]), tuple(closed[1])) == (first, second)

@@ -109,7 +109,7 @@ def kept(run_dir: str) -> set[tuple[int, int]]:
     whole = {window for file in run.files() if not file.skip for window in file.windows}
     return {
         (int(run.workers[row.target].rank or 0), step)
-        for row in run.records.windows.values()
+        for row in run.manifest.windows.values()
         if row.closed is not None and row.id in whole
         for step in row.steps
     }

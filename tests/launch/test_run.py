@@ -183,7 +183,7 @@ def test_what_goes_on_behind_the_command_is_judged_when_it_is_over(place: Path, 
     done = start(place, "--no-table", "--", "sh", "-c", behind)
     [key] = manifest(place)["running"]
     run = open_run(place / "out" / "run")
-    pid = run.records.targets[key].pid
+    pid = run.manifest.targets[key].pid
     assert pid is not None
     try:
         assert (done.returncode, manifest(place)["undelivered"], run.lacks) == (0, [], []), done.stderr
@@ -194,7 +194,7 @@ def test_what_goes_on_behind_the_command_is_judged_when_it_is_over(place: Path, 
     finally:
         (place / "go").touch()
     run = open_run(place / "out" / "run")
-    steps = [window.steps for window in run.records.windows.values()]
+    steps = [window.steps for window in run.manifest.windows.values()]
     missing = [] if how == "it ends in order" else ["never_opened"]
     assert ([lack.code for lack in run.lacks], steps) == (missing, [[1], [6]] if not missing else [[1]])
 

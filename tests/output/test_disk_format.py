@@ -11,7 +11,7 @@ import pytest
 
 from accelprof.contracts.targets import ArtifactFile
 from accelprof.output import manifest as manifests
-from accelprof.output.records import FailureRow, Records, WindowRow
+from accelprof.output.records import FailureRow, Manifest, WindowRow
 from accelprof.testing import RecordingTool, capture
 from accelprof.timing.timer import timer
 
@@ -129,8 +129,8 @@ def test_a_manifest_is_written_as_ever(run_dir: str) -> None:
 def test_older_journals_and_manifests_are_read() -> None:
     """Every row of the golden files, with nothing odd about them, and the same from both."""
     journal = [json.loads(line) for line in (GOLDEN / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
-    written = Records.of_journals([journal])
-    listed = Records.of_manifest(json.loads((GOLDEN / "manifest.json").read_text(encoding="utf-8")))
+    written = Manifest.of_journals([journal])
+    listed = Manifest.of_json(json.loads((GOLDEN / "manifest.json").read_text(encoding="utf-8")))
     assert written.odd == listed.odd == []
     assert [row.kind for row in written.windows.values()] == ["step"] * 3
     failed = FailureRow(tool="writing", message="OSError: no space left")
@@ -149,5 +149,5 @@ def test_the_tool_that_failed_is_a_field() -> None:
     row = WindowRow(id="w", failures=[failed])
     for written in (row.to_json(), row.to_journal()):
         assert written["errors"] == ["a: b: OSError: no space: left"]
-        [back] = Records.of_journals([[{**written, "kind": "window"}]]).windows.values()
+        [back] = Manifest.of_journals([[{**written, "kind": "window"}]]).windows.values()
         assert (back.failures[0].tool, back.failures[0].message, back.extra) == ("a: b", "OSError: no space: left", {})

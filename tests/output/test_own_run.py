@@ -22,7 +22,7 @@ from accelprof.atomic import halves
 from accelprof.catalogue import make_catalogue
 from accelprof.output.delivery import EndedRun, finish
 from accelprof.output.presence import PAGE, TURN, Presence, at_work
-from accelprof.output.records import TargetRow
+from accelprof.output.records import Manifest, TargetRow
 from accelprof.testing import capture
 
 LEAVES = ("manifest.json", "report.html", "timeline.json.gz")
@@ -289,10 +289,10 @@ def test_pages_come_by_a_hook_and_what_goes_wrong_is_said(tmp_path: Path, monkey
     catalogue.register(Pages, "pages", distribution="pages")
     config = catalogue.load({"steps": [1]}).config
     facts = EndedRun(str(tmp_path), catalogue, config, catalogue.plan(config), draw)
-    manifest: dict[str, Any] = {"lacks": [], "problems": []}
+    manifest = Manifest()
     finish(facts, manifest)
     assert seen == [str(tmp_path)]
-    assert manifest["problems"] == facts.problems == ["timeline and report could not be made: RuntimeError: no ink"]
+    assert manifest.problems == facts.problems == ["timeline and report could not be made: RuntimeError: no ink"]
 
 
 def test_our_page_is_there_when_plugins_draw_and_their_wrappers_hear_of_it(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_our_page_is_there_when_plugins_draw_and_their_wrappers_hear_of_it(tmp_p
     catalogue.register(Draws, "draws")
     config = catalogue.load({"steps": [1]}).config
     facts = EndedRun(str(tmp_path), catalogue, config, catalogue.plan(config), ours)
-    manifest: dict[str, Any] = {"lacks": [], "problems": []}
+    manifest = Manifest()
     assert finish(facts, manifest)
     assert seen == ["wrapper begins", "ours draws", "plug-in draws", ["no paper", "no ink"]]
-    assert manifest["problems"] == ["changed"]
+    assert manifest.problems == ["changed"]

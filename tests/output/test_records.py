@@ -22,11 +22,11 @@ from accelprof.output import manifest as manifests
 from accelprof.output.records import (
     JOURNALLED,
     ArtifactRow,
+    Manifest,
     MetricsRow,
     Moment,
     ProblemRow,
     Record,
-    Records,
     TargetRow,
     WindowRow,
 )
@@ -100,7 +100,7 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
 def test_odd_fields_are_said_and_whole_rows_count() -> None:
     """A field of another kind gets its default, a row without identity is left out, and both are said with their place."""
     document = {"windows": [None, {"id": "w", "steps": "1", "spans": 4}, {"steps": [1]}], "targets": 5}
-    found = Records.of_manifest(document)
+    found = Manifest.of_json(document)
     [window] = found.windows.values()
     assert (window.steps, window.spans) == ([], 4)
     assert found.odd == [
@@ -114,7 +114,7 @@ def test_odd_fields_are_said_and_whole_rows_count() -> None:
 def test_fields_of_other_versions_are_kept() -> None:
     """What this version does not know goes through it unchanged, in journals and in manifests."""
     row = {"kind": "window", "id": "w", "target": "k", "window_kind": "step", "later": {"a": [1]}}
-    [window] = Records.of_journals([[row]]).windows.values()
+    [window] = Manifest.of_journals([[row]]).windows.values()
     assert window.kind == "step"
     assert window.to_json()["later"] == {"a": [1]}
     assert window.to_journal().items() >= row.items()
@@ -130,7 +130,7 @@ def test_fields_of_other_versions_are_kept() -> None:
 def test_any_record_in_a_journal_is_read(kind: Any, fields: dict[str, Any]) -> None:
     """Nothing in a journal ends the reading of the rows around it."""
     good = TargetRow(key="good").to_journal()
-    found = Records.of_journals([[{"kind": kind, **fields}, good, 5, None, []]])
+    found = Manifest.of_journals([[{"kind": kind, **fields}, good, 5, None, []]])
     assert "good" in found.targets
     assert json.loads(json.dumps([row.to_json() for row in found.windows.values()])) is not None
 
@@ -160,11 +160,11 @@ def test_journals_that_are_none_are_named_and_the_others_count(tmp_path: Path) -
     (place / "whole.jsonl").write_bytes(
         b"\xff\xfe\n[1]\nnull\n{\n" + b"[" * 50_000 + b"\n" + json.dumps(good).encode() + b'\n{"kind": "window", "id"'
     )
-    found = manifests.records_of(str(tmp_path), manifests.read_journals(str(tmp_path)))
+    found = manifests.of_journals(str(tmp_path), manifests.read_journals(str(tmp_path)))
     assert list(found.targets) == ["good"]
-    named = {row.message.split()[2].removeprefix(".workers/") for row in found.problems}
+    named = {row.message.split()[2].removeprefix(".workers/") for row in found.said}
     assert named == {"loop.jsonl", "out.jsonl", "directory.jsonl", "pipe.jsonl"}
-    assert {row.code for row in found.problems} == {manifests.JOURNAL_UNREAD}
+    assert {row.code for row in found.said} == {manifests.JOURNAL_UNREAD}
 
 
 def test_a_line_longer_than_any_record_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,8 +174,8 @@ def test_a_line_longer_than_any_record_is_passed_over(tmp_path: Path, monkeypatc
     place.mkdir()
     rows = [ProblemRow(message="before"), ProblemRow(message="x" * 1000), ProblemRow(message="behind")]
     (place / "a.jsonl").write_text("".join(json.dumps(row.to_journal()) + "\n" for row in rows))
-    found = manifests.records_of(str(tmp_path), manifests.read_journals(str(tmp_path)))
-    assert [row.message for row in found.problems] == ["before", "behind"]
+    found = manifests.of_journals(str(tmp_path), manifests.read_journals(str(tmp_path)))
+    assert [row.message for row in found.said] == ["before", "behind"]
 
 
 @given(
@@ -268,10 +268,10 @@ def test_an_odd_request_for_a_dump_stops_no_other(tmp_path: Path, text: str) -> 
     assert (asked.reason, asked.step, asked.why, asked.by) == ("hang", 3, "stands", "me")
     assert dumps.write_part(str(tmp_path), "hang-2", a_ring(tmp_path, {"group": 5, "pid": "x", "rank": [1]}), 9)
     [journal] = Path(tmp_path, dumps.PLACE, "hang-2", ".workers").glob("*.jsonl")
-    found = Records.of_journals([[json.loads(line) for line in journal.read_text().splitlines()]])
+    found = Manifest.of_journals([[json.loads(line) for line in journal.read_text().splitlines()]])
     [target] = found.targets.values()
     assert (target.group, target.rank, target.tool, target.armed) == ("unknown", None, "trace", True)
-    assert any("the ring: group is 5, not text" in problem.message for problem in found.problems)
+    assert any("the ring: group is 5, not text" in problem.message for problem in found.said)
 
 
 def a_ring(directory: Path, who: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import accelprof
+from accelprof import texts
 from accelprof.analysis.compare import compare
 from accelprof.analysis.run import open_run
 from accelprof.cli.report import report
@@ -27,11 +28,12 @@ from accelprof.output.asked import ByStep
 from accelprof.output.presence import at_work
 from accelprof.output.records import (
     NEVER_OPENED,
+    STATED,
     ArtifactRow,
     FailureRow,
     Lack,
+    Manifest,
     Moment,
-    Records,
     StretchesRow,
     TargetRow,
     WindowRow,
@@ -40,9 +42,9 @@ from accelprof.planning.names import absent_ranks, unmatched_roles
 from accelprof.testing import capture
 
 
-def rows(**more: Any) -> Records:
+def rows(**more: Any) -> Manifest:
     """One worker with one window and a file of each of its two tools."""
-    found = Records()
+    found = Manifest()
     found.targets["k"] = TargetRow(key="k", group="G", rank=0, armed=True, tool="torch", tools=["torch", "trace"])
     window = WindowRow(id="w", target="k", steps=[1], tools=["torch", "trace"], opened=Moment(1), closed=Moment(2))
     found.windows["w"] = window
@@ -52,11 +54,15 @@ def rows(**more: Any) -> Records:
     return found
 
 
-def written(directory: Path, found: Records, **more: Any) -> str:
-    manifest = manifests.document(str(directory), found, version="1", config={}, plan={})
-    verdicts.write_into(manifest, verdicts.verdict(found))
-    manifests.write(str(directory), {**manifest, **more})
+def written(directory: Path, found: Manifest, **more: Any) -> str:
+    manifests.complete(found, str(directory), version="1", config={}, plan={})
+    found.judged(verdicts.verdict(found))
+    put(directory, {**found.to_json(), **more})
     return str(directory)
+
+
+def put(directory: Path, document: dict[str, Any]) -> None:
+    (directory / "manifest.json").write_text(texts.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 @pytest.fixture
@@ -150,9 +156,9 @@ def test_a_row_that_changes_size_stays_what_it_is_otherwise(run_dir: Path) -> No
     found = rows()
     found.artifacts[row.place] = row
     written(run_dir, found)
-    before = manifests.read(run_dir)
+    before = json.loads((run_dir / "manifest.json").read_text())
     before["artifacts"].append("none")
-    manifests.write(str(run_dir), before)
+    put(run_dir, before)
     as_it_was = (run_dir / "manifest.json").read_text()
     assert '"from": "/far/profile"' in as_it_was
     manifests.resized(str(run_dir / "profile"))
@@ -206,7 +212,7 @@ def test_what_happened_to_windows_is_said_by_its_code(run_dir: Path) -> None:
     }
 
 
-def cut_short(**more: Any) -> Records:
+def cut_short(**more: Any) -> Manifest:
     """One worker that was to open windows for steps 1, 3 and 5, and whose journal ends after the first."""
     found = rows()
     planned = {"windows_planned": [(1, 1), (3, 3), (5, 5)], "ended": False, **more}
@@ -388,7 +394,7 @@ def test_odd_plans_and_processes_in_a_manifest_end_nothing(run_dir: Path) -> Non
     manifest = json.loads((run_dir / "manifest.json").read_text())
     for odd in ([[5, 3]], [[1]], ["1-3"], 5, [[1, 2.5]]):
         manifest["targets"][0]["windows_planned"] = odd
-        manifests.write(str(run_dir), manifest)
+        put(run_dir, manifest)
         run = open_run(run_dir)
         assert run.lacks == []
         assert any("windows_planned" in line for line in run.problems)
@@ -398,7 +404,7 @@ def test_odd_plans_and_processes_in_a_manifest_end_nothing(run_dir: Path) -> Non
         "stretches_planned": ("decode", [5], [{"phase": "decode"}], [{"phase": 1, "first": 1, "every": 0, "count": 1}]),
     }.items():
         for odd in values:
-            manifests.write(str(run_dir), {**manifest, "targets": [{**manifest["targets"][0], name: odd}]})
+            put(run_dir, {**manifest, "targets": [{**manifest["targets"][0], name: odd}]})
             run = open_run(run_dir)
             assert run.lacks == []
             assert any(name in line for line in run.problems)
@@ -435,7 +441,7 @@ def test_what_only_the_end_of_the_run_knew_stays(run_dir: Path) -> None:
     written(run_dir, rows(), lacks=[lack.to_json()], undelivered=[lack.words, "said by an older version"])
     assert [(one.code, one.words) for one in open_run(run_dir).lacks] == [
         (verdicts.STEP_LOST, lack.words),
-        (verdicts.STATED, "said by an older version"),
+        (STATED, "said by an older version"),
     ]
     written(run_dir, rows(), lacks=5, status="incomplete")
     [unexplained] = open_run(run_dir).lacks

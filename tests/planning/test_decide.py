@@ -23,7 +23,7 @@ from accelprof.launch.preview import preview
 from accelprof.output.delivery import EndedRun
 from accelprof.output.expected import Expected, Wanted, await_files, wait_and_match
 from accelprof.output.nodes import ThisHost
-from accelprof.output.records import Records, TargetRow, WindowRow
+from accelprof.output.records import Manifest, TargetRow, WindowRow
 from accelprof.planning import decide as decisions
 from accelprof.planning import plan as plans
 from accelprof.planning.decide import canonical, decide
@@ -120,7 +120,7 @@ def test_eight_ranks_cost_one_tool_and_one_assignment_each(catalogue, monkeypatc
     assert len([target for target in assigned if target.world_size == 8]) == 8
     run = EndedRun("/somewhere", catalogue, made.config, made, draw)
     expected = [Expected(made.assign(Target("G", rank=rank, world_size=8)), ("G", rank, None)) for rank in range(8)]
-    known = Records()
+    known = Manifest()
     for rank in range(8):
         known.targets[f"G-r{rank}"] = TargetRow(key=f"G-r{rank}", group="G", rank=rank)
         known.windows[f"w{rank}"] = WindowRow(id=f"w{rank}", sequence=1, target=f"G-r{rank}", tools=["wraps"])
@@ -190,7 +190,7 @@ def test_a_process_uses_the_tool_that_its_plan_made(tmp_path, monkeypatch):
     try:
         session = configure(steps=[1], tool="wraps", output_dir=str(tmp_path), group="G", rank=0)
         assert [tool.name for tool in session.tools] == ["wraps"]
-        assert session.own_run.so_far()["windows"] == session.close()["windows"] == []
+        assert [*session.own_run.so_far().windows] == session.close()["windows"] == []
         assert sum(Wraps.made.values()) == len(plans) == 1
     finally:
         reset()

@@ -14,7 +14,7 @@ from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import grids
 from accelprof.output import manifest as manifests
 from accelprof.output import metrics
-from accelprof.output.records import MemoryRow, Records, TargetRow
+from accelprof.output.records import Manifest, MemoryRow, TargetRow
 from accelprof.session import memory
 
 MIB = 1 << 20
@@ -85,12 +85,12 @@ def test_a_backend_that_knows_nothing_or_fails(tmp_path: Path) -> None:
 def test_a_large_run_keeps_the_workers_with_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a bound the largest of each step stay, and it says of how many; a row that came twice counts once."""
     monkeypatch.setattr(metrics, "MEMORY_ROWS", 6)
-    found = Records()
+    found = Manifest()
     for rank in range(4):
         found.targets[f"k{rank}"] = TargetRow(key=f"k{rank}", group="G", rank=rank)
         for step in (1, 2, 3):
-            found.memory += [MemoryRow(f"k{rank}", step, {"reserved": 100 * rank + step, "name": "x"})] * 2
-    rows = metrics.memory_rows(found)["memory"]
+            found.memories += [MemoryRow(f"k{rank}", step, {"reserved": 100 * rank + step, "name": "x"})] * 2
+    rows = metrics.memory_rows(found)
     assert [(row["step"], row["worker"], row["reserved"], row["workers"]) for row in rows] == [
         (step, f"G/rank{rank}", 100 * rank + step, 4) for step in (1, 2, 3) for rank in (3, 2)
     ]
@@ -104,8 +104,8 @@ def test_a_journal_holds_only_so_many(tmp_path: Path, monkeypatch: pytest.Monkey
         journal.add(MemoryRow("k", step, {"allocated": step}))
     journal.close()
     assert len(journal.records) == 3
-    read = Records.of_journals(manifests.read_journals(str(tmp_path / "run")))
-    assert [(row.step, row.figures()) for row in read.memory] == [(step, {"allocated": step}) for step in range(10)]
+    read = Manifest.of_journals(manifests.read_journals(str(tmp_path / "run")))
+    assert [(row.step, row.figures()) for row in read.memories] == [(step, {"allocated": step}) for step in range(10)]
 
 
 def test_rows_of_another_shape_are_left_out() -> None:
@@ -116,8 +116,8 @@ def test_rows_of_another_shape_are_left_out() -> None:
         {"step": 1},
         {"step": 1, "worker": "a", "peak": 1.5, "reserved": 7},
     ]
-    assert memory_rows({"memory": odd}) == [{"step": 1, "worker": "a", "reserved": 7}]
-    assert memory_rows({"memory": {}}) == memory_rows({}) == []
+    assert memory_rows(Manifest.of_json({"memory": odd})) == [{"step": 1, "worker": "a", "reserved": 7}]
+    assert memory_rows(Manifest.of_json({"memory": {}})) == memory_rows(Manifest()) == []
     assert by_worker([{"step": 1, "worker": "a", "peak": 3}]) == []
 
 

@@ -178,7 +178,7 @@ def test_a_look_reads_so_much_of_all_journals_together(job, monkeypatch):
         job.write(f"k{rank}", *(row_of(rank, step, 0.1, step) for step in range(40)))
     reader, seen, looks = Tail(str(job.run_dir), "k0"), [], []
     while not looks or reader.behind:
-        looks.append([(row.label, row.step) for row in reader.look().metrics])
+        looks.append([(row.label, row.step) for row in reader.look().timings])
         seen += looks[-1]
     assert len(seen) == len(set(seen)) == 8 * 40
     assert max(map(len, looks)) * len(json.dumps(row_of(1, 1, 0.1, 1).to_journal())) <= 5000

@@ -134,7 +134,7 @@ def test_a_slow_step_is_written_out_and_named(session):
     assert "step 8" in summary.notices[0]
     assert "longer in inner than in the steps before" in text
     assert "outer" not in text  # nested time is the innermost's
-    (kept,) = summary.run.records.windows.values()
+    (kept,) = summary.run.manifest.windows.values()
     assert kept.steps == [3, 4, 5, 6, 7, 8]
 
 
@@ -225,7 +225,7 @@ def test_a_dump_is_of_its_steps(tmp_path, goes_on):
 
     whole()
     found = summarise(f"{session.layout.run_dir}/recorder/slow-1")
-    (kept,) = found.run.records.windows.values()
+    (kept,) = found.run.manifest.windows.values()
     assert kept.steps == [3, 4, 5, 6, 7, 8]
     took = kept.closed.epoch_ns - kept.opened.epoch_ns
     rows = {row.phase: row for row in found.phases}
@@ -256,7 +256,7 @@ def test_what_could_not_be_written_out_stays_in_the_ring(tmp_path, reason):
     assert "window dump" in said
     place.unlink()
     assert dumps.ask(run, 0.0, 20, pytest.fail) == "request-1"
-    (target,) = summarise(f"{run}/recorder/request-1").run.records.targets.values()
+    (target,) = summarise(f"{run}/recorder/request-1").run.manifest.targets.values()
     assert target.steps_seen == list(range(1, 9))
 
 
@@ -295,7 +295,7 @@ def test_an_exception_that_nobody_catches_is_written_out_once(tmp_path, how):
     assert [(row.step, row.why) for row in found.values() if "boom" in row.why] == [(3, raised)]
     assert len(found) == (2 if how == "nested" else 1)
     assert rings_of(run) == []
-    seen = [row.steps_seen for row in summarise(run / "recorder" / list(found)[-1]).run.records.targets.values()]
+    seen = [row.steps_seen for row in summarise(run / "recorder" / list(found)[-1]).run.manifest.targets.values()]
     assert [steps[-1] for steps in seen] == [3]
 
 
@@ -425,7 +425,7 @@ def test_each_request_is_a_dump_of_its_own(session):
         done = CliRunner().invoke(window, ["dump", "--run", str(run)])
         assert done.exit_code == 0, done.output
         name = f"request-{len(seen) + 1}"
-        (row,) = summarise(f"{run}/recorder/{name}").run.records.targets.values()
+        (row,) = summarise(f"{run}/recorder/{name}").run.manifest.targets.values()
         seen.append(row.steps_seen)
     assert seen == [list(range(5, 11)), list(range(15, 21))]
 
@@ -508,7 +508,7 @@ def test_a_killed_process_is_written_out_from_outside(tmp_path):
     assert running is not None
     assert running.step == 25
     assert running.rows[-1][7] is True  # in progress
-    workers = {row.rank: row for row in summarise(tmp_path / "r/recorder/request-1").run.records.targets.values()}
+    workers = {row.rank: row for row in summarise(tmp_path / "r/recorder/request-1").run.manifest.targets.values()}
     assert set(workers) == {0, 1}
     assert 25 in workers[0].steps_seen
 
@@ -538,7 +538,7 @@ def test_a_phase_around_all_steps_of_a_killed_worker_reaches_over_them(tmp_path)
         assert process.wait(60) == -signal.SIGKILL
     dumps.ask(str(tmp_path / "r"), 0.0, None, pytest.fail)
     found = summarise(tmp_path / "r/recorder/request-1")
-    (kept,) = found.run.records.windows.values()
+    (kept,) = found.run.manifest.windows.values()
     assert kept.steps == [36, 37, 38, 39, 40]
     assert {row.phase: row.total_ns for row in found.phases} == {
         "whole": pytest.approx(kept.closed.epoch_ns - kept.opened.epoch_ns, rel=0.01)
@@ -560,7 +560,7 @@ def test_a_killed_worker_has_as_many_steps_in_a_dump_as_it_was_to_write(tmp_path
         assert process.wait(60) == -signal.SIGKILL
     done = CliRunner().invoke(window, ["dump", "--run", str(tmp_path / "r"), "--timeout", "0", *given])
     assert done.exit_code == 0, done.output
-    (target,) = summarise(tmp_path / "r/recorder/request-1").run.records.targets.values()
+    (target,) = summarise(tmp_path / "r/recorder/request-1").run.manifest.targets.values()
     assert target.steps_seen == list(range(101 - held, 101))
 
 
@@ -592,7 +592,7 @@ def test_damaged_rings_are_named_and_the_others_count(tmp_path):
     assert "the sizes in its head do not fit its 5000 bytes" in done.stderr
     summary = summarise(f"{run}/recorder/request-1")
     assert any("flight recorder: a step's record is damaged, it is left out" in line for line in summary.problems)
-    assert {row.rank: row.steps_seen for row in summary.run.records.targets.values()} == {1: [2], 2: [1, 2]}
+    assert {row.rank: row.steps_seen for row in summary.run.manifest.targets.values()} == {1: [2], 2: [1, 2]}
 
 
 def test_a_ring_that_was_put_aside_is_said_and_can_be_read_as_it_says(tmp_path):
@@ -619,7 +619,7 @@ def test_a_ring_that_was_put_aside_is_said_and_can_be_read_as_it_says(tmp_path):
     done = CliRunner().invoke(window, ["dump", "--run", str(other), "--timeout", "0"])
     assert done.exit_code == 0, done.output
     summary = summarise(other / "recorder/request-1")
-    assert {row.rank: row.steps_seen for row in summary.run.records.targets.values()} == {0: [1]}
+    assert {row.rank: row.steps_seen for row in summary.run.manifest.targets.values()} == {0: [1]}
 
 
 def test_many_dumps_stand_in_their_order_and_the_first_are_named(tmp_path):
@@ -709,7 +709,7 @@ def test_a_signal_in_the_middle_of_a_write_ends_at_once(tmp_path):
         )
         assert done.returncode == -signal.SIGTERM, done.stderr
         assert time.monotonic() - began < 30
-        (row,) = summarise(f"{run}/recorder/sigterm-1").run.records.targets.values()
+        (row,) = summarise(f"{run}/recorder/sigterm-1").run.manifest.targets.values()
         assert row.steps_seen == [1, 2, 3], when
 
 
@@ -940,7 +940,7 @@ def test_a_dump_from_before_a_step_is_not_joined_for_it(session):
         recorder.now("exception", "mine", 2)
         recorder.now("sigterm", "told to end")  # which is of the process, whatever step it is in
     assert dumps.names(run) == ["exception-1", "exception-2", "sigterm-1"]
-    (target,) = summarise(f"{run}/recorder/exception-2").run.records.targets.values()
+    (target,) = summarise(f"{run}/recorder/exception-2").run.manifest.targets.values()
     assert target.steps_seen == [1, 2]
 
 
@@ -974,4 +974,4 @@ def test_a_process_that_is_killed_at_once_has_a_part(tmp_path):
     assert [key.split("-")[0] for key in dumps.parts(tmp_path / "r", name)] == ["G"]
     assert said == ["empty has no part in request-1: its ring holds no step"]
     summary = summarise(tmp_path / "r/recorder" / name)
-    assert (summary.problems, [worker.rank for worker in summary.run.records.targets.values()]) == ([], [0])
+    assert (summary.problems, [worker.rank for worker in summary.run.manifest.targets.values()]) == ([], [0])

@@ -84,7 +84,7 @@ def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
         data=Markup(_script_json(data)),
         summary=summary,
         report=report,
-        manifest={name: _words(summary.run.manifest.get(name)) for name in ("run", "created", "accelprof")},
+        manifest=summary.run.manifest,
         first=sentences(report),
         color=lambda phase: (
             f"c{data['colors'][shown]}" if (shown := escape.terminal(phase)) in data["colors"] else "other"
@@ -185,7 +185,7 @@ def _tables(summary: Summary, report: Report) -> dict[str, Any]:
         "operators_rest": operators[MAX_OPERATORS:],
         "cost": report["cost"][:MAX_ROWS],
         "memory": by_worker(report["memory"])[:MAX_ROWS],
-        "files": summary.run.rows("artifacts"),
+        "files": list(summary.run.manifest.artifacts.values()),
     }
 
 
@@ -206,7 +206,3 @@ def _waits_by_step(rows: Sequence[Waited]) -> list[list[list[Any]]]:
 
 
 __all__ = ["COLORS", "render_html", "write_report"]
-
-
-def _words(value: object) -> str:
-    return value if isinstance(value, str) else ""

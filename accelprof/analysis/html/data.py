@@ -87,7 +87,7 @@ def _seconds(summary: Summary, report: Report) -> dict[str, Any]:
     each window's steps are known."""
     found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     windows: Counter[tuple[str, str]] = Counter()
-    steps_in = {identity: _steps_text(row.steps) for identity, row in summary.run.records.windows.items() if row.steps}
+    steps_in = {identity: _steps_text(row.steps) for identity, row in summary.run.manifest.windows.items() if row.steps}
     seen: dict[str, int] = {}
     for row in report.get("seconds") or ():
         key = _bar_of(row)
