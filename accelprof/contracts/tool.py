@@ -31,7 +31,7 @@ class ToolContext:
     """What a tool gets in the worker.
 
     Attributes:
-        directory: this target's own output directory, made already.
+        directory: this target's own output directory, made when its first window opens.
         say: ``say(message)`` says something once through the session (rank and group are added there).
     """
 
