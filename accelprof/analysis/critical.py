@@ -290,6 +290,8 @@ class Step:
     #: worst error of a clock that the leaves stand on; and each worker's, where they are known apart
     error_ns: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
+    #: by how much the clocks of workers were taken to be ahead, because ranks left collectives together
+    ahead: Mapping[str, int] = field(default_factory=dict)
     #: time between its first and last moment in which no worker had a window
     apart_ns: int = 0
     #: collectives on the device; and what ranks waited in those whose kernels cannot be put beside the leaves

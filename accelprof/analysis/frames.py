@@ -234,8 +234,14 @@ def critical_path(summary: Summary) -> Iterator[Row]:
         for number, segment in enumerate(step.get("segments") or ()):
             yield {
                 "step": step.get("step"), "wall_ns": step.get("wall_ns"), "number": number, **dict(_flat(segment)),
-                "ended": step.get("ended", True),
+                "ended": step.get("ended", True), "unseen": segment.get("unseen", False),
             }  # fmt: skip
+
+
+def slack(summary: Summary) -> Iterator[Row]:
+    """A row a phase on a worker that is not on a step's critical path."""
+    for row in summary.to_json()["slack"]:
+        yield {**row, "unseen": row.get("unseen", False)}
 
 
 def operators(summary: Summary) -> Iterator[OperatorRow]:
@@ -265,10 +271,10 @@ _TABLES: dict[str, tuple[Callable[[Summary], Iterator[Mapping[str, Any]]], dict[
     }),
     "stragglers": (_listed("stragglers"), columns_of(Straggler)),
     "critical_path": (critical_path, {
-        "step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int, "ended": bool,
+        "step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int, "ended": bool, "unseen": bool,
     }),
     "unseen": (_listed("unseen"), columns_of(UnseenWait)),
-    "slack": (_listed("slack"), columns_of(Slack)),
+    "slack": (slack, columns_of(Slack)),
     "files": (files, {"worker": str, "tool": str, "file": str, "windows": str, "kernels": int, "note": str}),
 }  # fmt: skip
 #: name of a table -> its columns

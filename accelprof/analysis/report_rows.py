@@ -46,8 +46,13 @@ class Straggler(TypedDict):
     alone_ns: int
 
 
-class Segment(TypedDict):
-    """A stretch of a step's critical path; a gap stands under :data:`replay.OUTSIDE`."""
+class _MayWait(TypedDict, total=False):
+    #: ``True`` where a worker may have waited of which nothing was recorded; see :class:`UnseenWait`
+    unseen: bool
+
+
+class Segment(_MayWait):
+    """A stretch of a step's critical path; a gap stands under :data:`replay.OUTSIDE`. ``unseen``: it may be waiting."""
 
     worker: str
     phase: str
@@ -67,9 +72,9 @@ class CriticalPath(_Ended):
     segments: list[Segment]
 
 
-class Slack(TypedDict):
+class Slack(_MayWait):
     """What is not on a step's critical path: how long a phase's stretches on a worker are in all, and how much later each could end
-    without moving the step's end."""
+    without moving the step's end. ``unseen``: others may have waited for it."""
 
     step: int | str
     worker: str

@@ -55,6 +55,12 @@ COST_SOURCE = (
 #: rows of a table by worker or phase that are shown; the others are summed, ``--all`` shows them
 MAX_ROWS = 16
 
+#: behind a phase of the critical path in which its worker may have waited unseen, and the words below the table
+MAY_WAIT = " (work or waiting)"
+UNSEEN = (
+    "work or waiting: its ranks ended together although they began apart, and no collective of theirs was recorded."
+)
+
 
 def slowest_text(row: PhaseRow) -> str:
     """``rank1 1.32x``: the slowest rank and how much longer it takes than the fastest."""
@@ -179,12 +185,15 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
         lasted: Counter[tuple[str, str]] = Counter()
         for segment in path["segments"]:
             lasted[segment["phase"], segment["worker"]] += segment["ns"]
+        unseen = {(part["phase"], part["worker"]) for part in path["segments"] if part.get("unseen")}
         grid = Grid(
             f"critical path of step {path['step']}, the slowest with a window: {duration(path['wall_ns'])}",
             [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("share")],
         )
         for (phase, worker), ns in lasted.most_common(limit or None):
-            grid.add(phase, worker, duration(ns), percent(ns / path["wall_ns"] if path["wall_ns"] else None))
+            may = MAY_WAIT * ((phase, worker) in unseen)
+            grid.add(phase + may, worker, duration(ns), percent(ns / path["wall_ns"] if path["wall_ns"] else None))
+        grid.note = UNSEEN if unseen else ""
         yield grid
         rest = [row for row in report["slack"] if row["step"] == path["step"]]
         if rest:
@@ -206,8 +215,11 @@ def _listing(
 def slack_grid(step: object, rows: list[Slack], limit: int | None = MAX_ROWS) -> Grid:
     """What is not on a step's critical path, the longest first, and how much later it could end."""
     columns = [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("could end later by")]
-    cells = ((row["phase"], row["worker"], duration(row["ns"]), duration(row["slack_ns"])) for row in rows)
+    later = (f"0 to {duration(row['high_ns'])}" if row.get("unseen") else duration(row["slack_ns"]) for row in rows)
+    cells = ((row["phase"], row["worker"], duration(row["ns"]), could) for row, could in zip(rows, later, strict=True))
     note = "could end later by: without making the step longer; what is faster here changes nothing."
+    if any(row.get("unseen") for row in rows):
+        note += " From 0: others may have waited for it, of which nothing was recorded."
     title = f"not on the critical path of step {step}"
     return _listing(title, columns, cells, limit and limit // 2, "shorter ones", note)
 

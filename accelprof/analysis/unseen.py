@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from accelprof.analysis.critical import Leaf, Step
 from accelprof.analysis.replay import Graph
-from accelprof.analysis.report_rows import UnseenWait
+from accelprof.analysis.report_rows import Segment, Slack, UnseenWait
 from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.units import duration
 from accelprof.contracts.targets import peers_of
@@ -29,11 +29,12 @@ class Apart:
 
 @dataclass
 class Unseen:
-    """A group in a step. ``phases``: those whose ranks ended together although they began apart, the largest first."""
+    """A group in a step. ``phases``: those whose ranks ended together although they began apart, the largest first; ``ranks``: its workers."""
 
     group: str
     workers: int
     phases: dict[str, Apart] = field(default_factory=dict)
+    ranks: frozenset[str] = frozenset()
 
     @property
     def shown(self) -> str:
@@ -72,12 +73,28 @@ def unseen_waits(graph: Graph) -> list[Unseen]:
         if waits.group == other.group and waits.worker != other.worker:
             recorded.update(group_of.get(worker, waits.group) for worker in (waits.worker, other.worker))
     return [
-        Unseen(group, len(ranks), _together(step, ranks))
+        Unseen(group, len(ranks), _together(step, ranks), frozenset(ranks))
         for group, ranks in of_group.items()
         if len(ranks) > 1
         and group not in recorded
         and set.intersection(*({leaf.phase for leaf in mine} for mine in ranks.values()))  # they run the same program
     ]
+
+
+def mark(found: Iterable[Unseen], path: Iterable[Segment], slack: Iterable[Slack]) -> None:
+    """Say of the rows of a step what is not known of them where ranks seem to have waited unseen: of a phase of the path in which another
+    came last, whether it is work; of what is not on the path, whether others waited for it, so that it could end no later."""
+    for one in found:
+        if not one.phases:
+            continue
+        for part in path:
+            most = one.phases.get(part["phase"])
+            if most is not None and part["worker"] in one.ranks and part["worker"] != most.last:
+                part["unseen"] = True
+        apart = max(most.ns for most in one.phases.values())
+        for row in slack:
+            if row["worker"] in one.ranks:
+                row["unseen"], row["low_ns"], row["high_ns"] = True, 0, row["high_ns"] + apart
 
 
 def merged(found: Iterable[Unseen]) -> list[Unseen]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof import texts
+from accelprof.analysis.aligned import aligned
 from accelprof.analysis.collectives import FileCollectives, device_stragglers
 from accelprof.analysis.critical import Leaf, Step, nested_most, steps_of
 from accelprof.analysis.drift import drifts, outliers
@@ -25,7 +26,7 @@ from accelprof.analysis.report_rows import CriticalPath, Drift, Outlier, Slack, 
 from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.units import duration
-from accelprof.analysis.unseen import MEND, Unseen, merged, unseen_waits
+from accelprof.analysis.unseen import MEND, Unseen, mark, merged, unseen_waits
 from accelprof.contracts.spans import merge_intervals
 
 #: with more leaves than this in a run who waited for whom is not worked out: a leaf takes about 200 bytes
@@ -62,8 +63,8 @@ class Waits:
 
 def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[FileCollectives] = ()) -> Waits:
     """See the module; ``files``: the collectives on the device. Windows without a step (schedules, on demand) are left out."""
-    found = Waits(of=run_steps(run, timelines), apart=_hosts_apart(run, timelines))
     joints = joints_of(files)
+    found = Waits(of=run_steps(run, timelines, joints.found), apart=_hosts_apart(run, timelines))
     for step in found.of:
         step.joints, step.loose_ns = joints.found.get(step.steps, []), joints.loose.get(step.steps, 0)
         step.left_out = joints.left_out.get(step.steps, [])
@@ -82,8 +83,14 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
         if not step.ended:
             path["ended"] = False
         found.critical_path.append(path)
-        found.slack.extend(graph.slack_rows())
-        arrows = list(handed(graph))
+        found.slack.extend(slack := graph.slack_rows())
+        mark(here, path["segments"], slack)
+        arrows = [
+            one._replace(
+                at_ns=one.at_ns + step.ahead.get(one.worker, 0), to_ns=one.to_ns + step.ahead.get(one.to_worker, 0)
+            )
+            for one in handed(graph)
+        ]
         found.handed_in_all += len(arrows)
         found.handed = heapq.nlargest(MAX_ARROWS, [*found.handed, *arrows], key=lambda one: one.waited_ns)
     found.notices.extend(_not_known(run, found, timelines))
@@ -94,6 +101,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_too_many(joints))
     found.notices.extend(_ambiguous(found.of))
     found.notices.extend(_nested(found.of))
+    found.notices.extend(_moved(found.of))
     found.stragglers.extend(device_stragglers(files))
     walls = {number: step.wall_ns for step in found.of if len(step.steps) == 1 for number in step.steps}
     numbers = [row.get("step") for row in rows]
@@ -152,7 +160,7 @@ def transfers(found: Sequence[Step], shifts: Mapping[str, int]) -> dict[str, lis
             if len(one.calls) < 2 or step.absent[one]:
                 continue
             for call, (_, came, _) in one.waits(step.overhead_ns):
-                shift = shifts.get(call.worker, 0)
+                shift = shifts.get(call.worker, 0) + step.ahead.get(call.worker, 0)
                 over[call.worker] += [
                     (max(leaf.start_ns, came) + shift, leaf.end_ns + shift)
                     for leaf in call.leaves
@@ -304,6 +312,17 @@ def _ambiguous(found: Sequence[Step]) -> Iterator[str]:
         )
 
 
+def _moved(found: Sequence[Step]) -> Iterator[str]:
+    """Clocks that were put right by when ranks left collectives."""
+    moved = [(abs(ns), worker, step.name) for step in found for worker, ns in step.ahead.items()]
+    if moved:
+        ns, worker, name = max(moved)
+        yield (
+            f"ranks seem to leave collectives before others come, by clocks that are wrong by more than that: they are taken to leave "
+            f"together (the clock of {worker} is moved by {duration(ns)} in step {name})"
+        )
+
+
 def _nested(found: Sequence[Step]) -> Iterator[str]:
     """Work in collectives that goes on when the last rank has called: whether ranks are in the collective before, after or beside it."""
     late = [
@@ -344,8 +363,9 @@ def _not_on_the_path(found: Sequence[Step]) -> Iterator[str]:
         )
 
 
-def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
-    """The steps that a run has windows of, with the leaves of all workers on the driver's clock."""
+def run_steps(run: Run, timelines: Sequence[WorkerTimeline], on_devices: Collection[object] = ()) -> list[Step]:
+    """The steps that a run has windows of, with the leaves of all workers on the driver's clock, as far as it is known, and as collectives
+    say where it is not (but in steps ``on_devices``, whose collectives there stand beside them)."""
     shifts = [clock_shift(run, timeline) for timeline in timelines]
     windows: list[tuple[str, tuple[int, ...], int, int]] = []
     begins: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
@@ -361,8 +381,6 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
                 begins[steps][label] = min(begins[steps].get(label, sys.maxsize), start - shift)
     few = _count(timelines) <= MAX_LEAVES
     found = steps_of(_leaves(timelines, shifts) if few else (), windows, errors)
-    for step in found:
-        step.late = {worker: at - step.start_ns for worker, at in begins[step.steps].items()}
     ranks, cut = _ranks(run), _cut(run.steps())
     replicas = {worker.label: worker.replica for worker in run.workers.values() if worker.replica is not None}
     for step in found:
@@ -370,6 +388,15 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
         if not compared:
             # nothing is known but that it was the same step
             step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}
+    of_step: dict[tuple[int, ...], dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    for worker, steps, start, end in windows:
+        of_step[steps][worker].append((start, end))
+    found = [
+        aligned(step, of_step[step.steps]) if compared and step.steps not in on_devices else step for step in found
+    ]
+    for step in found:
+        at = {worker: ns - step.ahead.get(worker, 0) for worker, ns in begins[step.steps].items()}
+        step.late = {worker: ns - step.start_ns for worker, ns in at.items()}
     return found
 
 

@@ -63,6 +63,13 @@ def what_if(
                    (changed, "2 % of the change"))  # fmt: skip
         said = ", ".join(f"{milliseconds(ns)} for {why}" for ns, why in reasons if ns)
         notes.append(f"the interval reaches {milliseconds(doubt)} to both sides: {said}")
+    if step.ahead:
+        worker = max(step.ahead, key=lambda worker: abs(step.ahead[worker]))
+        by, where = milliseconds(abs(step.ahead[worker])), "ahead" if step.ahead[worker] > 0 else "behind"
+        notes.append(
+            f"ranks left collectives before others came to them, or further apart than those were in them, by clocks that are wrong by more than that: "
+            f"they are taken to have left together ({worker}'s clock {by} {where})"
+        )
     hidden = sum(one.hidden_ns for one in step.collectives)
     if hidden and (remove_wait or any(scale(leaf) != 1.0 for leaf in step.leaves)):
         low, high = low - hidden, high + hidden

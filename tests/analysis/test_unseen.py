@@ -14,9 +14,11 @@ from accelprof.analysis.changes import headline
 from accelprof.analysis.compare import compare
 from accelprof.analysis.critical import Leaf, Step
 from accelprof.analysis.first import sentences
+from accelprof.analysis.frames import table
 from accelprof.analysis.replay import Graph
 from accelprof.analysis.sides import side, store
 from accelprof.analysis.summary import summarise
+from accelprof.analysis.table import grids
 from accelprof.analysis.unseen import Apart, unseen_waits
 from accelprof.analysis.whatif import what_if
 from tests.analysis.conftest import RunMaker
@@ -63,6 +65,27 @@ def test_the_first_sentence_does_not_take_such_a_wait_for_work(run_maker: Any, e
     # the rank that was the last of them there waited for nobody
     made.found["unseen"][0]["last"] = "G/rank0"
     assert "unseen" not in sentences(made.found)[0]
+
+
+def test_path_and_slack_say_what_may_be_waiting(run_maker: Any, event: Any) -> None:
+    """200 of the 270 ms of rank 0's backward on the path may be waiting, its forward is work; and rank 1's phases, which seem to have 1 ms to
+    spare, may be what rank 0 waited for, so that they have none: with 1 ms more of prepare the real step is 1 ms longer."""
+    made = Made(run_maker, event, [[*phases[:-1], (*phases[-1][:2], 340 - rank)] for rank, phases in enumerate(SLOW)])
+    [path] = made.found["critical_path"]
+    told = [(part["worker"], part["phase"], part.get("unseen", False)) for part in path["segments"]]
+    assert told == [
+        ("G/rank0", "prepare", False), ("G/rank0", "forward", False), ("G/rank0", "backward", True), ("G/rank0", "optimizer", False),
+    ]  # fmt: skip
+    rows = {row["phase"]: row for row in made.found["slack"]}
+    assert {row["worker"] for row in made.found["slack"]} == {"G/rank1"}
+    assert (rows["prepare"]["slack_ns"], rows["prepare"]["low_ns"], rows["prepare"]["unseen"]) == (MS, 0, True)
+    text = "\n".join(line for grid in grids(made.summary) for line, _ in grid.lines(200))
+    assert "backward (work or waiting)" in text
+    assert "forward (work or waiting)" not in text
+    assert "0 to 201 ms" in text
+    on_path = {row["phase"] for row in table(made.summary, "critical_path").rows if row["unseen"]}
+    assert on_path == {"backward"}
+    assert all(row["unseen"] for row in table(made.summary, "slack").rows)
 
 
 def test_a_group_whose_name_begins_alike_is_another(run_maker: Any, event: Any) -> None:

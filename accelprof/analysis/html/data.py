@@ -244,12 +244,13 @@ def _panel(steps: tuple[int, ...], found: list[Worked], paths: Mapping[int | str
         cut += left
         moved = [[start - begin, end - begin] for start, end in windows]
         lanes.append({"name": timeline.worker.label, "windows": moved, "calls": calls})
-    at, drawn = 0, []
+    at, drawn, unseen = 0, [], False
     for row in segments:
         drawn.append([str(row["worker"]), str(row["phase"]), at, at + int(row["ns"])])
+        unseen |= row.get("unseen", False)
         at += int(row["ns"])
     hidden = len(found) - len(shown)
-    return {"steps": _steps_text(steps), "lanes": lanes, "path": drawn, "hidden": hidden, "cut": cut}
+    return {"steps": _steps_text(steps), "lanes": lanes, "path": drawn, "hidden": hidden, "cut": cut, "unseen": unseen}
 
 
 def _drawn(

@@ -360,7 +360,7 @@ class Lanes extends Plot {
   show() {
     const { hidden, cut } = this.panel, notes = [];
     if (this.none) notes.push(`No window of step ${filter.step} is drawn here.`);
-    if (this.panel.path.length) notes.push("The red line is the critical path: what decides the step's end.");
+    if (this.panel.path.length) notes.push("The red line is the critical path: what decides the step's end." + (this.panel.unseen ? " Part of it may be waiting of which nothing was recorded: see the notices." : ""));
     if (hidden) notes.push(`${hidden} faster ranks are not drawn.`);
     if (cut) notes.push(`${cut.toLocaleString("en-US")} short calls are not drawn; the timeline has them.`);
     $("lanes-note").textContent = notes.join(" ");
