@@ -390,6 +390,29 @@ class Step:
             found[one] = [*sorted(missing), *lost]
         return found
 
+    @functools.cached_property
+    def unheld(self) -> Mapping[str, list[tuple[int, int]]]:
+        """By worker the collectives on its device that were over before its host waited for them, the last first: when its kernel began, and
+        how much later the last rank's did in this or any after it."""
+        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        calls = [
+            (call.start_ns, joint.at_ns, call) for joint in self.joints for call in joint.calls if call.wait is None
+        ]
+        for start, at_ns, call in sorted(calls, key=lambda one: -one[0]):
+            mine = found[call.worker]
+            mine.append((start, min(at_ns - start, mine[-1][1] if mine else sys.maxsize)))
+        return found
+
+    @property
+    def not_waited_for(self) -> list[str]:
+        """Workers whose hosts did not wait for the last collective on their device."""
+        last: dict[str, Arrival] = {}
+        for joint in self.joints:
+            for call in joint.calls:
+                if call.worker not in last or call.start_ns > last[call.worker].start_ns:
+                    last[call.worker] = call
+        return sorted(worker for worker, call in last.items() if call.wait is None)
+
     @property
     def without_ns(self) -> int:
         """How long ranks were in collectives in all after the last that is known, where others are missing: waiting or transfer."""

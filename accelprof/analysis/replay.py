@@ -15,6 +15,7 @@ from __future__ import annotations
 import bisect
 import copy
 import itertools
+import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -613,9 +614,16 @@ class Graph:
             row["spans"] += 1
             row["ns"] += leaf.ns
             row["slack_ns"] = min(row["slack_ns"], slack)
-            row["low_ns"] = min(row["low_ns"], max(min(slack, *without, slack) - error, 0))
+            row["low_ns"] = min(row["low_ns"], self._room(leaf), max(min(slack, *without, slack) - error, 0))
             row["high_ns"] = max(row["high_ns"], max(slack, *without, slack) + error)
         return sorted(found.values(), key=lambda row: -row["ns"])
+
+    def _room(self, leaf: Leaf) -> int:
+        """How much later a leaf may end before a kernel behind it is the last of a collective that its host does not wait for, which others
+        may; in ns."""
+        mine = self.step.unheld.get(leaf.worker, ())
+        at = bisect.bisect_left(mine, -leaf.start_ns, key=lambda one: -one[0]) - 1
+        return mine[at][1] if at >= 0 else sys.maxsize
 
     def early(self, place: int) -> bool:
         """Whether nothing that was recorded let a phase that waits go on while it waited."""

@@ -215,11 +215,11 @@ def _listing(
 def slack_grid(step: object, rows: list[Slack], limit: int | None = MAX_ROWS) -> Grid:
     """What is not on a step's critical path, the longest first, and how much later it could end."""
     columns = [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("could end later by")]
-    later = (f"0 to {duration(row['high_ns'])}" if row.get("unseen") else duration(row["slack_ns"]) for row in rows)
+    later = (f"0 to {duration(row['high_ns'])}" if not row["low_ns"] else duration(row["slack_ns"]) for row in rows)
     cells = ((row["phase"], row["worker"], duration(row["ns"]), could) for row, could in zip(rows, later, strict=True))
     note = "could end later by: without making the step longer; what is faster here changes nothing."
-    if any(row.get("unseen") for row in rows):
-        note += " From 0: others may have waited for it, of which nothing was recorded."
+    if not all(row["low_ns"] for row in rows):
+        note += " From 0: others may wait for it, of which nothing was recorded, or clocks and guesses leave it open."
     title = f"not on the critical path of step {step}"
     return _listing(title, columns, cells, limit and limit // 2, "shorter ones", note)
 

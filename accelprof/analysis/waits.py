@@ -5,15 +5,16 @@ from __future__ import annotations
 import heapq
 import sys
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof import texts
 from accelprof.analysis.aligned import aligned
+from accelprof.analysis.cautions import cautions
 from accelprof.analysis.collectives import FileCollectives, device_stragglers
-from accelprof.analysis.critical import Leaf, Step, nested_most, steps_of
+from accelprof.analysis.critical import Leaf, Step, steps_of
 from accelprof.analysis.drift import drifts, outliers
 from accelprof.analysis.gaps import overhead
 from accelprof.analysis.handed import Handed, handed
@@ -99,9 +100,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     unseen = merged(each)
     found.notices.extend(map(_unseen, unseen))
     found.notices.extend(_too_many(joints))
-    found.notices.extend(_ambiguous(found.of))
-    found.notices.extend(_nested(found.of))
-    found.notices.extend(_moved(found.of))
+    found.notices.extend(cautions(found.of))
     found.stragglers.extend(device_stragglers(files))
     walls = {number: step.wall_ns for step in found.of if len(step.steps) == 1 for number in step.steps}
     numbers = [row.get("step") for row in rows]
@@ -284,64 +283,6 @@ def _unseen(one: Unseen) -> str:
         f"{one.group}: no collective of its {one.workers} ranks was recorded, so they may wait for each other unseen inside phases, as "
         f"in DDP's backward{f' ({one.shown})' if one.phases else ''}: what a rank waits there counts as its own work; {MEND}; ranks that never do are replicas (replica=)"
     )
-
-
-def _ambiguous(found: Sequence[Step]) -> Iterator[str]:
-    """Collectives on the host that may be several: twice and more the same ranks left together well before the same others, which
-    what ends on all ranks together does not do, and phases do not say which ranks belong together."""
-    parted: Counter[tuple[str, frozenset[str], frozenset[str]]] = Counter()
-    for step in found:
-        apart = max(step.overhead_ns, step.doubt_ns)
-        for one in step.collectives:
-            if not one.joins_all:  # as in a broadcast
-                continue
-            calls = sorted(one.calls, key=lambda call: call.end_ns)
-            gaps = [at for at in range(2, len(calls) - 1) if calls[at].end_ns - calls[at - 1].end_ns > apart]
-            if len(gaps) == 1:
-                first, then = (frozenset(call.worker for call in part) for part in (calls[: gaps[0]], calls[gaps[0] :]))
-                here, there = sorted((first, then), key=min)
-                parted[one.phase, here, there] += 1
-    counts: Counter[str] = Counter()
-    for (phase, _, _), count in parted.items():
-        counts[phase] += count if count > 1 else 0
-    for phase, count in (+counts).items():
-        ranks, rest = next((first, then) for (name, first, then), n in parted.items() if name == phase and n > 1)
-        yield (
-            f"ambiguous: {count} calls of {phase} are taken for one collective each, but {_some(ranks)} left together at another time "
-            f"than {_some(rest)}: if they reduce apart give them names of their own, otherwise who waited for whom there is not known"
-        )
-
-
-def _moved(found: Sequence[Step]) -> Iterator[str]:
-    """Clocks that were put right by when ranks left collectives."""
-    moved = [(abs(ns), worker, step.name) for step in found for worker, ns in step.ahead.items()]
-    if moved:
-        ns, worker, name = max(moved)
-        yield (
-            f"ranks seem to leave collectives before others come, by clocks that are wrong by more than that: they are taken to leave "
-            f"together (the clock of {worker} is moved by {duration(ns)} in step {name})"
-        )
-
-
-def _nested(found: Sequence[Step]) -> Iterator[str]:
-    """Work in collectives that goes on when the last rank has called: whether ranks are in the collective before, after or beside it."""
-    late = [
-        (most, step.name)
-        for step in found
-        if any(one.hidden or one.calls[0].meets for one in step.collectives) and (most := nested_most(step)) is not None
-    ]
-    if late:
-        (phase, name, worker, ns), step_of = max(late, key=lambda one: one[0][3])
-        yield (
-            f"work is nested in collectives (up to {duration(ns)} of {name} in {phase} on {worker}, step {step_of}): ranks are taken to be in the "
-            "collective itself in the part of the call in which they left together, and to work in the rest of it; a range of category "
-            "collective around the collective alone makes it sure"
-        )
-
-
-def _some(workers: Collection[str]) -> str:
-    names = sorted(workers)
-    return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
 
 
 def _too_many(joints: Joints) -> Iterator[str]:

@@ -105,11 +105,15 @@ def what_if(
             f"no collective of {group.group}'s {group.workers} ranks was recorded, so they may wait for each other unseen inside phases"
             f"{f' ({group.shown})' if group.phases else ''}: the interval reaches as far as the change itself; {MEND}"
         )
-    unheld = sum(call.wait is None for joint in step.joints for call in joint.calls)
+    unheld = sum(map(len, step.unheld.values()))
     if unheld and (any(less.values()) or any(more.values())):
+        if any(more.values()) or step.not_waited_for:
+            high = max(high, step.wall_ns + max(more.values(), default=0) + doubt)
+        if step.not_waited_for:
+            low = min(low, step.wall_ns - max(less.values(), default=0) - doubt)
         notes.append(
             f"{unheld:,} times a collective on the device was over before its host waited for it: the answer takes it that it is so after the "
-            "change too"
+            "change too, and the interval reaches as far as the change itself where it may not be"
         )
     if step.left_out:
         notes.append(

@@ -483,6 +483,28 @@ def test_who_does_not_wait_is_not_held() -> None:
     assert what_if(step, {"data": 0.5}, 1)["predicted_ns"] == 45 * MS
 
 
+def test_where_nobody_waits_for_the_device_that_may_decide_the_end() -> None:
+    """Both launch an all-reduce, go on and are through at 75, and the window is over with the device's work at 95: the kernels begin at 40
+    and 70, and 15 ms more run behind. With rank 1's data in half the time the devices are through at 65, and with rank 0's twice as long
+    at 104; both are in the interval. Rank 0's data
+    could end 30 ms later, and not 34, as its host's rows say."""
+    args = called("allreduce", 2)
+    ranks = [Both(0), Both(1)]
+    for rank, data in zip(ranks, (39_000, 69_000), strict=True):
+        rank.phase("data", 0, data).phase("update", data, data + (2_000 if data == 39_000 else 6_000))
+        rank.kernel("nccl", data + 1_000, 80_000, data, args=args).kernel("gemm", 80_000, 95_000, data + 500)
+    step = step_of(*ranks)
+    step.end_ns = 95 * MS
+    found = what_if(step, {"data": 0.5}, 1)
+    assert found["low_ns"] <= 65 * MS <= found["high_ns"]
+    found = what_if(step, {"data": 2.0}, 0)
+    assert found["low_ns"] <= 104 * MS <= found["high_ns"]
+    assert step.not_waited_for == ["G/rank0", "G/rank1"]
+    rows = {(row["worker"], row["phase"]): row for row in Graph(step).slack_rows()}
+    assert (rows["G/rank0", "data"]["low_ns"], rows["G/rank0", "data"]["slack_ns"]) == (30 * MS, 34 * MS)
+    assert late_host().not_waited_for == []
+
+
 def test_a_collective_behind_another_moves_with_it() -> None:
     """Two all-reduces are queued on each device; between both rank 1's works 10 ms. Rank 1's data in half the time: the first
     begins when rank 0 arrives (40), is over at 50, the second begins when rank 1's device is through (60) and is over at 70."""
