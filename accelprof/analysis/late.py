@@ -61,11 +61,14 @@ def stragglers(graph: Graph) -> list[Straggler]:
 
 def _readings(one: Collective, mine: Mapping[str, int], last: HostCall, step: Step) -> tuple[int, int]:
     """The least and the most that ranks waited for the last one, with the clocks' error; where work is nested in the calls also if ranks came
-    when their calls began."""
+    when their calls began, or when they had done it."""
     ways = [mine]
     if last is one.calls[-1] and last.meets is not None:
         began = max(call.start_ns for call in one.calls)
         ways.append({call.worker: max(min(began, call.end_ns) - call.start_ns, 0) for call in one.calls})
+    elif last is one.calls[-1]:  # one that worked in its call came when it had
+        packed = {call.worker: max(last.came_ns - call.piece[0], 0) for call in one.calls if call.piece}
+        ways.append({worker: min(ns, packed.get(worker, ns)) for worker, ns in mine.items()})
     errors = {call.worker: step.error_between(call.worker, last.worker) for call in one.calls}
     low = min(sum(max(ns - errors[worker], 0) for worker, ns in way.items()) for way in ways)
     return low, max(sum(ns + errors[worker] for worker, ns in way.items() if ns) for way in ways)

@@ -193,7 +193,7 @@ def _unknown_waits(step: Step, remove_wait: bool) -> tuple[dict[str, int], list[
         who = f"{', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
         notes.append(
             f"{who} is missing in {phase}, in which {worker} is {milliseconds(ns)} after the last of the others came: what of that is "
-            f"waiting and what transfer is not known{_HELD_BOTH if step.ended else ''}"
+            f"waiting and what transfer is not known{_HELD_BOTH if step.ended else ''}; what the change makes of the missing is in no figure"
         )
     return unknown, notes
 
