@@ -152,7 +152,7 @@ def _unknown_waits(step: Step, remove_wait: bool) -> tuple[dict[str, int], list[
         others = f" ({len(mine) - 1} more such calls)" if len(mine) > 1 else ""
         notes.append(
             f"{longest.worker} is {milliseconds(longest.ns)} in {phase}, a collective in which no other rank was recorded{others}: whom it "
-            f"waited for there, and how long, is not known{_HELD_BOTH if step.ended else ''}"
+            f"waited for there, and how long, is not known{_HELD_BOTH if step.ended else ''}; what the change makes of others is in no figure"
         )
     let_go: dict[str, tuple[int, str]] = {}
     for one in step.collectives:
