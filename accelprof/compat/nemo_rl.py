@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from accelprof.compat.process import ProcessSession
@@ -13,7 +12,7 @@ from accelprof.timing.metrics import process_state
 from accelprof.timing.phase import PhaseSpec
 from accelprof.timing.running import Run
 
-__all__ = ["start_gpu_profiling", "stop_gpu_profiling", "timed"]
+__all__ = ["start_gpu_profiling", "stop_gpu_profiling"]
 
 process = ProcessSession()
 KEY = "nemo_rl"
@@ -73,16 +72,6 @@ class Labels:
         for number, name in list(self._open):
             if number == id(timer) and label in (None, "", name):
                 self.end(timer, name)
-
-
-@contextlib.contextmanager
-def timed(label: str) -> Iterator[None]:
-    """A block as a phase, as ``Timer.time`` of NeMo-RL makes it."""
-    run = Run(process_state(label), PhaseSpec(label), suspends=True)
-    try:
-        yield
-    finally:
-        run.finish()
 
 
 def check() -> None:

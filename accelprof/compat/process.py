@@ -91,11 +91,9 @@ class ProcessSession:
                 arguments = {key: arguments[key] for key in ("group", "role", "rank", "world_size") if key in arguments}
             self._owned = configure(**arguments)
             return self._owned
-        except AccelprofError as error:
-            self.voice.say(f"nothing is profiled in process {os.getpid()}: {error}")
-            return None
         except failures() as error:  # whatever it is, training goes on without a session
-            self.voice.say(f"nothing is profiled in process {os.getpid()}: {text_of(error)}")
+            why = error if isinstance(error, AccelprofError) else text_of(error)
+            self.voice.say(f"nothing is profiled in process {os.getpid()}: {why}")
             return None
 
     def release(self) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator
 
 from accelprof.errors import NotAllowedError
 
@@ -22,3 +22,19 @@ class Options(BaseModel):
         if isinstance(value, bool) and types <= {int, float, type(None)}:
             raise NotAllowedError("a truth value is no number", f"a number{', null' if type(None) in types else ''}")
         return value
+
+
+def unique(value: object) -> Any:
+    """Names of an option in their order, each once; a single one may stand without a list."""
+    if value is None:
+        return ()
+    items = [value] if isinstance(value, str) else value
+    return tuple(dict.fromkeys(items)) if isinstance(items, (list, tuple)) else items
+
+
+def _words(value: object) -> Any:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+#: words of a command line, as often as they are given; a single one may stand without a list
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]

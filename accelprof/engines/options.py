@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from accelprof.config.load import problems_of
 from accelprof.config.model import Config, Numbers
+from accelprof.contracts.options import Options, unique
 from accelprof.engines.tables import DISTRIBUTIONS, FILES, RELEASES, SGLANG_ONE_SHORT, Release
 from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.versions import within
@@ -21,11 +22,7 @@ Content = Literal["cpu", "cuda", "npu", "memory", "shapes", "stack", "flops"]
 DEVICE = frozenset({"cuda", "npu"})
 
 
-def _words(value: Any) -> Any:
-    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
-
-
-class EngineOptions(BaseModel):
+class EngineOptions(Options):
     """One engine.
 
     Attributes:
@@ -43,18 +40,16 @@ class EngineOptions(BaseModel):
         runtime: TensorRT-LLM: the release has start_profile and stop_profile.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     profiler: Literal["torch", "cuda"] | None = None
     version: str | None = None
-    contents: Annotated[tuple[Content, ...], BeforeValidator(_words)] = ()
+    contents: Annotated[tuple[Content, ...], BeforeValidator(unique)] = ()
     skip: int = Field(0, ge=0)
     iterations: int | None = Field(None, ge=1)
     tensor_parallel: int = Field(1, ge=1)
     pipeline_parallel: int = Field(1, ge=1)
     data_parallel: int = Field(1, ge=1)
     ranks: Numbers = None
-    groups: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
+    groups: Annotated[tuple[str, ...], BeforeValidator(unique)] = ()
     agent_loop: bool = False
     runtime: bool = False
 

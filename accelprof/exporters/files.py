@@ -85,7 +85,6 @@ class Parquet(Exporter):
                 ("ranks", arrow.int32()), ("slowest", arrow.string()),
             ]
         )  # fmt: skip
-        self._directory = run.directory
 
     def step(self, figures: StepFigures) -> None:
         self._rows.extend(rows_of(figures))

@@ -11,20 +11,6 @@ from typing import Any
 from accelprof.contracts.targets import TARGET_ENV, UNSET_ENV, WRAPPED_ENV, Launch
 from accelprof.contracts.words import LAUNCH_MODES
 
-__all__ = [
-    "TARGET_ENV",
-    "WRAPPED_ENV",
-    "assemble",
-    "canonical",
-    "merge",
-    "program",
-    "render",
-    "render_value",
-    "split_command",
-    "to_shell",
-    "wrapped_by",
-]
-
 _MKDIR_THEN_EXEC = 'n=$1; shift; while [ "$n" -gt 0 ]; do mkdir -p -- "$1"; shift; n=$((n-1)); done; exec "$@"'
 # Ray hands an actor's runtime_env down to the actors it creates, py_executable included. The first process that takes the
 # claim (a file with its pid; exec keeps the pid) is started under the tool; whoever finds the holder alive starts plainly,

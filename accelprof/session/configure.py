@@ -34,7 +34,6 @@ from accelprof.session.session import Session
 from accelprof.timing import metrics
 from accelprof.timing.compiled import hide
 from accelprof.timing.gate import gate
-from accelprof.timing.running import forget_running
 
 if TYPE_CHECKING:
     from accelprof.config.model import Config
@@ -409,9 +408,7 @@ def _in_child() -> None:
     """A forked child is another process: it has no session and leaves the parent's files alone."""
     global _lock
     _lock = threading.RLock()  # one that another thread of the parent held would never be released here
-    metrics.after_fork()
     unlock_after_fork()
-    forget_running()
     session = gate.session
     gate.release()
     if session is not None:

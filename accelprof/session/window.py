@@ -30,8 +30,6 @@ class Window:
         "cost",
         "emitters",
         "info",
-        "native",
-        "opened",
         "opened_at",
         "overdue",
         "plain",

@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field
 
 from accelprof import atomic, texts
 from accelprof.contracts.backend import BoundRange, Emitter, Probe, RangeSpec
+from accelprof.contracts.options import unique
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
@@ -38,14 +39,6 @@ TRACED_CALLS = HostCalls(
     waits=r"Synchronize|^ur(?:EventWait|QueueFinish)",
 )
 Content = Literal["cpu", "cuda", "memory", "shapes", "stack", "flops", "modules"]
-
-
-def unique(value: object) -> Any:
-    """Names of an option in their order, each once; a single one may stand without a list."""
-    if value is None:
-        return ()
-    items = [value] if isinstance(value, str) else value
-    return tuple(dict.fromkeys(items)) if isinstance(items, (list, tuple)) else items
 
 
 class TorchOptions(ToolOptions):

@@ -30,13 +30,14 @@ from pydantic import BeforeValidator, Field
 
 from accelprof import atomic, texts
 from accelprof.contracts.backend import Probe
+from accelprof.contracts.options import unique
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import ArtifactFile, Assignment, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.contracts.words import TriggerCall
 from accelprof.errors import CaptureError
 from accelprof.threads import started
-from accelprof.tools.torch import TRACED_CALLS, RecordFunctionEmitter, TorchTool, unique
+from accelprof.tools.torch import TRACED_CALLS, RecordFunctionEmitter, TorchTool
 
 DAEMON_ENV, SOCKETS_ENV = "KINETO_USE_DAEMON", "KINETO_IPC_SOCKET_DIR"
 #: without an answer, which is how it is between windows, Kineto writes an error to the terminal every few seconds

@@ -49,22 +49,14 @@ def own_options(
         return result
     way, _, number = str(end).partition(":")
     right = f"repeat:{windows}" if windows else "repeat"
+    refused = ""
     if way in ("stop", "stop-shutdown") and windows != 1:
-        source.refuse(
-            f"{path}.{RANGE_END}",
-            f"{windows or 'several'} windows are asked for, and nsys would keep the first",
-            value=end,
-            allowed=right,
-            mend=f"{RANGE_END}: {right}, or leave it out",
-        )
+        refused = f"{windows or 'several'} windows are asked for, and nsys would keep the first"
     elif way == "none":
-        source.refuse(
-            f"{path}.{RANGE_END}",
-            "a capture would go on after its window has ended",
-            value=end,
-            allowed=right,
-            mend=f"{RANGE_END}: {right}, or leave it out",
-        )
+        refused = "a capture would go on after its window has ended"
+    if refused:
+        mend = f"{RANGE_END}: {right}, or leave it out"
+        source.refuse(f"{path}.{RANGE_END}", refused, value=end, allowed=right, mend=mend)
     elif number and str(windows) != number:
         said = f"{end} does not fit the {windows if windows else 'unknown number of'} captures of the plan; {right} is used"
         source.note(f"{path}.{RANGE_END}", "changed", said)

@@ -57,8 +57,6 @@ class Outcome:
 
     path: str
     reason: str = ""
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -118,7 +116,7 @@ class Analysis:
             status = self._child.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
-            return Outcome(self.path, f"not finished after {timeout:.0f} s, ended", time.time() - self.began)
+            return Outcome(self.path, f"not finished after {timeout:.0f} s, ended")
         with self._output:
             self._output.seek(0)
             text = self._output.read()
@@ -134,7 +132,6 @@ class Analysis:
         self._output.close()
 
     def _judge(self, status: int, text: str) -> Outcome:
-        seconds = time.time() - self.began
         errors = list(dict.fromkeys(_ERROR.findall(text)))
         missing = [
             directory.RESULTS[export]
@@ -143,11 +140,11 @@ class Analysis:
         ]
         failed = _FAILED.findall(text)
         if status == 0 and not missing and not failed:
-            return Outcome(self.path, "", seconds, tuple(errors))
+            return Outcome(self.path)
         what = f"parts failed ({', '.join(failed)})" if failed else ""
         what = f"{' and '.join(missing)} not written" if missing else what
         tail = [line.strip() for line in text.splitlines() if line.strip()]
         said = next((line for line in errors if "run failed" not in line), "") or (tail[-1] if tail and status else "")
         reason = ": ".join(part for part in (what or f"the child ended with status {status}", said) if part)
         directory.note_failure(self.path, reason)
-        return Outcome(self.path, reason, seconds, tuple(errors))
+        return Outcome(self.path, reason)

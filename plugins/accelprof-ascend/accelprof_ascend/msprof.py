@@ -19,17 +19,16 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from accelprof.contracts.backend import Probe
+from accelprof.contracts.options import unique
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.spans import HostCalls, Trace
-from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
+from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, not_started_under
 from accelprof.contracts.words import Count, TriggerCall
 from accelprof.errors import Problem, ReadError
-from accelprof.launch.command import WRAPPED_ENV
 from accelprof.output.layout import Layout
 from accelprof_ascend import vendor
 from accelprof_ascend.backend import NpuBackend
-from accelprof_ascend.options import _words
 from accelprof_ascend.trace_view import is_one as is_trace_view
 from accelprof_ascend.trace_view import read_trace_view
 
@@ -48,8 +47,8 @@ class MsprofOptions(ToolOptions):
     ranges: bool = True
     type: Literal["text", "db"] = "text"
     options: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    mstx_domain_include: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(())
-    mstx_domain_exclude: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(())
+    mstx_domain_include: Annotated[tuple[str, ...], BeforeValidator(unique)] = Field(())
+    mstx_domain_exclude: Annotated[tuple[str, ...], BeforeValidator(unique)] = Field(())
 
 
 class MsprofTool(Tool):

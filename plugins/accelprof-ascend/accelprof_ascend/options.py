@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from accelprof.contracts.options import unique
 from accelprof.contracts.tool import ToolOptions
 from accelprof.errors import Problem
 
@@ -26,13 +27,6 @@ SWITCHES: Mapping[str, str] = {
     "module": "with_modules",
     "stack": "with_stack",
 }
-
-
-def _words(value: object) -> Any:
-    if value is None:
-        return ()
-    items = [value] if isinstance(value, str) else value
-    return tuple(dict.fromkeys(items)) if isinstance(items, (list, tuple)) else items
 
 
 def _analysis(value: object) -> object:
@@ -56,20 +50,20 @@ class NpuOptions(ToolOptions):
     """
 
     level: Literal["level_none", "level0", "level1", "level2"] = "level0"
-    contents: Annotated[tuple[Content, ...], BeforeValidator(_words)] = Field(())
+    contents: Annotated[tuple[Content, ...], BeforeValidator(unique)] = Field(())
     analysis: Annotated[Literal["online", "offline", "async"], BeforeValidator(_analysis)] = "offline"
     export: Annotated[Literal["db", "text", "both"], BeforeValidator(_export)] = "text"
     aic_metrics: AicMetrics | None = None
     l2_cache: bool = False
     record_op_args: bool = False
     host_sys: Annotated[
-        tuple[Literal["cpu", "mem", "disk", "network", "osrt", "numa"], ...], BeforeValidator(_words)
+        tuple[Literal["cpu", "mem", "disk", "network", "osrt", "numa"], ...], BeforeValidator(unique)
     ] = Field(())
     sys_io: bool = False
     sys_interconnection: bool = False
     mstx: bool = True
-    mstx_domain_include: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(())
-    mstx_domain_exclude: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(("communication",))
+    mstx_domain_include: Annotated[tuple[str, ...], BeforeValidator(unique)] = Field(())
+    mstx_domain_exclude: Annotated[tuple[str, ...], BeforeValidator(unique)] = Field(("communication",))
     numbering: Literal["call", "step"] = "call"
     data_simplification: bool = True
     analysis_timeout: float = Field(3600.0, gt=0, description="seconds before an analysis of one window is given up")

@@ -70,7 +70,7 @@ class Profile:
 
     Attributes:
         directory: what torch_npu writes into (``…_ascend_pt``); empty before :meth:`start`.
-        errors: torch_npu's ``[ERROR]`` lines so far; ``warnings`` likewise.
+        errors: torch_npu's ``[ERROR]`` lines so far.
         disturbed: set by :meth:`stop`: another profile of the process was started since :meth:`start`, and which.
     """
 
@@ -86,10 +86,6 @@ class Profile:
     @property
     def errors(self) -> list[str]:
         return [line for line in self._said if not line.startswith("WARNING: ")]
-
-    @property
-    def warnings(self) -> list[str]:
-        return [line.removeprefix("WARNING: ") for line in self._said if line.startswith("WARNING: ")]
 
     def start(self, step: int, warmup: bool = False) -> None:
         """Record from now on, or with ``warmup`` only make ready; ``step`` numbers the first ``ProfilerStep``.

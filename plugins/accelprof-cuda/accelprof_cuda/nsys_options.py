@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, create_model
 
+from accelprof.contracts.options import Words
 from accelprof.contracts.tool import ToolOptions
 from accelprof.errors import NotAllowedError
 from accelprof.launch.command import canonical, merge, render_value
@@ -89,13 +90,8 @@ def _text_or_none(value: object) -> object:
     return "none" if value is False else _text(value)
 
 
-def _words(value: object) -> Any:
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-
-
 Text = Annotated[str | None, BeforeValidator(_text)]
 Switch = Annotated[str | None, BeforeValidator(_text_or_none)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
 class _Own(ToolOptions):

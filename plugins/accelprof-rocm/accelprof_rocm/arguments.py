@@ -47,9 +47,6 @@ class Known:
         found = self.options.get(self.long(name)) or (self.everywhere.get(self.long(name)) if self.shown else None)
         return found or (Option("value") if self.shown else None)
 
-    def has(self, name: str) -> bool:
-        return self.option(name) is not None
-
     def names(self) -> list[str]:
         return sorted(self.shown or {*self.options, *self.short})
 

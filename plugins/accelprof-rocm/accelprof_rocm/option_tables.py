@@ -15,12 +15,11 @@ from accelprof_rocm.releases import Release
 
 @dataclass(frozen=True)
 class Option:
-    """One option; known from ``since`` on and before ``until``. ``choices``: allowed words, empty = any."""
+    """One option; known from ``since`` on. ``choices``: allowed words, empty = any."""
 
     takes: str = "value"
     short: str = ""
     since: Release = (0, 0)
-    until: Release = (99, 0)
     choices: tuple[str, ...] = ()
 
 
@@ -200,7 +199,7 @@ def meant(word: str, release: Release) -> str:
 
 def known(table: Table, release: Release) -> dict[str, Option]:
     """The options that ``release`` has."""
-    return {name: option for name, option in table.items() if option.since <= release < option.until}
+    return {name: option for name, option in table.items() if option.since <= release}
 
 
 def aliases(table: Table) -> dict[str, str]:

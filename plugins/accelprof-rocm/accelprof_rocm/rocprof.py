@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from accelprof.contracts.backend import Emitter, Probe
+from accelprof.contracts.options import Words
 from accelprof.contracts.spans import HostCalls, Trace
 from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions, not_started_under
@@ -40,10 +41,6 @@ def _release_text(value: object) -> object:
     return value
 
 
-def _words(value: object) -> Any:
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-
-
 def _env(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
@@ -52,7 +49,6 @@ def _env(value: object) -> object:
 
 TRUE = frozenset({"1", "true", "on", "yes", "y", "t"})
 FALSE = frozenset({"0", "false", "off", "no", "n", "f"})
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
 class RocprofOptions(ToolOptions):

@@ -19,13 +19,14 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from accelprof.contracts.options import Words
 from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target, WindowInfo
 from accelprof.contracts.tool import Tool, ToolContext, ToolOptions
 from accelprof.contracts.words import TriggerCall
 from accelprof.errors import CaptureError, Problem
 from accelprof_rocm import installation, releases
 from accelprof_rocm.releases import Release
-from accelprof_rocm.rocprof import RocprofOptions, RocprofTool, Words
+from accelprof_rocm.rocprof import RocprofOptions, RocprofTool
 from accelprof_rocm.rocprofv3 import SUFFIX, Rocprofv3Options, Rocprofv3Tool
 
 ATTACH_ENV = "ROCP_TOOL_ATTACH"

@@ -21,10 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from accelprof.contracts import reasons
-from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, Launch, Target
+from accelprof.contracts.targets import WRAPPED_ENV, ArtifactFile, Assignment, Expectation, Launch, Target
 from accelprof.contracts.tool import ToolOptions
 from accelprof.errors import CaptureError, ConfigError, Problem
-from accelprof.launch.command import WRAPPED_ENV
 from accelprof_rocm import arguments, artifacts, installation, option_tables, releases, roctx
 from accelprof_rocm.rocprof import SCRATCH, TRUE, RocprofOptions, RocprofTool, pattern
 

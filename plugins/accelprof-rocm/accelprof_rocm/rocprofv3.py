@@ -11,12 +11,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from accelprof.contracts.targets import Assignment, Expectation, Launch
+from accelprof.contracts.options import Words
+from accelprof.contracts.targets import WRAPPED_ENV, Assignment, Expectation, Launch
 from accelprof.contracts.tool import ToolOptions
 from accelprof.errors import Problem
-from accelprof.launch.command import WRAPPED_ENV
 from accelprof_rocm import arguments, installation, option_tables, releases
-from accelprof_rocm.rocprof import SCRATCH, RocprofOptions, RocprofTool, Words, pattern
+from accelprof_rocm.rocprof import SCRATCH, RocprofOptions, RocprofTool, pattern
 
 PATH = "tools.rocprofv3"
 #: format -> what the file's name ends with
