@@ -71,6 +71,8 @@ def _readings(one: Collective, mine: Mapping[str, int], last: HostCall, step: St
         ways.append({worker: min(ns, packed.get(worker, ns)) for worker, ns in mine.items()})
     errors = {call.worker: step.error_between(call.worker, last.worker) for call in one.calls}
     low = min(sum(max(ns - errors[worker], 0) for worker, ns in way.items()) for way in ways)
+    if one.hidden and any(errors.values()):  # which pieces they met in stands on the clocks too
+        low = max(low - one.hidden_ns, 0)
     return low, max(sum(ns + errors[worker] for worker, ns in way.items() if ns) for way in ways)
 
 

@@ -596,7 +596,7 @@ class Graph:
     def slack_rows(self) -> list[Slack]:
         """``{step, worker, phase, spans, ns, slack_ns, low_ns, high_ns}`` of what is not on the critical path: the stretches of a
         phase on a worker, how long they are in all, and how much later each of them could end without moving the step's end."""
-        error = self.step.doubt_ns
+        error = self.step.doubt_ns + sum(one.hidden_ns for one in self.step.collectives)
         sure = self.slack()
         others = [self.slack(guesses=False)] if self.guessed else []
         for other in self.readings():

@@ -139,7 +139,8 @@ def test_what_is_said_of_made_steps_is_true(part: int) -> None:
     waited is in that of its rows, a phase that is longer by the least slack that it has leaves the step as it was, and the path is the
     step's length."""
     told = lengthened = 0
-    for seed in range(300 * part, 300 * (part + 1)):
+    hidden = (2143, 2837, 3901)[: 3 * (part == 0)]  # in these both clocks and what is nested hide where ranks met
+    for seed in (*range(300 * part, 300 * (part + 1)), *hidden):
         program, ahead, change = made(seed)
         before, real = run(program, len(ahead)), run(program, len(ahead), change).wall_ns
         step = seen(before, ahead)
