@@ -9,6 +9,7 @@ that device work can be given to the phase that launched it.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sqlite3
@@ -49,6 +50,8 @@ ROWS = (
     "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
 )  # fmt: skip
+#: those with a globalPid
+WORK = tuple(name for name in ROWS if name not in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"))
 #: a column that a table or a row lacks -> what becomes of the row
 LACKING = {
     "start": "are left out", "end": "are left out", "deviceId": LACKED["device"], "streamId": LACKED["stream"],
@@ -362,17 +365,34 @@ class Reading:
 
     def _device_parts(self, table: str, columns: Sequence[str], what: str) -> Iterator[dict[str, object]]:
         needed = [name for name in columns if name in LACKING]
-        alone = next(iter(self.processes)) if len(self.processes) == 1 else None
-        if alone is not None and table in self.tables and "globalPid" not in self.tables.columns(table):
+        if table in self.tables and "globalPid" not in self.tables.columns(table) and self.alone is not None:
             needed.remove("globalPid")
-            line = f"{table} has no column globalPid; its {what} are taken for those of process {_process(alone)}, the only one"
+            line = f"{table} has no column globalPid; its {what} are taken for those of process {_process(self.alone)}, the only one"
             self.trace.problems.append(f"{line} with CUDA calls")
         self._lacking(table, what, needed)
         for part, _ in self._parts(table, columns):
-            if alone is not None:
-                part["globalPid"] = self.np.where(part["globalPid"] == MISSING, alone, part["globalPid"])
+            unsaid = part["globalPid"] == MISSING
+            if unsaid.any() and self.alone is not None:
+                part["globalPid"] = self.np.where(unsaid, self.alone, part["globalPid"])
             self._hollow(table, what, part, [name for name in needed if name not in ("start", "end")])
             yield self._rows(part, f"{what} that never ended or ended before they began")
+
+    @functools.cached_property
+    def alone(self) -> int | None:
+        """The only process that device work may be of, as a globalPid has it; ``None`` where there are several, or none.
+
+        That only one has calls does not say so: those of another may be lost, or lie before what was recorded. So whoever has a
+        context, a device, or work in any table may be meant, and where nothing says who has, whoever has ranges.
+        """
+        if len(self.processes) != 1:
+            return None
+        only = next(iter(self.processes))
+        used = {pid for pid, _ in self.devices}
+        used.update(pid for (pid,) in self.tables.rows("TARGET_INFO_CUDA_CONTEXT_INFO", "processId"))
+        owners = dict.fromkeys(WORK, "globalPid") | ({} if used else {"NVTX_EVENTS": "globalTid"})
+        for table, column in owners.items():
+            used.update(_process(owner) for (owner,) in self.tables.distinct(table, column) if isinstance(owner, int))
+        return only if used <= {_process(only), None, 0} else None
 
     def _lacking(self, table: str, what: str, columns: Sequence[str]) -> None:
         """Say which columns a table that is there does not have, and what that means for its rows."""

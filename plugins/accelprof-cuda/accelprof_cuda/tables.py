@@ -63,6 +63,12 @@ class Tables:
         wanted = ", ".join(f'"{column}"' if column in there else f'NULL AS "{column}"' for column in columns)
         return iter(self._database.execute(f"SELECT {wanted} FROM {self.quoted(table)}{self._where(where, there)}"))
 
+    def distinct(self, table: str, column: str) -> Iterator[tuple[Any, ...]]:
+        """What stands in a column, each once."""
+        if table not in self.names or column not in self.columns(table):
+            return iter(())
+        return iter(self._database.execute(f'SELECT DISTINCT "{column}" FROM {self.quoted(table)}'))
+
     def parts(
         self, table: str, numbers: Sequence[str], text: str = "", where: str = "", empty: str = ""
     ) -> Iterator[tuple[dict[str, Any], list[Any]]]:

@@ -212,6 +212,46 @@ def test_kernels_that_do_not_say_their_process(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        f"INSERT INTO NVTX_EVENTS VALUES (0, 1000, 59, 'critic/update', {8 << 24 | 8}, 0)",
+        "CREATE TABLE TARGET_INFO_CUDA_DEVICE AS SELECT 0 AS gpuId, 0 AS cudaId, 7 AS pid UNION SELECT 1, 0, 8",
+        "CREATE TABLE TARGET_INFO_CUDA_CONTEXT_INFO AS SELECT 7 AS processId, 1 AS contextId UNION SELECT 8, 1",
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (400, 500, 0, 7, 2, {8 << 24}, 64, 1)",
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (80, 890, 0, 4, {8 << 24}, 4)",
+    ],
+)
+@pytest.mark.parametrize("how", ["ALTER TABLE {} DROP COLUMN globalPid", "UPDATE {} SET globalPid = NULL"])
+def test_work_of_a_process_whose_calls_are_lost_is_no_other_ones(tmp_path: Path, how: str, evidence: str) -> None:
+    """One process of two has calls in the file: kernels that do not say their process may be the other's as well, and are given to
+    neither; with their process said they are in no phase, because their launch is not in the file."""
+    source = Path(small_export(tmp_path / "r.sqlite"))
+    path = edited(source, tmp_path / "x.sqlite", evidence, how.format("CUPTI_ACTIVITY_KIND_KERNEL"))
+    found = attribute(reader.read(path))
+    assert (found.left_over(), sum(row.kernels for row in found.phases)) == (
+        [("the file does not say which launch", 1)],
+        0,
+    )
+    path = edited(
+        source, tmp_path / "y.sqlite", evidence, f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = {8 << 24}"
+    )
+    found = attribute(reader.read(path))
+    assert (found.left_over(), sum(row.kernels for row in found.phases)) == ([("launch not in the file", 1)], 0)
+
+
+def test_one_process_with_devices_beside_others_with_ranges_is_meant(tmp_path: Path) -> None:
+    """Where the file says who has devices, a parent that only has ranges launched nothing."""
+    source = Path(small_export(tmp_path / "r.sqlite"))
+    statements = (
+        f"INSERT INTO NVTX_EVENTS VALUES (0, 1000, 59, 'launcher', {8 << 24 | 8}, 0)",
+        "CREATE TABLE TARGET_INFO_CUDA_DEVICE AS SELECT 0 AS gpuId, 0 AS cudaId, 7 AS pid",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = NULL",
+    )
+    found = attribute(reader.read(edited(source, tmp_path / "x.sqlite", *statements)))
+    assert {row.name: row.kernels for row in found.phases} == {"actor/update": 1, "launcher": 0}
+
+
 @pytest.mark.parametrize("table", ["KERNEL", "RUNTIME"])
 @pytest.mark.parametrize("column", sorted(reader.LACKING))
 def test_a_column_that_is_missing_is_named(tmp_path: Path, table: str, column: str) -> None:
