@@ -10,7 +10,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 #: characters of a name that are kept; a C++ kernel's has some thousands
@@ -46,6 +46,16 @@ def from_here(path: str | os.PathLike[str]) -> str:
 def encodable(text: str) -> str:
     """``text`` with each half of a surrogate pair as ``\\ud800`` in letters."""
     return text if text.isascii() else _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+def all_encodable(given: Sequence[str]) -> Sequence[str]:
+    """:func:`encodable` of each."""
+    return given if ascii_alone(given) else list(map(encodable, given))
+
+
+def ascii_alone(given: Iterable[str]) -> bool:
+    """Whether these have nothing else; asked of all of them together, because there may be a million."""
+    return all(map(str.isascii, given))
 
 
 def bounded(text: str) -> str:

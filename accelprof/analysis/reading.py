@@ -163,6 +163,8 @@ def _bound(value: Any) -> Any:
 
 def _bounded(table: list[Any]) -> int:
     """Give the texts of a table bounds, in place; how many were cut."""
+    if set(map(type, table)) == {str} and max(map(len, table)) <= texts.LONGEST and texts.ascii_alone(table):
+        return 0  # as nearly all are
     cut = sum(isinstance(value, str) and len(value) > texts.LONGEST for value in table)
     table[:] = map(_bound, table)
     return cut

@@ -595,7 +595,7 @@ class TimelineWriter:
         number = len(self.merged.sources)
         columns, marks, flows, drawing, shift, places = self._laid_out(source, trace)
         pids, tids = _numbers(drawing, places)
-        names = [texts.encodable(name) for name in columns.names]
+        names = texts.all_encodable(columns.names)
         kinds = [kind.value for kind in KINDS]
         kept, count = np.flatnonzero(drawing.kept), len(columns)
         kept = kept[~np.isin(kept, drawing.deferred)]

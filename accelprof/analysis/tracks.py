@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from accelprof import texts
@@ -16,6 +17,8 @@ from accelprof.reading.columns import NONE, Array, Columns
 Place = tuple[object, object]
 #: characters of a number that is longer than 64 bits
 LONGEST = 40
+_encode = msgspec.json.Encoder().encode
+_NOTHING = msgspec.Raw(b"{}")
 
 
 class Tracks:
@@ -101,7 +104,10 @@ class Tracks:
 
 
 def arguments(columns: Columns, rows: Array) -> list[Any]:
-    """Arguments of events, mappings that strict JSON can hold, that keep what rows have beside their times."""
+    """Arguments of events, mappings that strict JSON can hold, or their JSON, that keep what rows have beside their times."""
+    held = columns.args_by_column(rows)
+    if held is not None:
+        return _as_json(columns, rows, held)
     found = [plain_arguments(args) if args else {} for args in columns.args_of(rows)]
     numbers = columns.correlation[rows]
     there = np.flatnonzero(numbers >= 0)
@@ -121,6 +127,67 @@ def arguments(columns: Columns, rows: Array) -> list[Any]:
     for at in np.flatnonzero(columns.cut[rows]).tolist():
         found[at][ROW_COLUMNS["cut"]] = True
     return found
+
+
+def _as_json(
+    columns: Columns, rows: Array, held: Iterable[tuple[Array, Mapping[str, Sequence[int | str]]]]
+) -> list[Any]:
+    """The same in JSON, a column at a time: rows with the same names differ in nothing but the values."""
+    found = [_NOTHING] * rows.size
+    alone: Array = np.ones(rows.size, dtype=np.bool_)
+    groups = []
+    for places, values in held:
+        groups.append((places, values))
+        alone[places] = False
+    groups.append((np.flatnonzero(alone), {}))
+    words = _json(columns.words)
+    labels = {"device": _json(map(_plain, columns.devices)), "stream": _json(map(_plain, columns.streams))}
+    for places, values in groups:
+        of = rows[places]
+        known: dict[str, list[Any]] = {key: _json_of(column) for key, column in values.items()}
+        # name -> which rows have it, and what stands there
+        more: dict[str, tuple[Array, Array, list[str] | None]] = {
+            "correlation": (columns.correlation[of] >= 0, columns.correlation[of], None)
+        }
+        for field in ("domain", "category", "color"):
+            codes = getattr(columns, field)[of]
+            more[field] = (codes > 0, codes, words)
+        for field, texts_of in labels.items():
+            codes = getattr(columns, field)[of]
+            more[field] = (codes != NONE, codes, texts_of)
+        cut = columns.cut[of]
+        more[ROW_COLUMNS["cut"]] = (cut, cut.astype(np.int64), ["false", "true"])
+        more = {key: column for key, column in more.items() if key not in known}
+        kinds: Array = np.zeros(of.size, dtype=np.int64)
+        for bit, (there, _, _) in enumerate(more.values()):
+            kinds |= there.astype(np.int64) << bit
+        for kind in np.unique(kinds).tolist():
+            mine = np.flatnonzero(kinds == kind)
+            every = mine.size == of.size
+            written = {key: column if every else [column[at] for at in mine.tolist()] for key, column in known.items()}
+            for bit, (key, (_, codes, told)) in enumerate(more.items()):
+                if kind >> bit & 1:
+                    numbers = codes[mine].tolist()
+                    written[key] = numbers if told is None else [told[number] for number in numbers]
+            if written:
+                names = _json(written)
+                form = "{" + ",".join(name.replace("%", "%%") + ":%s" for name in names) + "}"
+                made = map(msgspec.Raw, map(form.__mod__, zip(*written.values(), strict=True)))
+                for place, raw in zip(places[mine].tolist(), made, strict=True):
+                    found[place] = raw
+    return found
+
+
+def _json(values: Iterable[object]) -> list[str]:
+    return [_encode(texts.encodable(value) if isinstance(value, str) else value).decode() for value in values]
+
+
+def _json_of(column: Sequence[int | str]) -> list[Any]:
+    """Values of one argument; whole numbers are their own text."""
+    if not column or isinstance(column[0], int):
+        return list(column)
+    distinct = list(dict.fromkeys(column))
+    return list(map(dict(zip(distinct, _json(distinct), strict=True)).__getitem__, column))
 
 
 def of_mark(mark: Mark) -> Any:

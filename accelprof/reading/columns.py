@@ -13,7 +13,7 @@ One module, because rows come in at one door: there spans become columns, and wh
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -88,6 +88,14 @@ class Names:
             code = self._codes[value] = len(self.values)
             self.values.append(value)
         return code
+
+    def codes_of(self, values: Collection[Hashable]) -> list[int]:
+        """:meth:`code` of each, in one go."""
+        codes = self._codes
+        fresh = [value for value in dict.fromkeys(values) if value not in codes]
+        codes.update(zip(fresh, range(len(self.values), len(self.values) + len(fresh)), strict=True))
+        self.values += fresh
+        return list(map(codes.__getitem__, values))
 
 
 class Columns:
@@ -204,6 +212,13 @@ class Columns:
             return [{}] * len(rows)
         many = getattr(self._args, "many", None)
         return many(rows) if many is not None else list(map(self._args, rows.tolist()))
+
+    def args_by_column(self, rows: Array) -> Iterable[tuple[Array, Mapping[str, Sequence[int | str]]]] | None:
+        """:meth:`args` by name, of readers that keep them as columns (their arguments have a ``by_column`` for that): for each group
+        of ``rows`` that have the same names the places of those rows, and the values, whole numbers of 64 bits or text (no domain,
+        category or color). Rows in no group have none. ``None`` where the reader keeps them another way."""
+        told = getattr(self._args, "by_column", None)
+        return None if told is None else told(rows)
 
     def known_args(self, row: int) -> Mapping[str, Any]:
         """The arguments of a row that reading kept (those of collectives); empty where the file would be read again."""

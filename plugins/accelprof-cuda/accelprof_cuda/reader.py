@@ -24,7 +24,7 @@ from accelprof.errors import ReadError
 from accelprof.reading import sqlite
 from accelprof.reading.gzipped import is_json
 from accelprof.reading.kernels import kernel_kind
-from accelprof.texts import unquoted
+from accelprof.texts import QUOTED, unquoted
 from accelprof_cuda import colors, installation
 from accelprof_cuda.backend import DOMAIN
 from accelprof_cuda.nsys_files import RAW, REPORT
@@ -232,7 +232,9 @@ class Reading:
             pids = (part["globalTid"] >> 24) & 0xFFFFFF
             where = _mapped(np, lambda pid, domain: word(_domain(domains, pid, domain)), pids, part["domainId"])
             ours = where == word(DOMAIN)
-            name_codes = np.fromiter((code(unquoted(str(name))) for name in names), dtype=np.int32, count=len(names))
+            if QUOTED in "".join(names):
+                names = list(map(unquoted, names))
+            name_codes = np.array(self.stretch.names_of(names), dtype=np.int32)
             kind = np.where(name_codes == code(WINDOW), CODES[Kind.WINDOW], CODES[Kind.PHASE])
             of = _mapped(
                 np, lambda pid, domain, number: word(categories.get((pid, domain, number), "") if number > 0 else ""),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import re
 import sqlite3
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.spans import Kind
@@ -27,6 +27,8 @@ NONE = -1
 #: as ``accelprof.reading.columns.CODES``, without numpy
 CODES: dict[Kind, int] = {kind: code for code, kind in enumerate(Kind)}
 PART = 20_000
+#: rows that are asked first which columns have something in them
+SAMPLE = 1_000
 #: columns that rows of an export fill
 WRITTEN = (
     "kind", "name", "thread", "device", "stream", "start", "end", "correlation", "domain", "category", "color", "cut",
@@ -79,30 +81,51 @@ class Tables:
         if table not in self.names:
             return
         there = set(self.columns(table))
-        fields = [f'ifnull("{name}", {MISSING})' if name in there else str(MISSING) for name in numbers]
+        filled = self._filled(table, [name for name in numbers if name in there])
+        hollow = [name for name in numbers if name not in filled]
+        numbers = [name for name in numbers if name in filled]
+        fields = [f'ifnull("{name}", {MISSING})' for name in numbers]
         if empty:
             fields.append(f'"{empty}" IS NULL' if empty in there else "0")
-            numbers = (*numbers, EMPTY)
+            numbers.append(EMPTY)
+        if not fields:  # rows all the same
+            fields.append("0")
+            numbers.append("")
         if text:
             fields.append(f'CAST("{text}" AS TEXT)' if text in there else "NULL")
         query = f"SELECT {', '.join(fields)} FROM {self.quoted(table)}{self._where(where, there)}"
         cursor = self._database.execute(query)
         while rows := cursor.fetchmany(PART):
-            texts = [row[-1] for row in rows] if text else []
-            width = len(numbers)
-            flat = (
-                itertools.chain.from_iterable(row[:width] for row in rows)
-                if text
-                else itertools.chain.from_iterable(rows)
-            )
+            count, width = len(rows), len(numbers)
+            flat: Iterable[Any] = itertools.chain.from_iterable(rows)
+            texts: list[Any] = []
+            if text:
+                *by_column, last = zip(*rows, strict=True)
+                flat, texts = itertools.chain.from_iterable(by_column), list(last)
+            packed = bytearray(8 * count * width)
             try:
-                table_of = np.frombuffer(array("q", flat), dtype=np.int64)  # an array takes whole numbers alone
-            except (TypeError, OverflowError):  # something else in a column of numbers
-                table_of = np.array([_number(value) for row in rows for value in row[:width]], dtype=np.int64)
+                struct.pack_into(f"={count * width}q", packed, 0, *flat)  # takes whole numbers alone
+                table_of = np.frombuffer(packed, dtype=np.int64)
+            except struct.error:  # something else in a column of numbers
+                flat = itertools.chain.from_iterable(by_column if text else rows)
+                table_of = np.array(list(map(_number, flat)), dtype=np.int64)
             del rows
             np.maximum(table_of, MISSING, out=table_of)  # the least number of all has no absolute value
-            table_of = table_of.reshape(-1, width)
-            yield {name: np.ascontiguousarray(table_of[:, at]) for at, name in enumerate(numbers)}, texts
+            table_of = table_of.reshape(width, count) if text else table_of.reshape(count, width).T
+            part = {name: np.ascontiguousarray(table_of[at]) for at, name in enumerate(numbers)}
+            part.update((name, np.full(count, MISSING, dtype=np.int64)) for name in hollow)
+            yield part, texts
+
+    def _filled(self, table: str, columns: Sequence[str]) -> set[str]:
+        """Those of the columns that have something in any row: asking is cheaper than fetching what is not there."""
+        found: set[str] = set()
+        for rows in (f"(SELECT * FROM {self.quoted(table)} LIMIT {SAMPLE})", self.quoted(table)):
+            rest = [name for name in columns if name not in found]
+            if rest:
+                counts = ", ".join(f'count("{name}")' for name in rest)
+                told = self._database.execute(f"SELECT {counts} FROM {rows}").fetchone()
+                found.update(name for name, count in zip(rest, told, strict=True) if count)
+        return found
 
     def count(self, *tables: str) -> int:
         """Rows of these tables together."""
@@ -161,7 +184,7 @@ class Stretches:
         self._count = 0
         self._first: list[int] = []
         self._extras: list[dict[str, object]] = []
-        self.name, self.word = self._names.code, self._words.code
+        self.name, self.word, self.names_of = self._names.code, self._words.code, self._names.codes_of
 
     def add(
         self,
@@ -242,27 +265,41 @@ class _Arguments:
         return self.many(slice(row, row + 1))[0]
 
     def many(self, rows: Array | slice) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, object]] = [{}] * self._order[rows].size
+        for places, held in self.by_column(rows):
+            for place, *values in zip(places.tolist(), *held.values(), strict=True):
+                found[place] = dict(zip(held, values, strict=True))
+        return found
+
+    def by_column(self, rows: Array | slice) -> Iterator[tuple[Array, dict[str, list[Any]]]]:
+        """As :meth:`accelprof.reading.columns.Columns.args_by_column`."""
         import numpy as np
 
         at = self._order[rows].astype(np.int64)
-        found: list[Mapping[str, object]] = [{}] * at.size
         parts = np.searchsorted(self._first, at, side="right") - 1
         for part in np.unique(parts).tolist():
-            held = self._extras[part]
-            if not held:
+            extras = self._extras[part]
+            if not extras:
                 continue
             mine = np.flatnonzero(parts == part)
             within = at[mine] - self._first[part]
-            columns = [_values(values, within) for values in held.values()]
-            for row, *values in zip(mine.tolist(), *columns, strict=True):
-                found[row] = {key: value for key, value in zip(held, values, strict=True) if value != MISSING}
-        return found
+            columns = {key: held if isinstance(held, tuple) else (held, None) for key, held in extras.items()}
+            values = {key: numbers[within] for key, (numbers, _) in columns.items()}
+            there: Array = np.zeros(mine.size, dtype=np.int64)
+            for bit, (key, (_, texts)) in enumerate(columns.items()):
+                there |= (1 if texts is not None else values[key] != MISSING) << np.int64(bit)
+            for which in np.unique(there).tolist():
+                rows_of = np.flatnonzero(there == which)
+                kept = [key for bit, key in enumerate(columns) if which >> bit & 1]
+                if kept:
+                    yield mine[rows_of], {key: _told(values[key][rows_of].tolist(), columns[key][1]) for key in kept}
 
 
-def _values(held: Held, rows: Array | slice) -> list[Any]:
-    values, texts = held if isinstance(held, tuple) else (held, None)
-    numbers: list[int] = values[rows].tolist()
-    return numbers if texts is None else [texts.get(number, "") for number in numbers]
+def _told(numbers: list[int], texts: Mapping[int, str] | None) -> list[Any]:
+    if texts is None:
+        return numbers
+    known = {number: texts.get(number, "") for number in set(numbers)}
+    return list(map(known.__getitem__, numbers))
 
 
 def _narrow(held: Held) -> Held:

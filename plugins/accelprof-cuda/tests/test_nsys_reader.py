@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -10,13 +11,15 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
-from accelprof_cuda import installation, reader
+from accelprof_cuda import installation, reader, tables
 from accelprof_cuda.nsys import NsysTool
 
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.reading import load_any
 from accelprof.analysis.timeline import merge_files
+from accelprof.analysis.tracks import arguments
 from accelprof.contracts.spans import Clock, Kind, Span, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.columns import Columns, columns_of
@@ -238,6 +241,54 @@ def test_work_of_a_process_whose_calls_are_lost_is_no_other_ones(tmp_path: Path,
     )
     found = attribute(reader.read(path))
     assert (found.left_over(), sum(row.kernels for row in found.phases)) == ([("launch not in the file", 1)], 0)
+
+
+def test_columns_without_anything_read_as_those_that_are_not_there(tmp_path: Path) -> None:
+    """Also where the first value comes late, and where no column asked for has any."""
+    path = small_export(tmp_path / "r.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE NVTX_EVENTS ADD COLUMN color")
+        database.execute("ALTER TABLE NVTX_EVENTS ADD COLUMN category")
+        rows = [(at, at + 1, 59, "x", 7 << 24 | 7, 0, None) for at in range(2000, 2000 + 2 * tables.SAMPLE)]
+        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", [*rows, (*rows[-1][:-1], 5)])
+        database.execute("CREATE TABLE hollow (a, b, t)")
+        database.execute("INSERT INTO hollow VALUES (NULL, NULL, 'x'), (NULL, NULL, NULL)")
+        found = tables.Tables(database)
+        [(part, texts)] = found.parts("NVTX_EVENTS", ("start", "color", "category", "gone"), "text")
+        assert set(part["color"].tolist()) == {tables.MISSING, 5}
+        assert set(part["category"].tolist()) == set(part["gone"].tolist()) == {tables.MISSING}
+        assert (len(texts), set(texts)) == (2 * tables.SAMPLE + 2, {"actor/update", "x"})
+        for text in ("t", ""):
+            [(part, texts)] = found.parts("hollow", ("a", "b", "c"), text)
+            assert {name: part[name].tolist() for name in "abc"} == dict.fromkeys("abc", [tables.MISSING] * 2)
+            assert texts == (["x", None] if text else [])
+
+
+def test_arguments_as_columns_say_the_same(tmp_path: Path) -> None:
+    """In any order and number, what a row has by itself."""
+    columns = columns_of(reader.read(small_export(tmp_path / "r.sqlite")))
+    rows = np.array([5, 0, 3, 3, 6, 1])
+    said: list[dict[str, object]] = [{} for _ in rows]
+    for places, held in columns.args_by_column(rows) or ():
+        for at, *values in zip(places.tolist(), *held.values(), strict=True):
+            said[at] = dict(zip(held, values, strict=True))
+    assert said == [dict(columns.args(row)) for row in rows.tolist()]
+    assert any(said)
+    written = [json.loads(bytes(one)) for one in arguments(columns, rows)]
+    for row, args, one in zip(rows.tolist(), said, written, strict=True):
+        span = columns.span(row)
+        more = {
+            "domain": span.domain,
+            "category": span.category,
+            "color": span.color,
+            "device": span.device,
+            "stream": span.stream,
+        }
+        want = {
+            **span.args,
+            **{key: value for key, value in more.items() if value not in ("", None) and key not in args},
+        }
+        assert one == want
 
 
 def test_one_process_with_devices_beside_others_with_ranges_is_meant(tmp_path: Path) -> None:
