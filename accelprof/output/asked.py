@@ -66,7 +66,7 @@ class ByStep:
                 found += NumberSet(((first, last, stride),)).to_config()
         return found
 
-    def missed(self, windows: Iterable[WindowRow], seen: Collection[int], ended: bool = True) -> Missed:
+    def missed(self, windows: Collection[WindowRow], seen: Collection[int], ended: bool = True) -> Missed:
         """Which of them did not open though others did.
 
         Windows before the first step that the process saw are none of its own (a training that goes on from a checkpoint), and
@@ -74,10 +74,12 @@ class ByStep:
 
         Args:
             seen: steps that the process saw.
-            ended: those are all of them; otherwise it saw the steps of its windows too, and maybe others before the last.
+            ended: those are all of them; otherwise it saw the steps of its windows and the one before the first of them from which
+                on it saw any, and maybe others before the last.
         """
         recorded = {step for row in windows for step in row.steps}
-        came = set(seen) if ended else recorded.union(seen)
+        begun = {row.seen_from for row in windows if row.seen_from is not None}
+        came = set(seen) if ended else {*recorded, *begun, *seen}
         begin = min(came, default=0)
         if not (self.sure or ended):
             begin = max(came, default=-1) + 1

@@ -291,6 +291,7 @@ class WindowRow(Record):
         reason: why it closed.
         failures: what tools said when they failed in it; on disk in words too, as ``errors``.
         stretches: of schedules that count over the process, those of which it holds calls: phase, and number of the first call.
+        seen_from: of a process's first window: the first step that it saw, as far as it had seen one.
         holds: phases of schedules whose calls it holds, though it is another's window.
         state: ``open`` where it was never closed; only in manifests.
     """
@@ -323,6 +324,7 @@ class WindowRow(Record):
     range_calls: int | None = _if_set(fields.whole)
     holds: list[str] = _if_set(fields.texts, list)
     stretches: list[tuple[str, int]] = _if_set(fields.many(_stretch, "[phase, first call]"), list)
+    seen_from: int | None = _if_set(fields.whole)
     schedule: dict[str, Any] | None = _if_set(fields.an_object)
     closed_early: str | None = _if_set(fields.text)
     state: str | None = _if_set(fields.text)

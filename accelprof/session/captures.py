@@ -96,6 +96,7 @@ class Captures:
         rows: records of all windows so far (the manifest's ``windows`` rows).
         tools: what captures, without our own timeline (``trace``).
         work_is_plain: calls that cannot be suspended were seen, so a coroutine may be one that only waits.
+        first_step: the first that was announced.
         budget: the watch over sizes, or ``None``.
         listeners: each is called as ``listener("opened" | "closed", info)``; closed is a window whose files are written.
     """
@@ -116,6 +117,7 @@ class Captures:
         self.rows: list[WindowRow] = []
         self.budget: Limits | None = None
         self.work_is_plain = False
+        self.first_step: int | None = None
         self.ended = False
         self._failures: dict[str, int] = {}
         self._last_failure: dict[str, str] = {}
@@ -219,6 +221,7 @@ class Captures:
                 open_ms=round(took / 1e6, 3),
                 open_ns=took,
                 stretches=[] if ask.stretch is None else [ask.stretch],
+                seen_from=None if self.rows else self.first_step,
             )
             trace = self.trace if self.trace in opened else None
             window = Window(info, opened, trace, emitters, now_ns(), row, self._refuse)

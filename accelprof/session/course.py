@@ -55,6 +55,8 @@ class Course:
         self.running = self._announced = number
         at = self.times.begins(number)
         captures, voice = self._captures, self._captures.voice
+        if captures.first_step is None:
+            captures.first_step = number
         if not captures.work_is_plain and captures.bound:
             captures.work_is_plain = any(state.plain_calls for state in metrics.all_states())
         voice.guarded("beginning a step", self._backend.step_begin, number)
@@ -82,6 +84,8 @@ class Course:
         """``number``, which runs, never came: nothing is written down of it."""
         window, guarded = self._captures.window, self._captures.voice.guarded
         self.times.forget(number)
+        if not self.times.seen:
+            self._captures.first_step = None
         if window is not None and number in window.steps:
             window.steps.remove(number)
         if self.recorder is not None:
