@@ -333,6 +333,11 @@ class Trace:
         self.tables = tables if tables is not None else []
         self.flows = flows if flows is not None else []
 
+    def unread(self, line: str) -> None:
+        """Say what of the file is not in the trace and should be: a problem, and a lack of :attr:`completeness`."""
+        self.problems.append(line)
+        self.completeness.unread.append(line)
+
     @property
     def spans(self) -> list[Span]:
         """The spans as a list that may be changed. Large traces are dear in this form: a span takes about 400 bytes."""

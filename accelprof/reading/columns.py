@@ -474,8 +474,7 @@ def say_lack(trace: Trace, field: str, count: int, what: str) -> None:
     """Count in ``trace`` that so many of its rows, which are ``what``, do not say ``field``, one of :data:`LACKING`."""
     if count:
         line = f"no {field} in {count:,} row{'s' * (count != 1)} of {what}; such rows {LACKING[field]}"
-        trace.problems.append(line)
-        trace.completeness.unread.append(line)
+        trace.unread(line)
 
 
 def _is_unknown(values: Sequence[object], codes: Array) -> Array:

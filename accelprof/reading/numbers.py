@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from accelprof.contracts.spans import UNKNOWN
 
@@ -42,6 +42,11 @@ def identity(value: object) -> int | str:
     a fraction, a negative one."""
     found = whole_number(value) if isinstance(value, str) else place(value)
     return found if isinstance(found, int) and 0 <= found < _ENDLESS else UNKNOWN
+
+
+def identity_in(row: Mapping[str, object], column: str) -> int | str | None:
+    """:func:`identity` of what stands in a column; ``None`` where a row has no such column."""
+    return identity(row[column]) if column in row else None
 
 
 def identities(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 from urllib.parse import quote
 
 from accelprof.contracts.spans import Trace
@@ -64,6 +65,14 @@ def read(path: str, what: str, of: Callable[[sqlite3.Connection], Trace], source
     if trace.completeness.cut:
         trace.problems.insert(0, trace.completeness.cut)
     return trace
+
+
+def rows(database: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
+    """The rows of a table or view, by the names of its columns."""
+    found = database.execute(f'SELECT * FROM "{table}"')
+    names = [column for column, *_ in found.description]
+    for row in found:
+        yield dict(zip(names, row, strict=True))
 
 
 def _log_beside(path: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from accelprof.contracts.spans import UNKNOWN, Kind, Mark, Origin, Span, Trace, end_open
 from accelprof.errors import ReadError
 from accelprof.reading import sqlite
-from accelprof.reading.numbers import identity, whole_number
+from accelprof.reading.numbers import identity, identity_in, whole_number
 from accelprof.texts import unquoted
 from accelprof_ascend import kinds
 from accelprof_ascend.tables import STEP_COLUMNS, add_steps
@@ -45,12 +45,7 @@ def read_database(path: str, tool: str = "npu") -> Trace:
     Raises:
         ReadError: not there, empty, not SQLite, or damaged.
     """
-
-    def of(database: sqlite3.Connection) -> Trace:
-        database.row_factory = sqlite3.Row
-        return _Reading(path, tool, database).all()
-
-    return sqlite.read(path, "of torch_npu or msprof", of)
+    return sqlite.read(path, "of torch_npu or msprof", lambda database: _Reading(path, tool, database).all())
 
 
 def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
@@ -81,8 +76,7 @@ class _Reading:
         trace = self.trace
         leave_out(trace, self.bad, "row")
         for what, count in self.unsaid.items():
-            trace.problems.append(f"{count} row{'s' * (count != 1)} {what}")
-            trace.completeness.unread.append(trace.problems[-1])
+            trace.unread(f"{count} row{'s' * (count != 1)} {what}")
         if "TASK" not in self.tables and "PYTORCH_API" in self.tables:
             trace.problems.append("no table TASK: the device's data was not recorded or not analysed")
         trace.clock = clock_of(span.start_ns for span in trace.spans)
@@ -95,8 +89,7 @@ class _Reading:
         if lacking:
             self.trace.problems.append(f"table {table} has no column {', '.join(lacking)}; its rows are not used")
         elif table in self.tables:
-            for row in self.database.execute(f'SELECT * FROM "{table}"'):
-                yield {key: row[key] for key in row.keys()}  # noqa: SIM118 - a Row iterates over its values
+            yield from sqlite.rows(self.database, table)
 
     def _text(self, value: object) -> str:
         """A name: an id of STRING_IDS, or text as it is; empty for what is neither."""
@@ -206,7 +199,7 @@ class _Reading:
             elif not info and kind is Kind.KERNEL:
                 kind = Kind.DEVICE_ANNOTATION  # no kernel is known for it: queue handling of the device
             args = {"task_type": task_type, "op_type": self._text(info.get("opType")), **self._correlation(row)}
-            self._add(row, name, kind, device=device, stream=_number(row, "streamId"), args=args)
+            self._add(row, name, kind, device=device, stream=identity_in(row, "streamId"), args=args)
         lost = len(compute.keys() - tasks - {UNKNOWN}) + (UNKNOWN in compute)
         if lost:
             self.bad["a kernel whose task is not in the file"] += lost
@@ -239,13 +232,8 @@ class _Reading:
         end_open(opened, self.trace.spans)
 
 
-def _number(row: Row, column: str) -> int | str | None:
-    """The number in a column; ``None`` where the table has no such column."""
-    return identity(row[column]) if column in row else None
-
-
 def _device_of(row: Row) -> int | str:
-    found = _number(row, "deviceId")
+    found = identity_in(row, "deviceId")
     return "npu" if found is None else found
 
 

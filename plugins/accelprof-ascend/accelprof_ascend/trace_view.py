@@ -85,8 +85,7 @@ def read_trace_view(path: str, tool: str = "npu") -> Trace:
     unnamed = sum(event.ph == "X" and event.pid not in names for event in file.events) if names else 0
     if unnamed:
         line = f"{unnamed} events are of processes that the file does not name; whether they are work of a device it does not say"
-        trace.problems.append(line)
-        trace.completeness.unread.append(line)
+        trace.unread(line)
     _launches(file.events, trace.spans)
     leave_out(trace, bad, "event")
     if others:

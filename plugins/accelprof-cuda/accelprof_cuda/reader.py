@@ -144,7 +144,7 @@ class Reading:
             names, them = ", ".join(missing), "them" if len(missing) > 1 else "it"
             self.trace.problems.append(f"not in the file, because nsys did not trace {them} or saw nothing: {names}")
         for (table, what, column), count in self.empty.items():
-            self._unread(f"{count:,} {what} of {table} have no {column}: {what} {LACKING[column]}")
+            self.trace.unread(f"{count:,} {what} of {table} have no {column}: {what} {LACKING[column]}")
         for what, count in self.bad.items():
             self.trace.problems.append(f"{count} {what} left out")
             self.trace.completeness.leave_out(what, count)
@@ -401,11 +401,7 @@ class Reading:
         there = self.tables.columns(table) if table in self.tables else columns
         for name in columns:
             if name not in there:
-                self._unread(f"{table} has no column {name}; its {what} {LACKING[name]}")
-
-    def _unread(self, line: str) -> None:
-        self.trace.problems.append(line)
-        self.trace.completeness.unread.append(line)
+                self.trace.unread(f"{table} has no column {name}; its {what} {LACKING[name]}")
 
     def _hollow(self, table: str, what: str, part: dict[str, Array], columns: Sequence[str]) -> None:
         """Count the rows that have nothing in a column that the table has."""

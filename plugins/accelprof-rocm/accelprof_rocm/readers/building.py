@@ -114,7 +114,7 @@ class Builder:
         _launches_apart(trace.spans)
         cut_by_windows(trace, self._opened)
         for what, count in self._lacking.items():
-            _unread(trace, f"{count} record(s) {what} ({', '.join(self._places[what][:SHOWN])}, …)")
+            trace.unread(f"{count} record(s) {what} ({', '.join(self._places[what][:SHOWN])}, …)")
         for reason, count in self._bad.items():
             trace.completeness.leave_out(reason, count)
             trace.problems.append(f"{count} record(s) left out: {reason} ({', '.join(self._places[reason])}, …)")
@@ -177,12 +177,12 @@ def cut_by_windows(trace: Trace, opened: Sequence[Span] = ()) -> None:
         else:
             begin = begun.pop((mark.pid, match[2]), None)
             if begin is None:
-                _unread(trace, f"window {match[2]} ends and has no beginning in this file")
+                trace.unread(f"window {match[2]} ends and has no beginning in this file")
                 continue
             windows.append(_window(match[2], begin, mark.at_ns))
     last = max((span.end_ns for span in trace.spans), default=0)
     for (_, wid), mark in begun.items():
-        _unread(trace, f"window {wid} has no end in this file; it is taken to last until the last record")
+        trace.unread(f"window {wid} has no end in this file; it is taken to last until the last record")
         windows.append(_window(wid, mark, max(last, mark.at_ns)))
     trace.marks = rest
     end_open(opened, [*windows, *trace.spans])
@@ -219,8 +219,3 @@ def _inside(span: Span, windows: list[Span], launches: Mapping[tuple[Any, Any], 
 def _of(window: Span, one: Span | Mark) -> bool:
     """Whether a record may be of the process whose window it is."""
     return window.pid == one.pid or UNKNOWN in (window.pid, one.pid)
-
-
-def _unread(trace: Trace, line: str) -> None:
-    trace.problems.append(line)
-    trace.completeness.unread.append(line)

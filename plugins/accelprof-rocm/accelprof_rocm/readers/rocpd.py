@@ -94,11 +94,7 @@ def _text(row: Row, column: str) -> str:
 
 
 def read(path: str, tool: str) -> Trace:
-    def of(connection: sqlite3.Connection) -> Trace:
-        connection.row_factory = sqlite3.Row
-        return _read(connection, path, tool)
-
-    return sqlite.read(path, "rocpd, an SQLite database", of)
+    return sqlite.read(path, "rocpd, an SQLite database", lambda connection: _read(connection, path, tool))
 
 
 def _read(connection: sqlite3.Connection, path: str, tool: str) -> Trace:
@@ -123,7 +119,7 @@ def _read(connection: sqlite3.Connection, path: str, tool: str) -> Trace:
         _regions(connection, build, nodes)
     facts: dict[str, Any] = {"format": "rocpd"}
     if "rocpd_metadata" in views:
-        facts.update({row["tag"]: row["value"] for row in connection.execute("SELECT tag, value FROM rocpd_metadata")})
+        facts.update(connection.execute("SELECT tag, value FROM rocpd_metadata"))
     trace = build.finish(facts)
     if len(processes) == 1:
         trace.origin = Origin(host=processes[0].get("hostname"), pid=processes[0].get("pid"))
@@ -131,8 +127,8 @@ def _read(connection: sqlite3.Connection, path: str, tool: str) -> Trace:
 
 
 def _rows(connection: sqlite3.Connection, view: str) -> Iterator[dict[str, Any]]:
-    for row in connection.execute(f"SELECT * FROM {view}"):
-        yield {key.lower(): row[key] for key in row.keys()}  # noqa: SIM118 - a sqlite3.Row iterates over values
+    for row in sqlite.rows(connection, view):
+        yield {key.lower(): value for key, value in row.items()}
 
 
 def _correlation(row: Row) -> int | str:

@@ -15,7 +15,7 @@ from typing import Any
 from accelprof.contracts.spans import UNKNOWN, Kind, Origin, Trace
 from accelprof.errors import ReadError
 from accelprof.reading.kernels import kernel_kind
-from accelprof.reading.numbers import identity, whole_number
+from accelprof.reading.numbers import identity, identity_in, whole_number
 from accelprof_rocm.artifacts import CSV_LEADS, csv_stem
 from accelprof_rocm.readers.building import MARK_NAMES, Builder, call_kind, copy_name, launch_number
 from accelprof_rocm.readers.packed import content
@@ -120,18 +120,18 @@ def _read_one(path: str, build: Builder, devices: Mapping[str, int | str], pid: 
         start, end = row.get("Start_Timestamp", ""), row.get("End_Timestamp", "")
         told = identity(row.get("Process_Id"))
         owner = told if isinstance(told, int) and told else pid
-        fields: dict[str, Any] = {"pid": owner, "tid": _number(row, "Thread_Id") or 0}
+        fields: dict[str, Any] = {"pid": owner, "tid": identity_in(row, "Thread_Id") or 0}
         args = {"correlation": launch_number(row["Correlation_Id"]) if "Correlation_Id" in row else None}
         if "Kernel_Name" in row:
             kernel = row["Kernel_Name"].removesuffix(".kd")
-            queue = _number(row, "Queue_Id")
-            fields["stream"] = _number(row, "Stream_Id") if "Stream_Id" in row else queue
+            queue = identity_in(row, "Queue_Id")
+            fields["stream"] = identity_in(row, "Stream_Id") if "Stream_Id" in row else queue
             fields.update(device=_device(row.get("Agent_Id", ""), devices), args={**args, "queue": queue})
             build.span(kernel, kernel_kind(kernel), start, end, where, **fields)
         elif "Direction" in row:
             ends = [_device(row.get(key, ""), devices) for key in ("Destination_Agent_Id", "Source_Agent_Id")]
             device = next((one for one in ends if isinstance(one, int)), UNKNOWN if UNKNOWN in ends else ends[0])
-            fields.update(device=device, stream=_number(row, "Stream_Id"), args=args)
+            fields.update(device=device, stream=identity_in(row, "Stream_Id"), args=args)
             build.span(copy_name(row["Direction"]), Kind.COPY, start, end, where, **fields)
         elif row.get("Domain", "").startswith(MARKER):
             _marker(row, start, end, where, build, fields)
@@ -152,8 +152,3 @@ def _marker(row: Row, start: str, end: str, where: str, build: Builder, fields: 
         build.marker(message, message, start, end, where, **fields)
         return
     build.marker(MARK_NAMES[1] if start == end else "roctxRange", message, start, end, where, **fields)
-
-
-def _number(row: Row, column: str) -> int | str | None:
-    """The number in a column; ``None`` where the release has no such column."""
-    return identity(row[column]) if column in row else None
