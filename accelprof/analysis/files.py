@@ -24,7 +24,7 @@ from accelprof.contracts.spans import FURTHEST_NS, Kind, Span, Trace
 from accelprof.contracts.targets import Target
 from accelprof.errors import AccelprofError, ReadError, UserError, failures, text_of
 from accelprof.output.layout import MARKER
-from accelprof.output.records import ArtifactRow, Manifest
+from accelprof.output.records import ArtifactRow, Lack, Manifest
 from accelprof.reading.chrome import sources_of
 from accelprof.reading.columns import NONE, Array, columns_of, whole
 
@@ -100,7 +100,7 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
     summary = builder.finish()
     summary.problems = list(dict.fromkeys(summary.problems))
     summary.absent = list(dict.fromkeys(summary.absent))
-    summary.lacks = list({lack.words: lack for lack in summary.lacks}.values())
+    summary.lacks = Lack.once(summary.lacks)
     return summary
 
 

@@ -108,12 +108,10 @@ class Run:
         return os.path.join(self.directory, artifact.path)
 
     def worker(self, artifact: ArtifactRow) -> WorkerId:
-        """The worker that left a file, by the windows in it, otherwise by group, rank, host and pid."""
-        for identity in artifact.windows:
-            window = self.manifest.windows.get(identity)
-            found = self.workers.get(window.target) if window is not None else None
-            if found is not None:
-                return found
+        """The worker that left a file: :meth:`Manifest.owner`, otherwise by group, rank, host and pid."""
+        owner = self.manifest.owner(artifact)
+        if owner is not None and owner.key in self.workers:
+            return self.workers[owner.key]
         mine = (artifact.group, artifact.rank, artifact.host, artifact.pid)
         if mine in self._by_process:
             return self._by_process[mine]

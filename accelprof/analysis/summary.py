@@ -196,7 +196,7 @@ class SummaryBuilder:
         self.summary.problems.extend(f"{file.where}: {problem}" for problem in trace.problems)
         self.summary.absent.extend(f"{file.where}: {lack}" for lack in trace.completeness.lacks())
         for loss in trace.completeness.losses():
-            self.summary.lacks.extend(unread(file.artifact, f"{file.where}: {loss}"))
+            self._unread(file, f"{file.where}: {loss}")
 
     def _windows(self, file: RunFile, columns: Columns, whole: Trace) -> tuple[list[tuple[str, int, int]], bool]:
         same_clock = whole.clock is Clock.EPOCH
@@ -248,7 +248,11 @@ class SummaryBuilder:
         self.summary.problems.append(line)
         self.summary.absent.append(line)
         if not file.skip and not whole:
-            self.summary.lacks.extend(unread(file.artifact, line))
+            self._unread(file, line)
+
+    def _unread(self, file: RunFile, words: str) -> None:
+        worker = file.worker
+        self.summary.lacks.extend(unread(file.artifact, worker.key, worker.label, words))
 
     def part(self) -> Part:
         """What was added so far; nothing more is."""

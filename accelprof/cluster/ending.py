@@ -50,6 +50,7 @@ def gather(roster: Roster, run: EndedRun, end_workers: bool, close_own: Callable
             member.facts.get("node_id"),
             member.facts.get("host"),
             member.facts.get("pid"),
+            key=member.key,
             ended=member.key in ended,
             may_end=member.key not in ended,
         )
@@ -106,14 +107,15 @@ def _missing(roster: Roster, found: Manifest) -> list[Lack]:
             continue
         if not member.facts:
             words = f"{member.label}: was selected and never got a session"
-            lacks.append(Lack(code=verdicts.NO_SESSION, target=member.label, words=words))
+            lacks.append(Lack(code=verdicts.NO_SESSION, target=member.key, label=member.label, words=words))
         elif assignment.armed and member.handed_over is None and member.key not in known:
             words = (
                 f"{member.label}: its session could not be closed and no window stands in a journal of it; "
                 f"what it may have recorded is on {member.facts.get('host')}"
             )
-            lacks.append(Lack(code=verdicts.WORKER_UNREAD, target=member.key, words=words))
+            lacks.append(Lack(code=verdicts.WORKER_UNREAD, target=member.key, label=member.label, words=words))
     for lost in roster.lost:
-        words = f"{lost.member.label}: step {lost.step} was to be recorded: {lost.error}"
-        lacks.append(Lack(code=verdicts.STEP_LOST, target=lost.member.key, step=lost.step, words=words))
+        key, label = lost.member.key, lost.member.label
+        words = f"{label}: step {lost.step} was to be recorded: {lost.error}"
+        lacks.append(Lack(code=verdicts.STEP_LOST, target=key, label=label, step=lost.step, words=words))
     return lacks

@@ -10,12 +10,16 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from accelprof import texts
 from accelprof.contracts.targets import NO_STEPS, Assignment, ScheduleSpec
 from accelprof.numberset import NumberSet
-from accelprof.output.records import StretchesRow, TargetRow, WindowRow
+from accelprof.output.layout import seen_text
+from accelprof.output.records import STEPS_SEEN, StretchesRow, TargetRow, WindowRow
 
 #: windows that are named one by one
 NAMED = 20
+#: phases that are
+NAMED_PHASES = 12
 
 
 @dataclass(frozen=True)
@@ -177,3 +181,12 @@ def unreached(asked: StretchesRow, windows: Iterable[WindowRow], named: int = 0)
     if came + named >= wanted:
         return ""
     return f"schedule on {asked.phase}: {came:,} of {wanted:,} stretches were recorded"
+
+
+def none_opened(seen: Sequence[int], phases: Sequence[str], wanted: str | None, tool: str | None) -> str:
+    """That a process was to open windows and opened none, in words: of those ``wanted``, by ``tool``, with the steps and phases that
+    it saw, of which a row has the first :data:`STEPS_SEEN`."""
+    steps = f"{seen_text(seen)}{' and maybe later ones' if len(seen) == STEPS_SEEN else ''}"
+    text = f"armed, 0 windows opened; steps seen: {steps}; phases seen: {texts.listed(phases, NAMED_PHASES) or 'none'}"
+    asked = f"{text}; wanted: {wanted}" if wanted else text
+    return f"{asked}; tool: {tool}" if tool else asked

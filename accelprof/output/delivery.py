@@ -207,8 +207,7 @@ def _earlier(run: EndedRun) -> Manifest | None:
             if row.tool == run.again and row.state == MISSING:
                 del earlier.artifacts[place]
         again = (verdicts.REPORT_MISSING, run.again)
-        dropped = {lack.words for lack in earlier.lacks if (lack.code, lack.tool) == again}
-        run.lacks.extend(lack for lack in earlier.lacks if lack.words not in dropped)
+        run.lacks.extend(lack for lack in earlier.lacks if (lack.code, lack.tool) != again)
         run.problems[:0] = earlier.problems
         run.notes[:0] = earlier.notes
     return earlier
@@ -272,8 +271,7 @@ def _write(run: EndedRun, manifest: Manifest) -> None:
         run.voice.say(text)
         if text not in manifest.problems:
             manifest.problems.append(text)
-        unwritten = Lack(code=verdicts.UNWRITTEN, words=text)
-        manifest.judged({lack.words: lack for lack in [*manifest.lacks, unwritten]}.values())
+        manifest.judged([*manifest.lacks, Lack(code=verdicts.UNWRITTEN, words=text)])
 
 
 def versions(catalogue: Catalogue) -> dict[str, str]:

@@ -390,7 +390,7 @@ def _journal(
     failed: list[str] = []
     with atomic.whole(layout.journal(target.key)) as place:
         journal = Journal(place, failed.append)
-        journal.add(target, row, ArtifactRow.of(file, target.target, target.host, target.pid), *problems)
+        journal.add(target, row, ArtifactRow.of(file, target.key, target.target, target.host, target.pid), *problems)
         journal.close()
         if failed:
             raise OSError(failed[0])

@@ -154,6 +154,7 @@ class Expected:
     Attributes:
         who: group, rank and replica of the targets whose windows they hold; ``None`` = every target of the run.
         node: where the files are written.
+        key: of the process in the manifest; empty of a launcher.
         ended: the process has ended, so what its tool writes at exit comes now.
         may_end: it could have been ended in order and was not.
     """
@@ -163,6 +164,7 @@ class Expected:
     node: Node = None
     host: str | None = None
     pid: int | None = None
+    key: str = ""
     ended: bool = False
     may_end: bool = False
 
@@ -213,8 +215,10 @@ def await_files(
     rows: list[ArtifactRow] = []
     for node, of_node in waits.items():
         for index, wait in enumerate(of_node):
-            lack = functools.partial(Lack, target=wait.expected.label, tool=wait.tool)
             head = wait.expected.label
+            lack = functools.partial(
+                Lack, target=wait.expected.key, label=head, tool=wait.tool, about=wait.what.pattern
+            )
             if node in errors:
                 text = f"{head}: reports of {wait.tool} on node {node} could not be looked for: {errors[node]}"
                 lacks.append(lack(code=REPORT_MISSING, words=text))
@@ -257,7 +261,7 @@ def _waits(
             expectations = tool_of(name, options).expects(assignment, directory)
         except failures() as error:  # a plug-in's own; the others' files and the manifest go on
             text = f"{one.label}: what {name} leaves is not known: {text_of(error)}"
-            lacks.append(Lack(code=REPORT_MISSING, target=one.label, tool=name, words=text))
+            lacks.append(Lack(code=REPORT_MISSING, target=one.key, label=one.label, tool=name, words=text))
             continue
         for what in expectations:
             number, seconds = needed(what, len(windows), one.ended, timeout)
@@ -266,10 +270,13 @@ def _waits(
 
 def _row(one: Expected, file: ArtifactFile, known: Manifest) -> ArtifactRow:
     """Of the target whose windows are in it; of the launcher where it holds none."""
-    row = ArtifactRow.of(file, one.assignment.target, one.host, one.pid)
+    row = ArtifactRow.of(file, one.key, one.assignment.target, one.host, one.pid)
     window = known.windows.get(file.windows[0]) if file.windows else None
     owner = known.targets.get(window.target) if window is not None else None
-    if owner is not None and one.who is None:
+    if owner is None:
+        return row
+    row.target = owner.key
+    if one.who is None:
         row.group, row.role, row.rank = owner.group, "+".join(owner.roles) or row.role, owner.rank
         row.host, row.pid = owner.host or row.host, owner.pid
     return row

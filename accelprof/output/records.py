@@ -486,6 +486,7 @@ class ArtifactRow(Record):
 
     Attributes:
         path: relative to the run directory where it lies inside.
+        target: key of the process that left it; empty in rows of versions that did not say, and where it is a launcher's.
         windows: ids of the windows it holds.
         state: ``complete`` | ``missing`` | ``truncated`` (there, but empty or cut) | ``partial`` (readable, less than asked for).
         remote, node_id: it lies on another node, and Ray's id of that.
@@ -509,6 +510,7 @@ class ArtifactRow(Record):
     node_id: str | None = _if_set(fields.text)
     collected: bool = _if_set(fields.flag, False)
     came_from: str | None = _if_set(fields.text, key="from")
+    target: str = _if_set(fields.text, "")
 
     @property
     def place(self) -> tuple[str, str]:
@@ -517,7 +519,7 @@ class ArtifactRow(Record):
 
     @property
     def label(self) -> str:
-        """``ActorGroup/rank0`` of whoever left it."""
+        """``ActorGroup/rank0`` of whoever left it, as far as this row tells: :meth:`Manifest.owner` knows more."""
         return Target(self.group or "unknown", rank=self.rank).label
 
     def as_file(self) -> ArtifactFile:
@@ -526,11 +528,11 @@ class ArtifactRow(Record):
         return ArtifactFile(self.path, self.tool, tuple(self.windows), self.bytes, state, self.reason or "")
 
     @classmethod
-    def of(cls, file: ArtifactFile, target: Target, host: str | None, pid: int | None) -> ArtifactRow:
-        """What ``target`` left."""
+    def of(cls, file: ArtifactFile, key: str, target: Target, host: str | None, pid: int | None) -> ArtifactRow:
+        """What the process ``key`` left, or a launcher of ``target`` (no key)."""
         owner = (target.group, "+".join(target.roles) or None, target.rank, host, pid)
         held = (list(file.windows), file.bytes, file.state, file.reason or None)
-        return cls(file.path, file.tool, *owner, *held)
+        return cls(file.path, file.tool, *owner, *held, target=key)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -625,11 +627,12 @@ class Lack(Record):
 
     Attributes:
         code: the kind, one of the constants of :mod:`accelprof.output.verdict`.
-        target: key or label of the worker; empty where it is nobody's.
+        target: key of the worker; its label where it never had a session, which makes the key; empty where it is nobody's.
+        label: what people call that worker.
         tool: whose data is missing; empty where it is not one tool's.
         about: the window or file, or the steps, that it is of.
         step: the step that it is of, where it is of one.
-        words: for people, one line.
+        words: for people, one line. Nobody decides by them where anything else tells what is lacking.
     """
 
     KIND: ClassVar[str] = "lack"
@@ -639,7 +642,23 @@ class Lack(Record):
     tool: str = _always(fields.text, "")
     about: str = _if_set(fields.text, "")
     step: int | None = _if_set(fields.whole)
+    label: str = _if_set(fields.text, "")
     words: str = _identity()
+
+    @property
+    def identity(self) -> tuple[str, str, str, str, int | None]:
+        """What makes two lacks one. Of those that say neither what nor which step they are of, as older files' and those of names
+        that nobody had, the words tell it."""
+        what = self.about if self.about or self.step is not None else self.words
+        return self.code, self.target, self.tool, what, self.step
+
+    @staticmethod
+    def once(lacks: Iterable[Lack]) -> list[Lack]:
+        """Each lack once, where the first of its like stood and as the last of them says it; an older file's words that a lack
+        says which tells more are that one."""
+        found = {lack.identity: lack for lack in lacks}.values()
+        said = {lack.words for lack in found if lack.code != STATED}
+        return [lack for lack in found if lack.code != STATED or lack.words not in said]
 
 
 JOURNALLED: dict[str, type[Record]] = {
@@ -795,7 +814,7 @@ class Manifest:
 
     def judged(self, lacks: Iterable[Lack]) -> None:
         """The verdict on it."""
-        self.lacks = list(lacks)
+        self.lacks = Lack.once(lacks)
         self.status = "incomplete" if self.lacks else "complete"
 
     def steps(self) -> list[Mapping[str, Any]]:
@@ -839,6 +858,12 @@ class Manifest:
         for window in self.windows.values():
             found.setdefault(window.target, []).append(window)
         return found
+
+    def owner(self, file: ArtifactRow) -> TargetRow | None:
+        """The process that left a file: as its row says, or, of older versions, the windows in it."""
+        windows = (self.windows.get(identity) for identity in file.windows)
+        keys = (file.target, *(window.target for window in windows if window is not None))
+        return next((self.targets[key] for key in keys if key in self.targets), None)
 
 
 _KEYS = frozenset({*_TOLD, *_ROWS, "clock_offsets", "undelivered"})

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
-from accelprof import texts
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.words import COMPLETE, MISSING, PARTIAL, TRUNCATED
 from accelprof.errors import IncompleteError
-from accelprof.output.asked import ByStep, unreached
-from accelprof.output.layout import seen_text
+from accelprof.output.asked import ByStep, none_opened, unreached
 from accelprof.output.records import NEVER_OPENED, OPEN, STEPS_SEEN, ArtifactRow, Lack, Manifest, TargetRow, WindowRow
 
 # --- what can be read off the rows and the disk, each time anew
@@ -29,6 +27,8 @@ NOTHING = "nothing_measured"
 DERIVED = frozenset(
     {NEVER_OPENED, WINDOW_OPEN, WINDOW_FAILED, TOOL_ABSENT, FILE_ODD, FILE_UNREAD, NOTHING, *FILE.values()}
 )
+#: those that stand there with a cause, where whoever ended the run saw one
+CAUSED = frozenset({NEVER_OPENED, WINDOW_OPEN})
 # --- what whoever ended the run has to say
 NO_SESSION = "no_session"
 STEP_LOST = "step_lost"
@@ -110,10 +110,7 @@ def verdict(
         if target.armed and not own and not at_work:
             lacks.append(_never_opened(target, found, cause))
             told[target.key].append(EVERY)
-        lacks.extend(
-            Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {text}")
-            for text in (target.missed if own and not at_work else ())
-        )
+        lacks.extend(_missed(target, text, text) for text in (target.missed if own and not at_work else ()))
         if target.missed and len(target.steps_seen) < STEPS_SEEN:
             told[target.key].append(ByStep.of_row(target).missed(own, target.steps_seen))
         if target.ended is False and own and not at_work and (target.rank is None or latest[target.who] == _last(own)):
@@ -122,7 +119,7 @@ def verdict(
             told[target.key].append(missed)
             for text in (missed.words, *(unreached(asked, own) for asked in target.stretches_planned)):
                 if text:
-                    lacks.append(_killed(target, text, cause))
+                    lacks.append(_missed(target, f"{text}; {cause or UNENDED}", text))
         for window in own:
             if at_work and window.closed is None:
                 continue
@@ -130,9 +127,9 @@ def verdict(
     for key, rows in windows.items():
         if key not in found.targets:
             lacks.extend(lack for window in rows for lack in _of_window(TargetRow(key=key), window, ""))
-    lacks.extend(_of_file(row) for row in found.artifacts.values() if row.state != COMPLETE)
+    lacks.extend(_of_file(row, found.owner(row)) for row in found.artifacts.values() if row.state != COMPLETE)
     stated = [lack for lack in stated if lack.code not in DERIVED and not _is_told(lack, told.get(lack.target, ()))]
-    return list({lack.words: lack for lack in [*stated, *lacks]}.values())
+    return Lack.once([*stated, *lacks])
 
 
 def _is_told(lack: Lack, told: Iterable[Container[int]]) -> bool:
@@ -144,17 +141,19 @@ def judge(manifest: Manifest, run_dir: str, running: Collection[str] = ()) -> li
     """The verdict on a manifest that was written earlier: its own word, its rows, and the disk as it is now."""
     look_at(manifest, on_disk(run_dir))
     # with the cause, which rows do not have
-    caused = {(lack.code, lack.target, lack.about): lack for lack in manifest.lacks if lack.about}
-    derived = verdict(manifest, manifest.lacks, running=running)
-    lacks = [caused.get((lack.code, lack.target, lack.about), lack) for lack in derived]
+    caused = {lack.identity: lack for lack in manifest.lacks if lack.about and lack.code in CAUSED}
+    lacks = [caused.get(lack.identity, lack) for lack in verdict(manifest, manifest.lacks, running=running)]
     if not lacks and manifest.status == "incomplete" and not manifest.lacks:
         lacks.append(Lack(words="the manifest says that the run is incomplete, and not why"))
     return lacks
 
 
-def unread(row: ArtifactRow, words: str) -> list[Lack]:
-    """A file that is as large as it was and that its reader refuses, with ``words`` on that; none where its row says why already."""
-    return [Lack(code=FILE_UNREAD, target=row.label, tool=row.tool, words=words)] if row.state == COMPLETE else []
+def unread(row: ArtifactRow, key: str, label: str, words: str) -> list[Lack]:
+    """A file of the worker ``key`` that is as large as it was and that its reader refuses, or not all of it, with ``words`` on that;
+    none where its row says why already. There may be several of one file, each of something else."""
+    if row.state != COMPLETE:
+        return []
+    return [Lack(code=FILE_UNREAD, target=key, label=label, tool=row.tool, words=words)]
 
 
 def nothing_measured() -> Lack:
@@ -187,21 +186,17 @@ def _looked_at(row: ArtifactRow, look: Look) -> tuple[int, str, str]:
 def _never_opened(target: TargetRow, found: Manifest, cause: str) -> Lack:
     said = target.missed or [row.message for row in found.said if row.target == target.key and row.code == NEVER_OPENED]
     if said:
-        return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", words=f"{target.key}: {said[0]}")
-    tool = f" with {target.tool}" if target.tool else ""
-    later = " and maybe later ones" if len(target.steps_seen) >= STEPS_SEEN else ""
-    phases = texts.listed(target.phases_seen, 12) or "none"
-    seen = f"steps seen: {seen_text(target.steps_seen)}{later}; phases seen: {phases}"
-    wanted = f"; wanted: {target.wanted}" if target.wanted else ""
-    why = f"; {cause}" if cause else ""
-    words = f"{target.label}: armed{tool}, but no window was opened; {seen}{wanted}{why}"
-    return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", about=target.wanted or "", words=words)
+        return _missed(target, said[0], said[0])
+    text = none_opened(target.steps_seen, target.phases_seen, target.wanted, target.tool)
+    return _missed(target, f"{text}; {cause}" if cause else text, target.wanted or "")
 
 
-def _killed(target: TargetRow, text: str, cause: str) -> Lack:
-    """Of what never came of a process that did not come to say so: why, as far as somebody knows."""
-    words = f"{target.key}: {text}; {cause or UNENDED}"
-    return Lack(code=NEVER_OPENED, target=target.key, tool=target.tool or "", about=text, words=words)
+def _missed(target: TargetRow, text: str, about: str) -> Lack:
+    return _of_target(target, NEVER_OPENED, f"{target.key}: {text}", about, target.tool or "")
+
+
+def _of_target(target: TargetRow, code: str, words: str, about: str, tool: str = "") -> Lack:
+    return Lack(code=code, target=target.key, label=target.label, tool=tool, about=about, words=words)
 
 
 def _latest(
@@ -223,18 +218,19 @@ def _of_window(target: TargetRow, window: WindowRow, cause: str) -> Iterable[Lac
     head = f"{target.key}: window {window.id}"
     if window.state == OPEN:
         why = f"; {cause}" if cause else ""
-        words = f"{head} was opened and never closed{why}"
-        yield Lack(code=WINDOW_OPEN, target=target.key, about=window.id, words=words)
+        yield _of_target(target, WINDOW_OPEN, f"{head} was opened and never closed{why}", window.id)
     for failure in window.failures:
-        words = f"{head}: {failure.words}"
-        yield Lack(code=WINDOW_FAILED, target=target.key, tool=failure.tool, words=words)
+        about = f"{window.id}: {failure.message}"
+        yield _of_target(target, WINDOW_FAILED, f"{head}: {failure.words}", about, failure.tool)
     for tool in target.tools or ([target.tool] if target.tool not in (None, TIMELINE_TOOL) else []):
         if tool not in window.tools and window.tools:
-            words = f"{head} was recorded without {tool}"
-            yield Lack(code=TOOL_ABSENT, target=target.key, tool=tool or "", words=words)
+            yield _of_target(target, TOOL_ABSENT, f"{head} was recorded without {tool}", window.id, tool or "")
 
 
-def _of_file(row: ArtifactRow) -> Lack:
+def _of_file(row: ArtifactRow, owner: TargetRow | None) -> Lack:
     why = f": {row.reason}" if row.reason else ""
-    words = f"{row.label}: {row.path} ({row.tool}) is {row.state}{why}"
-    return Lack(code=FILE.get(row.state, FILE_ODD), target=row.label, tool=row.tool, words=words)
+    label = row.label if owner is None else owner.label
+    words = f"{label}: {row.path} ({row.tool}) is {row.state}{why}"
+    key = row.target if owner is None else owner.key
+    code = FILE.get(row.state, FILE_ODD)
+    return Lack(code=code, target=key, label=label, tool=row.tool, about=row.path, words=words)

@@ -511,4 +511,4 @@ class Captures:
     def _add_artifacts(self, files: Sequence[ArtifactFile]) -> None:
         process = self.process
         for file in files:
-            self.journal.add(ArtifactRow.of(file, process.target, process.host, process.pid))
+            self.journal.add(ArtifactRow.of(file, process.key, process.target, process.host, process.pid))

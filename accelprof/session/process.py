@@ -11,7 +11,7 @@ from typing import Any
 
 from accelprof import texts
 from accelprof.contracts.targets import Assignment, Target
-from accelprof.output.asked import ByStep, stretches
+from accelprof.output.asked import ByStep, none_opened, stretches
 from accelprof.output.layout import Layout, seen_text
 from accelprof.output.manifest import Journal
 from accelprof.output.records import NEVER_OPENED, STEPS_SEEN, ProblemRow, TargetRow, WindowRow
@@ -114,8 +114,7 @@ class Process:
             if text := asked.missed(windows, steps_seen).words:
                 say(f"{text}; steps seen: {seen}", level=logging.INFO, code=NEVER_OPENED)
             return
-        phases = ", ".join(metrics.tags_seen()) or "none"
-        text = f"armed, 0 windows opened; steps seen: {seen}; phases seen: {phases}; wanted: {_wanted(assignment)}"
+        text = none_opened(list(steps_seen), metrics.tags_seen(), _wanted(assignment), assignment.tool)
         say(f"{text}; {before}" if before else text, code=NEVER_OPENED)
 
     def _write_problem(self, message: str, code: str) -> None:

@@ -600,3 +600,83 @@ def test_roles_are_missed_of_the_groups_that_have_the_rule() -> None:
     assert missing(actor={"roles": "citric"}) == ["citric"]
     assert missing(**{"Act*": {"roles": "rollout"}, "Actor": {"roles": "critic"}}) == []
     assert missing(**{"c*": {"roles": "critic"}}) == []
+
+
+# --- which lacks are the same ---------------------------------------------------------------------------------------------
+
+
+def test_two_workers_that_are_called_the_same_lack_two_things(run_dir: Path) -> None:
+    """Two processes of one rank, or of unknown ranks, that opened nothing: each is told, by its key, in the manifest and when read."""
+    for rank in (0, None):
+        found = Manifest()
+        for key in ("a", "b"):
+            found.targets[key] = TargetRow(key=key, group="G", rank=rank, armed=True, tool="torch", wanted="steps 1")
+        written(run_dir, found)
+        lacks = open_run(run_dir).lacks
+        assert [(lack.target, lack.label) for lack in lacks] == [(key, found.targets[key].label) for key in ("a", "b")]
+        assert len({lack.words for lack in lacks}) == 2
+
+
+def test_lacks_are_one_by_what_they_are_of_and_not_by_words() -> None:
+    """Whatever the words; those of older files, which have nothing else, are one where they say the same."""
+    step = Lack(code=verdicts.STEP_LOST, target="k", step=3, words="dead")
+    again = dataclasses.replace(step, words="silent")
+    other = dataclasses.replace(step, step=4)
+    stated = [Lack(words="gone"), Lack(words="gone"), Lack(words="gone, too")]
+    found = verdicts.verdict(Manifest(), [step, again, other, *stated])
+    assert [(lack.step, lack.words) for lack in found] == [
+        (3, "silent"),
+        (4, "dead"),
+        (None, "gone"),
+        (None, "gone, too"),
+    ]
+
+
+def test_what_failed_in_one_window_is_told_each(run_dir: Path) -> None:
+    """Two failures of one tool, and two tools that took no part, are four lacks of the one window."""
+    found = rows()
+    found.targets["k"].tools = ["torch", "trace", "nsys", "other"]
+    found.windows["w"].failures = [FailureRow(tool="torch", message=text) for text in ("no space", "no memory")]
+    written(run_dir, found)
+    assert sorted(codes(run_dir)) == [verdicts.TOOL_ABSENT] * 2 + [verdicts.WINDOW_FAILED] * 2
+
+
+def test_how_a_process_says_that_it_opened_nothing_is_how_it_is_said_of_it(tmp_path: Path) -> None:
+    """One that ended in order says it itself; of one that was killed its row tells it, in the same words."""
+    manifest = _ended(tmp_path, steps=[12], calls=1)
+    [said] = manifest["undelivered"]
+    found = Manifest.of_json(manifest)
+    [row] = found.targets.values()
+    row.missed, row.ended = [], False
+    assert [lack.words for lack in verdicts.verdict(found)] == [said]
+
+
+def test_a_file_is_of_the_worker_that_left_it(run_dir: Path) -> None:
+    """By its key, and under the name that everything else calls it by: of a replica too, where the file's own row has none."""
+    for about in ({"target": "k"}, {"windows": ["w"]}):  # older rows have the windows alone
+        found = rows()
+        found.targets["k"].replica = 1
+        found.artifacts.clear()
+        row = ArtifactRow("torch.json", "torch", "G", rank=0, bytes=10, state="missing", **about)
+        found.artifacts[row.place] = row
+        [lack] = verdicts.verdict(found)
+        assert (lack.target, lack.label, lack.about) == ("k", "G/replica1/rank0", "torch.json")
+        assert lack.words.startswith("G/replica1/rank0: torch.json")
+
+
+def test_a_file_whose_worker_nobody_knows_is_called_as_its_row_says() -> None:
+    """Rows of older versions, and files of a launcher."""
+    found = Manifest()
+    row = ArtifactRow("torch.json", "torch", "G", rank=0, state="missing")
+    found.artifacts[row.place] = row
+    [lack] = verdicts.verdict(found)
+    assert (lack.target, lack.label, lack.words) == ("", "G/rank0", "G/rank0: torch.json (torch) is missing")
+
+
+def test_a_file_that_shrinks_again_is_told_as_it_is(run_dir: Path) -> None:
+    """The words that a manifest has of it were those of then."""
+    os.truncate(run_dir / "torch.json", 5)
+    written(run_dir, rows())
+    os.truncate(run_dir / "torch.json", 2)
+    [lack] = open_run(run_dir).lacks
+    assert "2 of 10 bytes" in lack.words or "2 of 5 bytes" in lack.words
