@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,8 @@ log = logging.getLogger("accelprof")
 DEFAULT_GROUP = "workers"
 
 _environment: dict[str, str] = {}
+#: what else :func:`reset` calls: of parts that are loaded where they are needed alone
+undone: set[Callable[[], None]] = set()
 _lock = threading.RLock()
 
 
@@ -162,8 +164,6 @@ def current_session() -> Session | None:
 
 def reset() -> None:
     """Undo everything ``configure`` did: session closed, handlers removed, timings and catalogue forgotten."""
-    from accelprof.session import children
-
     with _lock:
         session = gate.session
         if session is not None:
@@ -172,7 +172,9 @@ def reset() -> None:
             except AccelprofError as error:  # on_error: raise; what is undone here is undone all the same
                 log.warning("accelprof: %s", error)
         gate.release()
-        children.forget()
+        for undo in undone:
+            undo()
+        undone.clear()
         _uninstall()
         metrics.forget_all()
         reset_catalogue()
@@ -357,6 +359,8 @@ def _instrument(session: Session) -> None:
     if not session.assignment.selected or not (config.instrument or config.presets):
         return
     from accelprof.session import children
+
+    undone.add(children.forget)
     from accelprof.session.instrument import Instruments
 
     children.forget()

@@ -15,7 +15,7 @@ from accelprof.config.model import Config
 from accelprof.contracts.targets import CONFIG_NAME, PARENT_ENV, RUN_ENV, Target
 from accelprof.errors import failures, text_of
 from accelprof.session import children
-from accelprof.session.configure import configure
+from accelprof.session.configure import configure, undone
 from accelprof.session.instrument import Instruments, Item, attribute, known, rank_fits
 from accelprof.timing.gate import gate
 
@@ -29,6 +29,7 @@ def install() -> None:
     has_session = gate.session is not None and not gate.session.closed
     if not run_dir or not parent or children.watching is not None or has_session:
         return
+    undone.add(children.forget)
     try:
         told = json.loads(parent)
         catalogue = get_catalogue()
