@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from accelprof.analysis.opened import open_run
     from accelprof.catalogue import register, unregister
     from accelprof.contracts.hookspecs import hookimpl
+    from accelprof.release import VERSION as __version__  # noqa: N811 - as packages are asked for it
     from accelprof.session.configure import configure, current_session, reset
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Worker",
@@ -55,6 +54,10 @@ def __getattr__(name: str) -> object:
         from accelprof.analysis import opened
 
         value = opened.open_run
+    elif name == "__version__":
+        from accelprof import release
+
+        value = release.VERSION
     else:
         raise AttributeError(f"module 'accelprof' has no attribute {name!r}")
     globals()[name] = value

@@ -303,7 +303,7 @@ def _unfit(entry: importlib.metadata.EntryPoint) -> str:
     """
     from packaging.requirements import InvalidRequirement, Requirement
 
-    from accelprof import __version__
+    from accelprof.release import VERSION
 
     dist = getattr(entry, "dist", None)
     for text in (dist.requires if dist is not None else None) or ():
@@ -315,10 +315,10 @@ def _unfit(entry: importlib.metadata.EntryPoint) -> str:
             wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})
         ):
             continue
-        if not wanted.specifier.contains(__version__, prereleases=True):
+        if not wanted.specifier.contains(VERSION, prereleases=True):
             name = _distribution(entry)
             return (
-                f"{name} {dist.version if dist is not None else ''} works with accelprof {wanted.specifier}, this is {__version__}; "
+                f"{name} {dist.version if dist is not None else ''} works with accelprof {wanted.specifier}, this is {VERSION}; "
                 f"install a pair that fits: pip install --upgrade accelprof {name}"
             )
     return ""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelprof import __version__, texts
+from accelprof import texts
 from accelprof.analysis.attribution import label
 from accelprof.analysis.many import Failed, Progress, each, weight
 from accelprof.analysis.phases import TIMED
@@ -27,6 +27,7 @@ from accelprof.output.layout import MARKER
 from accelprof.output.records import ArtifactRow, Lack, Manifest
 from accelprof.reading.chrome import sources_of
 from accelprof.reading.columns import NONE, Array, columns_of, whole
+from accelprof.release import VERSION
 
 #: ends of names that are worth opening in a directory; a tool that knows a file by its name is asked in any case
 ENDS = (".json", ".json.gz")
@@ -60,7 +61,7 @@ def summarise_files(paths: Sequence[str], *, processes: int = 1, progress: Progr
         raise UserError(f"report: {barren[0]} {_BARREN}")
     names = _distinct(found)
     directory = os.path.abspath(paths[0] if os.path.isdir(paths[0]) else os.path.dirname(paths[0]) or ".")
-    run = Run(directory, Manifest(run=texts.listed(names, 3), accelprof=__version__, created=""))
+    run = Run(directory, Manifest(run=texts.listed(names, 3), accelprof=VERSION, created=""))
     named = {
         os.path.realpath(path) for path in paths if not os.path.isdir(path) or reader_of(path, None, []) is not None
     }

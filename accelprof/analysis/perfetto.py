@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 import msgspec
 import numpy as np
 
-from accelprof import __version__, texts
+from accelprof import texts
 from accelprof.analysis import escape
 from accelprof.analysis.drawing import (
     BEGIN,
@@ -51,6 +51,7 @@ from accelprof.reading.chrome import is_ours
 from accelprof.reading.chrome_file import Event
 from accelprof.reading.columns import KINDS, Array
 from accelprof.reading.gzipped import GZIP
+from accelprof.release import VERSION
 
 #: clocks: those of the format, and one of a sequence's own, whose times are since the packet before
 REALTIME, BOOTTIME, SINCE = 1, 6, 64
@@ -118,7 +119,7 @@ class PerfettoWriter(TimelineWriter):
         self._drawn: dict[tuple[int, int], int] = {}
         self._counters: dict[tuple[int, str], int] = {}
         # SystemInfo.tracing_service_version: whose file this is, so that nobody takes it for another tool's
-        self._file.write(packet(field(45, field(4, f"accelprof {__version__}"))))
+        self._file.write(packet(field(45, field(4, f"accelprof {VERSION}"))))
 
     def _add_name(self, what: str, pid: int, tid: int, name: str) -> None:
         self.merged.added += 1

@@ -188,11 +188,11 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
     except ReadError:
         if os.path.exists(os.path.join(directory, MANIFEST)) or not any(Path(directory, WORKERS).glob("*")):
             raise
-        from accelprof import __version__
+        from accelprof.release import VERSION
 
         unended = True
         journals = manifests.read_journals(directory)
-        manifest = manifests.build(directory, version=__version__, config={}, plan={}, journals=journals)
+        manifest = manifests.build(directory, version=VERSION, config={}, plan={}, journals=journals)
         if not is_dump(directory):  # those of the flight recorder have none
             problems.append(
                 "the run left no manifest (did the driver end before close()?); read from the workers' journals"

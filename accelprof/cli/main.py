@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import click
 
-from accelprof import __version__
 from accelprof.cli.lines import say
 from accelprof.errors import AccelprofError, nearest, text_of
+from accelprof.release import VERSION
 
 COMMANDS = ("compare", "config", "demo", "doctor", "plugins", "report", "run", "timeline", "whatif", "window")
 
@@ -99,7 +99,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="accelprof")
+@click.version_option(VERSION, prog_name="accelprof")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more about what is done.")
 @click.pass_context

@@ -214,12 +214,12 @@ def _earlier(run: EndedRun) -> Manifest | None:
 
 
 def _complete(run: EndedRun, manifest: Manifest) -> None:
-    from accelprof import __version__
+    from accelprof.release import VERSION
 
     manifests.complete(
         manifest,
         run.run_dir or "",
-        version=__version__,
+        version=VERSION,
         config=run.config.model_dump(mode="json"),
         plan=run.plan.to_dict(),
         clock_offsets=run.clocks,
@@ -276,9 +276,9 @@ def _write(run: EndedRun, manifest: Manifest) -> None:
 
 def versions(catalogue: Catalogue) -> dict[str, str]:
     """Versions of accelprof, Python, Ray, torch and the plug-ins in use, as installed here."""
-    from accelprof import __version__
+    from accelprof.release import VERSION
 
-    found = {"accelprof": __version__, "python": platform.python_version()}
+    found = {"accelprof": VERSION, "python": platform.python_version()}
     plugins = {plugin.distribution for plugin in catalogue.plugins.values()} - {"", "accelprof"}
     for package in (*PACKAGES, *sorted(plugins)):
         try:
