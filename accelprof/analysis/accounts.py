@@ -303,18 +303,11 @@ def _without_devices(files: Iterable[ToolFile]) -> Iterator[str]:
 def undrained(run: Run) -> Iterator[str]:
     """A line for each worker that did not wait for its device before some of its windows ended."""
     for row in cost_rows(run):
-        if row["undrained"]:
+        if row.undrained:
             yield (
-                f"{row['worker']}: {row['undrained']} of {row['windows']} windows ended without waiting for the device (drain: false, or "
+                f"{row.worker}: {row.undrained} of {row.windows} windows ended without waiting for the device (drain: false, or "
                 "the wait failed): work that still ran may be missing from their files"
             )
-
-
-def _no_cost(worker: str) -> Cost:
-    return {
-        "worker": worker, "windows": 0, "undrained": 0, "open_ns": 0, "drain_ns": 0, "close_ns": 0, "spans": 0, "ranges": None,
-        "ranges_ns": None, "ranges_unmeasured": 0, "range_ns": None, "range_calls": None,
-    }  # fmt: skip
 
 
 def cost_rows(run: Run) -> list[Cost]:
@@ -325,25 +318,22 @@ def cost_rows(run: Run) -> list[Cost]:
     windows took in which a range's cost was measured, ``None`` without any, and ``ranges_unmeasured`` how many there
     were in the others; ``range_ns`` what one takes in the last of these windows, as measured over ``range_calls`` calls.
     """
-    rows: dict[str, Cost] = {}
+    of_worker: dict[str, list[WindowRow]] = defaultdict(list)
     for window in run.manifest.windows.values():
-        worker = run.workers.get(window.target)
-        if worker is None:
-            continue
-        row = rows.setdefault(worker.key, _no_cost(worker.label))
-        row["windows"] += 1
-        row["open_ns"] += window.open_ns or 0
-        row["drain_ns"] += window.drain_ns or 0
-        row["undrained"] += window.drained is False
-        row["close_ns"] += window.close_ns or 0
-        row["spans"] += window.spans or 0
-        if window.spans is None:
-            continue
-        ranges = window.spans + (window.dropped or 0)
-        row["ranges"] = (row["ranges"] or 0) + ranges
-        if window.range_ns is None:
-            row["ranges_unmeasured"] += ranges
-        else:
-            row["ranges_ns"] = (row["ranges_ns"] or 0) + ranges * window.range_ns
-            row["range_ns"], row["range_calls"] = window.range_ns, window.range_calls
-    return list(rows.values())
+        if window.target in run.workers:
+            of_worker[window.target].append(window)
+    return [_cost(run.workers[key].label, windows) for key, windows in of_worker.items()]
+
+
+def _cost(worker: str, windows: Sequence[WindowRow]) -> Cost:
+    counted = [(row.spans + (row.dropped or 0), row) for row in windows if row.spans is not None]
+    measured = [(ranges, row.range_ns, row) for ranges, row in counted if row.range_ns is not None]
+    return Cost(
+        worker, windows=len(windows), undrained=sum(row.drained is False for row in windows),
+        open_ns=sum(row.open_ns or 0 for row in windows), drain_ns=sum(row.drain_ns or 0 for row in windows),
+        close_ns=sum(row.close_ns or 0 for row in windows), spans=sum(row.spans or 0 for row in windows),
+        ranges=sum(ranges for ranges, _ in counted) if counted else None,
+        ranges_ns=sum(ranges * ns for ranges, ns, _ in measured) if measured else None,
+        ranges_unmeasured=sum(ranges for ranges, row in counted if row.range_ns is None),
+        range_ns=measured[-1][1] if measured else None, range_calls=measured[-1][2].range_calls if measured else None,
+    )  # fmt: skip

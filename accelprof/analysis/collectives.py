@@ -15,6 +15,7 @@ One module, because which kernels are one collective and who waited in it are as
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import statistics
@@ -29,8 +30,9 @@ from accelprof.analysis.critical import OUTSIDE
 from accelprof.analysis.held import waited
 from accelprof.analysis.holders import holders, label
 from accelprof.analysis.nesting import segments
-from accelprof.analysis.report_rows import Straggler, Waits, step_name
+from accelprof.analysis.report_rows import Straggler, step_name
 from accelprof.analysis.run import WorkerId
+from accelprof.analysis.waited import Sum
 from accelprof.contracts.spans import Kind
 from accelprof.reading.columns import NONE, Array, Columns, groups_of, whole_number
 
@@ -292,15 +294,14 @@ class DeviceCall:
 def device_stragglers(files: Sequence[FileCollectives]) -> list[Straggler]:
     """A row for each collective in which ranks waited, as :func:`accelprof.analysis.critical.stragglers` has them for the
     host, ``on`` the device; beyond :data:`MAX_ROWS` the shorter waits are summed by step and rank."""
-    rows: list[tuple[int, Straggler, list[DeviceCall], DeviceCall]] = []
+    found: list[tuple[int, Straggler, list[DeviceCall], DeviceCall]] = []
     for group, _, key, number, calls, labels in each_collective(files):
-        if (found := _row(key, number, group, calls, labels)) is not None:
-            rows.append((calls[0].start, *found))
-    rows.sort(key=lambda item: -item[1]["waited_ns"])
-    for _, row, calls, last in rows[:MAX_ROWS]:
-        row["late_in"] = _late_in(calls, last)
-    shown = [row for _, row, _, _ in sorted(rows[:MAX_ROWS], key=lambda item: item[0])]
-    return [*shown, *_summed([row for _, row, _, _ in rows[MAX_ROWS:]])]
+        if (row := _row(key, number, group, calls, labels)) is not None:
+            found.append((calls[0].start, *row))
+    found.sort(key=lambda item: -item[1].waited_ns)
+    shown = sorted(found[:MAX_ROWS], key=lambda item: item[0])
+    rows = [dataclasses.replace(row, late_in=_late_in(calls, last)) for _, row, calls, last in shown]
+    return [*rows, *_summed([row for _, row, _, _ in found[MAX_ROWS:]])]
 
 
 def each_collective(
@@ -411,15 +412,14 @@ def _row(
         return None
     seq, missing = int(last.file.number[last.at]), _missing(key, calls, labels)
     step = last.file.steps[int(last.file.step[last.at])]
-    row: Straggler = {
-        "step": None if step == () else step_name(step) if isinstance(step, tuple) else step, "phase": key.name,
-        "number": number if seq == NONE else seq, "group": group, "worker": last.file.worker.label,
-        "waited_ns": waited, "low_ns": low, "high_ns": high,
-        "waited_by": sorted(waiting), "late_in": None,
-        "missing": missing, "without_ns": sum(min(call.ns, last.ns) for call in calls) if missing else 0,
-        "transfer_ns": None if missing else last.ns, "on": "device", "process_group": key.shown or key.group,
-        "after": min(waiting, key=waiting.__getitem__), "alone_ns": len(waiting) * min(waiting.values()),
-    }  # fmt: skip
+    row = Straggler(
+        step=None if step == () else step_name(step) if isinstance(step, tuple) else step, phase=key.name,
+        number=number if seq == NONE else seq, group=group, worker=last.file.worker.label, waited_ns=waited, low_ns=low,
+        high_ns=high, waited_by=sorted(waiting), late_in=None, missing=missing,
+        without_ns=sum(min(call.ns, last.ns) for call in calls) if missing else 0, transfer_ns=None if missing else last.ns,
+        on="device", process_group=key.shown or key.group, after=min(waiting, key=waiting.__getitem__),
+        alone_ns=len(waiting) * min(waiting.values()),
+    )  # fmt: skip
     return row, calls, last
 
 
@@ -486,25 +486,20 @@ def _excess(spent: Mapping[DeviceCall, Mapping[str, int]], last: DeviceCall) -> 
     return worst if worst is not None and more[worst] > 0 else None
 
 
-def add_waits(mine: Waits, row: Waits) -> None:
-    """Add the times of a row of stragglers to those of several; the transfer of all is known where that of each is."""
-    mine["waited_ns"] += row["waited_ns"]
-    mine["alone_ns"] += row["alone_ns"]
-    mine["low_ns"] += row["low_ns"]
-    mine["high_ns"] += row["high_ns"]
-    mine["without_ns"] += row["without_ns"]
-    one, other = mine["transfer_ns"], row["transfer_ns"]
-    mine["transfer_ns"] = None if one is None or other is None else one + other
-
-
 def _summed(rows: Iterable[Straggler]) -> list[Straggler]:
-    found: dict[tuple[int | str | None, str], Straggler] = {}
+    found: dict[tuple[int | str | None, str], list[Straggler]] = defaultdict(list)
     for row in rows:
-        mine = found.setdefault(
-            (row["step"], row["worker"]),
-            {**row, "phase": OTHERS, "number": None, "waited_ns": 0, "alone_ns": 0, "low_ns": 0, "high_ns": 0, "waited_by": [], "missing": [],
-             "without_ns": 0, "transfer_ns": 0, "process_group": None},
-        )  # fmt: skip
-        add_waits(mine, row)
-        mine["waited_by"] = sorted({*mine["waited_by"], *row["waited_by"]})
-    return list(found.values())
+        found[row.step, row.worker].append(row)
+    return [_sum_of(mine) for mine in found.values()]
+
+
+def _sum_of(rows: Sequence[Straggler]) -> Straggler:
+    """Several of one step and rank, the longest first, as one."""
+    whole = Sum(rows[0])
+    for row in rows:
+        whole.add(row)
+    return dataclasses.replace(
+        rows[0], phase=OTHERS, number=None, waited_ns=whole.waited_ns, alone_ns=whole.alone_ns, low_ns=whole.low_ns,
+        high_ns=whole.high_ns, waited_by=sorted({worker for row in rows for worker in row.waited_by}), missing=[],
+        without_ns=whole.without_ns, transfer_ns=whole.transfer_ns, process_group=None,
+    )  # fmt: skip

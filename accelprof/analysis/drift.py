@@ -6,6 +6,7 @@ costs. Times are compared with a line through the others, so that a slow drift m
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist
@@ -41,8 +42,7 @@ def outliers(
         groups: the group of each rank, by its label; without it all are of one.
 
     Returns:
-        ``{step, wall_ns, usual_ns, phase, phase_ns, phase_usual_ns, worker}``; phase and worker are of the phase whose
-        time on its slowest rank grew most, ``None`` where no phase did.
+        Phase and worker are of the phase whose time on its slowest rank grew most, ``None`` where no phase did.
     """
     rows = [row for row in steps if row.get("wall_ns") and not row.get("window")]
     if len(rows) < MIN_STEPS:
@@ -69,12 +69,12 @@ def outliers(
         slowest = {phase: rows[at]["seconds"][phase].get("slowest") for phase in grown}
         phase = _cause(grown, grew_on_all, slowest, usually, begins or {})
         found.append(
-            {
-                "step": rows[at]["step"], "wall_ns": int(walls[at]), "usual_ns": round(float(usual[at])), "phase": phase,
-                "phase_ns": None if phase is None else round(float(phases[phase][at])),
-                "phase_usual_ns": None if phase is None else round(usually[phase]),
-                "worker": None if phase is None else slowest[phase],
-            }
+            Outlier(
+                step=rows[at]["step"], wall_ns=int(walls[at]), usual_ns=round(float(usual[at])), phase=phase,
+                phase_ns=None if phase is None else round(float(phases[phase][at])),
+                phase_usual_ns=None if phase is None else round(usually[phase]),
+                worker=None if phase is None else slowest[phase],
+            )
         )  # fmt: skip
     return found
 
@@ -161,28 +161,27 @@ def drifts(
         steps, waiting, begins, groups: as for :func:`outliers`.
 
     Returns:
-        ``{phase, steps, first_ns, last_ns, change, low, high, cause, worker}``: the line through the times at both ends, its
-        change as part of the first, and where that lies for sure; only rows in which that does not hold 0. The largest change
-        first, steps before phases. ``cause``: the phase that made the steps grow, as of an outlier; ``worker``: the rank that it
-        took longest on in most steps of the later half, ``None`` where there is no such one.
+        The line through the times at both ends, its change as part of the first, and where that lies for sure; only rows in
+        which that does not hold 0. The largest change first, steps before phases. ``cause``: the phase that made the steps grow,
+        as of an outlier; ``worker``: the rank that it took longest on in most steps of the later half, ``None`` where there is no
+        such one.
     """
     rows = [row for row in steps if not row.get("window")]
     walls: Array = np.array([float(row.get("wall_ns") or np.nan) for row in rows])
     phases = _phases(rows)
     series: list[tuple[str | None, Array]] = [(None, walls), *phases.items()]
     found = [row for phase, values in series if (row := _drift(phase, values)) is not None]
-    found.sort(key=lambda row: (row["phase"] is not None, -abs(row["last_ns"] - row["first_ns"])))
-    slowest = {row["phase"]: _slowest_late(rows, row["phase"]) for row in found if row["phase"] is not None}
-    for row in found:
-        row["worker"] = None if row["phase"] is None else slowest[row["phase"]]
-    if found and found[0]["phase"] is None and (more := found[0]["last_ns"] - found[0]["first_ns"]) > 0:
+    found.sort(key=lambda row: (row.phase is not None, -abs(row.last_ns - row.first_ns)))
+    slowest = {row.phase: _slowest_late(rows, row.phase) for row in found if row.phase is not None}
+    found = [row if row.phase is None else dataclasses.replace(row, worker=slowest[row.phase]) for row in found]
+    if found and found[0].phase is None and (more := found[0].last_ns - found[0].first_ns) > 0:
         known, means = set(waiting), _phases(rows, _Over(rows, groups or {}))
-        here = {row["phase"]: float(row["last_ns"] - row["first_ns"]) for row in found if row["phase"] is not None}
+        here = {row.phase: float(row.last_ns - row.first_ns) for row in found if row.phase is not None}
         grown = _grown(here, more, lambda name: name in known or waits_for_others(name, ""))
         grew_on_all = {phase: _growth(means[phase]) for phase in grown}
         usually = {phase: _typical(phases[phase]) for phase in grown}
-        found[0]["cause"] = cause = _cause(grown, grew_on_all, slowest, usually, begins or {})
-        found[0]["worker"] = None if cause is None else slowest[cause]
+        cause = _cause(grown, grew_on_all, slowest, usually, begins or {})
+        found[0] = dataclasses.replace(found[0], cause=cause, worker=None if cause is None else slowest[cause])
     return found[:MAX_DRIFTS]
 
 
@@ -214,11 +213,10 @@ def _drift(phase: str | None, values: Array) -> Drift | None:
     width = float(at[-1] - at[0])
     if first <= 0 or low <= 0 <= high or abs(slope * width) < NOTABLE * first:
         return None
-    return {
-        "phase": phase, "steps": int(at.size), "first_ns": round(first), "last_ns": round(first + slope * width),
-        "change": slope * width / first, "low": low * width / first, "high": high * width / first,
-        "cause": None, "worker": None,
-    }  # fmt: skip
+    return Drift(
+        phase, steps=int(at.size), first_ns=round(first), last_ns=round(first + slope * width),
+        change=slope * width / first, low=low * width / first, high=high * width / first,
+    )  # fmt: skip
 
 
 def _slopes(at: Array, values: Array) -> Array:

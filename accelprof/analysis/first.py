@@ -11,10 +11,10 @@ from statistics import median
 from accelprof.analysis.critical import BEFORE, OUTSIDE
 from accelprof.analysis.division import TABLE, WORKING
 from accelprof.analysis.recording import is_costly
-from accelprof.analysis.report_rows import CriticalPath, Report, StepTime, Straggler
+from accelprof.analysis.report import Report
+from accelprof.analysis.report_rows import CriticalPath, StepTime, Straggler
 from accelprof.analysis.seconds import name_of_compute
 from accelprof.analysis.units import duration, percent
-from accelprof.contracts.targets import peers_of
 from accelprof.output.fields import is_number
 
 #: others' waiting below this share of the slowest step is not worth a sentence
@@ -30,12 +30,9 @@ IDLE = {part.name: part.loss for part in sorted(TABLE, key=lambda part: part.nam
 
 
 def sentences(report: Report) -> list[str]:
-    """At most three sentences on a summary as ``Summary.to_json`` has it, the most telling first."""
-    dump = report.get("dump")
-    if (
-        isinstance(dump, list) and dump
-    ):  # the critical path is that of all its steps, and not of the one it was made for
-        return [f"{line[0].upper()}{line[1:]}." for line in dump[:3]]
+    """At most three sentences on a report, the most telling first."""
+    if report.dump:  # the critical path is that of all its steps, and not of the one it was made for
+        return [f"{line[0].upper()}{line[1:]}." for line in report.dump[:3]]
     found = [
         _died(report)[1] or _step(report) or _phase(report) or _timed(report),
         _longer(report),
@@ -53,19 +50,17 @@ def _longer(report: Report) -> str:
     named = late.ns if late is not None else 0
     slow: list[tuple[float, str]] = []
     grown: list[tuple[float, str]] = []
-    for row in report.get("outliers") or ():
-        more = row["wall_ns"] - row["usual_ns"]
-        where = f": {row['phase']} on {row['worker'] or 'its slowest rank'}" if row["phase"] else ", in no timed phase"
-        slow.append(
-            (more, f"step {row['step']} took {duration(row['wall_ns'])}, {duration(more)} more than usual{where}")
-        )
-    for drift in report.get("drift") or ():
-        more = drift["last_ns"] - drift["first_ns"]
-        if drift["phase"] is None and more > 0:
-            ends = f"{duration(drift['first_ns'])} to {duration(drift['last_ns'])}"
-            text = f"steps grew from {ends} over {drift['steps']} of them"
-            where = f", most in {drift['cause']}" + (f" on {drift['worker']}" if drift["worker"] else "")
-            grown.append((more * drift["steps"] / 2, text + (where if drift["cause"] else "")))
+    for row in report.outliers:
+        more = row.wall_ns - row.usual_ns
+        where = f": {row.phase} on {row.worker or 'its slowest rank'}" if row.phase else ", in no timed phase"
+        slow.append((more, f"step {row.step} took {duration(row.wall_ns)}, {duration(more)} more than usual{where}"))
+    for drift in report.drift:
+        more = drift.last_ns - drift.first_ns
+        if drift.phase is None and more > 0:
+            ends = f"{duration(drift.first_ns)} to {duration(drift.last_ns)}"
+            text = f"steps grew from {ends} over {drift.steps} of them"
+            where = f", most in {drift.cause}" + (f" on {drift.worker}" if drift.worker else "")
+            grown.append((more * drift.steps / 2, text + (where if drift.cause else "")))
     largest = [max(mine, default=(0.0, "")) for mine in (slow, grown)]
     said = "; ".join(text for ns, text in sorted(largest, reverse=True) if ns > named)
     return f"{said[0].upper()}{said[1:]}." if said else ""
@@ -77,38 +72,36 @@ def step_of_first(report: Report) -> object:
     if text:
         return died
     path = longest(report)
-    return path["step"] if path is not None else _last_cut(report)
+    return path.step if path is not None else _last_cut(report)
 
 
 def _last_cut(report: Report) -> object:
     """The last step with a window that did not end."""
-    rows = reversed(report.get("critical_path") or ())
-    return next((row["step"] for row in rows if row.get("segments") and row.get("ended") is False), None)
+    return next((row.step for row in reversed(report.critical_path) if row.segments and not row.ended), None)
 
 
 def _died(report: Report) -> tuple[object, str]:
     """The step that did not end because a rank that was recorded before never came to a collective, and that in words; empty
     where there is none."""
-    over = {str(row["step"]) for row in report.get("critical_path") or () if row.get("ended") is False}
-    recorded = {str(row["worker"]) for row in report.get("workers") or () if row.get("windows")}
+    over = {str(row.step) for row in report.critical_path if not row.ended}
+    recorded = {timeline.worker.label for timeline in report.workers if timeline.windows}
     found: list[tuple[int, object, str]] = []
-    for row in report.get("stragglers") or ():
-        names = [rank for rank in row.get("missing") or () if rank in recorded]
-        if names and str(row["step"]) in over and row.get("without_ns"):
+    for row in report.stragglers:
+        names = [rank for rank in row.missing if rank in recorded]
+        if names and str(row.step) in over and row.without_ns:
             who = f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
             text = (
-                f"Step {row['step']} did not end: {who} is missing in {row['phase']}, in which the other ranks were for "
-                f"{duration(row['without_ns'])} in all after the last of them came."
+                f"Step {row.step} did not end: {who} is missing in {row.phase}, in which the other ranks were for "
+                f"{duration(row.without_ns)} in all after the last of them came."
             )
-            found.append((row["without_ns"], row["step"], text))
+            found.append((row.without_ns, row.step, text))
     return max(found, key=lambda one: one[0], default=(0, None, ""))[1:]
 
 
 def longest(report: Report) -> CriticalPath | None:
     """The critical path of the step that took longest, of those that ended: the first sentence is of it."""
-    rows = report.get("critical_path") or ()
-    ended = (row for row in rows if row.get("segments") and row.get("ended") is not False)
-    return max(ended, key=lambda row: row.get("wall_ns") or 0, default=None)
+    ended = (row for row in report.critical_path if row.segments and row.ended)
+    return max(ended, key=lambda row: row.wall_ns, default=None)
 
 
 def _step(report: Report) -> str:
@@ -116,21 +109,21 @@ def _step(report: Report) -> str:
     died = "" if cut is None else f"Step {cut} did not end: the process failed in it, or was told to end"
     if path is None:
         return died and f"{died}."
-    wall = path.get("wall_ns") or sum(segment["ns"] for segment in path["segments"])
+    wall = path.wall_ns or sum(segment.ns for segment in path.segments)
     parts: Counter[tuple[str, str]] = Counter()
-    for segment in path["segments"]:
-        parts[str(segment["phase"]), str(segment["worker"])] += segment["ns"]
+    for segment in path.segments:
+        parts[segment.phase, segment.worker] += segment.ns
     (phase, worker), taken = parts.most_common(1)[0]
-    text = f"{died and f'{died}; '}{'step' if died else 'Step'}{'s' * isinstance(path['step'], str)} {path['step']} took {duration(wall)}"
-    if hosts := report.get("clocks_not_compared"):
+    text = f"{died and f'{died}; '}{'step' if died else 'Step'}{'s' * isinstance(path.step, str)} {path.step} took {duration(wall)}"
+    if hosts := report.clocks_not_compared:
         text += f", as far as the clocks are known (those of {', '.join(hosts[:3])}{' …' if len(hosts) > 3 else ''} were not compared)"
     late = _named(report, path)
-    here = late is not None and late.step == path["step"]
+    here = late is not None and late.step == path.step
     if late is not None and here:
         text += f": {late.words}"
     if not wall:
         return ""
-    nothing = not any(segment["worker"] for segment in path["segments"])
+    nothing = not any(segment.worker for segment in path.segments)
     text += (
         "; no phase ran in its windows"
         if nothing
@@ -142,17 +135,16 @@ def _step(report: Report) -> str:
 def _unseen(report: Report, path: CriticalPath, phase: str, worker: str) -> str:
     """That a phase on a worker may hold waiting of which nothing was recorded, in words that go on a sentence: as its ranks did in
     this step, or, where a rank was a little late to leave, in another."""
-    mine = next((row for row in report.get("workers") or () if row["worker"] == worker), None)
-    peers = peers_of(mine["group"], mine["replica"]) if mine is not None else None
-    rows = [row for row in report.get("unseen") or () if row["phase"] == phase and row["group"] == peers]
-    here = [row for row in rows if row["step"] == path["step"]]
-    of = here or [row for row in rows if row["last"] != worker]
-    row = max(of, key=lambda row: row["apart_ns"], default=None)
-    if row is None or row["last"] == worker:
+    peers = next((timeline.worker.peers for timeline in report.workers if timeline.worker.label == worker), None)
+    rows = [row for row in report.unseen if row.phase == phase and row.group == peers]
+    here = [row for row in rows if row.step == path.step]
+    of = here or [row for row in rows if row.last != worker]
+    row = max(of, key=lambda row: row.apart_ns, default=None)
+    if row is None or row.last == worker:
         return ""
-    where = "" if here else f"in step {row['step']} "
+    where = "" if here else f"in step {row.step} "
     return (
-        f", which may have waited in it unseen ({where}its ranks began it up to {duration(row['apart_ns'])} apart, last {row['last']}, "
+        f", which may have waited in it unseen ({where}its ranks began it up to {duration(row.apart_ns)} apart, last {row.last}, "
         "and ended together)"
     )
 
@@ -183,11 +175,11 @@ def _named(report: Report, path: CriticalPath) -> _Late | None:
     """The waiting that is worth saying beside a step: its own, or, of a step without any (of several that gather gradients only the
     last reduces them), that of the step with the most."""
     rows: dict[object, list[Straggler]] = defaultdict(list)
-    for row in report.get("stragglers") or ():
-        if row.get("step") is not None:
-            rows[row["step"]].append(row)
-    least = NOTABLE * (path.get("wall_ns") or sum(segment["ns"] for segment in path["segments"]))
-    own = _latest(path["step"], rows.pop(path["step"], ()))
+    for row in report.stragglers:
+        if row.step is not None:
+            rows[row.step].append(row)
+    least = NOTABLE * (path.wall_ns or sum(segment.ns for segment in path.segments))
+    own = _latest(path.step, rows.pop(path.step, ()))
     if own is not None and own.ns > least:
         return own
     others = [late for step, mine in rows.items() if (late := _latest(step, mine)) is not None and late.ns > least]
@@ -198,44 +190,38 @@ def _latest(step: object, rows: Sequence[Straggler]) -> _Late | None:
     """What was waited for longest in the rows of a step. Waits that may be nothing but the clocks' error do not count."""
     sides: Counter[str] = Counter()
     for row in rows:  # one wait may be seen on the host and on the device
-        sides[str(row.get("on"))] += row.get("waited_ns") or 0
-    rows = [row for row in rows if str(row.get("on")) == max(sides, key=lambda side: sides[side])]
+        sides[row.on] += row.waited_ns
+    rows = [row for row in rows if row.on == max(sides, key=lambda side: sides[side])]
     waited: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in rows:
-        if row.get("low_ns") != 0:
-            phases = waited[str(row["worker"]), str(row.get("phase") or "")]
-            phases[str(row.get("late_in") or "")] += row.get("waited_ns") or 0
+        if row.low_ns:
+            waited[row.worker, row.phase][row.late_in or ""] += row.waited_ns
     if not waited:
         return None
     (who, at), phases = max(waited.items(), key=lambda item: item[1].total())
     [(inside, taken)] = phases.most_common(1)
     shared: Counter[str] = Counter()
     for row in rows:
-        if row["low_ns"] != 0 and (row["worker"], row["phase"], row["late_in"] or "") == (who, at, inside):
-            shared[row["after"]] += row["waited_ns"] - row["alone_ns"]
+        if row.low_ns and (row.worker, row.phase, row.late_in or "") == (who, at, inside):
+            shared[row.after] += row.waited_ns - row.alone_ns
     [(other, most)] = shared.most_common(1)
     return _Late(step, who, taken, inside, at, shared.total(), other if 2 * most > shared.total() else "others")
 
 
 def _second(report: Report) -> str:
     # a worker that launches, and whose device work is in no file, has no device and says nothing of computing
-    rows = [
-        row
-        for row in report.get("seconds") or ()
-        if row.get("device") is not None or not (row.get("parts") or {}).get("unknown")
-    ]
-    total = sum(row.get("window_ns") or 0 for row in rows)
+    rows = [row for row in report.seconds if row.device is not None or not row.parts.get("unknown")]
+    total = sum(row.window_ns for row in rows)
     parts: Counter[str] = Counter()
     for row in rows:
-        for part, ns in (row.get("parts") or {}).items():
-            parts[part] += ns
+        parts.update(row.parts)
     reasons = {part: parts[part] for part in IDLE if parts[part]}
     if not total or not reasons:
         return ""
     largest = max(reasons, key=lambda part: reasons[part])
-    what = name_of_compute(row.get("device") for row in rows)
+    what = name_of_compute(row.device for row in rows)
     why = IDLE[largest]
-    without = min(report.get("without_ns") or 0, reasons[largest]) if largest == "idle_collective" else 0
+    without = min(report.without_ns, reasons[largest]) if largest == "idle_collective" else 0
     if without > NOTABLE * total:
         why += f", or was in one of which ranks are missing, so that it is not known whether it waited ({percent(without / total)})"
     computes, idle = percent(parts["compute"] / total), percent(reasons[largest] / total)
@@ -243,21 +229,20 @@ def _second(report: Report) -> str:
 
 
 def _phase(report: Report) -> str:
-    rows = [row for row in report.get("phases") or () if row.get("share")]
-    if not rows:
+    row = max(report.phases, key=lambda row: row.share or 0.0, default=None)
+    if row is None or not row.share:
         return ""
-    row = max(rows, key=lambda row: row["share"])
-    text = f"{row['phase']} ({row['group']}) has the largest share of the windows' time, {percent(row['share'])}"
-    if row.get("slowest") and (row.get("spread") or 1) > 1 + NOTABLE:
-        text += f", which takes {row['spread']:.2f} times as long on {row['slowest']} as on {row['fastest']}"
+    text = f"{row.phase} ({row.group}) has the largest share of the windows' time, {percent(row.share)}"
+    if row.slowest and (row.spread or 1) > 1 + NOTABLE:
+        text += f", which takes {row.spread:.2f} times as long on {row.slowest} as on {row.fastest}"
     return text + "."
 
 
 def _timed(report: Report) -> str:
     """Of a run with timings alone: the longest step, and its longest phase."""
-    rows = [row for row in report.get("steps") or () if row["wall_ns"]]
+    rows = [row for row in report.steps if row.wall_ns]
     mine = [row for row in rows if not is_costly(row)] or rows
-    steps = {row["step"]: row["wall_ns"] or 0 for row in mine}
+    steps = {row.step: row.wall_ns or 0 for row in mine}
     if not steps:
         return ""
     step = max(steps, key=lambda step: steps[step])
@@ -265,7 +250,7 @@ def _timed(report: Report) -> str:
     if len(steps) > 1:
         without = " without a window" if len(mine) < len(rows) else ""
         text += f", the longest of {len(steps)}{without} (their median is {duration(median(steps.values()))})"
-    told = (report.get("metrics") or {}).get("steps")
+    told = report.metrics.get("steps")
     phases = {
         phase: times["max"]
         for row in (told if isinstance(told, list) else ())
@@ -280,7 +265,7 @@ def _timed(report: Report) -> str:
 
 
 def _cost(report: Report) -> str:
-    steps = [row for row in report.get("steps") or () if row.get("wall_ns")]
+    steps = [row for row in report.steps if row.wall_ns]
     inside, outside = _by_the_usual(steps, _called(report))
     ran = ", ".join(_ran(report))
     if inside and _apart(inside, outside):
@@ -298,8 +283,8 @@ def _by_the_usual(
     took, and each of those others: a step that saves a checkpoint is longer with a window or without."""
     apart: dict[frozenset[str] | None, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for row in steps:
-        if row.get("window") or not is_costly(row):
-            apart[called.get(row["step"])][0 if row.get("window") else 1].append(row["wall_ns"] or 0)
+        if row.window or not is_costly(row):
+            apart[called.get(row.step)][0 if row.window else 1].append(row.wall_ns or 0)
     inside: list[float] = []
     outside: list[float] = []
     for mine, others in apart.values():
@@ -312,7 +297,7 @@ def _by_the_usual(
 
 def _called(report: Report) -> dict[object, frozenset[str]]:
     """The timed phases of each step."""
-    rows = (report.get("metrics") or {}).get("steps")
+    rows = report.metrics.get("steps")
     return {
         row.get("step"): frozenset(row["seconds"])
         for row in (rows if isinstance(rows, list) else ())
@@ -337,8 +322,8 @@ def _scatter(values: Sequence[float]) -> float:
 def _ran(report: Report) -> Iterator[str]:
     """``torch ran on rank 0``, a tool each."""
     workers: dict[str, dict[str, None]] = defaultdict(dict)
-    for file in report.get("devices") or ():
-        workers[str(file["tool"])][str(file["worker"])] = None
+    for file in report.devices:
+        workers[file.tool][file.worker.label] = None
     for tool, found in workers.items():
         names = list(found)
         yield f"{tool} ran on {names[0] if len(names) == 1 else f'{len(names)} workers'}"

@@ -7,131 +7,143 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from accelprof.analysis.accounts import cost_rows
+from accelprof.analysis.attribution import DeviceFigures, PhaseFigures
 from accelprof.analysis.division import PARTS
+from accelprof.analysis.memory import FIGURES, memory_rows
 from accelprof.analysis.report_rows import (
     Cost,
     DevicePhase,
     DeviceRow,
     Drift,
+    FileLine,
     FilePhase,
+    KernelLine,
     LeftOver,
     Memory,
     OperatorRow,
     Outlier,
     PhaseLine,
-    Slack,
+    RankLine,
+    Row,
+    SegmentLine,
+    SlackRow,
+    StepPhase,
     StepTime,
     Straggler,
     UnseenWait,
+    WindowLine,
     columns_of,
 )
+from accelprof.analysis.seconds import Second
 from accelprof.analysis.summary import Summary
-from accelprof.analysis.toolfile import ToolFile
 
 if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
 
-Row = dict[str, Any]
-
 
 def phases(summary: Summary) -> Iterator[PhaseLine]:
     """A row a phase and group, over all ranks and windows."""
-    names = columns_of(PhaseLine)
     for row in summary.phases:
-        yield cast("PhaseLine", {**{name: getattr(row, name) for name in names}, "missing": len(row.missing)})
+        yield PhaseLine(
+            row.group, row.phase, row.parent, row.depth, row.calls, row.cut, row.total_ns, row.mean_ns, row.p50_ns,
+            row.p95_ns, row.self_ns, row.share, row.slowest, row.fastest, row.spread, len(row.missing),
+        )  # fmt: skip
 
 
-def ranks(summary: Summary) -> Iterator[Row]:
+def ranks(summary: Summary) -> Iterator[RankLine]:
     """A row a phase and worker."""
     for row in summary.phases:
         for worker, figures in row.ranks.items():
-            yield {
-                "group": row.group,
-                "phase": row.phase,
-                "worker": worker,
-                "calls": figures.calls,
-                "total_ns": figures.total_ns,
-                "per_window_ns": figures.per_window_ns,
-            }
+            yield RankLine(row.group, row.phase, worker, figures.calls, figures.total_ns, figures.per_window_ns)
 
 
-def windows(summary: Summary) -> Iterator[Row]:
+def windows(summary: Summary) -> Iterator[WindowLine]:
     """A row a window and worker, on the worker's own clock."""
     for timeline in summary.timelines:
         for identity, steps, start, end in timeline.windows:
-            yield {
-                "worker": timeline.worker.label,
-                "window": identity,
-                "steps": ",".join(map(str, steps)),
-                "start_ns": start,
-                "end_ns": end,
-                "window_ns": end - start,
-            }
-
-
-#: of a row of devices, what adds up
-_OF_DEVICE = (
-    "kernels", "copies", "busy_ns", "kernel_ns", "communication_ns", "idle_ns", "span_ns", "window_ns", "busy_in_window_ns",
-)  # fmt: skip
+            yield WindowLine(timeline.worker.label, identity, ",".join(map(str, steps)), start, end, end - start)
 
 
 def devices(summary: Summary) -> Iterator[DeviceRow]:
     """A row a worker, tool and device, over its files."""
-    found: dict[tuple[str, str, str], Row] = {}
-    whole: dict[tuple[str, str, str], bool] = {}
+    found: dict[tuple[str, str, str], list[DeviceFigures]] = defaultdict(list)
     for file in summary.files:
         for row in file.attribution.devices:
-            key = (file.worker.label, file.tool, str(row.device))
-            first = {"worker": key[0], "tool": key[1], "device": key[2], "files": 0, **dict.fromkeys(_OF_DEVICE, 0)}
-            mine = found.setdefault(key, first)
-            mine["files"] += 1
-            whole[key] = whole.get(key, True) and bool(row.window_ns)
-            for name in _OF_DEVICE:
-                mine[name] += getattr(row, name)
-    for key, mine in found.items():
-        yield _with_shares(mine, whole[key])
+            found[file.worker.label, file.tool, str(row.device)].append(row)
+    for key, rows in found.items():
+        yield _device(*key, len(rows), rows, all(row.window_ns for row in rows))
 
 
 def devices_together(name: str, rows: Sequence[DeviceRow]) -> DeviceRow:
     """Several rows as one of the name ``name``."""
-    sums = {what: sum(cast("Row", row)[what] for row in rows) for what in ("files", *_OF_DEVICE)}
-    return _with_shares(
-        {"worker": name, "tool": "", "device": "", **sums}, all(row["share_of"] == "window" for row in rows)
-    )
+    return _device(name, "", "", sum(row.files for row in rows), rows, all(row.share_of == "window" for row in rows))
 
 
-def _with_shares(row: Row, of_window: bool) -> DeviceRow:
-    """``of_window``: whether all its files say which windows they hold."""
-    work = row["busy_ns"] / row["span_ns"] if row["span_ns"] else None
-    window = row["busy_in_window_ns"] / row["window_ns"] if of_window and row["window_ns"] else None
-    of = {"busy_share": work, "share_of": "work"} if window is None else {"busy_share": window, "share_of": "window"}
-    return cast("DeviceRow", {**row, **of, "work_share": work})
+def _device(
+    worker: str, tool: str, device: str, files: int, rows: Sequence[DeviceFigures | DeviceRow], of_window: bool
+) -> DeviceRow:
+    """The sum; ``of_window``: whether all its files say which windows they hold."""
+    busy, span = sum(row.busy_ns for row in rows), sum(row.span_ns for row in rows)
+    window, in_window = sum(row.window_ns for row in rows), sum(row.busy_in_window_ns for row in rows)
+    work_share = busy / span if span else None
+    window_share = in_window / window if of_window and window else None
+    return DeviceRow(
+        worker, tool, device, files, kernels=sum(row.kernels for row in rows), copies=sum(row.copies for row in rows),
+        busy_ns=busy, kernel_ns=sum(row.kernel_ns for row in rows),
+        communication_ns=sum(row.communication_ns for row in rows), idle_ns=sum(row.idle_ns for row in rows), span_ns=span,
+        window_ns=window, busy_in_window_ns=in_window, busy_share=work_share if window_share is None else window_share,
+        share_of="work" if window_share is None else "window", work_share=work_share,
+    )  # fmt: skip
 
 
 def device_phases(summary: Summary) -> Iterator[DevicePhase]:
     """A row a tool and phase: device time over all windows and ranks, the longest first."""
-    found: dict[tuple[str, str], Row] = {}
-    top: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    found: dict[tuple[str, str], list[PhaseFigures]] = defaultdict(list)
     for file in summary.files:
-        for row in _device_phases(file):
-            key = (file.tool, row["phase"])
-            for name, _, total in row.pop("top"):
-                top[key][name] += total
-            mine = found.setdefault(key, {"tool": file.tool, "phase": row["phase"], "files": 0})
-            mine["files"] += 1
-            for name, value in row.items():
-                if name not in ("phase", "file") and value is not None:
-                    mine[name] = mine.get(name, 0) + value
-    for key, mine in sorted(found.items(), key=lambda item: -item[1].get("busy_ns", 0)):
-        longest = max(top[key], key=lambda name: top[key][name], default=None)
-        figures = {**dict.fromkeys(columns_of(DevicePhase)), **mine, "longest_kernel": longest}
-        yield cast("DevicePhase", figures)
+        for row in file.attribution.phases:
+            found[file.tool, row.name].append(row)
+    lines = [DevicePhase(*_on_device(rows), tool, phase, len(rows)) for (tool, phase), rows in found.items()]
+    yield from sorted(lines, key=lambda line: -(line.busy_ns or 0))
+
+
+def file_phases(summary: Summary) -> Iterator[FilePhase]:
+    """A row a file and phase: device time inside it."""
+    for file in summary.files:
+        for row in file.attribution.phases:
+            yield FilePhase(*_on_device([row]), file.worker.label, file.tool, file.path, row.name)
+
+
+def _on_device(
+    rows: Sequence[PhaseFigures],
+) -> tuple[int, int, int | None, int | None, int | None, int, int, str | None]:
+    """The figures of :class:`PhaseOnDevice` of one phase in these files."""
+    kernels: Counter[str] = Counter()
+    for row in rows:
+        for name, _, total in row.top:
+            kernels[name] += total
+    return (
+        sum(row.calls for row in rows),
+        sum(row.wall_ns for row in rows),
+        _known(sum(row.busy_ns.values()) if row.busy_ns else None for row in rows),
+        _known(sum(row.own_busy_ns.values()) if row.own_busy_ns else None for row in rows),
+        _known(row.idle_ns for row in rows),
+        sum(row.communication_ns for row in rows),
+        sum(row.kernels for row in rows),
+        max(kernels, key=lambda name: kernels[name], default=None),
+    )
+
+
+def _known(figures: Iterable[int | None]) -> int | None:
+    """The sum of those that are known; ``None`` without any."""
+    known = [one for one in figures if one is not None]
+    return sum(known) if known else None
 
 
 def left_over(summary: Summary) -> Iterator[LeftOver]:
@@ -143,142 +155,91 @@ def left_over(summary: Summary) -> Iterator[LeftOver]:
             for reason, count in rows if file.attribution.phases else ():
                 found[file.tool, reason, held] += count
     for (tool, reason, held), count in found.most_common():
-        yield {"tool": tool, "reason": reason, "held": held, "kernels": count}
+        yield LeftOver(tool, reason, held, count)
 
 
-def file_phases(summary: Summary) -> Iterator[FilePhase]:
-    """A row a file and phase: device time inside it."""
-    for file in summary.files:
-        for row in _device_phases(file):
-            longest = next((name for name, _, _ in row.pop("top")), None)
-            yield cast("FilePhase", {"worker": file.worker.label, "tool": file.tool, **row, "longest_kernel": longest})
-
-
-def _device_phases(file: ToolFile) -> Iterator[Row]:
-    for row in file.attribution.phases:
-        yield {
-            "file": file.path,
-            "phase": row.name,
-            "calls": row.calls,
-            "wall_ns": row.wall_ns,
-            "busy_ns": sum(row.busy_ns.values()) if row.busy_ns else None,
-            "own_busy_ns": sum(row.own_busy_ns.values()) if row.own_busy_ns else None,
-            "idle_ns": row.idle_ns,
-            "communication_ns": row.communication_ns,
-            "kernels": row.kernels,
-            "top": row.top,
-        }
-
-
-def kernels(summary: Summary) -> Iterator[Row]:
+def kernels(summary: Summary) -> Iterator[KernelLine]:
     """A row a tool, phase and kernel among the longest of the phase, over all files."""
-    found: dict[tuple[str, str, str], Row] = {}
+    counts: Counter[tuple[str, str, str]] = Counter()
+    totals: Counter[tuple[str, str, str]] = Counter()
     for file in summary.files:
         for row in file.attribution.phases:
             for name, count, total in row.top:
-                none = {"tool": file.tool, "phase": row.name, "kernel": name, "count": 0, "total_ns": 0}
-                mine = found.setdefault((file.tool, row.name, name), none)
-                mine["count"] += count
-                mine["total_ns"] += total
-    yield from sorted(found.values(), key=lambda row: -row["total_ns"])
+                counts[file.tool, row.name, name] += count
+                totals[file.tool, row.name, name] += total
+    for key, total in totals.most_common():
+        yield KernelLine(*key, counts[key], total)
 
 
-def step_phases(summary: Summary) -> Iterator[Row]:
+def step_phases(summary: Summary) -> Iterator[StepPhase]:
     """A row a step and phase of every announced step, profiled or not: seconds over ranks, as ns."""
     for row in summary.run.steps():
         for phase, figures in row["seconds"].items():
-            yield {
-                "step": row.get("step"),
-                "phase": phase,
-                **{f"{name}_ns": figures[name] * 1e9 for name in ("min", "mean", "max") if name in figures},
-            }
+            least, mean, most = (figures[name] * 1e9 if name in figures else None for name in ("min", "mean", "max"))
+            yield StepPhase(row["step"], phase, least, mean, most)
 
 
-def files(summary: Summary) -> Iterator[Row]:
+def files(summary: Summary) -> Iterator[FileLine]:
     """A row a file of a tool."""
     for file in summary.files:
-        yield {
-            "worker": file.worker.label,
-            "tool": file.tool,
-            "file": os.path.basename(file.path),
-            "windows": ",".join(file.windows),
-            "kernels": file.attribution.kernels,
-            "note": file.note or None,
-        }
+        name, windows = os.path.basename(file.path), ",".join(file.windows)
+        yield FileLine(file.worker.label, file.tool, name, windows, file.attribution.kernels, file.note or None)
 
 
-def _listed(name: str) -> Callable[[Summary], Iterator[Row]]:
-    """Rows that the summary has as plain data under ``name``."""
-
-    def rows(summary: Summary) -> Iterator[Row]:
-        report: Mapping[str, Any] = summary.to_json()
-        for row in report[name]:
-            yield dict(_flat(row))
-
-    return rows
-
-
-def _flat(row: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in row.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}_")
-        elif isinstance(value, (list, tuple)):
-            yield prefix + key, ", ".join(map(str, value))
-        else:
-            yield prefix + key, value
-
-
-def critical_path(summary: Summary) -> Iterator[Row]:
+def critical_path(summary: Summary) -> Iterator[SegmentLine]:
     """A row a stretch of each step's critical path, in order."""
-    for step in summary.to_json().get("critical_path") or ():
-        for number, segment in enumerate(step.get("segments") or ()):
-            yield {
-                "step": step.get("step"), "wall_ns": step.get("wall_ns"), "number": number, **dict(_flat(segment)),
-                "ended": step.get("ended", True), "unseen": segment.get("unseen", False),
-            }  # fmt: skip
+    for path in summary.waits.critical_path:
+        for number, one in enumerate(path.segments):
+            yield SegmentLine(path.step, path.wall_ns, number, one.worker, one.phase, one.ns, path.ended, one.unseen)
 
 
-def slack(summary: Summary) -> Iterator[Row]:
-    """A row a phase on a worker that is not on a step's critical path."""
-    for row in summary.to_json()["slack"]:
-        yield {**row, "unseen": row.get("unseen", False)}
+def _of_seconds() -> dict[str, type]:
+    columns = columns_of(Second)
+    del columns["lost"], columns["parts"]
+    return {**columns, **{f"parts_{name}": int for name in PARTS}}
 
 
-def operators(summary: Summary) -> Iterator[OperatorRow]:
-    """A row an operator, phase and tool, over all files: the most self time first."""
-    yield from summary.operators.to_json()
+def _of_memory() -> dict[str, type]:
+    columns = columns_of(Memory)
+    del columns["figures"]
+    return {**columns, **dict.fromkeys(FIGURES, int)}
 
 
 #: name of a table -> its rows, its columns, and what is in them where there is anything (a step may be text: ``4-9``)
-_TABLES: dict[str, tuple[Callable[[Summary], Iterator[Mapping[str, Any]]], dict[str, type]]] = {
+_TABLES: dict[str, tuple[Callable[[Summary], Iterable[Row]], dict[str, type]]] = {
     "phases": (phases, columns_of(PhaseLine)),
-    "ranks": (ranks, {"group": str, "phase": str, "worker": str, "calls": int, "total_ns": int, "per_window_ns": float}),
-    "windows": (windows, {"worker": str, "window": str, "steps": str, "start_ns": int, "end_ns": int, "window_ns": int}),
-    "steps": (_listed("steps"), columns_of(StepTime)),
-    "step_phases": (step_phases, {"step": int, "phase": str, "min_ns": float, "mean_ns": float, "max_ns": float}),
-    "outliers": (_listed("outliers"), columns_of(Outlier)),
-    "drift": (_listed("drift"), columns_of(Drift)),
+    "ranks": (ranks, columns_of(RankLine)),
+    "windows": (windows, columns_of(WindowLine)),
+    "steps": (lambda summary: summary.waits.steps, columns_of(StepTime)),
+    "step_phases": (step_phases, columns_of(StepPhase)),
+    "outliers": (lambda summary: summary.waits.outliers, columns_of(Outlier)),
+    "drift": (lambda summary: summary.waits.drift, columns_of(Drift)),
     "devices": (devices, columns_of(DeviceRow)),
     "device_phases": (device_phases, columns_of(DevicePhase)),
     "left_over": (left_over, columns_of(LeftOver)),
     "file_phases": (file_phases, columns_of(FilePhase)),
-    "kernels": (kernels, {"tool": str, "phase": str, "kernel": str, "count": int, "total_ns": int}),
-    "operators": (operators, columns_of(OperatorRow)),
-    "memory": (_listed("memory"), columns_of(Memory)),
-    "cost": (_listed("cost"), columns_of(Cost)),
-    "seconds": (_listed("seconds"), {
-        "worker": str, "window": str, "device": int, "window_ns": int, **{f"parts_{name}": int for name in PARTS},
-    }),
-    "stragglers": (_listed("stragglers"), columns_of(Straggler)),
-    "critical_path": (critical_path, {
-        "step": int, "wall_ns": int, "number": int, "worker": str, "phase": str, "ns": int, "ended": bool, "unseen": bool,
-    }),
-    "unseen": (_listed("unseen"), columns_of(UnseenWait)),
-    "slack": (slack, columns_of(Slack)),
-    "files": (files, {"worker": str, "tool": str, "file": str, "windows": str, "kernels": int, "note": str}),
-}  # fmt: skip
+    "kernels": (kernels, columns_of(KernelLine)),
+    "operators": (lambda summary: summary.operators.rows(), columns_of(OperatorRow)),
+    "memory": (lambda summary: memory_rows(summary.run.manifest), _of_memory()),
+    "cost": (lambda summary: cost_rows(summary.run), columns_of(Cost)),
+    "seconds": (lambda summary: summary.seconds, _of_seconds()),
+    "stragglers": (lambda summary: summary.waits.stragglers, columns_of(Straggler)),
+    "critical_path": (critical_path, columns_of(SegmentLine)),
+    "unseen": (lambda summary: summary.waits.unseen, columns_of(UnseenWait)),
+    "slack": (lambda summary: summary.waits.slack, columns_of(SlackRow)),
+    "files": (files, columns_of(FileLine)),
+}
 #: name of a table -> its columns
 TABLES = {name: columns for name, (_, columns) in _TABLES.items()}
+
+
+def _flat(row: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """A row as cells: a column for each name of a mapping, lists as text."""
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}_{name}", one) for name, one in value.items())
+        else:
+            yield key, ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -292,7 +253,7 @@ class Table:
     """
 
     columns: dict[str, type]
-    rows: list[Row]
+    rows: list[dict[str, Any]]
 
     @property
     def unvalued(self) -> dict[str, type]:
@@ -303,7 +264,7 @@ class Table:
 def table(summary: Summary, name: str) -> Table:
     """A table by its name in :data:`TABLES`."""
     rows, columns = _TABLES[name]
-    found, columns = list(rows(summary)), dict(columns)
+    found, columns = [dict(_flat(row.cells())) for row in rows(summary)], dict(columns)
     for row in found:
         for key, value in row.items():
             if value is not None:

@@ -45,14 +45,13 @@ def stragglers(graph: Graph) -> list[Straggler]:
             sure = last.came_ns - last.start_ns <= OVERHEAD_SHARE * transfer and last not in launched and not one.hidden
             low, high = _readings(one, mine, last, step)
             rows.append(
-                {
-                    "step": step.name, "phase": one.phase, "number": one.number, "group": last.group, "worker": last.worker,
-                    "waited_ns": sum(mine.values()), "low_ns": low, "high_ns": high,
-                    "waited_by": sorted(mine), "late_in": earlier.late_in(came, last, begin),
-                    "missing": absent, "without_ns": after if absent else 0,
-                    "transfer_ns": None if absent or not sure else transfer, "on": "host", "process_group": None,
-                    "after": min(mine, key=mine.__getitem__), "alone_ns": len(mine) * min(mine.values()),
-                }
+                Straggler(
+                    step=step.name, phase=one.phase, number=one.number, group=last.group, worker=last.worker,
+                    waited_ns=sum(mine.values()), low_ns=low, high_ns=high, waited_by=sorted(mine),
+                    late_in=earlier.late_in(came, last, begin), missing=absent, without_ns=after if absent else 0,
+                    transfer_ns=None if absent or not sure else transfer, on="host", process_group=None,
+                    after=min(mine, key=mine.__getitem__), alone_ns=len(mine) * min(mine.values()),
+                )
             )  # fmt: skip
         if one.joins_all:
             before.update((call.worker, call.left_ns) for call in one.calls)

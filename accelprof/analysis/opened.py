@@ -42,7 +42,7 @@ class OpenedRun:
     @property
     def first(self) -> list[str]:
         """What to look at first, in up to three sentences."""
-        return sentences(self.summary.to_json())
+        return sentences(self.summary.report())
 
     @staticmethod
     def tables() -> list[str]:

@@ -176,10 +176,10 @@ class OperatorTable:
                 mine[at] += value
             self._workers.setdefault(key, set()).update(other._workers[key])
 
-    def to_json(self) -> list[OperatorRow]:
+    def rows(self) -> list[OperatorRow]:
         """A row each, the most self time first; beyond :data:`MAX_ROWS` the others are one row, named by their number."""
         order = sorted(self._rows, key=lambda key: (-self._rows[key][2], str(key)))
-        rows = [self._json(key) for key in order[:MAX_ROWS]]
+        rows = [_row(*key, self._rows[key], len(self._workers[key])) for key in order[:MAX_ROWS]]
         rest = order[MAX_ROWS:]
         if rest:
             sums = [sum(self._rows[key][at] for key in rest) for at in range(3)]
@@ -187,12 +187,6 @@ class OperatorTable:
             rows.append(_row("", None, f"({len(rest)} others)", "", sums, workers))
         return rows
 
-    def _json(self, key: tuple[str, str | None, str, str]) -> OperatorRow:
-        return _row(*key, self._rows[key], len(self._workers[key]))
-
 
 def _row(tool: str, phase: str | None, name: str, kind: str, sums: list[int], workers: int) -> OperatorRow:
-    return {
-        "operator": name, "kind": kind, "phase": phase, "tool": tool, "workers": workers, "calls": sums[0],
-        "total_ns": sums[1], "self_ns": sums[2],
-    }  # fmt: skip
+    return OperatorRow(name, kind, phase, tool, workers, *sums)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
+from accelprof.analysis.report_rows import StepTime
 from accelprof.contracts.spans import merge_intervals
 from accelprof.output.records import Moment, WindowRow
 
@@ -36,15 +37,15 @@ class Recording:
         return self._before[at] - over
 
 
-def of_step(row: Mapping[str, Any]) -> int | None:
-    """Nanoseconds of a step's row in which windows were being opened or closed; ``None`` where that is not known."""
+def of_step(row: Mapping[str, Any]) -> StepTime:
+    """A step as the manifest has it."""
     found = row.get("recording_ns")
-    return found if isinstance(found, int) else None
+    return StepTime(row["step"], row.get("wall_ns"), bool(row.get("window")), found if isinstance(found, int) else None)
 
 
-def is_costly(row: Mapping[str, Any]) -> bool:
+def is_costly(row: StepTime) -> bool:
     """Whether profiling's own cost is in a step's times: a window holds it, or others were opened or closed for much of it."""
-    return bool(row.get("window")) or (of_step(row) or 0) > COSTLY * (row.get("wall_ns") or 0)
+    return row.window or (row.recording_ns or 0) > COSTLY * (row.wall_ns or 0)
 
 
 def _spans(window: WindowRow) -> Iterator[tuple[int, int]]:

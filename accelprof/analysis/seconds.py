@@ -16,13 +16,14 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from accelprof.analysis.division import PARTS, WORKING
 from accelprof.analysis.holders import launches_of, lost_launches
 from accelprof.analysis.intervals import distinct, inside, intersection, merged
-from accelprof.analysis.report_rows import WindowParts
+from accelprof.analysis.report_rows import Row
 from accelprof.contracts.spans import FURTHEST_NS, Kind
 from accelprof.reading.columns import NONE, Array, Columns
 
@@ -48,7 +49,7 @@ _EMPTY: Intervals = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 @dataclass
-class Second:
+class Second(Row):
     """One window of one worker on one device (``None``: it has none). ``parts``: ns by name; their sum is ``window_ns``. ``lost``:
     the device may have worked in it, and its work is not in the files."""
 
@@ -59,11 +60,10 @@ class Second:
     parts: dict[str, int] = field(default_factory=dict)
     lost: bool = False
 
-    def to_json(self) -> WindowParts:
-        return {
-            "worker": self.worker, "window": self.window, "device": self.device, "window_ns": self.window_ns,
-            "parts": self.parts,
-        }  # fmt: skip
+    def cells(self) -> dict[str, Any]:
+        row = super().cells()
+        del row["lost"]
+        return row
 
 
 def divided(start: int, end: int, rules: Sequence[tuple[str, Intervals]], rest: str) -> dict[str, int]:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -19,11 +19,12 @@ from accelprof.analysis.accounts import lost_launches
 from accelprof.analysis.attribution import RANGES, Attribution, attribute
 from accelprof.analysis.fileparts import parts_of, steps_of
 from accelprof.analysis.many import Progress
+from accelprof.analysis.memory import FIGURES, memory_rows
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.parts import SHARED_CALLS, Figure, Part, joined
 from accelprof.analysis.phases import MAX_CALLS, Call, WorkerTimeline
 from accelprof.analysis.reading import read_any
-from accelprof.analysis.recording import is_costly
+from accelprof.analysis.recording import is_costly, of_step
 from accelprof.analysis.run import is_run
 from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.summary import Summary, summarise
@@ -220,7 +221,7 @@ def _operators_of(tool: str, columns: Columns) -> list[Part]:
 def _run_side(summary: Summary, path: str) -> Side:
     found = Side(path, workers={timeline.worker.label for timeline in summary.timelines}, summary=summary)
     found.lacks = list(dict.fromkeys([*summary.undelivered, *summary.absent]))
-    found.unseen = list(dict.fromkeys(row["phase"] for row in summary.waits.unseen))
+    found.unseen = list(dict.fromkeys(row.phase for row in summary.waits.unseen))
     known = summary.run.manifest.windows
     for row in summary.phases:
         for timeline in summary.timelines:
@@ -264,46 +265,46 @@ def _counted(windows: Sequence[str], known: Mapping[str, WindowRow]) -> tuple[in
 
 def _whole_parts(summary: Summary, known: Mapping[str, WindowRow]) -> Iterator[Part]:
     """Steps, the parts of the windows, and what each collective's last rank was waited for: each repeats over steps or windows."""
-    report = summary.to_json()
+    waits = summary.waits
     walls: dict[bool, dict[str, float]] = {False: {}, True: {}}
-    for timed in report["steps"]:
-        if timed["wall_ns"]:
-            walls[is_costly(timed)][str(timed["step"])] = float(timed["wall_ns"])
+    for timed in waits.steps:
+        if timed.wall_ns:
+            walls[is_costly(timed)][str(timed.step)] = float(timed.wall_ns)
     for with_window, mine in walls.items():
         if mine:
             total = sum(mine.values())
             yield Part("step", STEP, "", total, len(mine), mine, "step", with_window=with_window)
     seconds: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
-    for row in report["seconds"]:
-        device = "" if row["device"] is None else str(row["device"])
-        for part, ns in row["parts"].items():
-            seconds[row["worker"], device, part][str(row["window"])] = float(ns)
+    for row in summary.seconds:
+        device = "" if row.device is None else str(row.device)
+        for part, ns in row.parts.items():
+            seconds[row.worker, device, part][row.window] = float(ns)
     for (worker, device, part), samples in seconds.items():
         if total := sum(samples.values()):
             count, per = _counted(list(samples), known)
             name = f"{worker}{f' device {device}' if device else ''}: {part.replace('_', ' ')}"
             windows = len(samples)
             yield Part("time of a window", name, worker, total, count, samples, per, 0, total, windows, device)
-    over = {str(row["step"]) for row in report["critical_path"] if row.get("ended") is False}
-    steps = {str(step.name): len(step.steps) for step in summary.waits.of if step.steps and str(step.name) not in over}
+    over = {str(row.step) for row in waits.critical_path if not row.ended}
+    steps = {str(step.name): len(step.steps) for step in waits.of if step.steps and str(step.name) not in over}
     count = sum(steps.values())
     waited: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(steps, 0.0))
-    for (phase, step), ns in by_phase(report["stragglers"]).items():
+    for (phase, step), ns in by_phase(waits.stragglers).items():
         if step in steps:
             waited[phase][step] = ns / steps[step]
     on_path: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(steps, 0.0))
-    for path in report["critical_path"]:
-        for segment in path["segments"] if (step := str(path["step"])) in steps else ():
-            on_path[segment["phase"]][step] += segment["ns"] / steps[step]
+    for path in waits.critical_path:
+        for segment in path.segments if (step := str(path.step)) in steps else ():
+            on_path[segment.phase][step] += segment.ns / steps[step]
     for measure, of_phase in (("waiting", waited), ("critical path", on_path)):
         for phase, samples in of_phase.items():
             total = sum(ns * steps[step] for step, ns in samples.items())
             yield Part(measure, phase, "", total, count, samples, "step")
     held: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    for memory in report["memory"]:
-        for name, value in memory.items():
-            if name in ("allocated", "reserved", "peak", "resident"):
-                held[memory["worker"], name][str(memory["step"])] = float(cast("int", value))
+    for memory in memory_rows(summary.run.manifest):
+        for name, value in memory.figures.items():
+            if name in FIGURES:
+                held[memory.worker, name][str(memory.step)] = float(value)
     for (worker, name), samples in held.items():
         yield Part("memory", f"{worker}: {name}", worker, sum(samples.values()), len(samples), samples, "step")
 
@@ -312,8 +313,8 @@ def _operator_parts(table: OperatorTable, summary: Summary | None = None) -> Ite
     """Own time of operators, of a worker: in one step where all windows hold whole ones, otherwise in a file. It repeats over the
     windows of a run, of whose workers the mean is taken."""
     sums: Counter[str] = Counter()
-    for row in table.to_json():
-        sums[_operator_name(row["phase"], row["operator"])] += row["self_ns"]
+    for row in table.rows():
+        sums[_operator_name(row.phase, row.operator)] += row.self_ns
     known = summary.run.manifest.windows if summary is not None else {}
     with_any = [file for file in summary.files if file.operators] if summary is not None else []
     counted = {file.path: _counted(file.windows, known) for file in with_any}
@@ -444,7 +445,7 @@ def _step_parts(summary: Summary) -> Iterator[Part]:
     found: dict[tuple[str, bool], dict[str, float]] = defaultdict(dict)
     for number, row in enumerate(summary.run.steps()):
         for tag, figures in row["seconds"].items():
-            found[str(tag), is_costly(row)][str(number)] = figures["max"] * 1e9
+            found[str(tag), is_costly(of_step(row))][str(number)] = figures["max"] * 1e9
     for (tag, with_window), samples in found.items():
         total = sum(samples.values())
         yield Part("phase in steps", tag, "", total, len(samples), samples, "step", with_window=with_window)

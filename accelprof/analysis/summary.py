@@ -6,9 +6,10 @@ import dataclasses
 import itertools
 import os
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from accelprof.analysis.accounts import (
     NOTICED,
@@ -22,7 +23,7 @@ from accelprof.analysis.accounts import (
     undrained,
     windows_in,
 )
-from accelprof.analysis.attribution import DeviceFigures, PhaseFigures, attribute
+from accelprof.analysis.attribution import attribute
 from accelprof.analysis.collectives import FileCollectives, collectives_of
 from accelprof.analysis.differences import of_recorder
 from accelprof.analysis.many import Failed, Progress, each, weight
@@ -30,7 +31,7 @@ from accelprof.analysis.memory import memory_rows
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.phases import PhaseRow, WorkerTimeline, phase_rows
 from accelprof.analysis.reading import Loaded, load_any
-from accelprof.analysis.report_rows import Dump, Report, Worker
+from accelprof.analysis.report import Report
 from accelprof.analysis.run import Run, RunFile, WorkerId, open_run
 from accelprof.analysis.seconds import ALWAYS, Second, divisions, host_seconds, lost_second
 from accelprof.analysis.toolfile import ToolFile
@@ -48,7 +49,6 @@ from accelprof.reading.columns import Columns, columns_of
 MAX_AT_END_BYTES = 64 << 20
 #: and so are files of tools once reading has taken this long (exporting an nsys report takes seconds)
 MAX_AT_END_S = 30.0
-FORMAT = 1
 
 
 @dataclass
@@ -95,38 +95,19 @@ class Summary:
         """No window was opened and no file read."""
         return not any(timeline.windows or timeline.phases for timeline in self.timelines) and not self.files
 
-    def to_json(self) -> Report:
+    def report(self) -> Report:
+        """What is drawn of it."""
+        manifest, waits = self.run.manifest, self.waits
+        return Report(
+            manifest.run, self.run.directory, manifest.created, self.undelivered, self.notices, self.dump,
+            self.problems, self.timelines, self.phases, self.files, self.seconds, waits.stragglers, waits.critical_path,
+            waits.apart, waits.without_ns, waits.unseen, waits.slack, waits.steps, waits.outliers, waits.drift,
+            memory_rows(manifest), self.operators.rows(), cost_rows(self.run), manifest.metrics,
+        )  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
         """Plain data with stable names; times in ns."""
-        manifest = self.run.manifest
-        dump: Dump = {"dump": self.dump} if self.dump else {}
-        return {
-            "format": FORMAT,
-            "run": manifest.run,
-            "directory": self.run.directory,
-            "created": manifest.created,
-            "delivered": not self.undelivered,
-            "undelivered": self.undelivered,
-            "notices": self.notices,
-            **dump,
-            "problems": self.problems,
-            "workers": [_worker_json(timeline) for timeline in self.timelines],
-            "phases": [_phase_json(row) for row in self.phases],
-            "devices": [_file_json(file) for file in self.files],
-            "seconds": [row.to_json() for row in self.seconds],
-            "stragglers": self.waits.stragglers,
-            "critical_path": self.waits.critical_path,
-            "clocks_not_compared": self.waits.apart,
-            "without_ns": self.waits.without_ns,
-            "unseen": self.waits.unseen,
-            "slack": self.waits.slack,
-            "steps": self.waits.steps,
-            "outliers": self.waits.outliers,
-            "drift": self.waits.drift,
-            "memory": memory_rows(manifest),
-            "operators": self.operators.to_json(),
-            "cost": cost_rows(self.run),
-            "metrics": manifest.metrics,
-        }
+        return self.report().to_json()
 
 
 @dataclass
@@ -441,59 +422,3 @@ def _host_seconds(timeline: WorkerTimeline, transfers: list[tuple[int, int]]) ->
     for identity, _, start, end in timeline.windows:
         mine = [(row.phase, row.category, row.start_ns, row.end_ns) for row in timeline.stretches]
         yield host_seconds(timeline.worker.label, identity, start, end, mine, transfers)
-
-
-def _worker_json(timeline: WorkerTimeline) -> Worker:
-    who = timeline.worker
-    windows: list[dict[str, object]] = [
-        {"id": identity, "steps": list(steps), "start_ns": start, "end_ns": end}
-        for identity, steps, start, end in timeline.windows
-    ]
-    return {
-        "worker": who.label, "key": who.key, "group": who.group, "replica": who.replica,
-        "window_ns": timeline.window_ns, "dropped": timeline.dropped, "windows": windows,
-    }  # fmt: skip
-
-
-def _phase_json(row: PhaseRow) -> dict[str, object]:
-    return {**dataclasses.asdict(row), "spread": row.spread}
-
-
-def _file_json(file: ToolFile) -> dict[str, object]:
-    return {
-        "worker": file.worker.label,
-        "tool": file.tool,
-        "path": file.path,
-        "windows": list(file.windows),
-        "note": file.note,
-        "facts": file.facts,
-        "devices": [_device_json(row) for row in file.attribution.devices],
-        "phases": [_gpu_phase_json(row) for row in file.attribution.phases],
-        "unattributed_kernels": file.attribution.unattributed,
-        "undecided": _undecided_json(file.attribution.undecided),
-        "undecided_around": _undecided_json(file.attribution.undecided_around),
-        "kernels_without_launch": file.attribution.unlaunched,
-        "kernels_without_number": file.attribution.unnumbered,
-        "attributed_by_time": file.attribution.by_time,
-        "launches": file.attribution.launches,
-        "launches_without_work": file.attribution.launches_without_work,
-        "overhead": dict(file.attribution.overhead),
-        "tables": [dataclasses.asdict(table) for table in file.tables],
-    }
-
-
-def _undecided_json(found: Counter[tuple[str, ...]]) -> list[dict[str, object]]:
-    return [{"ranges": list(names), "kernels": count} for names, count in found.most_common()]
-
-
-def _device_json(row: DeviceFigures) -> dict[str, object]:
-    shares = {"window_share": row.window_share, "work_share": row.work_share}
-    return {**dataclasses.asdict(row), "idle_ns": row.idle_ns, **shares}
-
-
-def _gpu_phase_json(row: PhaseFigures) -> dict[str, object]:
-    data = dataclasses.asdict(row)
-    for key in ("busy_ns", "own_busy_ns"):
-        data[key] = {str(device): taken for device, taken in data[key].items()}
-    data["top"] = [{"name": name, "count": count, "total_ns": total} for name, count, total in row.top]
-    return data

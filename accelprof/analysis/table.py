@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accelprof import texts
 from accelprof.analysis import figures, frames
@@ -19,6 +19,7 @@ from accelprof.analysis.grid import Column, Grid, show, tell
 from accelprof.analysis.memory import by_worker, memory_rows
 from accelprof.analysis.operators import OperatorTable
 from accelprof.analysis.phases import PhaseRow
+from accelprof.analysis.report import Report
 from accelprof.analysis.report_rows import (
     Cost,
     DevicePhase,
@@ -26,11 +27,10 @@ from accelprof.analysis.report_rows import (
     FilePhase,
     LeftOver,
     OperatorRow,
-    PhaseLine,
-    Report,
-    Slack,
+    SlackRow,
     WorkerMemory,
 )
+from accelprof.analysis.seconds import Second
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.units import NONE, duration, percent
 from accelprof.analysis.waited import waited
@@ -82,7 +82,7 @@ def render(summary: Summary, console: Console, *, everything: bool = False, by_f
         tell(console, f"not delivered: {line}", "bold red")
     for line in summary.notices:
         tell(console, f"note: {line}", "bold yellow")
-    first = [] if summary.dump else sentences(summary.to_json())  # those of a dump are among the notices
+    first = [] if summary.dump else sentences(summary.report())  # those of a dump are among the notices
     for line in first:
         tell(console, line, "bold")
     if first:
@@ -128,7 +128,7 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
     mine = by_worker(memory_rows(summary.run.manifest))
     if mine:
         yield memory_grid(mine, limit)
-    rows = summary.operators.to_json()
+    rows = summary.operators.rows()
     if rows:
         yield operators_grid(rows, limit)
     costs = cost_rows(summary.run)
@@ -144,37 +144,37 @@ def grids(summary: Summary, limit: int | None = MAX_ROWS, by_file: bool = False)
                 title = f"{file.worker.label}: operators on the host in {os.path.basename(file.path)}"
                 table = OperatorTable()
                 table.add(file.tool, file.worker.label, file.operators)
-                yield operators_grid(table.to_json(), limit, title)
+                yield operators_grid(table.rows(), limit, title)
 
 
 def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
     """Where the windows' time goes by worker and device, who was waited for, and what decided the slowest step."""
-    report = summary.to_json()
-    rows = seconds_rows(report)
+    report = summary.report()
+    rows = shares_of(report.seconds)
     if rows:
-        columns = [Column("worker", label=24), *(Column(name, rank) for name, rank in _shown_groups(report))]
-        parts = ((row["name"], *(percent(row[name]) for name, _, _ in GROUPS)) for row in rows)
+        columns = [Column("worker", label=24), *(Column(name, rank) for name, rank in _shown_groups(report.seconds))]
+        parts = ((name, *(percent(shares[group]) for group, _, _ in GROUPS)) for name, shares in rows)
         title, more = "where the time goes, in parts of the windows", "with more of the first"
         note = (
             "exposed: communication with nothing to compute beside it; idle by cause stands in --json and on the page."
         )
         yield _listing(title, columns, parts, limit, more, note)
     yield from steps_grids(report, limit)
-    waits = waited(report["stragglers"])
-    missing = list(dict.fromkeys(rank for row in waits for rank in row["missing"]))
+    waits = waited(report.stragglers)
+    missing = list(dict.fromkeys(rank for row in waits for rank in row.missing))
     if waits:
         columns = [
             Column("waited for", label=24), Column("in", label=16), Column("late in", 1, label=16), Column("times", 2),
             Column("waited"), Column("for it alone", 3),
         ]  # fmt: skip
         grid = Grid("stragglers: what the other ranks waited for the last to arrive", columns)
-        both = len({of_rank["longest"]["on"] for of_rank in waits}) > 1
+        both = len({of_rank.longest.on for of_rank in waits}) > 1
         for of_rank in waits:
-            one = of_rank["longest"]
-            where = f"{one['phase']} (device)" if one["on"] == "device" and both else one["phase"]
+            one = of_rank.longest
+            where = f"{one.phase} (device)" if one.on == "device" and both else one.phase
             grid.add(
-                one["worker"], where, one["late_in"] or NONE, f"{of_rank['times']:,}", duration(of_rank["waited_ns"]),
-                duration(of_rank["alone_ns"]),
+                one.worker, where, one.late_in or NONE, f"{of_rank.times:,}", duration(of_rank.waited_ns),
+                duration(of_rank.alone_ns),
             )  # fmt: skip
         hide(grid, limit or len(waits), "stragglers")
         if missing:
@@ -183,21 +183,21 @@ def _whole(summary: Summary, limit: int | None) -> Iterator[Grid]:
     path = longest(report)
     if path is not None:
         lasted: Counter[tuple[str, str]] = Counter()
-        for segment in path["segments"]:
-            lasted[segment["phase"], segment["worker"]] += segment["ns"]
-        unseen = {(part["phase"], part["worker"]) for part in path["segments"] if part.get("unseen")}
+        for segment in path.segments:
+            lasted[segment.phase, segment.worker] += segment.ns
+        unseen = {(part.phase, part.worker) for part in path.segments if part.unseen}
         grid = Grid(
-            f"critical path of step {path['step']}, the slowest with a window: {duration(path['wall_ns'])}",
+            f"critical path of step {path.step}, the slowest with a window: {duration(path.wall_ns)}",
             [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("share")],
         )
         for (phase, worker), ns in lasted.most_common(limit or None):
             may = MAY_WAIT * ((phase, worker) in unseen)
-            grid.add(phase + may, worker, duration(ns), percent(ns / path["wall_ns"] if path["wall_ns"] else None))
+            grid.add(phase + may, worker, duration(ns), percent(ns / path.wall_ns if path.wall_ns else None))
         grid.note = UNSEEN if unseen else ""
         yield grid
-        rest = [row for row in report["slack"] if row["step"] == path["step"]]
+        rest = [row for row in report.slack if row.step == path.step]
         if rest:
-            yield slack_grid(path["step"], rest, limit)
+            yield slack_grid(path.step, rest, limit)
 
 
 def _listing(
@@ -212,13 +212,13 @@ def _listing(
     return grid
 
 
-def slack_grid(step: object, rows: list[Slack], limit: int | None = MAX_ROWS) -> Grid:
+def slack_grid(step: object, rows: list[SlackRow], limit: int | None = MAX_ROWS) -> Grid:
     """What is not on a step's critical path, the longest first, and how much later it could end."""
     columns = [Column("phase", label=30), Column("worker", label=20), Column("time"), Column("could end later by")]
-    later = (f"0 to {duration(row['high_ns'])}" if not row["low_ns"] else duration(row["slack_ns"]) for row in rows)
-    cells = ((row["phase"], row["worker"], duration(row["ns"]), could) for row, could in zip(rows, later, strict=True))
+    later = (f"0 to {duration(row.high_ns)}" if not row.low_ns else duration(row.slack_ns) for row in rows)
+    cells = ((row.phase, row.worker, duration(row.ns), could) for row, could in zip(rows, later, strict=True))
     note = "could end later by: without making the step longer; what is faster here changes nothing."
-    if not all(row["low_ns"] for row in rows):
+    if not all(row.low_ns for row in rows):
         note += " From 0: others may wait for it, of which nothing was recorded, or clocks and guesses leave it open."
     title = f"not on the critical path of step {step}"
     return _listing(title, columns, cells, limit and limit // 2, "shorter ones", note)
@@ -226,61 +226,62 @@ def slack_grid(step: object, rows: list[Slack], limit: int | None = MAX_ROWS) ->
 
 def steps_grids(report: Report, limit: int | None = MAX_ROWS) -> Iterator[Grid]:
     """Steps that took longer than the others, and what grew or shrank over the steps."""
-    rows = report.get("outliers") or []
-    if rows:
+    if report.outliers:
         columns = [
             Column("step"), Column("took"), Column("usual"), Column("most of it in", label=24), Column("there", 2),
             Column("usual", 3), Column("on", 1, label=16),
         ]  # fmt: skip
         longer = (
             (
-                str(row["step"]), duration(row["wall_ns"]), duration(row["usual_ns"]), row["phase"] or NONE,
-                duration(row["phase_ns"]), duration(row["phase_usual_ns"]), row["worker"] or NONE,
+                str(row.step), duration(row.wall_ns), duration(row.usual_ns), row.phase or NONE,
+                duration(row.phase_ns), duration(row.phase_usual_ns), row.worker or NONE,
             )
-            for row in rows
+            for row in report.outliers
         )  # fmt: skip
         yield _listing("steps that took longer than the others", columns, longer, limit and limit // 2, "more")
-    drifts = report["drift"]
-    if drifts:
+    if report.drift:
         columns = [
             Column("phase", label=30), Column("steps", 3), Column("at first"), Column("at last"), Column("change"),
             Column("surely between", 2), Column("most of it in", 1, label=24), Column("longest on", 1, label=16),
         ]  # fmt: skip
         changed = (
             (
-                "(the whole step)" if row["phase"] is None else row["phase"], str(row["steps"]), duration(row["first_ns"]),
-                duration(row["last_ns"]), f"{row['change']:+.1%}", f"{row['low']:+.1%} … {row['high']:+.1%}",
-                row["cause"] or NONE, row["worker"] or NONE,
+                "(the whole step)" if row.phase is None else row.phase, str(row.steps), duration(row.first_ns),
+                duration(row.last_ns), f"{row.change:+.1%}", f"{row.low:+.1%} … {row.high:+.1%}",
+                row.cause or NONE, row.worker or NONE,
             )
-            for row in drifts
+            for row in report.drift
         )  # fmt: skip
         yield _listing("what changed from the first step to the last", columns, changed, limit and limit // 2, "more")
 
 
-def _shown_groups(report: Report) -> Iterator[tuple[str, int]]:
+def _shown_groups(seconds: Iterable[Second]) -> Iterator[tuple[str, int]]:
     """Names of the columns by :data:`GROUPS`, and their ranks."""
-    devices = [row.get("device") is not None for row in report.get("seconds") or ()]
+    devices = [row.device is not None for row in seconds]
     for name, _, rank in GROUPS:
         host = name == "compute" and not all(devices)
         yield ("in phases (host)" if not any(devices) else "compute or in phases (host)") if host else name, rank
 
 
-def seconds_rows(report: Report) -> list[dict[str, Any]]:
-    """Parts of the windows by worker and device over all windows, as shares of them, the least computing first."""
-    parts: dict[str, Counter[str]] = {}
-    for row in report.get("seconds") or ():
-        device = "" if row.get("device") is None else f" device {row['device']}"
-        mine = parts.setdefault(f"{row['worker']}{device}", Counter())
-        mine.update(row["parts"])
-        mine["window"] += row["window_ns"]
-    found = []
-    for name, mine in parts.items():
-        shares = {
-            group: sum(mine[part] for part in members) / mine["window"] if mine["window"] else None
-            for group, members, _ in GROUPS
-        }
-        found.append({"name": name, **shares})
-    return sorted(found, key=lambda row: (row["compute"] is None, row["compute"] or 0.0))
+def shares_of(seconds: Iterable[Second]) -> list[tuple[str, dict[str, float | None]]]:
+    """By worker and device the shares of :data:`GROUPS` in all windows, the least computing first."""
+    parts: dict[str, Counter[str]] = defaultdict(Counter)
+    windows: Counter[str] = Counter()
+    for row in seconds:
+        name = row.worker if row.device is None else f"{row.worker} device {row.device}"
+        parts[name].update(row.parts)
+        windows[name] += row.window_ns
+    found: list[tuple[str, dict[str, float | None]]] = [
+        (
+            name,
+            {
+                group: sum(mine[part] for part in members) / windows[name] if windows[name] else None
+                for group, members, _ in GROUPS
+            },
+        )
+        for name, mine in parts.items()
+    ]
+    return sorted(found, key=lambda row: (row[1]["compute"] is None, row[1]["compute"] or 0.0))
 
 
 def phases_grid(summary: Summary, limit: int | None = MAX_ROWS) -> Grid:
@@ -299,42 +300,42 @@ def phases_grid(summary: Summary, limit: int | None = MAX_ROWS) -> Grid:
         Column("share"),
         Column("slowest rank", 1, label=24),
     ]
-    rows = list(frames.phases(summary))
-    if all(row["slowest"] is None for row in rows):
+    rows = summary.phases
+    if all(row.slowest is None for row in rows):
         columns.pop()
     grid = Grid(title, columns)
     group = None
-    short = elide_apart((_of_group(row) for row in rows if row["slowest"] is not None), 16)
+    short = elide_apart((_of_group(row) for row in rows if row.slowest is not None), 16)
     for row in rows:
-        if row["group"] != group and (summary.run.manifest.targets or len({other["group"] for other in rows}) > 1):
-            grid.add(row["group"], style="bold")
-        group = row["group"]
+        if row.group != group and (summary.run.manifest.targets or len({other.group for other in rows}) > 1):
+            grid.add(row.group, style="bold")
+        group = row.group
         slowest = ""
-        if row["slowest"] is not None:
+        if row.slowest is not None:
             slowest = short[_of_group(row)]
-            slowest += f" {row['spread']:.2f}x" if row["spread"] is not None else ""
+            slowest += f" {row.spread:.2f}x" if row.spread is not None else ""
         cells = (
-            "  " * (row["depth"] + 1) + row["phase"],
-            f"{row['calls']}" + (f"+{row['cut']} cut" if row["cut"] else ""),
-            duration(row["total_ns"]),
-            duration(row["mean_ns"]),
-            duration(row["p50_ns"]),
-            duration(row["p95_ns"]),
-            duration(row["self_ns"]),
-            percent(row["share"]),
-            (slowest or NONE) + (f" ({row['missing']} without)" if row["missing"] else ""),
+            "  " * (row.depth + 1) + row.phase,
+            f"{row.calls}" + (f"+{row.cut} cut" if row.cut else ""),
+            duration(row.total_ns),
+            duration(row.mean_ns),
+            duration(row.p50_ns),
+            duration(row.p95_ns),
+            duration(row.self_ns),
+            percent(row.share),
+            (slowest or NONE) + (f" ({len(row.missing)} without)" if row.missing else ""),
         )
         grid.add(*cells[: len(columns)])
     if limit is not None:
         hide(grid, 3 * limit, "phases")
     share = "share: part of the windows' time in which the phase is the innermost, a k-th of it where k threads or tasks are in one"
     spread = "1.06x: its time per window on the slowest rank by that on the fastest"
-    grid.note = f"{grid.note} {share}; {spread}." if any(row["spread"] for row in rows) else f"{grid.note} {share}."
+    grid.note = f"{grid.note} {share}; {spread}." if any(row.spread for row in rows) else f"{grid.note} {share}."
     return grid
 
 
-def _of_group(row: PhaseLine) -> str:
-    return terminal(in_group(str(row["slowest"]), str(row["group"])))
+def _of_group(row: PhaseRow) -> str:
+    return terminal(in_group(str(row.slowest), row.group))
 
 
 def devices_grid(rows: list[DeviceRow], limit: int | None = MAX_ROWS) -> Grid:
@@ -344,14 +345,14 @@ def devices_grid(rows: list[DeviceRow], limit: int | None = MAX_ROWS) -> Grid:
         Column("kernels", 3), Column("busy"), Column("communication", 2), Column("idle", 1), Column("busy share"),
     ]  # fmt: skip
     grid = Grid("device time, over windows", columns)
-    rows.sort(key=lambda row: (row["busy_share"] is None, row["busy_share"] or 0.0))
+    rows.sort(key=lambda row: (row.busy_share is None, row.busy_share or 0.0))
     shown = rows if limit is None or len(rows) <= limit else rows[: limit - 1]
     rest = rows[len(shown) :]
     for row in [*shown, *([frames.devices_together(f"… {len(rest)} busier", rest)] if rest else [])]:
-        times = [duration(ns) for ns in (row["busy_ns"], row["communication_ns"], row["idle_ns"])]
-        labels = (row["worker"], row["device"], row["tool"], str(row["files"]), f"{row['kernels']:,}")
-        grid.add(*labels, *times, percent(row["busy_share"]))
-    of_windows = [row.get("share_of") == "window" for row in rows]
+        times = [duration(ns) for ns in (row.busy_ns, row.communication_ns, row.idle_ns)]
+        labels = (row.worker, row.device, row.tool, str(row.files), f"{row.kernels:,}")
+        grid.add(*labels, *times, percent(row.busy_share))
+    of_windows = [row.share_of == "window" for row in rows]
     whole = "part of the windows in which the device works, idle at both ends counted"
     work = "part of the stretch from the first to the last piece of work in which the device works"
     if all(of_windows) and rows:
@@ -374,19 +375,19 @@ def device_phases_grid(
     grid = Grid(title, columns)
     for row in rows if limit is None else rows[:limit]:
         grid.add(
-            row["phase"],
-            f"{row['calls']:,}",
-            duration(row["wall_ns"]),
-            duration(row["busy_ns"]),
-            duration(row["own_busy_ns"]),
-            duration(row["idle_ns"]),
-            duration(row["communication_ns"]) if row["communication_ns"] else NONE,
-            f"{row['kernels']:,}",
-            row["longest_kernel"] or NONE,
+            row.phase,
+            f"{row.calls:,}",
+            duration(row.wall_ns),
+            duration(row.busy_ns),
+            duration(row.own_busy_ns),
+            duration(row.idle_ns),
+            duration(row.communication_ns) if row.communication_ns else NONE,
+            f"{row.kernels:,}",
+            row.longest_kernel or NONE,
         )
     for rest in left_over if limit is None else left_over[:limit]:
-        kernels = f"{rest['kernels']:,}"  # in the label too: narrow terminals have no column for it
-        grid.add(f"({kernels} {rest['reason']})", *[NONE] * 6, kernels, NONE, style="yellow")
+        kernels = f"{rest.kernels:,}"  # in the label too: narrow terminals have no column for it
+        grid.add(f"({kernels} {rest.reason})", *[NONE] * 6, kernels, NONE, style="yellow")
     if limit is not None and len(rows) > limit:
         grid.note = f"… and {len(rows) - limit} phases with less device time (--all)"
     return grid
@@ -398,12 +399,12 @@ def memory_grid(rows: list[WorkerMemory], limit: int | None = MAX_ROWS) -> Grid:
         Column("worker", label=24), Column("steps", 3), Column("at first"), Column("at last"), Column("largest"), Column("at step", 2),
         Column("peak", 1),
     ]  # fmt: skip
-    title = f"memory at the end of steps ({', '.join(sorted({row['what'] for row in rows}))})"
+    title = f"memory at the end of steps ({', '.join(sorted({row.what for row in rows}))})"
     size = functools.partial(figures.cell, unit="bytes")
     cells = (
         (
-            row["worker"], f"{row['steps']:,}", size(row["first"]), size(row["last"]), size(row["largest"]), str(row["at_step"]),
-            size(row["peak"]),
+            row.worker, f"{row.steps:,}", size(row.first), size(row.last), size(row.largest), str(row.at_step),
+            size(row.peak),
         )
         for row in rows
     )  # fmt: skip
@@ -418,32 +419,32 @@ def operators_grid(
         Column("operator", label=28), Column("phase", label=16), Column("workers", 5), Column("calls", 3), Column("total", 2),
         Column("self"), Column("share"),
     ]  # fmt: skip
-    whole = sum(row["self_ns"] for row in rows)
+    whole = sum(row.self_ns for row in rows)
     cells = (
         (
-            row["operator"], NONE if row["phase"] is None else row["phase"], str(row["workers"]), f"{row['calls']:,}",
-            duration(row["total_ns"]), duration(row["self_ns"]), percent(row["self_ns"] / whole if whole else None),
+            row.operator, NONE if row.phase is None else row.phase, str(row.workers), f"{row.calls:,}",
+            duration(row.total_ns), duration(row.self_ns), percent(row.self_ns / whole if whole else None),
         )
         for row in rows
     )  # fmt: skip
-    rest = duration(sum(row["self_ns"] for row in rows[limit:])) if limit is not None else ""
+    rest = duration(sum(row.self_ns for row in rows[limit:])) if limit is not None else ""
     note = "self: without what is nested in them; share: of all self time."
     return _listing(title, columns, cells, limit, f"with {rest} together", note)
 
 
 def ranges_cost(row: Cost) -> str:
     """What a worker's ranges cost, or why that is not known."""
-    if row["ranges"] is None:
+    if row.ranges is None:
         return "not counted"
-    if row["ranges_ns"] is None:
-        return "not measured" if row["ranges"] else duration(0)
-    rest = f", {row['ranges_unmeasured']:,} not measured" if row["ranges_unmeasured"] else ""
-    return f"{duration(row['ranges_ns'])}{rest}"
+    if row.ranges_ns is None:
+        return "not measured" if row.ranges else duration(0)
+    rest = f", {row.ranges_unmeasured:,} not measured" if row.ranges_unmeasured else ""
+    return f"{duration(row.ranges_ns)}{rest}"
 
 
 def drained(row: Cost) -> str:
     """How long a worker's windows waited for the device."""
-    return "not waited" if row["undrained"] and row["undrained"] == row["windows"] else duration(row["drain_ns"])
+    return "not waited" if row.undrained and row.undrained == row.windows else duration(row.drain_ns)
 
 
 def cost_grid(rows: list[Cost], limit: int | None = MAX_ROWS) -> Grid:
@@ -452,11 +453,11 @@ def cost_grid(rows: list[Cost], limit: int | None = MAX_ROWS) -> Grid:
         Column("worker", label=24), Column("windows", 2), Column("opening"), Column("waiting for device", 1), Column("closing"),
         Column("ranges", 3), Column("one range", 4), Column("all ranges"),
     ]  # fmt: skip
-    rows = sorted(rows, key=lambda row: -(row["open_ns"] + row["drain_ns"] + row["close_ns"] + (row["ranges_ns"] or 0)))
+    rows = sorted(rows, key=lambda row: -(row.open_ns + row.drain_ns + row.close_ns + (row.ranges_ns or 0)))
     cells = (
         (
-            row["worker"], f"{row['windows']:,}", duration(row["open_ns"]), drained(row), duration(row["close_ns"]),
-            NONE if row["ranges"] is None else f"{row['ranges']:,}", duration(row["range_ns"]), ranges_cost(row),
+            row.worker, f"{row.windows:,}", duration(row.open_ns), drained(row), duration(row.close_ns),
+            NONE if row.ranges is None else f"{row.ranges:,}", duration(row.range_ns), ranges_cost(row),
         )
         for row in rows
     )  # fmt: skip

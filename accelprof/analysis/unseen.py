@@ -46,9 +46,9 @@ class Unseen:
         return f"{', '.join(names)}, and ended together" if names else ""
 
     def rows(self, step: int | str) -> Iterator[UnseenWait]:
-        """Of a step, as ``accelprof report --json`` has them."""
+        """Of a step."""
         for phase, most in self.phases.items():
-            yield {"step": step, "group": self.group, "phase": phase, "apart_ns": most.ns, "last": most.last}
+            yield UnseenWait(step, self.group, phase, most.ns, most.last)
 
 
 def unseen_waits(graph: Graph) -> list[Unseen]:

@@ -23,7 +23,16 @@ from accelprof.analysis.late import stragglers
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
 from accelprof.analysis.recording import is_costly, of_step
 from accelprof.analysis.replay import Graph
-from accelprof.analysis.report_rows import CriticalPath, Drift, Outlier, Slack, StepTime, Straggler, UnseenWait
+from accelprof.analysis.report_rows import (
+    CriticalPath,
+    Drift,
+    Outlier,
+    PathSegment,
+    SlackRow,
+    StepTime,
+    Straggler,
+    UnseenWait,
+)
 from accelprof.analysis.run import Run, absent_ranks
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.units import duration
@@ -42,11 +51,11 @@ NOTED = 0.05
 
 @dataclass
 class Waits:
-    """Rows as ``accelprof report --json`` has them; ``of``: the steps they were made of; ``notices``: what is not in them."""
+    """Rows of the report; ``of``: the steps they were made of; ``notices``: what is not in them."""
 
     stragglers: list[Straggler] = field(default_factory=list)
     critical_path: list[CriticalPath] = field(default_factory=list)
-    slack: list[Slack] = field(default_factory=list)
+    slack: list[SlackRow] = field(default_factory=list)
     unseen: list[UnseenWait] = field(default_factory=list)
     steps: list[StepTime] = field(default_factory=list)
     of: list[Step] = field(default_factory=list)
@@ -80,12 +89,11 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
         found.unseen.extend(row for one in here for row in one.rows(step.name))
         found.stragglers.extend(stragglers(graph))
         found.without_ns += step.without_ns
-        path: CriticalPath = {"step": step.name, "wall_ns": step.wall_ns, "segments": graph.path()}
-        if not step.ended:
-            path["ended"] = False
-        found.critical_path.append(path)
-        found.slack.extend(slack := graph.slack_rows())
-        mark(here, path["segments"], slack)
+        path, slack = graph.path(), graph.slack_rows()
+        mark(here, path, slack)
+        segments = [PathSegment(**segment) for segment in path]
+        found.critical_path.append(CriticalPath(step.name, step.wall_ns, segments, step.ended))
+        found.slack.extend(SlackRow(**row) for row in slack)
         arrows = [
             one._replace(
                 at_ns=one.at_ns + step.ahead.get(one.worker, 0), to_ns=one.to_ns + step.ahead.get(one.to_worker, 0)
@@ -109,17 +117,17 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     }  # and those whose window cannot be read, as the manifest has it
     inside.update(row["step"] for row in rows if row.get("window") is True)
     stated = {row.get("step"): row.get("wall_ns") for row in rows}
-    recorded = {row.get("step"): of_step(row) for row in rows}
+    recorded = {row.get("step"): of_step(row).recording_ns for row in rows}
     for number in sorted({number for number in (*numbers, *inside) if isinstance(number, int)}):
         wall = stated.get(number)
         if not isinstance(wall, int):
             wall = None if number in cut else walls.get(number)
-        found.steps.append(
-            {"step": number, "wall_ns": wall, "window": number in inside, "recording_ns": recorded.get(number)}
-        )
+        found.steps.append(StepTime(number, wall, number in inside, recorded.get(number)))
     found.notices.extend(_not_in_windows(found.of, stated))
     found.notices.extend(_beside(found.steps))
-    timed = [{**row, "window": row["step"] in inside or is_costly(row)} for row in rows if row["step"] not in cut]
+    timed = [
+        {**row, "window": row["step"] in inside or is_costly(of_step(row))} for row in rows if row["step"] not in cut
+    ]
     waiting = {head[0] for timeline in timelines for head in timeline.stretches.heads if head[1] == COLLECTIVE}
     waiting.update(phase for one in unseen for phase in one.phases)
     groups = {worker.label: worker.group for worker in run.workers.values()}
@@ -227,13 +235,13 @@ def _not_in_windows(found: Sequence[Step], stated: Mapping[object, object]) -> I
 
 def _beside(steps: Sequence[StepTime]) -> Iterator[str]:
     """The steps without a window for much of which windows of other steps were being opened or closed."""
-    mine = [row for row in steps if not row["window"] and is_costly(row)]
+    mine = [row for row in steps if not row.window and is_costly(row)]
     if mine:
-        row = max(mine, key=lambda row: row["recording_ns"] or 0)
-        names = texts.listed([str(row["step"]) for row in mine], 5)
+        row = max(mine, key=lambda row: row.recording_ns or 0)
+        names = texts.listed([str(row.step) for row in mine], 5)
         yield (
-            f"step {names} ran while windows were being opened or closed, for {duration(row['recording_ns'])} of the "
-            f"{duration(row['wall_ns'])} of step {row['step']}: what a rank waits meanwhile is the recording's cost, so such steps count as "
+            f"step {names} ran while windows were being opened or closed, for {duration(row.recording_ns)} of the "
+            f"{duration(row.wall_ns)} of step {row.step}: what a rank waits meanwhile is the recording's cost, so such steps count as "
             "steps with a window"
         )
 
@@ -252,7 +260,7 @@ def _begins(found: Sequence[Step]) -> dict[str, int]:
 
 def _in_no_phase(found: Sequence[Outlier]) -> Iterator[str]:
     """The slow steps of which nothing says why."""
-    steps = [row["step"] for row in found if row["phase"] is None]
+    steps = [row.step for row in found if row.phase is None]
     if steps:
         yield (
             f"step {texts.listed(steps, 5)} took longer than the others in no timed phase: profiling_range records in windows alone; "

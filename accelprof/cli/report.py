@@ -56,9 +56,9 @@ def report(
     if as_json:
         from accelprof.analysis.first import sentences
 
-        found = summary.to_json()
-        found["first"] = sentences(found)
-        click.echo(texts.dumps(found, indent=1, default=str))
+        found = summary.report()
+        text = {**found.to_json(), "first": sentences(found)}
+        click.echo(texts.dumps(text, indent=1, default=str))
     else:
         from rich.console import Console
 

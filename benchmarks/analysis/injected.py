@@ -142,19 +142,19 @@ def outcome(one: Scenario, directory: Path) -> Outcome:
     slow, plain = (summarise(directory / f"{one.seed}-{kind}") for kind in ("slow", "plain"))
     for kind, summary, segments in (("slow", slow, one.segments), ("plain", plain, one.plain)):
         notes = [json.loads((directory / f"{one.seed}-{kind}-rank{rank}.json").read_text()) for rank in range(RANKS)]
-        rows = {(row["step"], row["phase"]): row for row in summary.waits.stragglers}
+        rows = {(row.step, row.phase): row for row in summary.waits.stragglers}
         for step in range(1, STEPS + 1):
             for at, segment in enumerate(segments):
                 arrived = [note[step - 1][at] for note in notes]
                 late = {f"G/rank{rank}" for rank in range(RANKS) if arrived[rank] >= max(arrived) - TIE_NS}
                 row = rows.get((step, segment["collective"]))
-                found.culprits.append(row is not None and row["worker"] in late)
+                found.culprits.append(row is not None and row.worker in late)
                 built = one.last(segment)
                 if built is None:
                     continue
                 found.as_built.append(late == {f"G/rank{built}"})
                 if found.as_built[-1] and kind == "slow" and at == one.at and built == one.rank:
-                    found.phases.append(row is not None and row["late_in"] == one.phase)
+                    found.phases.append(row is not None and row.late_in == one.phase)
     apart = scatter([step.wall_ns for step in slow.waits.of])
     said = [what_if(step, {one.phase: one.factor}, rank=one.rank, scatter_ns=apart) for step in slow.waits.of]
     real = [step.wall_ns for step in plain.waits.of]

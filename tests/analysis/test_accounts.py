@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from accelprof.analysis.accounts import cost_rows, doubts, not_in_files, shared_
 from accelprof.analysis.attribution import attribute
 from accelprof.analysis.first import sentences
 from accelprof.analysis.html import render_html
+from accelprof.analysis.report import Report
+from accelprof.analysis.report_rows import StepTime
 from accelprof.analysis.run import open_run
+from accelprof.analysis.seconds import Second
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import drained, ranges_cost, render
 from accelprof.analysis.toolfile import ToolFile
@@ -116,7 +120,7 @@ def test_empty_calls_and_work_that_outlasts_its_call_are_said(run_maker: Any) ->
 def test_what_recording_cost_is_a_row(run_maker: Any) -> None:
     """Opening and closing of a worker's windows are added up."""
     run, _, _ = two_ranks(run_maker)
-    assert [(row["worker"], row["windows"], row["open_ns"], row["close_ns"]) for row in cost_rows(run)] == [
+    assert [(row.worker, row.windows, row.open_ns, row.close_ns) for row in cost_rows(run)] == [
         ("ActorGroup/rank0", 1, 5, 7),
         ("ActorGroup/rank1", 1, 5, 7),
     ]
@@ -128,18 +132,18 @@ def test_ranges_cost_what_each_window_says(run_maker: Any) -> None:
     first, second = run.manifest.windows.values()
     first.spans, first.dropped, first.range_ns, first.range_calls = 100, 20, 3_000, 16
     rows = cost_rows(run)
-    assert (rows[0]["ranges"], rows[0]["ranges_ns"], rows[0]["ranges_unmeasured"]) == (120, 360_000, 0)
-    assert (rows[0]["range_ns"], rows[0]["range_calls"]) == (3_000, 16)
+    assert (rows[0].ranges, rows[0].ranges_ns, rows[0].ranges_unmeasured) == (120, 360_000, 0)
+    assert (rows[0].range_ns, rows[0].range_calls) == (3_000, 16)
     second.spans = 7
     row = cost_rows(run)[1]
-    assert (row["ranges"], row["ranges_ns"], row["ranges_unmeasured"]) == (7, None, 7)
+    assert (row.ranges, row.ranges_ns, row.ranges_unmeasured) == (7, None, 7)
     assert ranges_cost(row) == "not measured"
     second.target, second.range_ns = first.target, None
     (row,) = cost_rows(run)
     assert ranges_cost(row) == "360 µs, 7 not measured"
     second.spans = first.spans = None
     (row,) = cost_rows(run)
-    assert row["ranges"] is None
+    assert row.ranges is None
     assert ranges_cost(row) == "not counted"
 
 
@@ -159,8 +163,8 @@ def test_idle_at_both_ends_of_a_window_counts(tmp_path: Any) -> None:
     path.write_text(json.dumps({"traceEvents": rows}))
     summary = summarise_files([str(path)])
     [row] = devices(summary)
-    assert (row["busy_share"], row["share_of"], row["work_share"]) == (0.1, "window", 0.5)
-    assert row["idle_ns"] == 90_000
+    assert (row.busy_share, row.share_of, row.work_share) == (0.1, "window", 0.5)
+    assert row.idle_ns == 90_000
     [device] = summary.to_json()["devices"][0]["devices"]
     assert (device["window_share"], device["work_share"], device["window_ns"]) == (0.1, 0.5, 100_000)
 
@@ -311,10 +315,8 @@ def test_idle_ends_of_a_window_count_against_its_device(run_maker: Any) -> None:
 )
 def test_what_windows_cost_is_said_beyond_the_noise(inside: list[int], others: list[int], said: str) -> None:
     """What rounds to 1.0 and what the other steps scatter by is no cost."""
-    steps = [
-        {"step": at, "wall_ns": wall * 1000, "window": at < len(inside)} for at, wall in enumerate([*inside, *others])
-    ]
-    assert sentences({"steps": steps})[1:] == ([said] if said else [])
+    steps = [StepTime(at, wall * 1000, at < len(inside)) for at, wall in enumerate([*inside, *others])]
+    assert sentences(Report(steps=steps))[1:] == ([said] if said else [])
 
 
 @pytest.mark.parametrize(
@@ -334,9 +336,9 @@ def test_a_step_with_a_window_is_compared_with_its_like(windows: set[int], cost:
     for step in range(1, 13):
         save = step % 3 == 0
         wall = (300 if save else 100) + (cost if step in windows else 0)
-        steps.append({"step": step, "wall_ns": wall, "window": step in windows})
+        steps.append(StepTime(step, wall, step in windows))
         timed.append({"step": step, "seconds": {"train": {"max": 1.0}, **({"save": {"max": 2.0}} if save else {})}})
-    found = [line for line in sentences({"steps": steps, "metrics": {"steps": timed}}) if "with a window" in line]
+    found = [line for line in sentences(Report(steps=steps, metrics={"steps": timed})) if "with a window" in line]
     assert found == ([f"Steps with a window took {said} times the others."] if said else [])
 
 
@@ -344,19 +346,17 @@ def test_a_worker_without_device_sleeps_or_computes(run_maker: Any, event: Any) 
     """Of a phase on the host nobody knows whether it computes: it is inside a phase, by that name in sentence, table and page."""
     run_maker.timeline(run_maker.target(0), [event("sleep", 0, 900)])
     summary = summarise(run_maker.write())
-    assert any(
-        line.startswith("90.0% of the windows is inside phases (host);") for line in sentences(summary.to_json())
-    )
+    assert any(line.startswith("90.0% of the windows is inside phases (host);") for line in sentences(summary.report()))
     console = Console(width=120, record=True, file=io.StringIO())
     render(summary, console)
     text = console.export_text()
     assert "in phases (host)" in text
     assert "compute" not in text.replace("to compute beside it", "")
     assert "inside phases (host)" in render_html(summary)
-    device = [{"worker": "a", "device": 0, "window_ns": 100, "parts": {"compute": 60, "outside": 40}}]
-    assert sentences({"seconds": device})[0].startswith("60.0% of the windows is compute;")
-    host = [{**device[0], "device": None}]
-    assert "is compute, or inside phases (host);" in sentences({"seconds": device + host})[0]
+    device = [Second("a", "w", 0, 100, {"compute": 60, "outside": 40})]
+    assert sentences(Report(seconds=device))[0].startswith("60.0% of the windows is compute;")
+    host = [replace(device[0], device=None)]
+    assert "is compute, or inside phases (host);" in sentences(Report(seconds=device + host))[0]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -425,7 +425,7 @@ def test_windows_that_did_not_wait_for_the_device_are_said(run_maker: Any, event
     found = summarise(run_maker.write())
     [line] = [line for line in found.notices if "without waiting for the device" in line]
     assert line.startswith("ActorGroup/rank0: 1 of 3 windows ended without waiting for the device (drain: false")
-    [row] = found.to_json()["cost"]
-    assert (row["windows"], row["undrained"], row["drain_ns"]) == (3, 1, 7)
+    [row] = found.report().cost
+    assert (row.windows, row.undrained, row.drain_ns) == (3, 1, 7)
     assert drained(row) == "7 ns"
-    assert drained({**row, "undrained": 3, "drain_ns": 0}) == "not waited"
+    assert drained(replace(row, undrained=3, drain_ns=0)) == "not waited"

@@ -63,9 +63,9 @@ def test_they_are_put_right_by_when_ranks_left_together() -> None:
         assert found["low_ns"] <= real <= found["high_ns"], seed
         rows = stragglers(Graph(step))
         for number, (waited, _) in enumerate(before.waited):
-            mine = [row for row in rows if row["number"] == number]
-            assert sum(row["low_ns"] for row in mine) <= waited, (seed, number)
-            assert sum(row["high_ns"] for row in mine) >= waited, (seed, number)
+            mine = [row for row in rows if row.number == number]
+            assert sum(row.low_ns for row in mine) <= waited, (seed, number)
+            assert sum(row.high_ns for row in mine) >= waited, (seed, number)
     assert mean(as_they_are) > 2 * MS
     assert mean(put_right) < 0.01 * mean(as_they_are)
 

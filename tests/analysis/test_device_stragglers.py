@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,28 +65,26 @@ class Rank:
 def test_a_real_run_of_two_gpus_names_who_was_late() -> None:
     """DDP over NCCL on two GPUs: rank 1 slept 60 ms in rollout in step 2; rank 0's device was busy for a spin of 34 ms and more
     in update in step 4. Both stand at the top, with the phase, within 1 % of what was built in and measured."""
-    found = summarise(RUN).to_json()
-    rows = sorted(found["stragglers"], key=lambda row: -row["waited_ns"])
+    found = summarise(RUN).report()
+    rows = sorted(found.stragglers, key=lambda row: -row.waited_ns)
     first, second = rows[:2]
-    assert (first["step"], first["worker"], first["waited_by"], first["late_in"]) == (
+    assert (first.step, first.worker, first.waited_by, first.late_in) == (
         2, "ActorGroup/rank1", ["ActorGroup/rank0"], "rollout",
     )  # fmt: skip
-    assert (second["step"], second["worker"], second["waited_by"], second["late_in"]) == (
+    assert (second.step, second.worker, second.waited_by, second.late_in) == (
         4, "ActorGroup/rank0", ["ActorGroup/rank1"], "update",
     )  # fmt: skip
-    assert abs(first["waited_ns"] / 60e6 - 1) < 0.01
-    assert 34e6 < second["waited_ns"] < 43e6
-    assert all(row["low_ns"] <= row["waited_ns"] <= row["high_ns"] for row in rows)
+    assert abs(first.waited_ns / 60e6 - 1) < 0.01
+    assert 34e6 < second.waited_ns < 43e6
+    assert all(row.low_ns <= row.waited_ns <= row.high_ns for row in rows)
     # what it waited and what it transferred are the kernel that ran on the rank that waited, as far as the clocks are known
-    assert abs(first["waited_ns"] + first["transfer_ns"] - 60_536_081) < 2 * (first["high_ns"] - first["low_ns"])
-    assert {row["process_group"] for row in rows} == {"1", "default_pg"}
-    assert {row["worker"] for row in rows if row["step"] == 2} == {"ActorGroup/rank1"}
+    assert abs(first.waited_ns + first.transfer_ns - 60_536_081) < 2 * (first.high_ns - first.low_ns)
+    assert {row.process_group for row in rows} == {"1", "default_pg"}
+    assert {row.worker for row in rows if row.step == 2} == {"ActorGroup/rank1"}
     [late] = [
-        row
-        for row in found["stragglers"]
-        if row["step"] == 2 and row["late_in"] == "rollout" and row["phase"] == "allreduce"
+        row for row in found.stragglers if row.step == 2 and row.late_in == "rollout" and row.phase == "allreduce"
     ]
-    assert round(late["waited_ns"] / 1e6, 1) == 60.3
+    assert round(late.waited_ns / 1e6, 1) == 60.3
     assert "waited 60.3 ms for ActorGroup/rank1 in allreduce (late in rollout)" in sentences(found)[0]
 
 
@@ -96,7 +95,7 @@ def test_counted_on_paper() -> None:
     one = Rank(0).phase("data", 0, 39).kernel("nccl", 40, 80, args=args)
     other = Rank(1).phase("data", 0, 69).kernel("nccl", 70, 80, args=args)
     [row] = device_stragglers([one.file(), other.file()])
-    assert row == {
+    assert row.to_json() == {
         "step": 1, "phase": "allreduce", "number": 0, "group": "G", "worker": "G/rank1", "waited_ns": 30 * US,
         "low_ns": 30 * US, "high_ns": 30 * US, "waited_by": ["G/rank0"], "late_in": "data", "missing": [],
         "without_ns": 0, "transfer_ns": 10 * US, "on": "device", "process_group": "0",
@@ -105,7 +104,7 @@ def test_counted_on_paper() -> None:
     for span in (one.spans[-1], other.spans[-1]):
         span.args.update(called("allreduce", 3))
     [part] = device_stragglers([one.file(), other.file()])
-    assert part == {**row, "missing": ["rank 2"], "without_ns": 20 * US, "transfer_ns": None}
+    assert part == replace(row, missing=["rank 2"], without_ns=20 * US, transfer_ns=None)
 
 
 def test_late_on_the_device() -> None:
@@ -116,7 +115,7 @@ def test_late_on_the_device() -> None:
     one.kernel("nccl", 25, 95, 24, args=args)
     other.kernel("nccl", 90, 95, 24, args=args)
     [row] = device_stragglers([one.file(), other.file()])
-    assert (row["worker"], row["waited_ns"], row["late_in"]) == ("G/rank1", 65 * US, "update")
+    assert (row.worker, row.waited_ns, row.late_in) == ("G/rank1", 65 * US, "update")
 
 
 @relaxed
@@ -150,19 +149,19 @@ def test_whatever_was_simulated_comes_out(seed: int, ranks: int, numbered: bool,
     rows = device_stragglers(made)
     found = {}
     for row in rows:
-        last = int(row["worker"][-1])
+        last = int(row.worker[-1])
         starts = [
             (span.start_ns - files[last].shift) // US
             for span in files[last].spans
-            if span.kind is Kind.COMMUNICATION and span.args["Process Group Name"] == row["process_group"]
+            if span.kind is Kind.COMMUNICATION and span.args["Process Group Name"] == row.process_group
         ]
-        assert row["low_ns"] == row["waited_ns"] == row["high_ns"]
-        place = row["number"] if not numbered else [
+        assert row.low_ns == row.waited_ns == row.high_ns
+        place = row.number if not numbered else [
             span.args["Seq"] for span in files[last].spans
-            if span.kind is Kind.COMMUNICATION and span.args["Process Group Name"] == row["process_group"]
-        ].index(row["number"])  # fmt: skip
-        found[row["process_group"], row["number"]] = (
-            starts[place], row["waited_ns"], row["transfer_ns"], len(row["missing"]),
+            if span.kind is Kind.COMMUNICATION and span.args["Process Group Name"] == row.process_group
+        ].index(row.number)  # fmt: skip
+        found[row.process_group, row.number] = (
+            starts[place], row.waited_ns, row.transfer_ns, len(row.missing),
         )  # fmt: skip
     assert found == expected
 
@@ -176,7 +175,7 @@ def test_a_head_that_one_rank_lacks() -> None:
         if number:
             other.kernel("nccl", 100 * number + 30, 100 * number + 40, args=args)
     rows = device_stragglers([one.file(), other.file()])
-    assert [(row["number"], row["worker"], row["waited_ns"]) for row in rows] == [
+    assert [(row.number, row.worker, row.waited_ns) for row in rows] == [
         (number, "G/rank1", 30 * US) for number in (1, 2, 3)
     ]
 
@@ -190,7 +189,7 @@ def test_clocks_make_an_interval() -> None:
         one = Rank(0, hosts[0], 5_000_000, error).kernel("nccl", 40, end, args=args)
         other = Rank(1, hosts[-1], -7_000_000, error).kernel("nccl", 70, 100, args=args)
         [found] = device_stragglers([one.file(), other.file()])
-        return [found[name] // US for name in ("low_ns", "waited_ns", "high_ns")]
+        return [found.low_ns // US, found.waited_ns // US, found.high_ns // US]
 
     assert row("ab", 8 * US) == [14, 30, 46]
     assert row("a", None) == [30, 30, 30]
@@ -205,7 +204,7 @@ def test_a_sender_that_was_through_did_not_wait() -> None:
         Rank(rank).kernel("nccl", *times, args=args).file() for rank, times in enumerate([(0, 5), (3, 60), (50, 60)])
     ]
     [row] = device_stragglers(files)
-    assert (row["worker"], row["waited_by"], row["waited_ns"]) == ("G/rank2", ["G/rank1"], 47 * US)
+    assert (row.worker, row.waited_by, row.waited_ns) == ("G/rank2", ["G/rank1"], 47 * US)
 
 
 def test_what_a_kernel_says_of_itself() -> None:
@@ -234,10 +233,9 @@ def test_many_waits_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
         one.kernel("nccl", 100 * number, 100 * number + 50, args=args)
         other.kernel("nccl", 100 * number + 10 + number, 100 * number + 50, args=args)
     rows = device_stragglers([one.file(), other.file()])
-    assert [(row["phase"], row["waited_ns"] // US) for row in rows] == [
+    assert [(row.phase, row.waited_ns // US) for row in rows] == [
         ("allreduce", 14), ("allreduce", 15), ("(shorter waits)", 10 + 11 + 12 + 13),
     ]  # fmt: skip
-    assert set(rows[0]) == set(rows[2])
 
 
 def test_files_without_names_are_not_read_again(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from accelprof.analysis.drift import drifts, outliers
 from accelprof.analysis.first import sentences
+from accelprof.analysis.report import Report
+from accelprof.analysis.report_rows import StepTime
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import steps_grids
 
@@ -48,9 +50,9 @@ def test_a_slow_step_is_found_with_its_phase_and_rank(seed: int, count: int, gro
     rows[at]["seconds"]["all_reduce"]["max"] += 0.04
     found = outliers(rows, ["all_reduce"])
     assert found
-    assert (found[0]["step"], found[0]["phase"], found[0]["worker"]) == (at, "generate", "G/rank1")
-    assert abs(found[0]["wall_ns"] - found[0]["usual_ns"] - 40 * MS) < 12 * MS
-    assert abs(found[0]["phase_ns"] - found[0]["phase_usual_ns"] - 40 * MS) < 10 * MS
+    assert (found[0].step, found[0].phase, found[0].worker) == (at, "generate", "G/rank1")
+    assert abs(found[0].wall_ns - found[0].usual_ns - 40 * MS) < 12 * MS
+    assert abs(found[0].phase_ns - found[0].phase_usual_ns - 40 * MS) < 10 * MS
 
 
 def test_where_only_waiting_grew_that_is_named() -> None:
@@ -58,7 +60,7 @@ def test_where_only_waiting_grew_that_is_named() -> None:
     rows = steps(30, 1)
     slow(rows, 7, 50 * MS, "all_reduce")
     slow(rows, 9, 60 * MS)
-    assert [(row["step"], row["phase"]) for row in outliers(rows, ["all_reduce"])] == [(9, None), (7, "all_reduce")]
+    assert [(row.step, row.phase) for row in outliers(rows, ["all_reduce"])] == [(9, None), (7, "all_reduce")]
 
 
 def over_ranks(rows: list[dict[str, Any]], at: int, phase: str, *more: float) -> None:
@@ -80,7 +82,7 @@ def test_who_made_the_others_wait_is_named(ranks: int) -> None:
     over_ranks(rows, 7, "generate", *[0.0] * (ranks - 1), 0.1)
     begins = {"rollout": 0, "generate": 1, "update": 60} if ranks == 2 else {}
     [row] = outliers(rows, (), begins)
-    assert (row["phase"], row["worker"]) == ("generate", f"G/rank{ranks - 1}")
+    assert (row.phase, row.worker) == ("generate", f"G/rank{ranks - 1}")
 
 
 def test_a_slow_step_in_no_timed_phase_is_said(run_maker: Any) -> None:
@@ -89,9 +91,9 @@ def test_a_slow_step_in_no_timed_phase_is_said(run_maker: Any) -> None:
     rows[7]["wall_ns"] += 90 * MS
     run_maker.target(0)
     run_maker.manifest["metrics"] = {"steps": rows}
-    found = summarise(run_maker.write()).to_json()
-    assert [(row["step"], row["phase"], row["worker"]) for row in found["outliers"]] == [(7, None, None)]
-    [line] = [line for line in found["notices"] if line.startswith("step 7 ")]
+    found = summarise(run_maker.write()).report()
+    assert [(row.step, row.phase, row.worker) for row in found.outliers] == [(7, None, None)]
+    [line] = [line for line in found.notices if line.startswith("step 7 ")]
     assert "profiling_range records in windows alone; a timer" in line
     assert "Step 7 took " in sentences(found)[1]
 
@@ -102,14 +104,14 @@ def test_the_first_sentences_have_what_cost_most(run_maker: Any) -> None:
     slow(rows, 20, 80 * MS, "update")
     run_maker.target(0)
     run_maker.manifest["metrics"] = {"steps": rows}
-    first = sentences(summarise(run_maker.write()).to_json())
+    first = sentences(summarise(run_maker.write()).report())
     assert len(first) <= 3
     assert "tep 20 took " in first[1]
     assert "more than usual: update on G/rank1" in first[1]
     assert "teps grew from " in first[1]
     assert "most in update" in first[1]
     run_maker.manifest["metrics"] = {"steps": steps(40, 3)}
-    assert not any("than usual" in line or "grew" in line for line in sentences(summarise(run_maker.write()).to_json()))
+    assert not any("than usual" in line or "grew" in line for line in sentences(summarise(run_maker.write()).report()))
 
 
 def test_steps_with_a_window_are_no_outliers() -> None:
@@ -127,7 +129,7 @@ def test_quiet_runs_say_nothing() -> None:
     for seed in range(300):
         rows = steps(60, seed)
         wrong_steps += bool(outliers(rows))
-        wrong_drift += any(row["phase"] is None for row in drifts(rows))
+        wrong_drift += any(row.phase is None for row in drifts(rows))
     assert wrong_steps <= 3
     assert wrong_drift <= 6
     assert outliers(steps(5, 0)) == drifts(steps(11, 0)) == []
@@ -141,11 +143,11 @@ def test_a_drift_is_found_and_its_size_is_right(seed: int, growth: float) -> Non
     rows = steps(80, seed, growth=growth)
     slow(rows, 11, 100 * MS, "update")
     slow(rows, 77, 100 * MS, "update")
-    found = {row["phase"]: row for row in drifts(rows)}
+    found = {row.phase: row for row in drifts(rows)}
     row = found["update"]
-    assert abs(row["change"] - growth) < 0.1
-    assert row["low"] - 0.05 <= growth <= row["high"] + 0.05
-    assert abs(row["first_ns"] / (30 * MS) - 1) < 0.05
+    assert abs(row.change - growth) < 0.1
+    assert row.low - 0.05 <= growth <= row.high + 0.05
+    assert abs(row.first_ns / (30 * MS) - 1) < 0.05
     assert "all_reduce" not in found
 
 
@@ -170,9 +172,10 @@ def test_what_made_steps_grow_is_named_with_its_rank(which: list[int]) -> None:
             )
         found = drifts(rows)
         worker = "G/rank2" if which == [2] else None
-        assert (found[0]["phase"], found[0]["cause"], found[0]["worker"]) == (None, "train", worker)
-        assert {row["worker"] for row in found if row["phase"] == "train"} == {worker}
-        text = sentences({"steps": rows, "metrics": {"steps": rows}, "drift": found})[1]
+        assert (found[0].phase, found[0].cause, found[0].worker) == (None, "train", worker)
+        assert {row.worker for row in found if row.phase == "train"} == {worker}
+        times = [StepTime(row["step"], row["wall_ns"], row["window"]) for row in rows]
+        text = sentences(Report(steps=times, metrics={"steps": rows}, drift=found))[1]
         assert text.endswith(f"most in train{f' on {worker}' if worker else ''}.")
 
 
@@ -186,9 +189,9 @@ def test_a_report_has_them(run_maker: Any) -> None:
     found = summary.to_json()
     assert [(row["step"], row["phase"], row["worker"]) for row in found["outliers"]] == [(20, "update", "G/rank1")]
     assert [row["phase"] for row in found["drift"]] == [None, "update"]
-    titles = [grid.title for grid in steps_grids(found)]
+    titles = [grid.title for grid in steps_grids(summary.report())]
     assert titles == ["steps that took longer than the others", "what changed from the first step to the last"]
-    text = "\n".join(line for grid in steps_grids(found) for line, _ in grid.lines(80))
+    text = "\n".join(line for grid in steps_grids(summary.report()) for line, _ in grid.lines(80))
     assert "G/rank1" in text
     assert "(the whole step)" in text
 
@@ -206,8 +209,8 @@ def test_a_phase_of_few_steps_is_what_made_them_slow(every: int, saves: int) -> 
         row["seconds"].update(checkpoint=around, save=one)
         row["seconds"]["update"]["ranks"] = 4
     found = outliers(rows, (), {"checkpoint": 90 * MS, "save": 91 * MS})
-    assert {row["step"] for row in found} == set(range(0, 40, every))
-    assert {(row["phase"], row["worker"], row["phase_ns"], row["phase_usual_ns"]) for row in found} == {
+    assert {row.step for row in found} == set(range(0, 40, every))
+    assert {(row.phase, row.worker, row.phase_ns, row.phase_usual_ns) for row in found} == {
         ("save", f"G/rank{saves}", 300 * MS, 0)
     }
 
@@ -218,7 +221,7 @@ def test_of_phases_of_few_steps_around_each_other_the_innermost_is_named() -> No
     for name, taken in (("evaluate", 0.302), ("predict", 0.3)):
         rows[9]["seconds"][name] = {"max": taken, "slowest": "G/rank0"}
     rows[9]["wall_ns"] += 302 * MS
-    assert [(row["step"], row["phase"]) for row in outliers(rows)] == [(9, "predict")]
+    assert [(row.step, row.phase) for row in outliers(rows)] == [(9, "predict")]
 
 
 @pytest.mark.parametrize("odd", [{}, {"seconds": {"a": {"max": 1.0}}}, {"wall_ns": None, "seconds": {}}])
@@ -227,5 +230,5 @@ def test_rows_that_lack_something(odd: dict[str, Any]) -> None:
     rows = steps(30, 4)
     rows[3] = {"step": 3, "window": False, "seconds": {}, **odd}
     slow(rows, 20, 80 * MS, "update")
-    assert [row["step"] for row in outliers(rows)] == [20]
+    assert [row.step for row in outliers(rows)] == [20]
     drifts(rows)

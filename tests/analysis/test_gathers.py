@@ -326,5 +326,5 @@ def test_what_goes_on_behind_a_step_decides_nothing_in_it(tmp_path: Path) -> Non
     assert path["train"] >= 30
     assert what_if(two, {"save": 0.1})["predicted_ns"] == two.wall_ns
     assert what_if(two, {"train": 0.5})["predicted_ns"] == pytest.approx(two.wall_ns - path["train"] * MS / 2, abs=MS)
-    assert {row["phase"] for row in summary.waits.slack if row["step"] == 2} <= {"write"}
+    assert {row.phase for row in summary.waits.slack if row.step == 2} <= {"write"}
     assert [row["phase"] for row in Graph(three).path()][-2:] in (["save", "(outside every phase)"], ["train", "save"])

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from accelprof.analysis.critical import Step, scatter
 from accelprof.analysis.first import sentences
 from accelprof.analysis.opened import OpenedRun
 from accelprof.analysis.replay import Graph
+from accelprof.analysis.report import Report
+from accelprof.analysis.report_rows import CriticalPath, PathSegment, Straggler
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import grids
 from accelprof.analysis.waits import run_steps
@@ -181,7 +184,7 @@ def test_of_several_late_ranks_the_last_is_not_the_only_one(
     assert (row["worker"], row["alone_ns"]) == ("G/rank3", alone * MS)
     assert row["waited_ns"] == (120 * 3 - sum(works[:3])) * MS
     assert row["after"] == ("G/rank2" if third == 119 else "G/rank0")
-    assert f"for G/rank3 in all_reduce (late in work){says}; " in sentences(made.found)[0]
+    assert f"for G/rank3 in all_reduce (late in work){says}; " in sentences(made.summary.report())[0]
     assert made.after(rank=3, work=1 / 6) == (127 if third == 119 else 28)
 
 
@@ -195,7 +198,7 @@ def test_a_late_rank_whose_call_began_when_the_others_had_left(run_maker: Any, e
     assert (round(row["waited_ns"] / MS), row["transfer_ns"]) == (398, None)
     parts = {row["worker"]: row["parts"] for row in made.found["seconds"]}
     assert round(parts["G/rank0"]["idle_collective"] / MS) == 200
-    assert "the other ranks waited 398 ms for G/rank1 in wait (late in backward)" in sentences(made.found)[0]
+    assert "the other ranks waited 398 ms for G/rank1 in wait (late in backward)" in sentences(made.summary.report())[0]
     found = what_if(made.step, {"backward": 1 / 3}, rank=1)
     assert 240 * MS <= found["predicted_ns"] <= 250 * MS
     assert found["low_ns"] <= 242 * MS
@@ -422,7 +425,7 @@ def test_what_ranks_were_in_without_another_is_no_transfer(run_maker: Any, event
     assert parts["G/rank0"] == {"compute": 10, "idle_collective": 1990}
     assert parts["G/rank1"] == {"compute": 20, "idle_collective": 1980}
     said = "did not end: G/rank2 is missing in ar, in which the other ranks were for 3.96 s in all after the last of them came."
-    assert sentences(made.found)[0].endswith(said) is died
+    assert sentences(made.summary.report())[0].endswith(said) is died
     rows = OpenedRun(made.summary).rows("critical_path")
     assert {row["step"]: row["ended"] for row in rows} == {1: True, 2: not died}
 
@@ -437,7 +440,7 @@ def test_that_a_step_did_not_end_is_said_beside_the_longest_that_did(run_maker: 
             at, came = 200_000 * (step == 4), 20_000 * (1 + rank)
             begun = [event("f", at, came), event("ar", at + came, 50_000 - came, category="collective")]
             run_maker.timeline(key, begun, steps=(step,), end_us=100_000, at_us=at)
-    [first, *_] = sentences(summarise(run_maker.write()).to_json())
+    [first, *_] = sentences(summarise(run_maker.write()).report())
     assert first.startswith(
         "Step 4 did not end: the process failed in it, or was told to end; step 2 took 100 ms: the other ranks waited"
     )
@@ -611,11 +614,11 @@ def test_the_first_sentence_says_that_clocks_are_not_known(run_maker: Any, event
         run_maker.timeline(
             key, [event(name.rstrip("*"), a * 1000, (b - a) * 1000) for name, a, b in phases], end_us=80_000
         )
-    found = summarise(run_maker.write()).to_json()
+    found = summarise(run_maker.write()).report()
     assert sentences(found)[0].startswith(
         "Step 2 took 80 ms, as far as the clocks are known (those of node0, node1 were not compared); "
     )
-    assert found["clocks_not_compared"] == ["node0", "node1"]
+    assert found.clocks_not_compared == ["node0", "node1"]
 
 
 def test_the_first_sentence_says_of_a_step_what_was_waited_in_it(run_maker: Any, event: Any) -> None:
@@ -628,10 +631,16 @@ def test_the_first_sentence_says_of_a_step_what_was_waited_in_it(run_maker: Any,
         at, came = 1_000_000, 1_100_000 + late * 1000
         reduce = event("all_reduce", came, 1_340_000 - came, category="collective")
         run_maker.timeline(key, [event("backward", at, came - at), reduce], [4], end_us=340_000, at_us=at)
-    assert sentences(summarise(run_maker.write()).to_json())[0] == (
+    assert sentences(summarise(run_maker.write()).report())[0] == (
         "Step 3 took 700 ms; 86% of its critical path is forward on G/rank0; in step 4 the other ranks waited 230 ms for G/rank1 in "
         "all_reduce (late in backward)."
     )
+
+
+WAIT = Straggler(
+    step=None, phase="ar", number=0, group="G", worker="", waited_ns=0, low_ns=0, high_ns=0, waited_by=["G/rank9"], late_in="b",
+    missing=[], without_ns=0, transfer_ns=0, on="host", process_group=None, after="G/rank9", alone_ns=0,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -639,23 +648,22 @@ def test_a_wait_is_named_with_its_step(seed: int) -> None:
     """Of any steps and waits: a wait that stands before the critical path is the longest step's own, and another names its step."""
     rng = random.Random(seed)
     paths = [
-        {"step": step, "wall_ns": rng.randrange(10, 20) * 100 * MS, "segments": [{"worker": "G/rank0", "phase": "p", "ns": 1}]}
+        CriticalPath(step, rng.randrange(10, 20) * 100 * MS, [PathSegment("G/rank0", "p", 1)])
         for step in rng.sample(range(9), 3)
     ]  # fmt: skip
     waits = [
-        {"step": rng.choice([None, *range(9)]), "worker": f"G/rank{n}", "phase": "ar", "waited_ns": rng.randrange(400) * MS,
-         "low_ns": rng.choice([0, 1]), "on": "host", "late_in": "b", "after": "G/rank9", "alone_ns": 0}
+        replace(WAIT, step=rng.choice([None, *range(9)]), worker=f"G/rank{n}", waited_ns=rng.randrange(400) * MS, low_ns=rng.choice([0, 1]))
         for n in range(rng.randrange(6))
     ]  # fmt: skip
-    longest = max(paths, key=lambda row: row["wall_ns"])
-    line = sentences({"critical_path": paths, "stragglers": waits})[0]
-    counted = {row["worker"]: row for row in waits if row["low_ns"] and row["waited_ns"] > longest["wall_ns"] / 100}
-    own = [row for row in counted.values() if row["step"] == longest["step"]]
-    others = [row for row in counted.values() if row["step"] not in (None, longest["step"])]
+    longest = max(paths, key=lambda row: row.wall_ns)
+    line = sentences(Report(critical_path=paths, stragglers=waits))[0]
+    counted = {row.worker: row for row in waits if row.low_ns and row.waited_ns > longest.wall_ns / 100}
+    own = [row for row in counted.values() if row.step == longest.step]
+    others = [row for row in counted.values() if row.step not in (None, longest.step)]
     said = re.search(r"(?:in step (\d) )?the other ranks waited \S+ \S+ for (\S+) in ar", line)
     assert (said is not None) == bool(own or others)
     if said is not None:
-        assert counted[said[2]]["step"] == (longest["step"] if said[1] is None else int(said[1]))
+        assert counted[said[2]].step == (longest.step if said[1] is None else int(said[1]))
         assert (said[1] is None) == bool(own)
         assert (line.index("the other ranks") < line.index("critical path")) == bool(own)
 
@@ -667,7 +675,7 @@ def test_ranks_that_are_not_recorded_leave_waiting_unknown(run_maker: Any, event
     ranks: list[Phases] = [[("update", 0, 20), ("all_reduce*", 20, 90), ("step", 90, 100)]] * recorded
     made = Made(run_maker, event, ranks, world_size=4)
     lines = [line for line in made.found["notices"] if "recorded (not" in line]
-    said = [line for line in sentences(made.found) if "ranks are missing" in line]
+    said = [line for line in sentences(made.summary.report()) if "ranks are missing" in line]
     if recorded == 4:
         assert (lines, said, made.found["without_ns"]) == ([], [], 0)
         return

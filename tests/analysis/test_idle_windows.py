@@ -78,7 +78,7 @@ def test_the_device_of_another_window_is_idle_in_one_without_work(run_of: Any) -
     ]  # fmt: skip
     assert found.seconds[1].parts["idle_launching"] == 500_000
     [device] = devices(found)
-    assert (device["busy_share"], device["idle_ns"], device["files"]) == (0.05, 1_900_000, 2)
+    assert (device.busy_share, device.idle_ns, device.files) == (0.05, 1_900_000, 2)
     assert any("torch: 1 of 2 windows hold no device work" in line and "(step 3)" in line for line in found.notices)
 
 
@@ -96,7 +96,7 @@ def test_a_window_that_lost_work_is_unknown(run_of: Any) -> None:
     found = summarise(run_of([{0: 10}, {}], lost=(1,)))
     assert found.seconds[1].parts["unknown"] == 1_000_000
     [device] = devices(found)
-    assert (device["busy_share"], device["files"]) == (0.1, 1), "of the window that says it"
+    assert (device.busy_share, device.files) == (0.1, 1), "of the window that says it"
     assert not any("hold no device work" in line for line in found.notices)
 
 
@@ -115,7 +115,9 @@ def test_a_merged_timeline_says_the_same(tmp_path: Path, run_of: Any, seed: int)
 
     assert seconds(other) == seconds(one)
     share = "busy_share", "window_ns", "idle_ns", "busy_ns"
-    of_run, of_merged = ({row["device"]: [row[key] for key in share] for row in devices(found)} for found in (one, other))
+    of_run, of_merged = (
+        {row.device: [getattr(row, key) for key in share] for row in devices(found)} for found in (one, other)
+    )
     assert of_merged == of_run
 
 
@@ -135,7 +137,7 @@ def test_a_file_of_several_windows_that_lost_the_work_of_one(tmp_path: Path, eve
     found = summarise_files([str(path)])
     assert [row.parts["unknown"] for row in found.seconds] == [0, 500_000, 0]
     [device] = devices(found)
-    assert (device["busy_ns"], device["window_ns"], device["busy_share"]) == (20_000, 1_000_000, 0.02)
+    assert (device.busy_ns, device.window_ns, device.busy_share) == (20_000, 1_000_000, 0.02)
 
 
 def test_a_worker_without_any_device_work_has_none(run_of: Any) -> None:
@@ -154,7 +156,7 @@ def test_windows_of_every_device_are_all_windows(run_of: Any, seed: int) -> None
     busy = Counter[int]()
     for kernels in work:
         busy.update({device: count * 10_000 for device, count in kernels.items() if count})
-    windows = {int(row["device"]): (row["busy_ns"], row["idle_ns"], row["window_ns"]) for row in devices(found)}
+    windows = {int(row.device): (row.busy_ns, row.idle_ns, row.window_ns) for row in devices(found)}
     whole = len(work) * 1_000_000
     assert windows == {device: (ns, whole - ns, whole) for device, ns in busy.items()}
     if busy:

@@ -17,6 +17,7 @@ from accelprof.analysis.files import summarise_files
 from accelprof.analysis.many import Failed, each
 from accelprof.analysis.packed import Packed
 from accelprof.analysis.phases import Stretch
+from accelprof.analysis.report_rows import StepTime
 from accelprof.analysis.summary import Summary, summarise
 from accelprof.environment import ONE_THREAD
 
@@ -147,7 +148,7 @@ def test_too_much_to_say_who_waited_is_said(run_maker: Any, event: Any, monkeypa
     monkeypatch.setattr(waits, "MAX_LEAVES", 30)
     summary = summarise(run_maker.directory)
     assert any("60 stretches" in line for line in summary.notices)
-    assert summary.waits.steps == [{"step": 2, "wall_ns": 1_000_000, "window": True}]
+    assert summary.waits.steps == [StepTime(2, 1_000_000, True)]
     monkeypatch.setattr(waits, "MAX_LEAVES", 1000)
     monkeypatch.setattr(phases, "MAX_STRETCHES", 30)
     assert any("without ActorGroup/rank1:" in line for line in summarise(run_maker.directory).notices)

@@ -132,13 +132,13 @@ def test_it_is_no_transfer_and_the_answer_is_what_the_program_takes() -> None:
             right += abs(found["predicted_ns"] - after.wall_ns) <= 0.01 * after.wall_ns
         rows = stragglers(Graph(before.step))
         for number, (one, (waited, last)) in enumerate(zip(rounds, before.waited, strict=True)):
-            mine = [row for row in rows if row["number"] == number]
-            low, high = sum(row["low_ns"] for row in mine), sum(row["high_ns"] for row in mine)
+            mine = [row for row in rows if row.number == number]
+            low, high = sum(row.low_ns for row in mine), sum(row.high_ns for row in mine)
             assert low - spare <= waited <= high + spare, (seed, number, one)
             for row in mine:
-                if row["transfer_ns"] is not None:
+                if row.transfer_ns is not None:
                     told += 1
-                    assert abs(row["transfer_ns"] - one.transfer) <= spare, (seed, number, one, last, row)
+                    assert abs(row.transfer_ns - one.transfer) <= spare, (seed, number, one, last, row)
     assert right == asked > 1_200
     assert told > 900
 

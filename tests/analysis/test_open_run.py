@@ -159,7 +159,7 @@ def test_the_columns_that_are_declared_are_those_there_are(run_maker: Any, event
         for name, (rows, _) in frames._TABLES.items():
             mine = seen.setdefault(name, {})
             for row in rows(summary):
-                for key, value in row.items():
+                for key, value in frames._flat(row.cells()):
                     mine.setdefault(key, set()).update({type(value)} - {type(None)})
     assert seen.pop("memory").keys() - frames.TABLES["memory"] == {"workers", "swapped"}
     for name, columns in seen.items():

@@ -185,10 +185,10 @@ def test_many_operators_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     table = OperatorTable()
     for worker in ("a", "b"):
         table.add("torch", worker, [Operator(f"op{n}", "operator", "p", 1, 10 * n, n) for n in range(5)])
-    rows = table.to_json()
-    assert [row["operator"] for row in rows] == ["op4", "op3", "(3 others)"]
-    assert (sum(row["calls"] for row in rows), sum(row["self_ns"] for row in rows)) == (10, 20)
-    assert [row["workers"] for row in rows] == [2, 2, 2]
+    rows = table.rows()
+    assert [row.operator for row in rows] == ["op4", "op3", "(3 others)"]
+    assert (sum(row.calls for row in rows), sum(row.self_ns for row in rows)) == (10, 20)
+    assert [row.workers for row in rows] == [2, 2, 2]
 
 
 def test_a_report_of_a_cpu_trace_says_something(shared: Path) -> None:
@@ -208,7 +208,7 @@ def test_each_file_and_each_window_has_its_operators() -> None:
     path = str(Path(__file__).parent / "two_gpus")
     summary = summarise(path)
     assert sum(row.calls for file in summary.files for row in file.operators) == sum(
-        row["calls"] for row in summary.operators.to_json()
+        row.calls for row in summary.operators.rows()
     )
     text = CliRunner().invoke(report, [path, "--no-html", "--by-file"]).output
     assert text.count("operators on the host in") == len(summary.files) == 4

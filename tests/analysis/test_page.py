@@ -9,8 +9,8 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,9 @@ from accelprof.analysis.first import sentences
 from accelprof.analysis.html import render_html
 from accelprof.analysis.html.data import PARTS, page_data
 from accelprof.analysis.phases import Call, PhaseTimes, WorkerTimeline, phase_rows
+from accelprof.analysis.report_rows import CriticalPath, PathSegment, StepTime, Straggler
 from accelprof.analysis.run import Run, WorkerId
+from accelprof.analysis.seconds import Second
 from accelprof.analysis.summary import Summary, summarise
 from accelprof.analysis.units import duration as shown_duration
 from accelprof.cli.compare import compare
@@ -37,16 +39,7 @@ PHASES = {"rollout/generate": 3.0, "reward": 0.4, "reference/log_prob": 1.1, "ac
 ODD = "</script><script>document.title='taken'</script>\x1b[2J"
 
 
-class Made(Summary):
-    """A summary with the analysis of seconds, steps, stragglers and critical path as fixed names have it."""
-
-    more: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), **self.more}
-
-
-def made(ranks: int, steps: int, *, calls: bool = True, odd: str = ODD) -> Made:
+def made(ranks: int, steps: int, *, calls: bool = True, odd: str = ODD) -> Summary:
     """A run in which rank 1 is slow in ``actor/update``, the others waiting for it in ``all_reduce``."""
     rng = random.Random(3)
     timelines = []
@@ -69,43 +62,26 @@ def made(ranks: int, steps: int, *, calls: bool = True, odd: str = ODD) -> Made:
             timeline.windows.append((f"w{rank}-{step}", (step,), begin, at))
         timelines.append(timeline)
     manifest = Manifest(run=f"grpo {odd}".strip(), created="2026-11-28T07:56:32+00:00", accelprof="0.1.0")
-    summary = Made(Run("/tmp", manifest), timelines, phase_rows(timelines))
+    summary = Summary(Run("/tmp", manifest), timelines, phase_rows(timelines))
     summary.problems.extend([odd] if odd else [])
-    seconds = []
     for timeline in timelines:
         window = timeline.window_ns
         cuts = sorted(rng.randrange(window // 2) for _ in range(len(PARTS) - 1))
         parts = dict(zip(PARTS, [end - start for start, end in zip([0, *cuts], [*cuts, window])]))
         parts["compute"], parts["unknown"] = parts["unknown"], parts["compute"]
-        row = {"worker": timeline.worker.label, "window": "w", "device": 0, "window_ns": window, "parts": parts}
-        seconds.append(row)
+        summary.seconds.append(Second(timeline.worker.label, "w", 0, window, parts))
     segments = [
-        {"worker": f"Actor/rank{int(n > 1)}", "phase": name, "ns": int(taken * 1e9)}
-        for n, (name, taken) in enumerate(PHASES.items())
+        PathSegment(f"Actor/rank{int(n > 1)}", name, int(taken * 1e9)) for n, (name, taken) in enumerate(PHASES.items())
     ]
-    late = {
-        "phase": "all_reduce",
-        "worker": "Actor/rank1",
-        "waited_by": ["Actor/rank0"],
-        "late_in": "actor/update",
-        "missing": [],
-        "low_ns": 400_000_000,
-        "high_ns": 500_000_000,
-        "without_ns": 0,
-        "transfer_ns": 9_000_000,
-        "on": "host",
-        "process_group": None,
-        "after": "Actor/rank0",
-        "alone_ns": 450_000_000,
-    }
-    summary.more = {
-        "seconds": seconds,
-        "steps": [{"step": step, "wall_ns": int(7.2e9 + 1e6 * step), "window": step % 4 == 0} for step in range(steps)],
-        "stragglers": [{"step": step, "waited_ns": 450_000_000 + step, **late} for step in range(steps)],
-        "critical_path": [
-            {"step": step, "wall_ns": 7_100_000_000 + step, "segments": segments} for step in range(min(steps, 40))
-        ],
-    }
+    late = Straggler(
+        step=None, phase="all_reduce", number=0, group="Actor", worker="Actor/rank1", waited_ns=450_000_000,
+        low_ns=400_000_000, high_ns=500_000_000, waited_by=["Actor/rank0"], late_in="actor/update", missing=[],
+        without_ns=0, transfer_ns=9_000_000, on="host", process_group=None, after="Actor/rank0", alone_ns=450_000_000,
+    )  # fmt: skip
+    waits = summary.waits
+    waits.steps.extend(StepTime(step, int(7.2e9 + 1e6 * step), step % 4 == 0) for step in range(steps))
+    waits.stragglers.extend(replace(late, step=step, waited_ns=late.waited_ns + step) for step in range(steps))
+    waits.critical_path.extend(CriticalPath(step, 7_100_000_000 + step, segments) for step in range(min(steps, 40)))
     return summary
 
 
@@ -170,7 +146,7 @@ def test_figures_are_the_reports(page: Browser) -> None:
 def test_the_first_sentences(page: Browser) -> None:
     """The slowest step, whom the others waited for and where it was late, and what profiling cost, in words."""
     lines = page.run("return [...document.querySelectorAll('.first')].map(p => p.textContent)")
-    assert lines == sentences(made(6, 8).to_json())
+    assert lines == sentences(made(6, 8).report())
     assert lines[0].startswith(
         "Step 7 took 7.1 s: the other ranks waited 450 ms for Actor/rank1 in all_reduce (late in actor/update);"
     )
@@ -180,7 +156,7 @@ def test_the_first_sentences(page: Browser) -> None:
 def test_the_heat_map_has_the_times(page: Browser) -> None:
     """Each cell is the time of its rank in its step, to one part in 65535, the slowest rank at the top."""
     summary = made(6, 8)
-    heat = page_data(summary, summary.to_json())["heat"]
+    heat = page_data(summary, summary.report())["heat"]
     assert heat["ranks"][0] == "Actor/rank1"
     page.run("document.querySelector('#heat canvas').focus()")
     page.keys("down", "right", "right")
@@ -249,7 +225,7 @@ def test_the_heat_map_finds_the_slow_rank_behind_its_waiting(run_maker: RunMaker
             events = [complete("update", at, update), reduce]
             run_maker.timeline(key, events, steps=(step,), end_us=80, at_us=at)
     summary = summarise(run_maker.write())
-    heat = page_data(summary, summary.to_json())["heat"]
+    heat = page_data(summary, summary.report())["heat"]
     assert (heat["ranks"], heat["steps"]) == (["ActorGroup/rank1", "ActorGroup/rank0"], ["0", "1"])
     layer = heat["maps"][0]
     cells = np.frombuffer(base64.b64decode(layer["cells"]), "<u2").reshape(2, 2) / 65_535 * layer["max"]
@@ -272,7 +248,7 @@ def test_the_heat_map_is_of_what_a_rank_does_itself(run_maker: RunMaker) -> None
     ):
         run_maker.timeline(run_maker.target(rank, host="node0"), events, steps=(1,), end_us=100)
     summary = summarise(run_maker.write())
-    heat = page_data(summary, summary.to_json())["heat"]
+    heat = page_data(summary, summary.report())["heat"]
     layer = heat["maps"][0]
     cells = np.frombuffer(base64.b64decode(layer["cells"]), "<u2") / 65_535 * layer["max"]
     assert heat["ranks"] == ["ActorGroup/rank2", "ActorGroup/rank1", "ActorGroup/rank0"]
@@ -402,9 +378,9 @@ def test_a_filter_by_step_reaches_every_part(filtered: Browser) -> None:
 def test_waits_follow_the_steps(browser: Browser, tmp_path: Path) -> None:
     """With steps chosen a row has the waits of these alone, in the words of the whole; with all of them, what it had before."""
     summary = made(3, 9)
-    rows = summary.more["stragglers"]
-    rows[4]["transfer_ns"] = None
-    rows[5].update(low_ns=rows[5]["waited_ns"], high_ns=rows[5]["waited_ns"])
+    rows = summary.waits.stragglers
+    rows[4] = replace(rows[4], transfer_ns=None)
+    rows[5] = replace(rows[5], low_ns=rows[5].waited_ns, high_ns=rows[5].waited_ns)
     (tmp_path / "page.html").write_text(render_html(summary), encoding="utf-8")
     browser.size(1280, 900)
     browser.media()
@@ -415,7 +391,7 @@ def test_waits_follow_the_steps(browser: Browser, tmp_path: Path) -> None:
     for text, steps in (("5", [5]), ("2,6-7", [2, 6, 7]), ("3-4", [3, 4])):
         browser.run(SET, "by-step", text)
         mine = [rows[step] for step in steps]
-        waited = sum(row["waited_ns"] for row in mine)
+        waited = sum(row.waited_ns for row in mine)
         [[times, _, alone, longest, step, transfer]] = browser.run(cells)
         assert (times, longest, step) == (str(len(steps)), "450 ms", str(steps[-1]))
         assert alone == shown_duration(450_000_000 * len(steps))
@@ -593,7 +569,7 @@ def test_pages_of_real_runs(browser: Browser, tmp_path: Path, shared: Path, real
     )
     assert waited == sum(row["waited_ns"] for row in found["stragglers"])
     lines = browser.run("return [...document.querySelectorAll('.first')].map(p => p.textContent)")
-    assert lines == sentences(found)
+    assert lines == found["first"]
     assert lines
 
 
@@ -661,21 +637,18 @@ def test_bars_have_their_parts_in_each_step(ranks: int) -> None:
     for rank in range(ranks):
         for step in range(4):
             parts = {part: rng.randrange(1000) for part in PARTS}
-            rows.append(
-                {"worker": f"Actor/rank{rank}", "window": f"w{rank}-{step}", "device": None,
-                 "window_ns": sum(parts.values()), "parts": parts}
-            )  # fmt: skip
-    summary.more["seconds"] = rows
-    found = page_data(summary, summary.to_json())["seconds"]
+            rows.append(Second(f"Actor/rank{rank}", f"w{rank}-{step}", None, sum(parts.values()), parts))
+    summary.seconds = rows
+    found = page_data(summary, summary.report())["seconds"]
     assert found["steps"] == ["0", "1", "2", "3"]
     assert len(found["rows"]) == min(ranks, 32)
     for at, step in enumerate(found["steps"]):
         everything = [sum(row["by"][at][part] for row in found["rows"]) for part in range(len(PARTS))]
-        mine = [row for row in rows if row["window"].endswith(f"-{step}")]
-        assert everything == [sum(row["parts"][part] for row in mine) for part in PARTS]
+        mine = [row for row in rows if row.window.endswith(f"-{step}")]
+        assert everything == [sum(row.parts[part] for row in mine) for part in PARTS]
     assert all([sum(part) for part in zip(*row["by"])] == row["ns"] for row in found["rows"])
-    rows[0]["window"] = "nobody's"
-    assert page_data(summary, summary.to_json())["seconds"]["steps"] == []
+    rows[0].window = "nobody's"
+    assert page_data(summary, summary.report())["seconds"]["steps"] == []
 
 
 def test_what_was_not_delivered_is_said_once(browser: Browser, tmp_path: Path) -> None:

@@ -152,8 +152,8 @@ def test_what_is_said_of_made_steps_is_true(part: int) -> None:
         assert what_if(step, {})["predicted_ns"] == sum(part["ns"] for part in graph.path()) == step.wall_ns
         low, high = Counter[str](), Counter[str]()
         for row in stragglers(graph):
-            low[row["phase"]] += row["low_ns"]
-            high[row["phase"]] += row["high_ns"]
+            low[row.phase] += row.low_ns
+            high[row.phase] += row.high_ns
         for name, waited in before.waited.items():
             assert low[name] - SPARE_NS <= waited <= high[name] + SPARE_NS, (seed, name)
         spare = {(row["worker"], row["phase"]): row for row in graph.slack_rows()}

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from accelprof.analysis.compare import compare
 from accelprof.analysis.first import sentences
 from accelprof.analysis.recording import Recording, is_costly
+from accelprof.analysis.report_rows import StepTime
 from accelprof.analysis.summary import summarise
 from accelprof.output.records import Moment, WindowRow
 
@@ -52,7 +53,7 @@ def test_windows_that_never_closed_and_old_ones_count_as_far_as_they_say() -> No
 
 @pytest.mark.parametrize(("recorded", "costly"), [(None, False), (4, False), (6, True)])
 def test_much_of_a_step_is_costly(recorded: int | None, costly: bool) -> None:
-    assert is_costly({"step": 1, "wall_ns": 100, "window": False, "recording_ns": recorded}) is costly
+    assert is_costly(StepTime(1, 100, False, recorded)) is costly
 
 
 def job(run_maker: Any, event: Any, directory: str, *, update_ms: int = 30, close_ms: int = 300) -> str:
@@ -87,16 +88,14 @@ def job(run_maker: Any, event: Any, directory: str, *, update_ms: int = 30, clos
 def test_a_step_beside_a_closing_window_is_no_slow_step(run_maker: Any, event: Any) -> None:
     """Steps 5 and 13 took ten times the others only because rank 1 was writing its file: the page says so, names step 17, which was
     slow by itself, and no outlier, drift or first sentence has the others."""
-    found = summarise(job(run_maker, event, "one")).to_json()
-    assert [(row["step"], row["phase"], row["worker"]) for row in found["outliers"]] == [
-        (17, "update", "ActorGroup/rank0")
-    ]
-    assert {row["step"]: row["recording_ns"] for row in found["steps"] if row["recording_ns"]} == {
+    found = summarise(job(run_maker, event, "one")).report()
+    assert [(row.step, row.phase, row.worker) for row in found.outliers] == [(17, "update", "ActorGroup/rank0")]
+    assert {row.step: row.recording_ns for row in found.steps if row.recording_ns} == {
         5: 300 * MS,
         13: 300 * MS,
     }
     [line] = [
-        line for line in found["notices"] if line.startswith("step 5, 13 ran while windows were being opened or closed")
+        line for line in found.notices if line.startswith("step 5, 13 ran while windows were being opened or closed")
     ]
     assert "300 ms of the 330 ms of step" in line
     assert any("tep 17 took 90 ms" in line for line in sentences(found))

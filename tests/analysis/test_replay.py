@@ -601,8 +601,8 @@ def test_a_step_that_took_longer_than_its_windows_is_said(run_maker: Any, event:
 def test_windows_without_a_phase_are_said_so(run_maker: Any) -> None:
     """Nobody is named for a step in which nothing was recorded."""
     run_maker.timeline(run_maker.target(0), [])
-    found = summarise(run_maker.write()).to_json()
-    assert (found["critical_path"][0]["wall_ns"], found["slack"]) == (1_000_000, [])
+    found = summarise(run_maker.write()).report()
+    assert (found.critical_path[0].wall_ns, found.slack) == (1_000_000, [])
     assert sentences(found)[0] == "Step 2 took 1 ms; no phase ran in its windows."
 
 

@@ -186,7 +186,7 @@ def test_steps_of_a_killed_process_are_reported(tmp_path: Path) -> None:
     rows = {row["step"]: row for row in found.run.steps()}
     assert list(rows) == [1, 2, 3, 4, 5]
     assert all(row["wall_ns"] >= row["seconds"]["work"]["max"] * 1e9 >= 2e6 for row in rows.values())
-    assert "the longest of 5" in sentences(found.to_json())[0]
+    assert "the longest of 5" in sentences(found.report())[0]
 
 
 def test_steps_of_one_killed_behind_the_manifest_are_reported(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_timings_alone_have_a_first_sentence(run_maker: Any, seconds: Any, said:
         for step, ns in ((1, 10**9), (2, 2 * 10**9), (3, 10**9))
     ]
     run_maker.manifest["metrics"] = {"steps": rows}
-    found = summarise(run_maker.write()).to_json()
+    found = summarise(run_maker.write()).report()
     if not isinstance(seconds, dict) or "long" in str(seconds):  # a row of another shape is no step
         assert sentences(found) == ["Step 1 took 1 s, the longest of 2 (their median is 1 s)."]
     else:
@@ -375,4 +375,4 @@ def test_a_step_that_is_no_number_ends_no_page(run_maker: Any, event: Event, odd
     """The row of a step may say anything of itself; the first sentences come of the others."""
     steps = [{"step": step, "seconds": {"update": {"max": 0.25}}} for step in (odd, 1, 2)]
     run_maker.manifest["metrics"] = {"steps": steps}
-    assert sentences(summarise(two_ranks(run_maker, event)).to_json())
+    assert sentences(summarise(two_ranks(run_maker, event)).report())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +57,16 @@ def test_the_first_sentence_does_not_take_such_a_wait_for_work(run_maker: Any, e
     assert made.found["unseen"] == [
         {"step": 2, "group": "G", "phase": "backward", "apart_ns": 200 * MS, "last": "G/rank1"}
     ]
-    [first, *_] = sentences(made.found)
+    [first, *_] = sentences(made.summary.report())
     assert "79% of its critical path is backward on G/rank0, which may have waited in it unseen" in first
     assert "began it up to 200 ms apart, last G/rank1, and ended together" in first
     # a step in which a rank left it a little later than the others is no other
-    made.found["unseen"][0]["step"] = 1
-    assert "unseen (in step 1 its ranks began it" in sentences(made.found)[0]
+    [row] = made.summary.waits.unseen
+    made.summary.waits.unseen[0] = replace(row, step=1)
+    assert "unseen (in step 1 its ranks began it" in sentences(made.summary.report())[0]
     # the rank that was the last of them there waited for nobody
-    made.found["unseen"][0]["last"] = "G/rank0"
-    assert "unseen" not in sentences(made.found)[0]
+    made.summary.waits.unseen[0] = replace(row, step=1, last="G/rank0")
+    assert "unseen" not in sentences(made.summary.report())[0]
 
 
 def test_path_and_slack_say_what_may_be_waiting(run_maker: Any, event: Any) -> None:
@@ -95,8 +97,8 @@ def test_a_group_whose_name_begins_alike_is_another(run_maker: Any, event: Any) 
         run_maker.target(rank, group, host="node0", key=f"k{rank}")
         events = [event(name, start * 1000, (end - start) * 1000) for name, start, end in phases]
         run_maker.timeline(f"k{rank}", events, end_us=phases[-1][2] * 1000)
-    found = summarise(run_maker.write()).to_json()
-    assert [row["group"] for row in found["unseen"]] == ["G"]
+    found = summarise(run_maker.write()).report()
+    assert [row.group for row in found.unseen] == ["G"]
     [first, *_] = sentences(found)
     assert "backward on G/x/rank2" in first
     assert "unseen" not in first

@@ -18,6 +18,7 @@ from accelprof.analysis.first import sentences
 from accelprof.analysis.holders import launches_of
 from accelprof.analysis.late import stragglers
 from accelprof.analysis.replay import Graph
+from accelprof.analysis.report import Report
 from accelprof.analysis.seconds import WAITING_NAME, _named_so, divided, divisions, host_seconds
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.whatif import what_if
@@ -161,14 +162,14 @@ def test_what_the_host_does_beside_a_count_of_each_nanosecond(
     assert {name: ns for name, ns in second.parts.items() if ns} == dict(Counter(map(part, range(60))))
 
 
-def _torch(path: Any, *rows: dict[str, Any]) -> dict[str, Any]:
+def _torch(path: Any, *rows: dict[str, Any]) -> Report:
     """The report of a trace of torch with a window of 1 ms, all of it in a phase."""
     marks = [
         {"ph": "X", "cat": cat, "name": name, "pid": 9, "tid": 1, "ts": 0, "dur": 1000}
         for cat, name in (("Trace", "PyTorch Profiler (0)"), ("user_annotation", "train"))
     ]
     path.write_text(json.dumps({"traceEvents": [*marks, *rows]}))
-    return summarise_files([str(path)]).to_json()
+    return summarise_files([str(path)]).report()
 
 
 def test_a_window_whose_device_work_is_all_lost_is_no_computing(tmp_path: Any) -> None:
@@ -180,13 +181,13 @@ def test_a_window_whose_device_work_is_all_lost_is_no_computing(tmp_path: Any) -
     ]  # fmt: skip
     path = tmp_path / "t.json"
     found = _torch(path, *launches)
-    [second] = found["seconds"]
-    assert {part: ns for part, ns in second["parts"].items() if ns} == {"unknown": 1_000_000}
-    assert "t.json: 50 of 50 launches have no kernel in this file" in found["notices"]
+    [second] = found.seconds
+    assert {part: ns for part, ns in second.parts.items() if ns} == {"unknown": 1_000_000}
+    assert "t.json: 50 of 50 launches have no kernel in this file" in found.notices
     assert any("50 of 50 launches" in line for line in summarise_files([str(path)]).absent)
     assert not any("compute" in text for text in sentences(found))
-    [second] = _torch(path)["seconds"]
-    assert second["parts"]["compute"] == 1_000_000
+    [second] = _torch(path).seconds
+    assert second.parts["compute"] == 1_000_000
 
 
 def test_kernels_without_any_launch_do_not_say_why_the_device_idles(tmp_path: Any) -> None:
@@ -197,9 +198,9 @@ def test_kernels_without_any_launch_do_not_say_why_the_device_idles(tmp_path: An
         for at in (100, 500)
     ]  # fmt: skip
     found = _torch(tmp_path / "t.json", *kernels)
-    [second] = found["seconds"]
-    assert {part: ns for part, ns in second["parts"].items() if ns} == {"compute": 200_000, "unknown": 800_000}
-    assert any("Without their launches it is unknown whether they were queued" in text for text in found["notices"])
+    [second] = found.seconds
+    assert {part: ns for part, ns in second.parts.items() if ns} == {"compute": 200_000, "unknown": 800_000}
+    assert any("Without their launches it is unknown whether they were queued" in text for text in found.notices)
     [said] = [text for text in sentences(found) if "compute" in text]
     assert said == "20.0% of the windows is compute; in 80.0% the device was idle and the files do not say why."
 
@@ -334,13 +335,13 @@ def two_ranks() -> Step:
 def test_who_was_late_and_in_what() -> None:
     """Rank 0 waited 30 ms for rank 1, which was late in its update."""
     [row] = stragglers(Graph(two_ranks()))
-    assert (row["worker"], row["waited_by"], row["waited_ns"], row["late_in"]) == (
+    assert (row.worker, row.waited_by, row.waited_ns, row.late_in) == (
         "G/rank1",
         ["G/rank0"],
         30 * MS,
         "update",
     )
-    assert (row["step"], row["phase"], row["missing"]) == (4, "all_reduce", [])
+    assert (row.step, row.phase, row.missing) == (4, "all_reduce", [])
 
 
 def test_the_critical_path_runs_over_the_last_to_arrive() -> None:
@@ -531,13 +532,13 @@ def test_who_waited_is_as_certain_as_clocks_and_ranks_are(
         ]
         run_maker.timeline(key, events, steps=(2,), end_us=1000)
     summary = summarise(run_maker.write())
-    found = summary.to_json()
-    [late] = found["stragglers"]
+    found = summary.report()
+    [late] = found.stragglers
     apart = hosts[0] != hosts[1]
-    assert (late["low_ns"], late["high_ns"] > 1_000_000) == ((0, True) if apart else (400_000, False))
+    assert (late.low_ns, late.high_ns > 1_000_000) == ((0, True) if apart else (400_000, False))
     assert ("rank1 in all_reduce" in sentences(found)[0]) != apart
-    assert any("clocks of one, two were not compared" in text for text in found["notices"]) == apart
-    assert any("2 of 4 ranks are recorded (not 2-3)" in text for text in found["notices"]) == (size == 4)
+    assert any("clocks of one, two were not compared" in text for text in found.notices) == apart
+    assert any("2 of 4 ranks are recorded (not 2-3)" in text for text in found.notices) == (size == 4)
 
 
 def figures(columns: Columns) -> tuple[float, float, float, float | None]:

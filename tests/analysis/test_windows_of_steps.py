@@ -15,6 +15,7 @@ import accelprof
 from accelprof.analysis.compare import compare
 from accelprof.analysis.files import summarise_files
 from accelprof.analysis.first import sentences
+from accelprof.analysis.report import Report
 from accelprof.analysis.summary import summarise
 from accelprof.cli.whatif import whatif
 
@@ -25,8 +26,8 @@ def closed() -> Iterator[None]:
     accelprof.reset()
 
 
-def reported(session: Any) -> dict[str, Any]:
-    return dict(summarise(session.layout.run_dir).to_json())
+def reported(session: Any) -> Report:
+    return summarise(session.layout.run_dir).report()
 
 
 def test_a_window_of_several_steps_is_of_all_of_them(tmp_path: Path) -> None:
@@ -39,10 +40,10 @@ def test_a_window_of_several_steps_is_of_all_of_them(tmp_path: Path) -> None:
             work()
     session.close()
     found = reported(session)
-    assert [row["step"] for row in found["critical_path"]] == ["2-4"]
+    assert [row.step for row in found.critical_path] == ["2-4"]
     assert sentences(found)[0].startswith("Steps 2-4 took ")
-    assert not any("took another time than its windows" in line for line in found["notices"])
-    assert [row["step"] for row in found["steps"] if row["window"]] == [2, 3, 4]
+    assert not any("took another time than its windows" in line for line in found.notices)
+    assert [row.step for row in found.steps if row.window] == [2, 3, 4]
     [file] = (path for path in Path(session.layout.run_dir).glob("G/*.trace.json.gz"))
     assert [row["step"] for row in summarise_files([str(file)]).to_json()["steps"]] == [2, 3, 4]
 
@@ -56,12 +57,12 @@ def test_a_window_of_a_step_that_never_came_is_of_none(tmp_path: Path) -> None:
         work()
     session.close()
     found = reported(session)
-    assert [row["step"] for row in found["steps"]] == [1, 2, 3]
-    assert [row["step"] for row in found["critical_path"]] == [2]
-    assert any("steps 4 never opened" in line for line in found["undelivered"])
-    assert [(row["phase"], row["calls"]) for row in found["phases"]] == [("train", 1), ("data", 1)]
-    assert [window["steps"] for worker in found["workers"] for window in worker["windows"]] == [[2]]
-    assert len(found["seconds"]) == 1
+    assert [row.step for row in found.steps] == [1, 2, 3]
+    assert [row.step for row in found.critical_path] == [2]
+    assert any("steps 4 never opened" in line for line in found.undelivered)
+    assert [(row.phase, row.calls) for row in found.phases] == [("train", 1), ("data", 1)]
+    assert [steps for timeline in found.workers for _, steps, _, _ in timeline.windows] == [(2,)]
+    assert len(found.seconds) == 1
     # and what is left is of steps: compared by them, not by call
     rows = compare(session.layout.run_dir, session.layout.run_dir, allow_partial=True).of("phase")
     assert {row.per for row in rows} == {"step"}
@@ -76,9 +77,9 @@ def test_a_rank_that_began_its_step_late_was_late_before_it(run_maker: Any, even
         ]
         key = run_maker.target(rank, "G", host="node0")
         run_maker.timeline(key, events, end_us=(60 - opened) * 1000, at_us=opened * 1000)
-    found = summarise(run_maker.write()).to_json()
-    [row] = found["stragglers"]
-    assert (row["worker"], row["waited_ns"], row["late_in"]) == ("G/rank1", 80_000_000, "(before its step)")
+    found = summarise(run_maker.write()).report()
+    [row] = found.stragglers
+    assert (row.worker, row.waited_ns, row.late_in) == ("G/rank1", 80_000_000, "(before its step)")
     assert "for G/rank1 in ar (late before its step)" in sentences(found)[0]
 
 

@@ -143,15 +143,15 @@ def test_the_first_sentence_names_the_slow_rank(outcome: dict[str, Any]) -> None
     from accelprof.analysis.first import sentences
     from accelprof.analysis.summary import summarise
 
-    report = summarise(outcome["run_dir"]).to_json()
+    report = summarise(outcome["run_dir"]).report()
     first = sentences(report)[0]
     assert "for ActorGroup/rank1 in actor/all_reduce (late in actor/micro_batch)" in first
     assert first in html.unescape(Path(outcome["run_dir"], "report.html").read_text())
-    assert len(report["critical_path"]) == 2
-    for path in report["critical_path"]:
+    assert len(report.critical_path) == 2
+    for path in report.critical_path:
         taken: Counter[str] = Counter()
-        for segment in path["segments"]:
-            taken[segment["worker"]] += segment["ns"]
+        for segment in path.segments:
+            taken[segment.worker] += segment.ns
         assert {worker.partition("/")[0] for worker in taken} == {"RolloutGroup", "RefGroup", "ActorGroup"}
         assert taken["ActorGroup/rank1"] > taken["ActorGroup/rank0"]
         assert sum(taken.values()) == path["wall_ns"]

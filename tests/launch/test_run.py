@@ -131,12 +131,12 @@ def test_a_step_that_never_ended_is_no_short_step(place: Path, how: str, launche
     words = command("--", sys.executable, "fails.py", how) if launched else [sys.executable, "fails.py", how]
     ended = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode != 0
-    found = summarise(place / "out" / "run").to_json()
-    assert [(row["step"], row["wall_ns"] is None) for row in found["steps"]] == [(0, False), (1, False), (2, True)]
+    found = summarise(place / "out" / "run").report()
+    assert [(row.step, row.wall_ns is None) for row in found.steps] == [(0, False), (1, False), (2, True)]
     first = sentences(found)
     assert not any("Step 2 took" in line for line in first), first
-    if found["critical_path"] and found["critical_path"][-1]["segments"]:
-        assert found["critical_path"][-1]["ended"] is False
+    if found.critical_path and found.critical_path[-1].segments:
+        assert found.critical_path[-1].ended is False
         assert first[0].startswith("Step 2 did not end")
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import accelprof
 from accelprof.analysis.memory import by_worker, memory_rows
+from accelprof.analysis.report_rows import Memory
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.table import grids
 from accelprof.output import manifest as manifests
@@ -55,8 +56,8 @@ def test_each_step_has_its_memory(tmp_path: Path) -> None:
     ]
     summary = summarise(tmp_path / "r")
     assert summary.to_json()["memory"] == manifest["memory"]
-    [row] = by_worker(manifest["memory"])
-    assert (row["what"], row["largest"], row["allocated"], row["peak"]) == ("reserved", 10 * MIB, 4 * MIB, 5 * MIB)
+    [row] = by_worker(memory_rows(Manifest.of_json(manifest)))
+    assert (row.what, row.largest, row.allocated, row.peak) == ("reserved", 10 * MIB, 4 * MIB, 5 * MIB)
     text = "\n".join(line for grid in grids(summary) for line, _ in grid.lines(80))
     assert "memory at the end of steps (reserved)" in text
     assert "5 MiB" in text
@@ -116,9 +117,9 @@ def test_rows_of_another_shape_are_left_out() -> None:
         {"step": 1},
         {"step": 1, "worker": "a", "peak": 1.5, "reserved": 7},
     ]
-    assert memory_rows(Manifest.of_json({"memory": odd})) == [{"step": 1, "worker": "a", "reserved": 7}]
+    assert memory_rows(Manifest.of_json({"memory": odd})) == [Memory(1, "a", {"reserved": 7})]
     assert memory_rows(Manifest.of_json({"memory": {}})) == memory_rows(Manifest()) == []
-    assert by_worker([{"step": 1, "worker": "a", "peak": 3}]) == []
+    assert by_worker([Memory(1, "a", {"peak": 3})]) == []
 
 
 def test_short_steps_have_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

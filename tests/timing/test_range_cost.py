@@ -11,6 +11,7 @@ import pytest
 
 import accelprof
 from accelprof.analysis.accounts import cost_rows
+from accelprof.analysis.report_rows import Cost
 from accelprof.analysis.run import open_run
 from accelprof.analysis.table import ranges_cost
 from accelprof.contracts.backend import BoundRange, RangeSpec
@@ -38,7 +39,7 @@ class Slow(RecordingBackend):
         return bound._replace(push=push)
 
 
-def run_of(tmp_path: Path, calls: int, body: Any) -> dict[str, Any]:
+def run_of(tmp_path: Path, calls: int, body: Any) -> Cost:
     with capture(backend=Slow, directory=str(tmp_path), run="r", steps=[1, 3]) as run:
         for number in (1, 2, 3):
             with run.session.step(number):
@@ -54,11 +55,11 @@ def test_a_range_costs_what_its_tools_take(tmp_path: Path, calls: int) -> None:
     """The cost of the first calls times all ranges of the windows; calls outside are not among them."""
     timed = accelprof.timer("work")(lambda: None)
     row = run_of(tmp_path, calls, timed)
-    assert TAKES_NS <= row["range_ns"] < 20 * TAKES_NS
-    assert row["range_calls"] == CALLS if calls > CALLS else 0 < row["range_calls"] <= 2 * calls
-    assert row["ranges"] == row["spans"] >= 2 * calls
-    assert row["ranges_ns"] >= 2 * calls * TAKES_NS
-    assert row["ranges_unmeasured"] == 0
+    assert TAKES_NS <= row.range_ns < 20 * TAKES_NS
+    assert row.range_calls == CALLS if calls > CALLS else 0 < row.range_calls <= 2 * calls
+    assert row.ranges == row.spans >= 2 * calls
+    assert row.ranges_ns >= 2 * calls * TAKES_NS
+    assert row.ranges_unmeasured == 0
 
 
 def test_ranges_of_code_that_is_suspended_are_said_to_be_unmeasured(tmp_path: Path) -> None:
@@ -69,8 +70,8 @@ def test_ranges_of_code_that_is_suspended_are_said_to_be_unmeasured(tmp_path: Pa
         yield 1
 
     row = run_of(tmp_path, 2, lambda: list(pieces()))
-    assert (row["range_ns"], row["ranges_ns"]) == (None, None)
-    assert row["ranges_unmeasured"] == row["ranges"] > 0
+    assert (row.range_ns, row.ranges_ns) == (None, None)
+    assert row.ranges_unmeasured == row.ranges > 0
     assert ranges_cost(row) == "not measured"
 
 
@@ -79,7 +80,7 @@ def test_ad_hoc_ranges_are_timed_too(tmp_path: Path) -> None:
         with accelprof.profiling_range("of mine"):
             pass
 
-    assert run_of(tmp_path, 5, body)["range_ns"] >= TAKES_NS
+    assert run_of(tmp_path, 5, body).range_ns >= TAKES_NS
 
 
 def test_after_enough_calls_the_tools_own_are_called() -> None:

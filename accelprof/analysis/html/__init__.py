@@ -24,7 +24,7 @@ from accelprof.analysis.figures import cell, figures_of, shown
 from accelprof.analysis.first import sentences
 from accelprof.analysis.html.data import COLORS, MAX_ROWS, MAX_SHARES, page_data
 from accelprof.analysis.memory import by_worker
-from accelprof.analysis.report_rows import Report
+from accelprof.analysis.report import Report
 from accelprof.analysis.summary import Summary
 from accelprof.analysis.table import COST_SOURCE, ranges_cost, slowest_text
 from accelprof.analysis.units import NONE, duration, percent
@@ -75,7 +75,7 @@ def _template() -> jinja2.Template:
 
 def render_html(summary: Summary, comparison: Comparison | None = None) -> str:
     """The report of a run as one HTML page, with a comparison to an earlier one where there is one."""
-    report = summary.to_json()
+    report = summary.report()
     tables = _tables(summary, report)
     data = _as_shown({**page_data(summary, report), "waits": _waits_by_step(tables["stragglers"])})
     return _template().render(
@@ -152,7 +152,7 @@ def _steps(summary: Summary, report: Report) -> dict[str, Any]:
         for tag, figures in row["seconds"].items():
             largest[tag] = max(largest.get(tag, 0.0), figures.get("max") or 0.0)
     tags = sorted(largest, key=lambda tag: -largest[tag])[:MAX_TAGS]
-    profiled = {row["step"] for row in report["steps"] if row["window"]}
+    profiled = {row.step for row in report.steps if row.window}
     rows = []
     for tag in tags:
         values = [row["seconds"].get(tag, {}).get("max") for row in shown]
@@ -167,39 +167,39 @@ def _steps(summary: Summary, report: Report) -> dict[str, Any]:
 
 def _tables(summary: Summary, report: Report) -> dict[str, Any]:
     """Rows of the tables: over all windows and ranks, the longest first; ``…_rest`` sums what is not shown."""
-    waits = waited(report["stragglers"])
-    devices = sorted(frames.devices(summary), key=lambda row: (row["busy_share"] is None, row["busy_share"] or 0.0))
+    waits = waited(report.stragglers)
+    devices = sorted(frames.devices(summary), key=lambda row: (row.busy_share is None, row.busy_share or 0.0))
     return {
         "stragglers": waits[:MAX_WAITS],
         "stragglers_rest": (
-            sum(row["times"] for row in waits[MAX_WAITS:]),
-            sum(row["waited_ns"] for row in waits[MAX_WAITS:]),
+            sum(row.times for row in waits[MAX_WAITS:]),
+            sum(row.waited_ns for row in waits[MAX_WAITS:]),
         ),
-        "slack": heapq.nlargest(MAX_SLACK, report["slack"], key=lambda row: row["ns"]),
+        "slack": heapq.nlargest(MAX_SLACK, report.slack, key=lambda row: row.ns),
         "devices": devices[:MAX_ROWS],
-        "devices_rest": (len(devices[MAX_ROWS:]), sum(row["busy_ns"] for row in devices[MAX_ROWS:])),
+        "devices_rest": (len(devices[MAX_ROWS:]), sum(row.busy_ns for row in devices[MAX_ROWS:])),
         "device_phases": list(frames.device_phases(summary))[:MAX_ROWS],
         "left_over": list(frames.left_over(summary))[:MAX_ROWS],
         "kernels": list(frames.kernels(summary))[:60],
-        "operators": (operators := report["operators"])[:MAX_OPERATORS],
+        "operators": (operators := report.operators)[:MAX_OPERATORS],
         "operators_rest": operators[MAX_OPERATORS:],
-        "cost": report["cost"][:MAX_ROWS],
-        "memory": by_worker(report["memory"])[:MAX_ROWS],
+        "cost": report.cost[:MAX_ROWS],
+        "memory": by_worker(report.memory)[:MAX_ROWS],
         "files": list(summary.run.manifest.artifacts.values()),
     }
 
 
 def _waits_by_step(rows: Sequence[Waited]) -> list[list[list[Any]]]:
     """Of each row ``[step, times, waited, low, high, longest, transfer, alone]`` of each step; empty where there are too many."""
-    if sum(len(row["steps"]) for row in rows) > MAX_SHARES:
+    if sum(len(row.steps) for row in rows) > MAX_SHARES:
         return []
     return [
         [
             [
-                str(step), one["times"], one["waited_ns"], one["low_ns"], one["high_ns"], one["longest"]["waited_ns"],
-                one["transfer_ns"], one["alone_ns"],
+                str(step), one.times, one.waited_ns, one.low_ns, one.high_ns, one.longest.waited_ns,
+                one.transfer_ns, one.alone_ns,
             ]
-            for step, one in row["steps"].items()
+            for step, one in row.steps.items()
         ]
         for row in rows
     ]  # fmt: skip

@@ -14,8 +14,9 @@ from accelprof.analysis.first import step_of_first
 from accelprof.analysis.intervals import lengths_by
 from accelprof.analysis.phases import Call, WorkerTimeline
 from accelprof.analysis.recording import is_costly
-from accelprof.analysis.report_rows import CriticalPath, Report, WindowParts, step_name
-from accelprof.analysis.seconds import COLLECTIVE, name_of_compute, waits_for_data, waits_for_others
+from accelprof.analysis.report import Report
+from accelprof.analysis.report_rows import CriticalPath, step_name
+from accelprof.analysis.seconds import COLLECTIVE, Second, name_of_compute, waits_for_data, waits_for_others
 from accelprof.analysis.summary import Summary
 
 #: parts of a second in the order in which they are drawn, and what they are called
@@ -35,13 +36,13 @@ FULL = 65_535
 
 
 def page_data(summary: Summary, report: Report) -> dict[str, Any]:
-    """Data of the drawn parts; ``report`` is the summary as ``to_json`` has it. Times in ns."""
+    """Data of the drawn parts; ``report`` is the summary's. Times in ns."""
     colors = _colors(summary)
     order = list(dict.fromkeys([*colors, *(row.phase for row in summary.phases)]))
     return {
         "colors": colors,
         "steps": _steps(summary, report),
-        "seconds": _seconds(summary, report),
+        "seconds": _seconds(summary, report.seconds),
         "heat": _heat(summary, order),
         "lanes": (lanes := _lanes(summary, report)),
         "open": next((at for at, panel in enumerate(lanes) if panel["steps"] == str(step_of_first(report))), 0),
@@ -59,20 +60,18 @@ def _colors(summary: Summary) -> dict[str, int]:
 
 def _steps(summary: Summary, report: Report) -> dict[str, Any]:
     """Wall time of each step and time in its longest phases, the newest steps."""
-    rows = report["steps"][-MAX_STEPS:]
+    rows = report.steps[-MAX_STEPS:]
     timed = {row["step"]: row["seconds"] for row in summary.run.steps()}
     largest: Counter[str] = Counter()
     for row in rows:
-        for phase, figures in timed.get(row["step"], {}).items():
+        for phase, figures in timed.get(row.step, {}).items():
             largest[phase] = max(largest[phase], figures.get("max") or 0)
     phases = [phase for phase, _ in largest.most_common(12)]
     return {
-        "step": [row["step"] for row in rows],
-        "wall": [row["wall_ns"] for row in rows],
-        "window": [1 if row["window"] else 2 if is_costly(row) else 0 for row in rows],
-        "phases": {
-            phase: [_ns(timed.get(row["step"], {}).get(phase, {}).get("max")) for row in rows] for phase in phases
-        },
+        "step": [row.step for row in rows],
+        "wall": [row.wall_ns for row in rows],
+        "window": [1 if row.window else 2 if is_costly(row) else 0 for row in rows],
+        "phases": {phase: [_ns(timed.get(row.step, {}).get(phase, {}).get("max")) for row in rows] for phase in phases},
     }
 
 
@@ -80,7 +79,7 @@ def _ns(seconds: object) -> int | None:
     return round(seconds * 1e9) if isinstance(seconds, (int, float)) else None
 
 
-def _seconds(summary: Summary, report: Report) -> dict[str, Any]:
+def _seconds(summary: Summary, seconds: Sequence[Second]) -> dict[str, Any]:
     """Parts by worker and device over windows, the least computing first; beyond ``MAX_BARS`` in one bar.
 
     ``steps`` are those that windows hold, and ``by`` of a bar has its parts in each of them, where there is room for these and
@@ -89,11 +88,11 @@ def _seconds(summary: Summary, report: Report) -> dict[str, Any]:
     windows: Counter[tuple[str, str]] = Counter()
     steps_in = {identity: _steps_text(row.steps) for identity, row in summary.run.manifest.windows.items() if row.steps}
     seen: dict[str, int] = {}
-    for row in report.get("seconds") or ():
+    for row in seconds:
         key = _bar_of(row)
-        found[key].update({part: int(ns) for part, ns in (row.get("parts") or {}).items()})
-        windows[key] += row.get("window_ns") or 0
-        seen.setdefault(steps_in.get(str(row.get("window")), ""), len(seen))
+        found[key].update(row.parts)
+        windows[key] += row.window_ns
+        seen.setdefault(steps_in.get(row.window, ""), len(seen))
     keys = sorted(found, key=lambda key: (found[key]["compute"] / windows[key] if windows[key] else 1.0, key))
     own = len(keys) if len(keys) <= MAX_BARS else MAX_BARS - 1
     bars: list[dict[str, Any]] = [
@@ -114,18 +113,16 @@ def _seconds(summary: Summary, report: Report) -> dict[str, Any]:
         for bar in bars:
             bar["by"] = [[0] * len(PARTS) for _ in seen]
         place = {key: min(at, own) for at, key in enumerate(keys)}
-        for row in report.get("seconds") or ():
-            parts = row.get("parts") or {}
-            mine = bars[place[_bar_of(row)]]["by"][seen[steps_in[str(row.get("window"))]]]
+        for row in seconds:
+            mine = bars[place[_bar_of(row)]]["by"][seen[steps_in[row.window]]]
             for at, part in enumerate(PARTS):
-                mine[at] += int(parts.get(part, 0))
-    what = name_of_compute(row.get("device") for row in report.get("seconds") or ())
+                mine[at] += row.parts.get(part, 0)
+    what = name_of_compute(row.device for row in seconds)
     return {"parts": list({**PARTS, "compute": what}.values()), "rows": bars, "steps": list(seen) if fits else []}
 
 
-def _bar_of(row: WindowParts) -> tuple[str, str]:
-    device = row.get("device")
-    return str(row.get("worker")), "" if device is None else str(device)
+def _bar_of(row: Second) -> tuple[str, str]:
+    return row.worker, "" if row.device is None else str(row.device)
 
 
 # --- heat map ------------------------------------------------------------------------------------------------------------
@@ -209,12 +206,12 @@ def _steps_text(steps: Sequence[int]) -> str:
 
 def _lanes(summary: Summary, report: Report) -> list[dict[str, Any]]:
     """Calls of each window of steps on the driver's clock, and the critical path through them; of many the slowest are kept."""
-    paths = {row["step"]: row for row in report["critical_path"]}
+    paths = {row.step: row for row in report.critical_path}
     lengths: dict[tuple[int, ...], int] = {}
     for timeline in summary.timelines:
         for _, steps, start, end in timeline.windows:
             lengths[steps] = max(lengths.get(steps, 0), end - start)
-    walls = {steps: max((paths[step]["wall_ns"] for step in steps if step in paths), default=0) for steps in lengths}
+    walls = {steps: max((paths[step].wall_ns for step in steps if step in paths), default=0) for steps in lengths}
     kept = sorted(sorted(lengths, key=lambda steps: (-walls[steps], -lengths[steps]))[:MAX_PANELS])
     found: dict[tuple[int, ...], list[Worked]] = {steps: [] for steps in kept}
     for timeline in summary.timelines:
@@ -229,10 +226,10 @@ def _lanes(summary: Summary, report: Report) -> list[dict[str, Any]]:
 
 
 def _panel(steps: tuple[int, ...], found: list[Worked], paths: Mapping[int | str, CriticalPath]) -> dict[str, object]:
-    segments = next((paths[step]["segments"] for step in steps if step in paths), [])
+    segments = next((paths[step].segments for step in steps if step in paths), [])
     on_path: Counter[str] = Counter()
     for row in segments:
-        on_path[str(row["worker"])] += row["ns"]
+        on_path[row.worker] += row.ns
     # those on the critical path, then those that take longest
     found.sort(key=lambda item: (-on_path[item[0].worker.label], -sum(end - start for start, end in item[2])))
     shown = sorted(found[:MAX_LANES], key=lambda item: item[0].worker.order)
@@ -246,9 +243,9 @@ def _panel(steps: tuple[int, ...], found: list[Worked], paths: Mapping[int | str
         lanes.append({"name": timeline.worker.label, "windows": moved, "calls": calls})
     at, drawn, unseen = 0, [], False
     for row in segments:
-        drawn.append([str(row["worker"]), str(row["phase"]), at, at + int(row["ns"])])
-        unseen |= row.get("unseen", False)
-        at += int(row["ns"])
+        drawn.append([row.worker, row.phase, at, at + row.ns])
+        unseen |= row.unseen
+        at += row.ns
     hidden = len(found) - len(shown)
     return {"steps": _steps_text(steps), "lanes": lanes, "path": drawn, "hidden": hidden, "cut": cut, "unseen": unseen}
 
