@@ -17,7 +17,7 @@ from accelprof import texts
 from accelprof.cli.lines import say
 from accelprof.cli.values import Number
 from accelprof.errors import IncompleteError
-from accelprof.session.requests import DEFAULT_SECONDS, Answer, ask, status
+from accelprof.output.requests import Answer, State, ask, status
 from accelprof.threads import on_main
 
 _run = click.option("--run", "run_dir", required=True, type=click.Path(), help="Directory of the live run.")
@@ -56,9 +56,8 @@ def window() -> None:
 @click.option(
     "--seconds",
     type=Number(min=0, min_open=True),
-    default=DEFAULT_SECONDS,
-    show_default=True,
-    help="Close after this time if nobody closed it before.",
+    default=None,
+    help="Close after this time if nobody closed it before, instead of on_demand.seconds of the run's configuration.",
 )
 @_json
 def open_window(
@@ -67,7 +66,7 @@ def open_window(
     role: str | None,
     rank: str | None,
     timeout: float,
-    seconds: float,
+    seconds: float | None,
     as_json: bool,
 ) -> None:
     """Open a window now. Status 1 when a worker that was asked did not open one.
@@ -124,7 +123,7 @@ def _show(answers: Sequence[Answer], as_json: bool) -> None:
         say(f"{answer.label} ({answer.host}, pid {answer.pid}) {answer.state}{text}")
 
 
-def _complete(answers: Sequence[Answer], wanted: set[str]) -> None:
+def _complete(answers: Sequence[Answer], wanted: set[State]) -> None:
     if not answers:
         raise IncompleteError("no selected worker fits --group, --role and --rank")
     wrong = [answer for answer in answers if answer.state not in wanted]

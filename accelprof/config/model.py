@@ -215,7 +215,7 @@ class OnDemand(_Model):
     """
 
     signal: bool = False
-    seconds: float = Field(30.0, gt=0)
+    seconds: float = Field(default=30.0, gt=0)
 
 
 class Recorder(_Model):

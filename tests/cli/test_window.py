@@ -55,6 +55,13 @@ def test_a_window_is_opened_looked_at_and_closed(listening):
     assert [row.kind for row in listening.session.windows] == ["on_demand"]
 
 
+@pytest.mark.parametrize(("asked", "seconds"), [((), "45"), (("--seconds", "60"), "60")])
+def test_a_window_is_as_long_as_the_configuration_says_unless_the_command_does(asked, seconds):
+    """``on_demand.seconds`` counts for who asks by command as it does for signals."""
+    with capture(on_demand={"seconds": 45}, identity={"group": "G", "rank": 0}) as run:
+        assert f"for {seconds} s at most" in worked(run, "open", *asked, "--timeout", "20").output
+
+
 def test_nobody_fits(listening):
     """Choosers that fit no worker are status 1 and say so: nothing was opened."""
     done = invoke(listening, "open", "--rank", "7", "--timeout", "20")

@@ -11,8 +11,8 @@ import pytest
 import accelprof
 from accelprof.contracts.targets import ArtifactFile, Launch
 from accelprof.errors import AccelprofError, CaptureError, ConfigError
+from accelprof.output.requests import load
 from accelprof.session.identity import RANK_VARIABLES
-from accelprof.session.requests import _load
 from accelprof.testing import RecordingTool, capture
 
 
@@ -139,7 +139,7 @@ def test_a_directory_in_a_requests_place_costs_no_handle(tmp_path: Path) -> None
     texts = set()
     for _ in range(20):
         with pytest.raises(AccelprofError) as raised:
-            _load(str(place))
+            load(str(place))
         texts.add(str(raised.value))
     assert len(texts) == 1
     assert len(os.listdir("/proc/self/fd")) == before

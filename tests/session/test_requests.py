@@ -21,7 +21,7 @@ from accelprof import Worker
 from accelprof.cli.window import window as window_command
 from accelprof.errors import ConfigError, IncompleteError, UserError
 from accelprof.output.manifest import read_journals
-from accelprof.session.requests import DIRECTORY, REQUEST, ask, status
+from accelprof.output.requests import DIRECTORY, REQUEST, ask, status
 from accelprof.testing import RecordingTool, capture
 
 
@@ -244,6 +244,24 @@ def test_a_worker_that_is_held_is_recorded_by_any_tool_that_can(monkeypatch):
             ask(run.run_dir, "open", timeout=0.1)
         assert Outside.withdrawn == [(run.run_dir, os.getpid())]
         assert not Path(run.run_dir, DIRECTORY, REQUEST).exists()
+
+
+def test_a_held_worker_is_recorded_for_as_long_as_its_configuration_says():
+    """It cannot be asked, and its file says how long its windows are."""
+    with capture(tool="outside", tools=(Outside,), on_demand={"seconds": 7}) as run:
+        looking_on_request(run)
+        [answer] = ask(run.run_dir, "open", timeout=0.1)
+        assert answer.text == f"no answer in 0.1 s; process {os.getpid()} for 7.0 s in Group"
+
+
+def test_a_request_that_lay_there_is_not_answered_by_a_worker_that_came_later(tmp_path):
+    """Who waits for a worker that was started again does not take its first word for the answer."""
+    with capture(on_demand=True, output_dir=str(tmp_path), run="r") as run:
+        quick(run)
+        ask(run.run_dir, "open")
+    with capture(on_demand=True, output_dir=str(tmp_path), run="r") as run:
+        data = json.loads(Path(run.session.requests._answer_path).read_text())
+        assert (data["state"], data["request"]) == ("listening", None)
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o620])

@@ -12,6 +12,7 @@ from accelprof.session.triggers import Trigger
 
 if TYPE_CHECKING:
     from accelprof.contracts.tool import Tool
+    from accelprof.output.requests import State
     from accelprof.session.captures import Captures
     from accelprof.session.pending import Pending
 
@@ -43,7 +44,7 @@ class Demand(Trigger):
         """Whether a window was asked for that is open, or waits for the working thread."""
         return self._until is not None
 
-    def open(self, seconds: float) -> tuple[str, str]:
+    def open(self, seconds: float) -> tuple[State, str]:
         """Open a window for ``seconds`` at most, or let it wait for the thread that works: ``(state, what to say)``.
 
         ``state`` is ``open``, ``armed`` or ``refused``.
