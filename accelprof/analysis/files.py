@@ -197,9 +197,10 @@ def _worker(path: str, name: str, trace: Trace, apart: str) -> WorkerId:
     origin = trace.origin
     if origin.group is None:
         return WorkerId(path, name, "files", origin.rank, None, origin.host, origin.pid)
-    shown = Target(origin.group, rank=origin.rank, replica=origin.replica).label
+    shown = Target(origin.group, rank=origin.rank, replica=origin.replica, engine_rank=origin.engine_rank).label
     key, shown = f"{shown} {origin.pid} {origin.host}", shown + apart
-    return WorkerId(key, shown, origin.group, origin.rank, origin.replica, origin.host, origin.pid)
+    numbers = (origin.rank, origin.replica)
+    return WorkerId(key, shown, origin.group, *numbers, origin.host, origin.pid, origin.engine_rank)
 
 
 @dataclass

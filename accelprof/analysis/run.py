@@ -13,7 +13,7 @@ from typing import Any
 from accelprof import atomic, texts
 from accelprof.analysis.recording import Recording
 from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL, WORKERS
-from accelprof.contracts.targets import peers_of
+from accelprof.contracts.targets import Target
 from accelprof.contracts.words import MISSING
 from accelprof.errors import ReadError
 from accelprof.numberset import NumberSet
@@ -36,16 +36,18 @@ class WorkerId:
     replica: int | None = None
     host: str | None = None
     pid: int | None = None
+    engine_rank: int | None = None
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Sorts workers by group, replica and rank, unknown ranks last."""
-        return (self.group, self.replica or 0, self.rank is None, self.rank or 0, self.label, self.key)
+        """Sorts workers by group, replica and rank, unknown ranks last, an engine's child processes behind their parent."""
+        within = -1 if self.engine_rank is None else self.engine_rank
+        return (self.group, self.replica or 0, self.rank is None, self.rank or 0, within, self.label, self.key)
 
     @property
     def peers(self) -> str:
-        """Whose ranks wait for each other: the group, of one with replicas each of them."""
-        return peers_of(self.group, self.replica)
+        """Whose ranks wait for each other: :attr:`Target.peers`."""
+        return Target(self.group, rank=self.rank, replica=self.replica, engine_rank=self.engine_rank).peers
 
 
 @dataclass
@@ -100,7 +102,7 @@ class Run:
         times = Counter(row.label for row in self.manifest.targets.values())
         for row in self.manifest.targets.values():
             label = row.label if times[row.label] == 1 else f"{row.label} (pid {row.pid} on {row.host})"
-            worker = WorkerId(row.key, label, row.group, row.rank, row.replica, row.host, row.pid)
+            worker = WorkerId(row.key, label, row.group, row.rank, row.replica, row.host, row.pid, row.engine_rank)
             self.workers[row.key] = worker
             self._by_process.setdefault((row.group, row.rank, row.host, row.pid), worker)
 

@@ -146,7 +146,7 @@ def _ranks(run: Run) -> dict[str, list[str]]:
     """The ranks of each group: workers by name, and those that never said that they are there, by number where they are few."""
     found: dict[str, list[str]] = defaultdict(list)
     for worker in sorted(run.workers.values(), key=lambda worker: worker.order):
-        if worker.rank is not None and worker.replica is None:
+        if worker.rank is not None and worker.replica is None and worker.engine_rank is None:
             found[worker.group].append(worker.label)
     for group, there, size, absent in absent_ranks(run.manifest.targets.values()):
         few = size - there <= NAMED

@@ -172,6 +172,8 @@ class Origin:
     pid: int | None = None
     windows: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
+    #: of a child process of an engine its rank within that; ``rank`` is its parent's
+    engine_rank: int | None = None
 
 
 @dataclass(slots=True)

@@ -251,7 +251,9 @@ def _waits(
     assignment = one.assignment
     if not assignment.selected or assignment.tool is None:
         return
-    keys = {row.key for row in known.targets.values() if one.who is None or row.who == one.who}
+    keys = {
+        row.key for row in known.targets.values() if one.who is None or row.who[:3] == one.who
+    }  # its engine's children are its own
     for name, options in ((assignment.tool, assignment.options), *assignment.also):
         windows = windows_of(known.windows.values(), keys, name, run_dir)
         if not windows:

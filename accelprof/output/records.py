@@ -22,6 +22,8 @@ from accelprof.output.fields import Read
 from accelprof.processes import Writer
 
 R = TypeVar("R", bound="Record")
+#: :attr:`TargetRow.who`
+Who = tuple[str, int | None, int | None, int | None]
 #: takes one line about something odd in what is read
 Say = Callable[[str], None]
 
@@ -419,6 +421,8 @@ class TargetRow(Record):
             a window; ``discrete``: a step opens one only where the phase for it comes.
         stretches_planned: what schedules that count over the process are to record.
         ended: the session was closed, so that ``missed`` is the whole of it; ``None`` in rows of versions that did not say.
+        engine_rank: of a child process of an engine, as :attr:`Target.engine_rank`; ``rank`` is its parent's. In rows of versions that
+            did not say, an engine's child looks like its parent.
         started, space: with ``host`` and ``pid`` the process as :class:`accelprof.processes.Writer` knows it again.
     """
 
@@ -452,22 +456,25 @@ class TargetRow(Record):
     ended: bool | None = _if_set(fields.flag)
     started: str = _if_set(fields.text, "")
     space: str = _if_set(fields.text, "")
+    engine_rank: int | None = _if_set(fields.whole)
 
     @classmethod
     def of(cls, key: str, target: Target, host: str, pid: int) -> TargetRow:
         """What is known of a process before it has done anything."""
         numbers = (target.rank, target.world_size, target.replica)
-        return cls(key, target.group, list(target.roles), *numbers, target.node, host, pid)
+        where = (target.node, host, pid)
+        return cls(key, target.group, list(target.roles), *numbers, *where, engine_rank=target.engine_rank)
 
     @property
     def target(self) -> Target:
         """The process as the plan sees it, as far as the row has it."""
-        return Target(self.group, tuple(self.roles), self.rank, self.world_size, self.replica, self.node)
+        numbers = (self.rank, self.world_size, self.replica)
+        return Target(self.group, tuple(self.roles), *numbers, self.node, engine_rank=self.engine_rank)
 
     @property
     def label(self) -> str:
         """``ActorGroup/rank0`` for messages."""
-        return Target(self.group, rank=self.rank, replica=self.replica).label
+        return self.target.label
 
     @property
     def writer(self) -> Writer | None:
@@ -475,9 +482,9 @@ class TargetRow(Record):
         return Writer.read({"host": self.host, "pid": self.pid, "started": self.started, "space": self.space})
 
     @property
-    def who(self) -> tuple[str, int | None, int | None]:
-        """Group, rank and replica: the same for a worker and the one that was started in its place."""
-        return self.group, self.rank, self.replica
+    def who(self) -> Who:
+        """Group, rank and replica, and the rank within an engine: the same for a worker and the one that was started in its place."""
+        return self.group, self.rank, self.replica, self.engine_rank
 
 
 @dataclass(eq=False)

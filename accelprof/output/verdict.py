@@ -14,7 +14,17 @@ from accelprof.contracts.sizes import size_of
 from accelprof.contracts.words import COMPLETE, MISSING, PARTIAL, TRUNCATED
 from accelprof.errors import IncompleteError
 from accelprof.output.asked import ByStep, none_opened, unreached
-from accelprof.output.records import NEVER_OPENED, OPEN, STEPS_SEEN, ArtifactRow, Lack, Manifest, TargetRow, WindowRow
+from accelprof.output.records import (
+    NEVER_OPENED,
+    OPEN,
+    STEPS_SEEN,
+    ArtifactRow,
+    Lack,
+    Manifest,
+    TargetRow,
+    Who,
+    WindowRow,
+)
 
 # --- what can be read off the rows and the disk, each time anew
 WINDOW_OPEN = "window_open"
@@ -199,11 +209,9 @@ def _of_target(target: TargetRow, code: str, words: str, about: str, tool: str =
     return Lack(code=code, target=target.key, label=target.label, tool=tool, about=about, words=words)
 
 
-def _latest(
-    found: Manifest, windows: Mapping[str, Sequence[WindowRow]], running: Collection[str]
-) -> dict[tuple[str, int | None, int | None], float]:
+def _latest(found: Manifest, windows: Mapping[str, Sequence[WindowRow]], running: Collection[str]) -> dict[Who, float]:
     """When the last window was opened by a worker or one that was started in its place; without an end where one is at work."""
-    latest: dict[tuple[str, int | None, int | None], float] = {}
+    latest: dict[Who, float] = {}
     for target in found.targets.values():
         when = float("inf") if target.key in running else _last(windows[target.key])
         latest[target.who] = max(latest.get(target.who, 0), when)

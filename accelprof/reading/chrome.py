@@ -773,6 +773,7 @@ def _origin(top: dict[str, Any]) -> Origin:
             pid=_number(ours.get("pid")),
             windows=(window,) if window is not None else (),
             steps=tuple(step for step in map(_number, steps if isinstance(steps, list) else ()) if step is not None),
+            engine_rank=_number(ours.get("engine_rank")),
         )
     distributed = top.get("distributedInfo")
     rank = distributed.get("rank") if isinstance(distributed, dict) else None

@@ -63,7 +63,7 @@ class Recorder:
         who = {
             "key": process.key, "group": target.group, "roles": list(target.roles), "rank": target.rank,
             "world_size": target.world_size, "replica": target.replica, "host": process.host, "pid": process.pid,
-            "steps": config.steps,
+            "steps": config.steps, **({} if target.engine_rank is None else {"engine_rank": target.engine_rank}),
         }  # fmt: skip
         self._ring: Ring | None = Ring(os.path.join(self._run_dir, RINGS, process.key + SUFFIX), who)
         self._rows = _Rows(TraceOptions(max_spans=ROWS_AT_MOST))

@@ -192,6 +192,7 @@ class TimelineFile:
             "phase": window.phase,
             "clock": "epoch",
             "dropped": self.dropped,
+            **({} if target.engine_rank is None else {"engine_rank": target.engine_rank}),
         }
         yield '{"displayTimeUnit":"ns","otherData":' + _json({"accelprof": facts}) + ',"traceEvents":[\n'
         yield _json({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": target.label}})

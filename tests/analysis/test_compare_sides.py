@@ -23,6 +23,7 @@ from accelprof import timer
 from accelprof.analysis.compare import compare, interval
 from accelprof.analysis.parts import Figure
 from accelprof.analysis.reading import read_any
+from accelprof.analysis.summary import summarise
 from accelprof.analysis.timeline import merge_files, write_timeline
 from accelprof.catalogue import get_catalogue
 from accelprof.cli.compare import compare as command
@@ -166,6 +167,31 @@ def test_no_common_worker_and_an_unopened_window(run_maker: Any, event: Event, t
     run_maker.manifest["windows"] = []
     with pytest.raises(NotComparableError, match="after is not complete: .*: armed, 0 windows opened"):
         compare(one, run_maker.write())
+
+
+def test_an_engines_children_are_workers_of_their_own(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Each under its own name, with its own times, beside its parent; a later run has the same ones, whatever their pids, and no
+    collective of the group misses them."""
+
+    def run(maker: Any, longer: int, pid: int) -> str:
+        times = {None: 100, 0: 200, 1: 300 + longer}
+        for engine, us in times.items():
+            key = maker.target(0, **({} if engine is None else {"engine_rank": engine}))
+            row = maker.manifest["targets"][-1]
+            row["pid"], row["key"] = pid + (-1 if engine is None else engine), f"{key}-{engine}"
+            maker.timeline(row["key"], [event("work", 0, us)])
+        return str(maker.write())
+
+    before = shutil.copytree(run(run_maker, 0, 100), tmp_path / "one")
+    after = run(type(run_maker)(tmp_path / "other"), 50, 7000)
+    labels = ["ActorGroup/rank0", "ActorGroup/rank0/engine0", "ActorGroup/rank0/engine1"]
+    summary = summarise(after)
+    assert [timeline.worker.label for timeline in summary.timelines] == labels
+    assert all(step.ranks == {"ActorGroup": labels[:1]} for step in summary.waits.of)
+    changes = compare(str(before), after).of("own time")
+    assert {row.name: row.delta_ns for row in changes} == {
+        "work on ActorGroup/rank0/engine1": 50_000, "work on ActorGroup/rank0/engine0": 0, "work on ActorGroup/rank0": 0
+    }  # fmt: skip
 
 
 def cut(data: bytes) -> bytes:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from accelprof import texts
 from accelprof.analysis.run import open_run
 from accelprof.analysis.summary import summarise
+from accelprof.contracts.targets import Target
 from accelprof.errors import ReadError
 from accelprof.output import dumps
 from accelprof.output import manifest as manifests
@@ -280,3 +281,18 @@ def a_ring(directory: Path, who: dict[str, Any]) -> str:
     ring.add(1, 10, 20, [])
     ring.close()
     return ring.path
+
+
+def test_a_process_has_one_name_in_all_rows() -> None:
+    """An engine's child too: what the plan calls it, its row, what is read of that again, and its timings."""
+    for target in (Target("G", rank=0), Target("G", rank=0, replica=2), Target("G", rank=0, engine_rank=2)):
+        row = TargetRow.of("k", target, "host", 1)
+        read = TargetRow.read(row.to_json(), fail, "")
+        assert read is not None
+        assert row.label == row.target.label == read.label == target.label
+        assert read.who == row.who
+        assert ("engine_rank" in row.to_json()) == (target.engine_rank is not None)
+
+
+def fail(text: str) -> None:
+    raise AssertionError(text)

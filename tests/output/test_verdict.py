@@ -310,6 +310,22 @@ def test_who_was_started_in_its_place_answers(later: dict[str, Any], running: li
     assert all("steps 5 never" in lack.words for lack in lacks if lack.target == "again")
 
 
+def test_an_engines_child_is_not_its_parent() -> None:
+    """A parent that ended with all its windows does not answer for its engine's child that was killed after the first, nor one child
+    for another; a child that was started in its place does."""
+    found = cut_short(engine_rank=1)
+    for key, more in (("parent", {}), ("sibling", {"engine_rank": 0})):
+        found.targets[key] = TargetRow(key=key, group="G", rank=0, armed=True, ended=True, **more)
+        for step in (1, 3, 5):
+            window = WindowRow(id=f"{key}{step}", target=key, steps=[step], opened=Moment(9 + step), closed=Moment(20))
+            found.windows[window.id] = window
+    [lack] = verdicts.verdict(found)
+    assert (lack.target, lack.label) == ("k", "G/rank0/engine1")
+    assert "windows for steps 3, 5 never opened" in lack.words
+    found.targets["sibling"].engine_rank = 1
+    assert verdicts.verdict(found) == []
+
+
 def test_the_rule_of_windows_that_never_opened() -> None:
     """As a slow reading of it, step by step, on many small plans; and as many windows are kept, not one by one."""
     luck = random.Random(5)

@@ -199,7 +199,7 @@ def test_what_never_came_agrees_with_the_slow_model(seed: int, tmp_path: Path, c
         plan, program = some_plan(luck), some_program(luck)
         dies = luck.choice((None, luck.randint(1, 40)))
         journals, truth = played(plan, program, dies, tmp_path / f"{number}", catalogue)
-        found = manifests.records_of(str(tmp_path / f"{number}"), journals)
+        found = manifests.of_journals(str(tmp_path / f"{number}"), journals)
         manifests.mark_open(found)
         [target] = found.targets.values()
         lacks = verdicts.verdict(found)
