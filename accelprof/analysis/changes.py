@@ -39,7 +39,7 @@ def headline(found: Comparison) -> str:
     said = []
     own = _own(found)
     if own is not None:
-        where = " (in which ranks may wait for each other)" if _phase(found, own) in found.unseen else ""
+        where = " (in which ranks may wait for each other)" if own.phase in found.unseen else ""
         said.append(_changed(own, f"{own.name}{_elsewhere(found, own)}{where}"))
         waits = _largest(found, "waiting")
         if waits is not None and _difference(waits) * _difference(own) > 0:
@@ -67,14 +67,8 @@ def _own(found: Comparison) -> Change | None:
     """The largest clear change of an own time; of a phase in which ranks may wait for each other only where no other changed by much of that."""
     rows = _clear(found, "own time")
     largest = max((abs(_difference(row)) for row in rows), default=0.0)
-    sure = [row for row in rows if _phase(found, row) not in found.unseen and abs(_difference(row)) > MUCH * largest]
+    sure = [row for row in rows if row.phase not in found.unseen and abs(_difference(row)) > MUCH * largest]
     return max(sure or rows, key=lambda row: abs(_difference(row)), default=None)
-
-
-def _phase(found: Comparison, own: Change) -> str:
-    """The phase of an own time."""
-    worker = next((worker for worker in found.workers if own.name.endswith(f" on {worker}")), "")
-    return own.name.removesuffix(f" on {worker}")
 
 
 def _clear(found: Comparison, measure: str) -> list[Change]:
@@ -96,17 +90,11 @@ def _changed(row: Change, name: str) -> str:
 
 def _elsewhere(found: Comparison, own: Change) -> str:
     """On how many other workers the phase of a row changed about as much."""
-    phases = {
-        f"{own.name.removesuffix(f' on {worker}')} on {other}"
-        for worker in found.workers
-        for other in found.workers
-        if own.name.endswith(f" on {worker}")
-    }
     alike = [
         row
         for row in found.of("own time")
         if row is not own
-        and row.name in phases
+        and row.phase == own.phase
         and row.clear
         and _difference(row) * _difference(own) > 0
         and abs(_difference(row)) > abs(_difference(own)) / 2

@@ -21,7 +21,7 @@ import numpy as np
 from accelprof import texts
 from accelprof.analysis.many import Progress
 from accelprof.analysis.parts import Figure
-from accelprof.analysis.sides import Side, side
+from accelprof.analysis.sides import Name, Side, side
 from accelprof.analysis.units import duration
 from accelprof.analysis.unseen import MEND
 from accelprof.errors import NotComparableError
@@ -74,6 +74,7 @@ class Change:
         before_median_ns, after_median_ns: of the repetitions, ``repeats`` how many of them there are on each side.
         per: ``step``, ``call``, ``window`` or ``file``: what a figure is of; ``counts``: of how many it is the mean on each side.
         calls: how many of them the figure holds, 0 where none are counted.
+        phase, worker: of an own time, whose it is; otherwise empty.
         alike: ``False`` where nothing that both sides mark says whether a ``per`` is as much work on both: nobody is slower by that.
     """
 
@@ -90,6 +91,8 @@ class Change:
     counts: tuple[int, int] = (0, 0)
     calls: tuple[int, int] = (0, 0)
     alike: bool = True
+    phase: str = ""
+    worker: str = ""
 
     @property
     def unit(self) -> str:
@@ -315,13 +318,15 @@ def _counts(measure: str, rows: Sequence[Change]) -> Iterator[str]:
             )
 
 
-def _changes(measure: str, left: dict[str, Figure], right: dict[str, Figure]) -> Iterator[Change]:
-    for name in dict.fromkeys([*left, *right]):
-        one, other, apart = left.get(name), right.get(name), False
+def _changes(measure: str, left: dict[Name, Figure], right: dict[Name, Figure]) -> Iterator[Change]:
+    for key in dict.fromkeys([*left, *right]):
+        one, other, apart, name = left.get(key), right.get(key), False, key.name
         if one is not None and other is not None and one.per != other.per:
             one, other = _of_one_kind(measure, one, other)
             apart = one.calls * other.count != other.calls * one.count
         facts: dict[str, Any] = {
+            "phase": key.phase,
+            "worker": key.worker,
             "alike": not apart or measure not in OF_DEVICES,
             "per": (one or other or Figure(0)).per,
             "counts": (one.count if one else 0, other.count if other else 0),

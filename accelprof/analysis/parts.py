@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 #: figures of which a call is the same one on all devices
 SHARED_CALLS = frozenset({"phase on device"})
+#: what a phase takes on one worker without what others make it wait
+OWN_TIME = "own time"
 
 
 @dataclass
@@ -21,6 +23,7 @@ class Part:
             another of its phase its own time too.
         windows: how many windows that is, 0 where it is not known.
         device: whose figure it is, as text; empty where it is none of a device.
+        phase: of an own time, which phase's; its name has the worker in it too. Empty in baselines of versions that did not say.
         with_window: of steps that had a window open, while those without one are a part of their own.
     """
 
@@ -36,6 +39,15 @@ class Part:
     windows: int = 0
     device: str = ""
     with_window: bool = False
+    phase: str = ""
+
+    @property
+    def whose(self) -> tuple[str, str]:
+        """Of an own time the phase and the worker, otherwise nothing."""
+        if self.measure != OWN_TIME:
+            return "", ""
+        behind = f" on {self.worker}" if self.worker else ""
+        return self.phase or self.name.removesuffix(behind), self.worker
 
 
 @dataclass

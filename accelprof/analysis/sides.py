@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from accelprof.analysis.fileparts import parts_of, steps_of
 from accelprof.analysis.many import Progress
 from accelprof.analysis.memory import FIGURES, memory_rows
 from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
-from accelprof.analysis.parts import SHARED_CALLS, Figure, Part, joined
+from accelprof.analysis.parts import OWN_TIME, SHARED_CALLS, Figure, Part, joined
 from accelprof.analysis.phases import MAX_CALLS, Call, WorkerTimeline
 from accelprof.analysis.reading import read_any
 from accelprof.analysis.recording import is_costly, of_step
@@ -42,6 +42,15 @@ _OF_STEPS = frozenset({"step", "phase", "process", None})
 _MARK = b'{"accelprof_baseline":'
 #: ns (or bytes) beyond everything that a run has
 _LONGEST = 1e30
+
+
+class Name(NamedTuple):
+    """What tells figures of one measure apart: how they are called and, of an own time, the phase and the worker: two that are called
+    the same may be those of others."""
+
+    name: str
+    phase: str = ""
+    worker: str = ""
 
 
 @dataclass
@@ -74,12 +83,12 @@ class Side:
         """How many there are of these workers."""
         return sum(part.calls for part in self.parts if part.measure == "device" and part.worker in workers)
 
-    def figures(self, measure: str, workers: Collection[str]) -> dict[str, Figure]:
-        """By name: the mean over the windows of these workers, and the mean over workers of each repetition."""
-        parts: dict[str, list[Part]] = defaultdict(list)
+    def figures(self, measure: str, workers: Collection[str]) -> dict[Name, Figure]:
+        """By name, and of an own time by whose it is: the mean over the windows of these workers, and the mean over workers of each repetition."""
+        parts: dict[Name, list[Part]] = defaultdict(list)
         for part in self.parts:
             if part.measure == measure and part.worker in workers:
-                parts[part.name].append(part)
+                parts[Name(part.name, *part.whose)].append(part)
         return {
             name: joined(mine) for name, mine in parts.items() if any(part.total_ns for part in mine) or _single(mine)
         }
@@ -429,7 +438,7 @@ def _own_parts(timeline: WorkerTimeline, known: Mapping[str, WindowRow]) -> Iter
     for phase, total in totals.items():
         times = timeline.phases[phase]
         name, calls = f"{phase} on {worker}" if worker else phase, times.of_calls[1]
-        part = Part("own time", name, worker, total, count, {}, per, calls, of_calls[phase], len(windows))
+        part = Part(OWN_TIME, name, worker, total, count, {}, per, calls, of_calls[phase], len(windows), phase=phase)
         divisor = {key: size for _, key, size in windows}
         if per == "window":
             part.total_ns, part.count, part.per = of_calls[phase], calls, "call"

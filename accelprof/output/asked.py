@@ -188,5 +188,5 @@ def none_opened(seen: Sequence[int], phases: Sequence[str], wanted: str | None, 
     it saw, of which a row has the first :data:`STEPS_SEEN`."""
     steps = f"{seen_text(seen)}{' and maybe later ones' if len(seen) == STEPS_SEEN else ''}"
     text = f"armed, 0 windows opened; steps seen: {steps}; phases seen: {texts.listed(phases, NAMED_PHASES) or 'none'}"
-    asked = f"{text}; wanted: {wanted}" if wanted else text
-    return f"{asked}; tool: {tool}" if tool else asked
+    text = f"{text}; tool: {tool}" if tool else text
+    return f"{text}; wanted: {wanted}" if wanted else text

@@ -20,9 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelprof import timer
+from accelprof.analysis.changes import headline
 from accelprof.analysis.compare import compare, interval
-from accelprof.analysis.parts import Figure
+from accelprof.analysis.parts import Figure, Part
 from accelprof.analysis.reading import read_any
+from accelprof.analysis.sides import Side
 from accelprof.analysis.summary import summarise
 from accelprof.analysis.timeline import merge_files, write_timeline
 from accelprof.catalogue import get_catalogue
@@ -192,6 +194,41 @@ def test_an_engines_children_are_workers_of_their_own(run_maker: Any, event: Eve
     assert {row.name: row.delta_ns for row in changes} == {
         "work on ActorGroup/rank0/engine1": 50_000, "work on ActorGroup/rank0/engine0": 0, "work on ActorGroup/rank0": 0
     }  # fmt: skip
+
+
+def test_whose_an_own_time_is_does_not_hang_on_names(run_maker: Any, event: Event, tmp_path: Path) -> None:
+    """Groups and phases are called anything: a change knows its phase and worker, and two that are called the same are two."""
+
+    def run(maker: Any, longer: int) -> str:
+        maker.timeline(maker.target(0, "A"), [event("load", 0, 100), event("copy on B", 200, 100)])
+        maker.timeline(maker.target(0, "B on A"), [event("load", 0, 100 + longer), event("copy", 200, 100)])
+        return str(maker.write())
+
+    before = shutil.copytree(run(run_maker, 0), tmp_path / "one")
+    found = compare(str(before), run(type(run_maker)(tmp_path / "other"), 50))
+    assert {(row.phase, row.worker): row.delta_ns for row in found.of("own time")} == {
+        ("load", "A/rank0"): 0,
+        ("copy on B", "A/rank0"): 0,
+        ("load", "B on A/rank0"): 50_000,
+        ("copy", "B on A/rank0"): 0,
+    }
+    found.unseen = frozenset({"load"})
+    assert headline(found).startswith("load on B on A/rank0 (in which ranks may wait")
+
+
+def test_own_times_that_are_called_the_same_are_not_added_up() -> None:
+    """A phase whose name ends as a worker's does, in a file that names no worker, and that worker's own."""
+    parts = [
+        Part("own time", "copy on A", "A", 100.0, phase="copy"),
+        Part("own time", "copy on A", "", 900.0, phase="copy on A"),
+        Part("own time", "load on A", "A", 7.0),  # of an older baseline
+    ]
+    figures = Side("x", parts, {"A", ""}).figures("own time", {"A", ""})
+    assert {(key.phase, key.worker): figure.ns for key, figure in figures.items()} == {
+        ("copy", "A"): 100,
+        ("copy on A", ""): 900,
+        ("load", "A"): 7,
+    }
 
 
 def cut(data: bytes) -> bytes:

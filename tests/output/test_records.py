@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 import socket
@@ -296,3 +297,14 @@ def test_a_process_has_one_name_in_all_rows() -> None:
 
 def fail(text: str) -> None:
     raise AssertionError(text)
+
+
+def test_the_quick_way_to_write_a_steps_timings_writes_the_same() -> None:
+    """It is written for every step, so it does not go over the fields; each field stands in both ways under its name."""
+    full = MetricsRow("G/rank0", 3, {"a": {"seconds": 0.1, "count": 1}}, 5, 7, "G")
+    for row in (full, dataclasses.replace(full, wall_ns=None), dataclasses.replace(full, peers="")):
+        assert list(row.to_journal().items()) == list(Record.to_journal(row).items())
+    assert {*full.to_journal()} == {
+        "kind",
+        *(one.name for one in dataclasses.fields(MetricsRow) if one.name != "extra"),
+    }
