@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accelprof import texts
 from accelprof.contracts.targets import NO_STEPS, Assignment, ScheduleSpec
@@ -18,6 +18,8 @@ from accelprof.output.records import STEPS_SEEN, StretchesRow, TargetRow, Window
 
 #: windows that are named one by one
 NAMED = 20
+#: steps of one process that are gone over
+CAME = 1_000_000
 #: phases that are
 NAMED_PHASES = 12
 
@@ -70,7 +72,9 @@ class ByStep:
                 found += NumberSet(((first, last, stride),)).to_config()
         return found
 
-    def missed(self, windows: Collection[WindowRow], seen: Collection[int], ended: bool = True) -> Missed:
+    def missed(
+        self, windows: Collection[WindowRow], seen: Collection[int], ended: bool = True, known: Collection[int] = ()
+    ) -> Missed:
         """Which of them did not open though others did.
 
         Windows before the first step that the process saw are none of its own (a training that goes on from a checkpoint), and
@@ -80,14 +84,21 @@ class ByStep:
             seen: steps that the process saw.
             ended: those are all of them; otherwise it saw the steps of its windows and the one before the first of them from which
                 on it saw any, and maybe others before the last.
+            known: of one that did not end, the steps of which it wrote the timings: with them none before the last is left open.
         """
         recorded = {step for row in windows for step in row.steps}
-        begun = {row.seen_from for row in windows if row.seen_from is not None}
-        came = set(seen) if ended else {*recorded, *begun, *seen}
+        came = set(seen) if ended else {*steps_of(windows), *seen, *known}
         begin = min(came, default=0)
-        if not (self.sure or ended):
+        if not (self.sure or ended or known):
             begin = max(came, default=-1) + 1
         return Missed(self, begin, frozenset(self.holding(recorded if self.sure else recorded | came)))
+
+    def until(self, step: int | None) -> ByStep:
+        """Those before ``step``, which another answers for with all that come later; nothing where it is not known."""
+        if step is None:
+            return replace(self, steps=NO_STEPS, listed=())
+        listed = [(first, min(last, step - 1)) for first, last in self.listed if first < step]
+        return replace(self, steps=self.before(step), listed=listed)
 
     def before(self, step: int) -> NumberSet:
         """Those of the steps that lie before ``step``."""
@@ -147,6 +158,26 @@ class Missed:
     def __contains__(self, step: object) -> bool:
         own = self.asked.holding([step]) if isinstance(step, int) else ()
         return any(window[1] >= self.begin and window not in self.there for window in own)
+
+
+def steps_of(windows: Iterable[WindowRow]) -> set[int]:
+    """The steps that a process is known to have seen by its windows."""
+    found = set()
+    for row in windows:
+        found.update(row.steps)
+        if row.seen_from is not None:
+            found.add(row.seen_from)
+    return found
+
+
+def first_of(row: TargetRow, windows: Iterable[WindowRow]) -> int | None:
+    """The first step that a process saw; ``None`` where it is not known of any."""
+    return min({*steps_of(windows), *row.steps_seen, *came_of(row)[:1]}, default=None)
+
+
+def came_of(row: TargetRow) -> list[int]:
+    """The steps of which a process that did not end wrote the timings, the first :data:`CAME` of them."""
+    return list(itertools.islice(NumberSet.parse(row.steps_came), CAME))
 
 
 def _at_least(begin: int, first: int, stride: int) -> int:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from accelprof.contracts.reasons import STEP_VOID
 from accelprof.contracts.targets import ArtifactFile, Target, peers_in
 from accelprof.contracts.words import ARTIFACT_STATES, COMPLETE, PARTIAL, known
-from accelprof.numberset import NumberSet
+from accelprof.numberset import LARGEST, NumberSet
 from accelprof.output import fields
 from accelprof.output.fields import Read
 from accelprof.processes import Writer
@@ -421,6 +421,7 @@ class TargetRow(Record):
             a window; ``discrete``: a step opens one only where the phase for it comes.
         stretches_planned: what schedules that count over the process are to record.
         ended: the session was closed, so that ``missed`` is the whole of it; ``None`` in rows of versions that did not say.
+        steps_came: of one whose session was not closed, the steps of which its journal has timings, as a configuration has them.
         engine_rank: of a child process of an engine, as :attr:`Target.engine_rank`; ``rank`` is its parent's. In rows of versions that
             did not say, an engine's child looks like its parent.
         started, space: with ``host`` and ``pid`` the process as :class:`accelprof.processes.Writer` knows it again.
@@ -454,6 +455,7 @@ class TargetRow(Record):
     discrete: bool = _if_set(fields.flag, False)
     stretches_planned: list[StretchesRow] = _if_set(fields.many(_stretches, "stretches"), list)
     ended: bool | None = _if_set(fields.flag)
+    steps_came: list[int | str] = _if_set(_numbers, list)
     started: str = _if_set(fields.text, "")
     space: str = _if_set(fields.text, "")
     engine_rank: int | None = _if_set(fields.whole)
@@ -743,7 +745,9 @@ class Manifest:
         """One row of each target, window and file: later records complete earlier ones. ``place`` gives a file's path in the run."""
         found = cls()
         rows: dict[tuple[str, Any], dict[str, Any]] = {}
+        came: dict[object, set[int]] = {}
         for journal in journals:
+            whose: object = None
             for record in journal:
                 name, values = _unpacked(record)
                 if name not in JOURNALLED:
@@ -757,8 +761,15 @@ class Manifest:
                     found._add(name, values)
                 else:
                     rows.setdefault((name, key), {}).update(values)
+                if name == TargetRow.KIND:
+                    whose = key
+                elif name == MetricsRow.KIND and _is_step(values.get("step")):
+                    came.setdefault(whose, set()).add(values["step"])
         for (name, _), values in rows.items():
             found._add(name, values)
+        for target in found.targets.values():
+            if target.ended is False and target.key in came:
+                target.steps_came = NumberSet.parse(sorted(came[target.key])).to_config()
         return found
 
     @classmethod
@@ -874,6 +885,10 @@ class Manifest:
 
 
 _KEYS = frozenset({*_TOLD, *_ROWS, "clock_offsets", "undelivered"})
+
+
+def _is_step(value: object) -> bool:
+    return isinstance(value, int) and fields.is_whole(value) and 0 <= value <= LARGEST
 
 
 def _figures(seconds: Mapping[str, object]) -> bool:

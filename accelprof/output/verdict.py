@@ -13,7 +13,7 @@ from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.words import COMPLETE, MISSING, PARTIAL, TRUNCATED
 from accelprof.errors import IncompleteError
-from accelprof.output.asked import ByStep, none_opened, unreached
+from accelprof.output.asked import ByStep, came_of, first_of, none_opened, unreached
 from accelprof.output.records import (
     NEVER_OPENED,
     OPEN,
@@ -110,24 +110,31 @@ def verdict(
     """
     lacks: list[Lack] = []
     windows = found.of_target()
-    latest = _latest(found, windows, running)
+    instead = _instead(found, windows, running)
     # of each target: steps whose window is there, or named as one that never opened
     told: dict[str, list[Container[int]]] = {
         key: [{step for window in own for step in window.steps}] for key, own in windows.items()
     }
     for target in found.targets.values():
         own, at_work, cause = windows[target.key], target.key in running, (causes or {}).get(target.key, "")
-        if target.armed and not own and not at_work:
+        after = instead.get(target.key)
+        if target.armed and not own and not at_work and after is None:
             lacks.append(_never_opened(target, found, cause))
             told[target.key].append(EVERY)
         lacks.extend(_missed(target, text, text) for text in (target.missed if own and not at_work else ()))
         if target.missed and len(target.steps_seen) < STEPS_SEEN:
             told[target.key].append(ByStep.of_row(target).missed(own, target.steps_seen))
-        if target.ended is False and own and not at_work and (target.rank is None or latest[target.who] == _last(own)):
-            # who goes on in its place answers for the rest
-            missed = ByStep.of_row(target).missed(own, target.steps_seen, ended=False)
+        if target.ended is False and (own or after is not None) and not at_work:
+            asked, came = ByStep.of_row(target), came_of(target)
+            if after is not None:  # who goes on in its place answers for the rest
+                begun = None if not own and not came else first_of(*after)
+                missed = asked.until(begun).missed(own, target.steps_seen, ended=False, known=came)
+                counted = []
+            else:
+                missed = asked.missed(own, target.steps_seen, ended=False, known=came)
+                counted = [unreached(stretches, own) for stretches in target.stretches_planned]
             told[target.key].append(missed)
-            for text in (missed.words, *(unreached(asked, own) for asked in target.stretches_planned)):
+            for text in (missed.words, *counted):
                 if text:
                     lacks.append(_missed(target, f"{text}; {cause or UNENDED}", text))
         for window in own:
@@ -137,6 +144,8 @@ def verdict(
     for key, rows in windows.items():
         if key not in found.targets:
             lacks.extend(lack for window in rows for lack in _of_window(TargetRow(key=key), window, ""))
+    for key, (later, _) in instead.items():
+        told[key].extend(told[later.key])
     lacks.extend(_of_file(row, found.owner(row)) for row in found.artifacts.values() if row.state != COMPLETE)
     stated = [lack for lack in stated if lack.code not in DERIVED and not _is_told(lack, told.get(lack.target, ()))]
     return Lack.once([*stated, *lacks])
@@ -209,13 +218,23 @@ def _of_target(target: TargetRow, code: str, words: str, about: str, tool: str =
     return Lack(code=code, target=target.key, label=target.label, tool=tool, about=about, words=words)
 
 
-def _latest(found: Manifest, windows: Mapping[str, Sequence[WindowRow]], running: Collection[str]) -> dict[Who, float]:
-    """When the last window was opened by a worker or one that was started in its place; without an end where one is at work."""
-    latest: dict[Who, float] = {}
+def _instead(
+    found: Manifest, windows: Mapping[str, Sequence[WindowRow]], running: Collection[str]
+) -> dict[str, tuple[TargetRow, Sequence[WindowRow]]]:
+    """Key of a worker that was killed -> who was started in its place, with its windows: of the same group, rank and replica, at work
+    or with windows that were opened later."""
+    same: dict[Who, list[tuple[float, TargetRow]]] = {}
     for target in found.targets.values():
         when = float("inf") if target.key in running else _last(windows[target.key])
-        latest[target.who] = max(latest.get(target.who, 0), when)
-    return latest
+        same.setdefault(target.who, []).append((when, target))
+    instead = {}
+    for ordered in same.values():
+        ordered.sort(key=lambda row: row[0])
+        for when, target in ordered:
+            later = next((other for at, other in ordered if at > when), None)
+            if target.ended is False and target.rank is not None and later is not None:
+                instead[target.key] = later, windows[later.key]
+    return instead
 
 
 def _last(windows: Iterable[WindowRow]) -> int:

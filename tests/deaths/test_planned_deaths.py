@@ -117,3 +117,51 @@ def test_what_never_came_is_named(way: str, name: str, how: str, runs: dict[tupl
     ranks = {str(worker.rank) for worker in run.workers.values()}
     assert len(ranks) == WAYS[way][1]
     assert sorted(missing(run)) == sorted((rank, text) for rank in ranks for text in row.missing)
+
+
+DISCRETE = {"steps": [1, 3, 5], "discrete": True}
+#: what the one that is killed goes through, what the one in its place does, and the steps of windows that are lost
+REPLACED: dict[str, tuple[Mapping[str, Any], Steps, Steps, tuple[str, ...]]] = {
+    "before any step": ({"steps": [1, 3, 5]}, [], steps(0, 1, 2, 3, 4, 5), ()),
+    "before its first window": ({"steps": [3, 5]}, steps(0, 1), steps(1, 2, 3, 4, 5), ()),
+    "and steps are passed over": ({"steps": [3, 5]}, steps(0, 1), steps(4, 5), ("windows for steps 3 never opened",)),
+    "after a window": ({"steps": [1, 3, 5]}, steps(0, 1), steps(4, 5), ("windows for steps 3 never opened",)),
+    "and ends too early": ({"steps": [3, 5]}, steps(0, 1), steps(2, 3, 4), ("windows for steps 5 never opened",)),
+    "a part of a window": ({"steps": ["3-6"], "merge_steps": True}, steps(0, 1), steps(5, 6), ("windows for steps 3-4 never opened",)),
+    "without its phase": (DISCRETE, steps(0, 1, phases=()), steps(2, 3, 5), ()),
+    "a schedule": ({"schedule": [{**DECODE, "repeat": 2}]}, calls(1), calls(6), ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_who_goes_on_in_its_place_delivers_for_it(name: str, tmp_path: Path) -> None:
+    """Of a worker that was killed, and of the process that was started in its place, what nobody recorded is named, and no more."""
+    plan, before, after, lost = REPLACED[name]
+    plan = {"merge_steps": False, "timeline": True, "output_dir": "o", "run": "r", "ranks": "all", **plan}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("ACCELPROF_")}
+    job = {"TORCHELASTIC_RUN_ID": "again", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29501"}
+    job |= {"RANK": "0", "WORLD_SIZE": "1"}
+    for came, how in ((before, "killed"), (after, "ended")):
+        command = [sys.executable, FOLLOWER, json.dumps(plan), json.dumps(came), how]
+        subprocess.run(command, cwd=tmp_path, env={**environment, **job}, check=False, timeout=120)
+    run = open_run(tmp_path / "o" / "r")
+    assert len(run.workers) == 2
+    assert [text for _, text in missing(run)] == list(lost)
+
+
+#: steps with and without the phase that makes a window, and what is missing: as of one that ended after the same steps
+WITHOUT = {
+    "came without its phase": ([*steps(1, 2), *steps(3, 4, phases=())], "5"),
+    "left out before the last window": ([*steps(1), *steps(5)], "3"),
+    "never came": (steps(1, 2), "3, 5"),
+}
+
+
+@pytest.mark.parametrize("how", ["killed", "ended"])
+@pytest.mark.parametrize("name", WITHOUT)
+def test_timings_tell_which_steps_came(name: str, how: str, tmp_path: Path) -> None:
+    """Of one that was killed too: a planned step that came without the phase is no lack, and one that was left out is."""
+    came, lost = WITHOUT[name]
+    assert missing(follow(how, Row(DISCRETE, came), tmp_path / "p")) == [
+        ("None", f"windows for steps {lost} never opened")
+    ]

@@ -326,6 +326,27 @@ def test_an_engines_child_is_not_its_parent() -> None:
     assert verdicts.verdict(found) == []
 
 
+def test_a_step_that_its_driver_could_not_tell_and_the_next_recorded_is_there() -> None:
+    """A call to a worker that was dying is no lack where the one in its place recorded the step, or names it itself."""
+    found = cut_short()
+    found.windows["w"].target = "again"
+    found.targets["again"] = TargetRow(key="again", group="G", rank=0, armed=True, ended=True)
+    lost = [Lack(code=verdicts.STEP_LOST, target="k", step=step, words=f"step {step}: dead") for step in (1, 2)]
+    lacks = verdicts.verdict(found, lost)
+    assert [(lack.code, lack.step) for lack in lacks] == [(verdicts.STEP_LOST, 2)]
+
+
+@pytest.mark.parametrize("steps", ["0-999999999999999999", [1, "3-1000000000000"], [-1], "x"])
+def test_odd_steps_of_a_killed_worker_are_read_in_bounds(steps: object) -> None:
+    """Whatever stands there in a manifest: nothing is listed out without an end."""
+    found = cut_short(discrete=True)
+    row = TargetRow.read({**found.targets["k"].to_json(), "steps_came": steps}, lambda text: None, "targets[0]")
+    assert row is not None
+    found.targets["k"] = row
+    came = bool(row.steps_came)
+    assert ["3, 5" in lack.words for lack in verdicts.verdict(found)] == ([] if came else [True])
+
+
 def test_the_rule_of_windows_that_never_opened() -> None:
     """As a slow reading of it, step by step, on many small plans; and as many windows are kept, not one by one."""
     luck = random.Random(5)
