@@ -405,13 +405,16 @@ class Step:
 
     @property
     def not_waited_for(self) -> list[str]:
-        """Workers whose hosts did not wait for the last collective on their device."""
+        """Workers whose hosts did not wait for the last collective on their device, and were through before it was."""
         last: dict[str, Arrival] = {}
         for joint in self.joints:
             for call in joint.calls:
                 if call.worker not in last or call.start_ns > last[call.worker].start_ns:
                     last[call.worker] = call
-        return sorted(worker for worker, call in last.items() if call.wait is None)
+        through: dict[str, int] = defaultdict(int)
+        for leaf in self.leaves:
+            through[leaf.worker] = max(through[leaf.worker], leaf.end_ns)
+        return sorted(worker for worker, call in last.items() if call.wait is None and call.end_ns > through[worker])
 
     @property
     def without_ns(self) -> int:

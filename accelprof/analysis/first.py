@@ -10,7 +10,6 @@ from statistics import median
 
 from accelprof.analysis.critical import BEFORE, OUTSIDE
 from accelprof.analysis.division import TABLE, WORKING
-from accelprof.analysis.recording import is_costly
 from accelprof.analysis.report import Report
 from accelprof.analysis.report_rows import CriticalPath, StepTime, Straggler
 from accelprof.analysis.seconds import name_of_compute
@@ -241,7 +240,7 @@ def _phase(report: Report) -> str:
 def _timed(report: Report) -> str:
     """Of a run with timings alone: the longest step, and its longest phase."""
     rows = [row for row in report.steps if row.wall_ns]
-    mine = [row for row in rows if not is_costly(row)] or rows
+    mine = [row for row in rows if not row.is_costly] or rows
     steps = {row.step: row.wall_ns or 0 for row in mine}
     if not steps:
         return ""
@@ -283,7 +282,7 @@ def _by_the_usual(
     took, and each of those others: a step that saves a checkpoint is longer with a window or without."""
     apart: dict[frozenset[str] | None, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for row in steps:
-        if row.window or not is_costly(row):
+        if not row.is_beside:
             apart[called.get(row.step)][0 if row.window else 1].append(row.wall_ns or 0)
     inside: list[float] = []
     outside: list[float] = []

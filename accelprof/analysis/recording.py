@@ -11,9 +11,6 @@ from accelprof.analysis.report_rows import StepTime
 from accelprof.contracts.spans import merge_intervals
 from accelprof.output.records import Moment, WindowRow
 
-#: a step is another than the usual ones from this part of its time on
-COSTLY = 0.05
-
 
 class Recording:
     """When windows were being opened or closed somewhere in the run.
@@ -41,11 +38,6 @@ def of_step(row: Mapping[str, Any]) -> StepTime:
     """A step as the manifest has it."""
     found = row.get("recording_ns")
     return StepTime(row["step"], row.get("wall_ns"), bool(row.get("window")), found if isinstance(found, int) else None)
-
-
-def is_costly(row: StepTime) -> bool:
-    """Whether profiling's own cost is in a step's times: a window holds it, or others were opened or closed for much of it."""
-    return row.window or (row.recording_ns or 0) > COSTLY * (row.wall_ns or 0)
 
 
 def _spans(window: WindowRow) -> Iterator[tuple[int, int]]:

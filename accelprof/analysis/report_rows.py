@@ -11,6 +11,9 @@ from typing import Any, TypedDict, Union, get_args, get_origin, get_type_hints
 
 from accelprof.output.layout import steps_text
 
+#: a step in which windows of others were opened or closed is another than the usual ones from this part of its time on
+COSTLY = 0.05
+
 
 class Row:
     """A dataclass whose fields are a row's columns, in the order of :func:`names_of`."""
@@ -184,12 +187,28 @@ class UnseenWait(Row):
 @dataclass(frozen=True, slots=True)
 class StepTime(Row):
     """A step that was announced, or that a window holds, and whether one does; ``recording_ns`` of it windows were being opened
-    or closed on some rank, ``None`` where that is not known."""
+    or closed on some rank (``None`` where that is not known), in JSON where that is what made a step without a window long."""
 
     step: int
     wall_ns: int | None
     window: bool
     recording_ns: int | None = None
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether windows of others were being opened or closed for much of it."""
+        return not self.window and (self.recording_ns or 0) > COSTLY * (self.wall_ns or 0)
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether profiling's own cost is in its times."""
+        return self.window or self.is_beside
+
+    def to_json(self) -> dict[str, Any]:
+        row = self.cells()
+        if not self.is_beside:
+            del row["recording_ns"]
+        return row
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
     problems: list[str] = []
     unended = False
     try:
-        manifest = manifests.read(directory)
+        manifest = manifests.load(directory)
     except ReadError:
         if os.path.exists(os.path.join(directory, MANIFEST)) or not any(Path(directory, WORKERS).glob("*")):
             raise
@@ -194,7 +194,8 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
 
         unended = True
         journals = manifests.read_journals(directory)
-        manifest = manifests.build(directory, version=VERSION, config={}, plan={}, journals=journals)
+        manifest = manifests.of_journals(directory, journals)
+        manifests.complete(manifest, directory, version=VERSION, config={}, plan={})
         if not is_dump(directory):  # those of the flight recorder have none
             problems.append(
                 "the run left no manifest (did the driver end before close()?); read from the workers' journals"

@@ -24,7 +24,7 @@ from accelprof.analysis.operators import PER_FILE, OperatorTable, operators
 from accelprof.analysis.parts import OWN_TIME, SHARED_CALLS, Figure, Part, joined
 from accelprof.analysis.phases import MAX_CALLS, Call, WorkerTimeline
 from accelprof.analysis.reading import read_any
-from accelprof.analysis.recording import is_costly, of_step
+from accelprof.analysis.recording import of_step
 from accelprof.analysis.run import is_run
 from accelprof.analysis.seconds import waits_for_others
 from accelprof.analysis.summary import Summary, summarise
@@ -278,7 +278,7 @@ def _whole_parts(summary: Summary, known: Mapping[str, WindowRow]) -> Iterator[P
     walls: dict[bool, dict[str, float]] = {False: {}, True: {}}
     for timed in waits.steps:
         if timed.wall_ns:
-            walls[is_costly(timed)][str(timed.step)] = float(timed.wall_ns)
+            walls[timed.is_costly][str(timed.step)] = float(timed.wall_ns)
     for with_window, mine in walls.items():
         if mine:
             total = sum(mine.values())
@@ -454,7 +454,7 @@ def _step_parts(summary: Summary) -> Iterator[Part]:
     found: dict[tuple[str, bool], dict[str, float]] = defaultdict(dict)
     for number, row in enumerate(summary.run.steps()):
         for tag, figures in row["seconds"].items():
-            found[str(tag), is_costly(of_step(row))][str(number)] = figures["max"] * 1e9
+            found[str(tag), of_step(row).is_costly][str(number)] = figures["max"] * 1e9
     for (tag, with_window), samples in found.items():
         total = sum(samples.values())
         yield Part("phase in steps", tag, "", total, len(samples), samples, "step", with_window=with_window)

@@ -21,7 +21,7 @@ from accelprof.analysis.handed import Handed, handed
 from accelprof.analysis.joints import MAX_ARRIVALS, Joints, joints_of
 from accelprof.analysis.late import stragglers
 from accelprof.analysis.phases import MAX_STRETCHES, WorkerTimeline
-from accelprof.analysis.recording import is_costly, of_step
+from accelprof.analysis.recording import of_step
 from accelprof.analysis.replay import Graph
 from accelprof.analysis.report_rows import (
     CriticalPath,
@@ -126,7 +126,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
     found.notices.extend(_not_in_windows(found.of, stated))
     found.notices.extend(_beside(found.steps))
     timed = [
-        {**row, "window": row["step"] in inside or is_costly(of_step(row))} for row in rows if row["step"] not in cut
+        {**row, "window": row["step"] in inside or of_step(row).is_costly} for row in rows if row["step"] not in cut
     ]
     waiting = {head[0] for timeline in timelines for head in timeline.stretches.heads if head[1] == COLLECTIVE}
     waiting.update(phase for one in unseen for phase in one.phases)
@@ -235,7 +235,7 @@ def _not_in_windows(found: Sequence[Step], stated: Mapping[object, object]) -> I
 
 def _beside(steps: Sequence[StepTime]) -> Iterator[str]:
     """The steps without a window for much of which windows of other steps were being opened or closed."""
-    mine = [row for row in steps if not row.window and is_costly(row)]
+    mine = [row for row in steps if row.is_beside]
     if mine:
         row = max(mine, key=lambda row: row.recording_ns or 0)
         names = texts.listed([str(row.step) for row in mine], 5)

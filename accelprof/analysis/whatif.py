@@ -113,7 +113,12 @@ def what_if(
             low = min(low, step.wall_ns - max(less.values(), default=0) - doubt)
         notes.append(
             f"{unheld:,} times a collective on the device was over before its host waited for it: the answer takes it that it is so after the "
-            "change too, and the interval reaches as far as the change itself where it may not be"
+            "change too"
+            + (
+                ", and the interval reaches as far as the change itself"
+                if any(more.values()) or step.not_waited_for
+                else ""
+            )
         )
     if step.left_out:
         notes.append(

@@ -199,7 +199,7 @@ def _gathered(run: EndedRun, nodes: Nodes) -> Manifest:
 def _earlier(run: EndedRun) -> Manifest | None:
     """The manifest that stands there. What that end said stays, but of the tool whose files are looked for again."""
     try:
-        earlier = manifests.read(run.run_dir) if run.earlier and run.run_dir is not None else None
+        earlier = manifests.load(run.run_dir) if run.earlier and run.run_dir is not None else None
     except ReadError:
         return None
     if earlier is not None:

@@ -232,12 +232,12 @@ def build(
     plan: Mapping[str, object],
     journals: Iterable[Sequence[object]],
     **more: Any,
-) -> Manifest:
-    """One manifest of journals (records, or plain JSON of them); later records about a target, window or file complete earlier ones.
-    ``more`` is for :func:`complete`."""
+) -> dict[str, Any]:
+    """One manifest of journals (records, or plain JSON of them), as plain JSON; later records about a target, window or file complete
+    earlier ones. ``more`` is for :func:`complete`."""
     found = of_journals(run_dir, journals)
     complete(found, run_dir, version=version, config=config, plan=plan, **more)
-    return found
+    return found.to_json()
 
 
 def of_journals(run_dir: str, journals: Iterable[Sequence[object]]) -> Manifest:
@@ -320,16 +320,13 @@ def _found_inside(path: str, run_dir: str) -> str:
     return inside
 
 
-def write(run_dir: str, manifest: Manifest) -> str:
+def write(run_dir: str, manifest: Manifest | Mapping[str, object]) -> str:
     """Write ``manifest.json`` in one step (a reader never sees half of it); returns its path.
 
     Raises:
         OSError: the directory cannot be written.
     """
-    return _written(run_dir, manifest.to_json())
-
-
-def _written(run_dir: str, document: Mapping[str, object]) -> str:
+    document = manifest.to_json() if isinstance(manifest, Manifest) else manifest
     path = os.path.join(run_dir, MANIFEST)
 
     def fill(file: IO[str]) -> None:
@@ -352,7 +349,7 @@ def resized(path: str) -> None:
     run_dir = next((str(place) for place in Path(path).parents if (place / MANIFEST).is_file()), None)
     if run_dir is None:
         return
-    document, changed = _loaded(run_dir), False
+    document, changed = read(run_dir), False
     artifacts = document.get("artifacts")
     rows = artifacts if isinstance(artifacts, list) else []
     for index, given in enumerate(rows):
@@ -362,19 +359,24 @@ def resized(path: str) -> None:
         row.bytes, changed = size_of(path), True
         rows[index] = row.to_json()
     if changed:
-        _written(run_dir, document)
+        write(run_dir, document)
 
 
-def read(run_dir: str | os.PathLike[str]) -> Manifest:
-    """The manifest of a run directory.
+def load(run_dir: str | os.PathLike[str]) -> Manifest:
+    """The manifest of a run directory, its rows as records.
+
+    Raises:
+        ReadError: as :func:`read`.
+    """
+    return Manifest.of_json(read(run_dir))
+
+
+def read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
+    """The manifest of a run directory, as it stands there.
 
     Raises:
         ReadError: not there, no regular file, too large, not JSON, or of a newer format.
     """
-    return Manifest.of_json(_loaded(run_dir))
-
-
-def _loaded(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(run_dir, MANIFEST)
     try:
         with regular(path) as file:

@@ -17,7 +17,7 @@ from accelprof.config.model import Budget
 from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL
 from accelprof.contracts.sizes import size_of
 from accelprof.contracts.targets import ArtifactFile, Assignment
-from accelprof.output.manifest import read as read_manifest
+from accelprof.output.manifest import load as load_manifest
 from accelprof.output.records import ArtifactRow
 from accelprof.threads import started
 from accelprof.timing.gate import now_ns
@@ -185,7 +185,7 @@ def history(output_dir: str, runs: int = 20) -> dict[str, tuple[int, str]]:
         return {}
     for path in manifests[:runs]:
         try:
-            manifest = read_manifest(path.parent)
+            manifest = load_manifest(path.parent)
         except Exception:  # noqa: BLE001 - a run that cannot be read tells nothing about sizes, and `report` names it
             continue
         for tool, size in _largest(manifest.artifacts.values()):

@@ -14,7 +14,9 @@ def test_who_shows_parts_has_them_all() -> None:
     assert Counter(name for _, names, _ in table.GROUPS for name in names) == dict.fromkeys(division.PARTS, 1)
     assert first.IDLE.keys() >= set(division.PARTS) - set(division.WORKING)
     assert first.IDLE.keys() <= set(division.PARTS)
-    assert [part.place for part in sorted(division.TABLE, key=lambda part: part.place)] == list(range(len(division.TABLE)))
+    assert [part.place for part in sorted(division.TABLE, key=lambda part: part.place)] == list(
+        range(len(division.TABLE))
+    )
 
 
 def test_their_order_is_that_of_files_written_before() -> None:

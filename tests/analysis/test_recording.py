@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accelprof.analysis.compare import compare
 from accelprof.analysis.first import sentences
-from accelprof.analysis.recording import Recording, is_costly
+from accelprof.analysis.recording import Recording
 from accelprof.analysis.report_rows import StepTime
 from accelprof.analysis.summary import summarise
 from accelprof.output.records import Moment, WindowRow
@@ -53,7 +53,7 @@ def test_windows_that_never_closed_and_old_ones_count_as_far_as_they_say() -> No
 
 @pytest.mark.parametrize(("recorded", "costly"), [(None, False), (4, False), (6, True)])
 def test_much_of_a_step_is_costly(recorded: int | None, costly: bool) -> None:
-    assert is_costly(StepTime(1, 100, False, recorded)) is costly
+    assert StepTime(1, 100, False, recorded).is_costly is costly
 
 
 def job(run_maker: Any, event: Any, directory: str, *, update_ms: int = 30, close_ms: int = 300) -> str:

@@ -96,7 +96,7 @@ def test_windows_get_the_drivers_time_by_the_drift(tmp_path: object) -> None:
     manifest = build(
         str(tmp_path), version="", config={}, plan={}, journals=[[window]], clock_offsets={"k": clock(0, SECOND)}
     )
-    [row] = manifest.to_json()["windows"]
+    [row] = manifest["windows"]
     assert (row["opened"]["driver_ns"], row["closed"]["driver_ns"]) == (100 * SECOND, 199 * SECOND)
 
 
@@ -153,7 +153,7 @@ def test_a_manifest_goes_through_its_record_unchanged(ended: tuple[Path, Any, He
     whole = {key: {**document, **later, "later": {"a": [1]}}[key] for key in keys}
     for each in (document, whole):
         path.write_text(texts.dumps(each, indent=1) + "\n", encoding="utf-8")
-        before, read = path.read_bytes(), manifests.read(directory)
+        before, read = path.read_bytes(), manifests.load(directory)
         manifests.write(str(directory), read)
         assert (path.read_bytes(), read.odd) == (before, [])
 
@@ -165,7 +165,7 @@ def test_fields_of_a_manifest_of_another_kind_are_said(tmp_path: Path) -> None:
         "notes": {}, "memory": [1, {"step": 1}], "status": [], "undelivered": ["lost", 5], "running": "k",
     }  # fmt: skip
     (tmp_path / "manifest.json").write_text(json.dumps(odd), encoding="utf-8")
-    read = manifests.read(tmp_path)
+    read = manifests.load(tmp_path)
     assert (read.run, read.created, read.config, read.metrics, read.status) == (None, None, {}, {}, "")
     assert (read.problems, read.memory, read.running) == (["one", "two"], [{"step": 1}], [])
     assert [(lack.code, lack.words) for lack in read.lacks] == [("stated", "lost")]

@@ -13,7 +13,6 @@ from accelprof.analysis.division import TABLE
 from accelprof.analysis.first import step_of_first
 from accelprof.analysis.intervals import lengths_by
 from accelprof.analysis.phases import Call, WorkerTimeline
-from accelprof.analysis.recording import is_costly
 from accelprof.analysis.report import Report
 from accelprof.analysis.report_rows import CriticalPath, step_name
 from accelprof.analysis.seconds import COLLECTIVE, Second, name_of_compute, waits_for_data, waits_for_others
@@ -70,7 +69,7 @@ def _steps(summary: Summary, report: Report) -> dict[str, Any]:
     return {
         "step": [row.step for row in rows],
         "wall": [row.wall_ns for row in rows],
-        "window": [1 if row.window else 2 if is_costly(row) else 0 for row in rows],
+        "window": [1 if row.window else 2 if row.is_beside else 0 for row in rows],
         "phases": {phase: [_ns(timed.get(row.step, {}).get(phase, {}).get("max")) for row in rows] for phase in phases},
     }
 
