@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from accelprof.contracts.timings import Timing, Timings, seconds_by_tag
 from accelprof.errors import UserError, nearest
 
 REDUCTIONS: dict[str, Callable[[list[float]], float]] = {
@@ -43,7 +44,7 @@ class StepTimings(dict[str, object]):
 
 
 def reduce_timings(
-    rows: Mapping[str, Mapping[str, Mapping[str, float]]],
+    rows: Mapping[str, Timings],
     groups: Mapping[str, str],
     step: int | None,
     reduce: str,
@@ -61,10 +62,7 @@ def reduce_timings(
                 ". "
             )
         )
-    by_tag: dict[str, dict[str, float]] = {}
-    for label, tags in rows.items():
-        for tag, row in tags.items():
-            by_tag.setdefault(tag, {})[label] = row["seconds"]
+    by_tag = seconds_by_tag(rows)
     missing: dict[str, list[str]] = {}
     at: dict[str, str] = {}
     values: dict[str, Any] = {}
@@ -79,11 +77,11 @@ def reduce_timings(
     return StepTimings(values, step, None if per_rank else reduce, missing, absent, at)
 
 
-def added(one: Mapping[str, Mapping[str, float]], other: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+def added(one: Timings, other: Timings) -> dict[str, Timing]:
     """Timings of two stretches of one rank as those of both."""
-    result: dict[str, Any] = {tag: dict(row) for tag, row in one.items()}
+    result: dict[str, Timing] = {tag: {**row} for tag, row in one.items()}
     for tag, row in other.items():
-        mine = result.setdefault(tag, {"seconds": 0.0, "count": 0})
+        mine = result.setdefault(tag, Timing(seconds=0.0, count=0))
         mine["seconds"] += row["seconds"]
         mine["count"] += row["count"]
     return result

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from accelprof.contracts.options import Options
+from accelprof.contracts.timings import Timings, seconds_by_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,8 @@ class PhaseFigures:
     slowest: str
 
 
-def over_ranks(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, PhaseFigures]:
+def over_ranks(rows: Mapping[str, Timings]) -> dict[str, PhaseFigures]:
     """A step's phases over the union of those that any rank has; ``rows``: rank label -> phase -> ``{"seconds", "count"}``."""
-    by_phase: dict[str, dict[str, float]] = {}
-    for label, phases in rows.items():
-        for phase, row in phases.items():
-            by_phase.setdefault(phase, {})[label] = row["seconds"]
     return {
         phase: PhaseFigures(
             max=max(found.values()),
@@ -54,7 +51,7 @@ def over_ranks(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[st
             ranks=len(found),
             slowest=max(found, key=lambda label: found[label]),
         )
-        for phase, found in sorted(by_phase.items())
+        for phase, found in sorted(seconds_by_tag(rows).items())
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from accelprof.contracts.exporter import over_ranks
+from accelprof.contracts.timings import Timings
 from accelprof.output.records import Manifest
 
 #: timings of steps that a manifest has at most, the latest; rows of memory that it has in all
@@ -15,7 +16,7 @@ STEPS_KEPT, MEMORY_ROWS = 10_000, 20_000
 
 def metrics_of(
     found: Manifest,
-    steps: Mapping[int, Mapping[str, Mapping[str, Any]]] | None = None,
+    steps: Mapping[int, Mapping[str, Timings]] | None = None,
     spans: Mapping[int, Mapping[str, tuple[int, int]]] | None = None,
     cut: Collection[int] = (),
 ) -> dict[str, object]:
@@ -44,7 +45,7 @@ def metrics_of(
 
 def step_row(
     step: int,
-    rows: Mapping[str, Mapping[str, Mapping[str, float]]],
+    rows: Mapping[str, Timings],
     spans: Mapping[str, tuple[int, int]] | None = None,
     window: bool = False,
     ended: bool = True,

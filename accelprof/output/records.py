@@ -11,10 +11,11 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from accelprof.contracts.reasons import STEP_VOID
 from accelprof.contracts.targets import ArtifactFile, Target, peers_in
+from accelprof.contracts.timings import Timing
 from accelprof.contracts.words import ARTIFACT_STATES, COMPLETE, PARTIAL, known
 from accelprof.numberset import LARGEST, NumberSet
 from accelprof.output import fields
@@ -593,10 +594,10 @@ class MetricsRow(Record):
         """:attr:`Target.peers` of the process."""
         return self.peers or peers_in(self.label)
 
-    def timings(self) -> dict[str, dict[str, float]]:
+    def timings(self) -> dict[str, Timing]:
         """The rows that are whole."""
         return {
-            tag: row
+            tag: cast(Timing, row)
             for tag, row in self.rows.items()
             if isinstance(row, dict) and all(fields.is_number(row.get(name)) for name in ("seconds", "count"))
         }

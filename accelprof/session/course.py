@@ -26,15 +26,19 @@ class Course:
     Attributes:
         running: the step that runs, or ``None``; ``broken``: it will not come to its end, because its body raised or the process
             was told to end.
+        outside: the step that another process (a controller) announced last, which counts on from there.
+        triggers: who hears of steps.
         times: the steps so far, and the timings of the latest.
         writer: where the timings of each step are written down, if anywhere; ``recorder``: the flight recorder, if there is one.
     """
 
-    def __init__(self, captures: Captures, triggers: Sequence[Trigger]) -> None:
-        self._captures, self._triggers, self._backend = captures, tuple(triggers), captures.backend
+    def __init__(self, captures: Captures) -> None:
+        self._captures, self._backend = captures, captures.backend
+        self.triggers: Sequence[Trigger] = ()
         self._memory = MemoryOfSteps(captures.process.key, captures.journal)
         self._announced: int | None = None
         self.running: int | None = None
+        self.outside: int | None = None
         self.broken = False
         self.times = StepTimes()
         self.writer: OwnRun | StepsOfLaunched | None = None
@@ -42,12 +46,14 @@ class Course:
 
     def start(self) -> None:
         """The session is taken into use."""
-        for trigger in self._triggers:
+        for trigger in self.triggers:
             self._captures.voice.guarded(f"starting {type(trigger).__name__}", trigger.starts, not on_main())
 
     def begin(self, number: int, outside: bool) -> None:
         """``number`` begins; one that runs still has ended. ``outside``: announced by another process."""
         away = outside and not on_main()
+        if outside:
+            self.outside = number
         if self.running not in (None, number):
             self.finish()
         if self._announced != number:
@@ -63,7 +69,7 @@ class Course:
         if captures.window is not None and not captures.window.overdue:
             captures.step(number)
         # tried here, not guarded by the voice: every step would pay for the words, 1.5 µs in all
-        for trigger in self._triggers:
+        for trigger in self.triggers:
             try:
                 trigger.step_begins(number, away)
             except failures() as error:  # said once; the others hear of the step all the same
@@ -91,7 +97,7 @@ class Course:
         if self.recorder is not None:
             self.recorder.step_void()
         guarded("ending a step", self._backend.step_end, number)
-        for trigger in self._triggers:
+        for trigger in self.triggers:
             guarded("taking back a step", trigger.step_void, number)
         self._over(number, None)
         self.running = self._announced = None
@@ -108,7 +114,7 @@ class Course:
         self.finish()
         if self.writer is not None:
             guarded("writing down steps", self.writer.flush)
-        for trigger in self._triggers:
+        for trigger in self.triggers:
             guarded(f"ending {type(trigger).__name__}", trigger.finish)
 
     def finish(self) -> None:
@@ -135,7 +141,7 @@ class Course:
     def _over(self, number: int | None, following: int | None) -> None:
         if number is None:
             return
-        for trigger in self._triggers:
+        for trigger in self.triggers:
             try:
                 trigger.step_ends(number, following)
             except failures() as error:  # said once; the others hear of it all the same

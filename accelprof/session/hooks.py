@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accelprof.catalogue import Catalogue
     from accelprof.contracts.targets import Target, WindowInfo
+    from accelprof.contracts.timings import Timings
     from accelprof.session.captures import Captures
     from accelprof.session.course import Course
-    from accelprof.session.steptimes import Timings
 
 HOOKS = ("accelprof_step_begin", "accelprof_step_end", "accelprof_window_opened", "accelprof_window_closed")
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from accelprof.catalogue import Catalogue
     from accelprof.config.model import Config
     from accelprof.contracts.targets import Target
+    from accelprof.contracts.timings import Timings
     from accelprof.planning.plan import Plan
     from accelprof.session.captures import Captures
-    from accelprof.session.steptimes import Timings
     from accelprof.voice import Voice
 
 log = logging.getLogger("accelprof")

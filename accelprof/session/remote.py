@@ -12,6 +12,7 @@ from typing import Any
 from accelprof.config.model import Config
 from accelprof.contracts import reasons
 from accelprof.contracts.targets import TARGET_ENV, Assignment
+from accelprof.contracts.timings import Timing
 from accelprof.errors import failures, text_of
 from accelprof.session.configure import configure, current_session
 from accelprof.session.identity import from_environment, host_name
@@ -19,8 +20,6 @@ from accelprof.timing import metrics
 from accelprof.timing.gate import gate
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_taken: dict[str, tuple[int, int]] = {}
-_announced: int | None = None
 
 
 def serve(command: str, *args: object, **kwargs: object) -> object:
@@ -42,10 +41,9 @@ def call(actor: object, command: str, *args: object, **kwargs: object) -> Any:
 def _configure(
     config: dict[str, Any], run_dir: str | None, identity: dict[str, Any], assignment: Assignment | None = None
 ) -> dict[str, object]:
-    global _announced
     session = configure(Config.model_validate(config), run_dir=run_dir, assignment=assignment, **identity)
-    _announced = None
-    _take_timings()
+    session.course.outside = None
+    metrics.take_timings()
     return {
         "key": session.key,
         "host": session.process.host,
@@ -60,9 +58,7 @@ def _configure(
 
 def _begin_step(number: int) -> bool:
     """``False``: this process has no session (an actor that was restarted, say)."""
-    global _announced
     session = current_session()
-    _announced = number
     if session is None:
         return False
     session.begin_step(number, outside=True)
@@ -70,31 +66,22 @@ def _begin_step(number: int) -> bool:
 
 
 def _next_step(number: int | None = None) -> bool:
-    """``number``, or the step after the one announced last; ``False`` also where none was."""
-    if number is None and _announced is not None:
-        number = _announced + 1
+    """``number``, or the step after the one that was announced from outside last; ``False`` also where none was."""
+    session = current_session()
+    if number is None and session is not None and session.course.outside is not None:
+        number = session.course.outside + 1
     return number is not None and _begin_step(number)
 
 
-def _end_step(number: int | None = None) -> dict[str, object] | None:
-    """Ends the step (the running one); the step's timings: ``{tag: {"seconds", "count"}}``. ``None``: there is no session."""
+def _end_step(number: int | None = None) -> dict[str, Timing] | None:
+    """Ends step ``number``, or the one that runs. The timings of that step, or of the one that was announced from outside last, which
+    it may have gone on from by itself. ``None``: there is no session."""
     session = current_session()
     if session is None:
         return None
-    number = _announced if number is None else number
     session.end_step(number)
-    return {tag: dict(row) for tag, row in session.metrics_of_step(number).items()}
-
-
-def _take_timings() -> dict[str, object]:
-    """Timings since they were last taken, in the form of :func:`_end_step`, for workers that hear no steps."""
-    rows: dict[str, Any] = {}
-    for tag, (total, count) in metrics.process_totals().items():
-        was_total, was_count = _taken.get(tag, (0, 0))
-        _taken[tag] = total, count
-        if count > was_count:
-            rows[tag] = {"seconds": (total - was_total) / 1e9, "count": count - was_count}
-    return rows
+    of = session.course.outside if number is None else number
+    return {tag: {**row} for tag, row in session.metrics_of_step(of).items()}
 
 
 def _close(reason: str = reasons.CONTROLLER_CLOSED) -> dict[str, Any] | None:
@@ -135,7 +122,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "begin_step": _begin_step,
     "next_step": _next_step,
     "end_step": _end_step,
-    "take_timings": _take_timings,
+    "take_timings": metrics.take_timings,
     "close": _close,
     "clock": _clock,
 }

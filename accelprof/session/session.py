@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from accelprof.contracts import reasons
 from accelprof.contracts.backend import Backend
 from accelprof.contracts.targets import Assignment, Target
+from accelprof.contracts.timings import Timings
 from accelprof.contracts.tool import Tool
 from accelprof.contracts.words import WindowKind
 from accelprof.numberset import whole
@@ -31,8 +32,6 @@ from accelprof.session.lock import SessionLock
 from accelprof.session.loop import Loop
 from accelprof.session.pending import Pending
 from accelprof.session.process import Process
-from accelprof.session.steptimes import Timings
-from accelprof.session.triggers import Trigger
 from accelprof.session.triggers.demand import Demand
 from accelprof.session.triggers.planned import planned
 from accelprof.session.window import Window
@@ -103,9 +102,9 @@ class Session:
         if assignment.selected and config.budget.is_limited:
             captures.budget = BudgetWatch(config.budget, captures)
         self.pending = Pending(captures)
-        self.demand = Demand(captures, self.pending)
-        triggers: list[Trigger] = [*planned(assignment, captures, self.pending), self.demand]
-        self.course = Course(captures, triggers)
+        course = self.course = Course(captures)
+        self.demand = Demand(captures, self.pending, course)
+        triggers = course.triggers = (*planned(assignment, captures, self.pending, course), self.demand)
         self.steps_seen = self.course.times.seen
         self.entrance = Entering(captures, triggers, self.pending)
         self.hooks = Hooks(catalogue, captures, self.course, self)

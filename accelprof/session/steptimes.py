@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
+from accelprof.contracts.timings import Timings
 from accelprof.timing import metrics
 from accelprof.timing.gate import now_ns
 
 STEPS_REMEMBERED = 10_000
 STEPS_KEPT = 16
-
-Timings = Mapping[str, Mapping[str, float]]
 
 
 class StepTimes:
@@ -48,12 +46,7 @@ class StepTimes:
         """The step ended; when, on the timers' clock (ns)."""
         at = now_ns()
         self._last = self._began[0], max(0, at - self._began[1])
-        rows = {}
-        for tag, (total, count) in metrics.process_totals().items():
-            was_total, was_count = self._before.get(tag, (0, 0))
-            if count > was_count:
-                rows[tag] = {"seconds": (total - was_total) / 1e9, "count": count - was_count}
-        self._of_step[number] = rows
+        self._of_step[number] = metrics.since(self._before)
         while len(self._of_step) > STEPS_KEPT:
             del self._of_step[next(iter(self._of_step))]
         return at

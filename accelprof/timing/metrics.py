@@ -26,6 +26,8 @@ TYPE_CHECKING = False  # as typing has it, whose import would be a fifth of ours
 if TYPE_CHECKING:
     from typing import Any
 
+    from accelprof.contracts.timings import Timing
+
 #: durations a buffer holds before it is folded, and durations kept for percentiles
 FOLD_AT = 4096
 KEPT = 4096
@@ -245,6 +247,8 @@ _tags: set[str] = set()
 #: a set of references: a step reads it twice, and going over a WeakSet takes some 6 µs
 _alive: set[weakref.ref[State]] = set()
 _retired: dict[str, tuple[int, int]] = {}
+#: the totals when timings were taken last
+_taken: dict[str, tuple[int, int]] = {}
 
 
 def belongs(state: object, instance: object) -> bool:
@@ -385,6 +389,24 @@ def process_totals() -> dict[str, tuple[int, int]]:
         return result
 
 
+def since(before: dict[str, tuple[int, int]]) -> dict[str, Timing]:
+    """What was timed in this process since :func:`process_totals` were ``before``; tags without a call since then are left out."""
+    rows: dict[str, Timing] = {}
+    for tag, (total, count) in process_totals().items():
+        was_total, was_count = before.get(tag, (0, 0))
+        if count > was_count:
+            rows[tag] = {"seconds": (total - was_total) / 1e9, "count": count - was_count}
+    return rows
+
+
+def take_timings() -> dict[str, Timing]:
+    """What was timed in this process since this was asked last."""
+    with _fold_lock:
+        rows = since(_taken)
+        _taken.update(process_totals())
+        return rows
+
+
 def all_states() -> list[State]:
     """Every state of this process whose instance is alive."""
     with _fold_lock:
@@ -407,3 +429,5 @@ def forget_all() -> None:
         _tags.clear()
         _retired.clear()
         _apart.clear()
+        _taken.clear()
+        _taken.update(process_totals())

@@ -67,3 +67,56 @@ def test_a_process_without_a_session_answers_so():
     assert remote.serve("begin_step", 1) == {"ok": True, "value": False}
     assert remote.serve("end_step", 1) == {"ok": True, "value": None}
     assert remote.serve("close") == {"ok": True, "value": None}
+
+
+def test_a_plain_end_ends_the_step_that_runs():
+    """A worker that went on to a step by itself: the controller's end, which has no number then, ends it; the timings are of the
+    step that the controller announced, from which on it counts."""
+
+    @accelprof.timer("remote/stepped")
+    def work():
+        return None
+
+    session = accelprof.configure(steps=[])
+    try:
+        assert remote.serve("begin_step", 1)["value"] is True
+        work()
+        session.begin_step(2)
+        work()
+        work()
+        timings = remote.serve("end_step")["value"]
+        assert session.step_now is None
+        assert timings["remote/stepped"]["count"] == 1
+        assert remote.serve("next_step")["value"] is True
+        assert session.step_now == 2
+    finally:
+        accelprof.reset()
+
+
+def test_what_a_controller_announced_goes_with_the_session():
+    """After a reset nobody announced a step: there is none to count on from."""
+    accelprof.configure(steps=[])
+    try:
+        assert remote.serve("begin_step", 2)["value"] is True
+        accelprof.reset()
+        session = accelprof.configure(steps=[])
+        assert remote.serve("next_step")["value"] is False
+        assert session.step_now is None
+    finally:
+        accelprof.reset()
+
+
+def test_timings_of_a_session_that_is_gone_hide_none_of_the_next():
+    """A tag that was taken, forgotten and comes again counts from nothing."""
+
+    def work():
+        accelprof.timer("remote/again")(lambda: None)()
+
+    for _ in range(3):
+        work()
+    assert remote.serve("take_timings")["value"]["remote/again"]["count"] == 3
+    accelprof.reset()
+    assert "remote/again" not in remote.serve("take_timings")["value"]
+    work()
+    assert remote.serve("take_timings")["value"]["remote/again"]["count"] == 1
+    accelprof.reset()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from accelprof.contracts.tool import Tool
     from accelprof.output.requests import State
     from accelprof.session.captures import Captures
+    from accelprof.session.course import Course
     from accelprof.session.pending import Pending
 
 ON_DEMAND: Final = "on_demand"
@@ -27,17 +28,12 @@ class Demand(Trigger):
         clock: seconds, monotonic; tests give their own.
     """
 
-    def __init__(self, captures: Captures, pending: Pending, clock: Callable[[], float] = time.monotonic) -> None:
-        self._captures, self._pending, self._clock = captures, pending, clock
-        self._step: int | None = None
+    def __init__(
+        self, captures: Captures, pending: Pending, course: Course, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._captures, self._pending, self._course, self._clock = captures, pending, course, clock
         self._until: float | None = None
         self._displaced = False
-
-    def step_begins(self, number: int, away: bool) -> None:
-        self._step = number
-
-    def step_ends(self, number: int, following: int | None) -> None:
-        self._step = None
 
     @property
     def going_on(self) -> bool:
@@ -55,7 +51,8 @@ class Demand(Trigger):
             if why:
                 return "refused", why
         with captures.lock:
-            ask = Ask(ON_DEMAND, () if self._step is None else (self._step,), seconds=seconds)
+            step = self._course.running
+            ask = Ask(ON_DEMAND, () if step is None else (step,), seconds=seconds)
             if captures.bound and not captures.ended and captures.window is None:
                 if self._pending.ask is not None:
                     waits = "one that was asked for before" if self._pending.waits(ON_DEMAND) else "a planned window"

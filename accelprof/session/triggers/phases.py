@@ -13,6 +13,7 @@ from accelprof.session.triggers import Trigger
 if TYPE_CHECKING:
     from accelprof.contracts.targets import Assignment
     from accelprof.session.captures import Captures
+    from accelprof.session.course import Course
     from accelprof.timing.entry import Entry
 
 
@@ -23,33 +24,32 @@ class Phases(Trigger):
     """
 
     def __init__(
-        self, assignment: Assignment, captures: Captures, left_out: Callable[[], bool] = lambda: False
+        self, assignment: Assignment, captures: Captures, course: Course, left_out: Callable[[], bool] = lambda: False
     ) -> None:
-        self._assignment, self._captures, self._left_out = assignment, captures, left_out
-        self._step: int | None = None
+        self._assignment, self._captures, self._course, self._left_out = assignment, captures, course, left_out
+        self._planned = False
 
     def step_begins(self, number: int, away: bool) -> None:
         assignment = self._assignment
-        planned = assignment.mode == "all" or (assignment.mode == "steps" and number in assignment.steps)
-        self._step = number if planned else None
+        self._planned = assignment.mode == "all" or (assignment.mode == "steps" and number in assignment.steps)
 
     def step_ends(self, number: int, following: int | None) -> None:
-        self._step = None
+        self._planned = False
         window = self._captures.window
         if window is not None and window.info.kind == "phase":
             self._captures.close(reasons.STEP_ENDED if following is None else reasons.STEP_OUTSIDE, only=window)
 
     def phase_begins(self, entry: Entry) -> None:
         captures = self._captures
-        if self._step is None or captures.window is not None or not self._fits(entry.spec.tag):
+        if not self._planned or captures.window is not None or not self._fits(entry.spec.tag):
             return
         with captures.lock:
-            step = self._step
+            step = self._course.running if self._planned else None
             if step is not None and captures.window is None and captures.suits(entry) and not self._left_out():
                 entry.owned = captures.open(Ask("phase", (step,), entry.spec.tag))
 
     def watching(self) -> bool:
-        return self._step is not None
+        return self._planned
 
     def _fits(self, tag: str) -> bool:
         patterns = self._assignment.phases

@@ -20,9 +20,9 @@ from accelprof.timing.loops import runner
 
 if TYPE_CHECKING:
     from accelprof.session.captures import Captures
+    from accelprof.session.course import Course
     from accelprof.session.window import Window
     from accelprof.timing.entry import Entry
-    from accelprof.voice import Voice
 
 
 @dataclass(eq=False)
@@ -89,9 +89,8 @@ class Schedules(Trigger):
 
     counts_calls: ClassVar[bool] = True
 
-    def __init__(self, assignment: Assignment, captures: Captures, voice: Voice) -> None:
-        self._assignment, self._captures, self._voice = assignment, captures, voice
-        self._step: int | None = None
+    def __init__(self, assignment: Assignment, captures: Captures, course: Course) -> None:
+        self._assignment, self._captures, self._course, self._voice = assignment, captures, course, captures.voice
         self._bounded = assignment.mode in ("steps", "all")
         self._specs = assignment.schedules
         self._series = [_Series(spec) for spec in self._specs]
@@ -106,14 +105,12 @@ class Schedules(Trigger):
 
     def step_begins(self, number: int, away: bool) -> None:
         """A step was announced: counting per step starts anew."""
-        self._step = number
         for series in self._series:
             if series.spec.per == "step" and not series.scopes:
                 series.scopes.append(_Scope(series, 0))
 
     def step_ends(self, number: int, following: int | None) -> None:
         """A step ended, or (``following``) another was announced: what may not outlive it is cut."""
-        self._step = None
         leaves = self._bounded and not self._assignment.stays(number, following)
         if leaves or any(series.spec.per == "step" for series in self._series):
             self._over.add(number)
@@ -131,7 +128,7 @@ class Schedules(Trigger):
         if not counting and not scoping:
             return
         with self._captures.lock:
-            if self._bounded and not self._selected(self._step):
+            if self._bounded and not self._selected(self._course.running):
                 return
             here = runner()
             scheduled = _Scheduled()
@@ -161,7 +158,7 @@ class Schedules(Trigger):
 
     def watching(self) -> bool:
         """Whether a phase call could still matter."""
-        if self._bounded and not self._selected(self._step):
+        if self._bounded and not self._selected(self._course.running):
             return False
         return any(self._may_count(series) for series in self._series)
 
@@ -269,7 +266,8 @@ class Schedules(Trigger):
         stretch.recorded += 1
 
     def _steps(self) -> tuple[int, ...]:
-        return () if self._step is None else (self._step,)
+        step = self._course.running
+        return () if step is None else (step,)
 
     def _call_ended(self, stretch: _Stretch, action: str) -> None:
         if action == WARMUP:
