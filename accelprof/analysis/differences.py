@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from accelprof import texts
 from accelprof.analysis.critical import OUTSIDE
 from accelprof.analysis.nesting import segments
-from accelprof.analysis.run import WorkerId, absent_ranks
+from accelprof.analysis.run import WorkerId, incomplete_groups
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import ROW_COLUMNS, STEP, Kind, Span, merge_intervals
@@ -200,7 +200,7 @@ def _without_part(targets: Iterable[TargetRow]) -> list[str]:
     return [
         f"{there} of {size} ranks of {group} are in this dump; of the others (rank {absent}) there is no part: "
         "they write where they can see it, so look for a directory of this name on their own disks, or they were gone"
-        for group, there, size, absent in absent_ranks(targets)
+        for group, there, size, absent in incomplete_groups(targets)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from accelprof import atomic, texts
 from accelprof.analysis.recording import Recording
 from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL, WORKERS
-from accelprof.contracts.targets import Target
+from accelprof.contracts.targets import Target, ranks_by_group
 from accelprof.contracts.words import MISSING
 from accelprof.errors import ReadError
 from accelprof.numberset import NumberSet
@@ -221,15 +221,11 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
     return Run(directory, manifest, running, problems)
 
 
-def absent_ranks(targets: Iterable[TargetRow]) -> Iterator[tuple[str, int, int, NumberSet]]:
-    """``(group, ranks that are there, its size, those that are not)`` of groups that say their size and lack some."""
-    there: dict[str, set[int]] = defaultdict(set)
-    sizes: dict[str, int] = {}
-    for target in targets:
-        if target.rank is not None and target.world_size is not None and target.replica is None:
-            there[target.group].add(target.rank)
-            sizes[target.group] = max(sizes.get(target.group, 0), target.world_size)
-    for group, size in sorted(sizes.items()):
-        absent = NumberSet.parse(sorted(set(range(min(size, 100_000))) - there[group]))
+def incomplete_groups(targets: Iterable[TargetRow]) -> Iterator[tuple[str, int, int, NumberSet]]:
+    """``(group, ranks that are there, its size, those that are not)`` of groups that say their size and lack some. Workers of replicas
+    do not count: a rank is one of each there, and waits for none of another."""
+    facts = ((target.group, target.rank, target.world_size) for target in targets if target.replica is None)
+    for group, (there, size) in ranks_by_group(facts).items():
+        absent = NumberSet.parse(sorted(set(range(min(size, 100_000))) - there))
         if absent:
-            yield group, len(there[group]), size, absent
+            yield group, len(there), size, absent

@@ -33,7 +33,7 @@ from accelprof.analysis.report_rows import (
     Straggler,
     UnseenWait,
 )
-from accelprof.analysis.run import Run, absent_ranks
+from accelprof.analysis.run import Run, incomplete_groups
 from accelprof.analysis.seconds import COLLECTIVE
 from accelprof.analysis.units import duration
 from accelprof.analysis.unseen import MEND, Unseen, mark, merged, unseen_waits
@@ -148,7 +148,7 @@ def _ranks(run: Run) -> dict[str, list[str]]:
     for worker in sorted(run.workers.values(), key=lambda worker: worker.order):
         if worker.rank is not None and worker.replica is None and worker.engine_rank is None:
             found[worker.group].append(worker.label)
-    for group, there, size, absent in absent_ranks(run.manifest.targets.values()):
+    for group, there, size, absent in incomplete_groups(run.manifest.targets.values()):
         few = size - there <= NAMED
         found[group] += [f"rank {rank}" for rank in absent] if few else [f"{size - there} of {size} ranks ({absent})"]
     return found
@@ -416,7 +416,7 @@ def _not_known(run: Run, found: Waits, timelines: Sequence[WorkerTimeline]) -> I
         )
     groups = {group for step in found.of for one in step.collectives for group in one.groups}
     recorded = [run.manifest.targets[t.worker.key] for t in timelines if t.worker.key in run.manifest.targets]
-    for group, there, size, absent in absent_ranks(recorded):
+    for group, there, size, absent in incomplete_groups(recorded):
         if group in groups:
             yield (
                 f"{group}: 1 of {size} ranks is recorded (not {absent}), so whom it waited for in collectives, how long, and what of its "

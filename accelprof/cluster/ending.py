@@ -20,7 +20,7 @@ from accelprof.output.records import Lack, Manifest
 from accelprof.planning import names
 
 log = logging.getLogger("accelprof")
-NOBODY = "no worker was attached to the controller, so nothing was recorded"
+NONE_ATTACHED = "no worker was attached to the controller, so nothing was recorded"
 
 
 def gather(roster: Roster, run: EndedRun, end_workers: bool, close_own: Callable[[], Mapping[str, Any] | None]) -> None:
@@ -58,7 +58,7 @@ def gather(roster: Roster, run: EndedRun, end_workers: bool, close_own: Callable
     ]
     run.groups = {member.target.group for member in members}
     run.roles = roster.roles()
-    run.nobody = NOBODY if own is None else ""
+    run.nobody = NONE_ATTACHED if own is None else ""
     run.missing = lambda found: _missing(roster, found)
     for text in names.unmatched_ranks([member.assignment for member in members]):
         log.info("accelprof: %s", text)

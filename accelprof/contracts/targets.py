@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -217,12 +217,24 @@ class Assignment:
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
+def ranks_by_group(targets: Iterable[tuple[str, int | None, int | None]]) -> dict[str, tuple[set[int], int]]:
+    """By name of the group its ranks among ``targets`` (group, rank, world size) and its size, the largest that one says; those that
+    do not say both count for nothing."""
+    found: dict[str, tuple[set[int], int]] = {}
+    for group, rank, size in targets:
+        if rank is not None and size is not None:
+            there, known = found.setdefault(group, (set(), 0))
+            there.add(rank)
+            found[group] = there, max(known, size)
+    return dict(sorted(found.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class WindowInfo:
     """One window in one process.
 
     Attributes:
-        id: unique in the run: ``ActorGroup-r0-w0001-<pid>``.
+        id: unique in the run: the worker's key and ``sequence``, as ``ActorGroup-r0-<host>-<pid>-w0001``.
         sequence: 1-based count of windows in this process.
         steps: announced steps known when it opened; grows to the final list in the manifest.
         phase: the phase that made the window under ``discrete`` or a schedule, else ``None``.

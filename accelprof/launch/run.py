@@ -36,7 +36,7 @@ from accelprof.output.verdict import exit_status
 from accelprof.planning.plan import Plan
 from accelprof.threads import on_main
 
-NOBODY = (
+NO_SESSION = (
     "no selected process of the command made a session (accelprof.configure, or a Controller), so nothing was recorded"
 )
 FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -272,7 +272,7 @@ def _finish(
     if not controlled:  # what goes on behind the command
         facts.running = lambda found: at_work(run_dir, found.targets)
     if any(row.selected for row in plan.preview()):
-        facts.nobody = NOBODY
+        facts.nobody = NO_SESSION
     if assignment is not None:
         facts.expected = [Expected(assignment, None, host=os.uname().nodename, ended=True)]
         facts.again = assignment.tool

@@ -52,7 +52,7 @@ _encode_quickly = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Journal:
-    """One worker's records, appended as they happen. A disk that cannot be written is reported once; records stay in memory.
+    """One worker's records, appended as they happen. A disk that cannot be written is said once; records stay in memory.
 
     On disk, paths inside the run directory are relative to it, so that it can be moved.
 

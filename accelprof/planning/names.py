@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from accelprof.contracts.targets import Assignment, Target
+from accelprof.contracts.targets import Assignment, Target, ranks_by_group
 from accelprof.errors import Problem, nearest
 from accelprof.numberset import NumberSet
 from accelprof.planning.selection import is_driver, name_of_rules
@@ -90,19 +90,13 @@ def absent_ranks(
 ) -> list[Problem]:
     """Ranks that are named and that nobody has. ``targets``: group, rank and world size of those that took part; ``everyone``:
     nobody else did, so that one within the world that is not among them is missing too."""
-    there: dict[str, set[int]] = {}
-    sizes: dict[str, int] = {}
-    for group, rank, size in targets:
-        if rank is not None and size is not None:
-            there.setdefault(group, set()).add(rank)
-            sizes[group] = max(sizes.get(group, 0), size)
     problems = []
-    for group, size in sorted(sizes.items()):
+    for group, (there, size) in ranks_by_group(targets).items():
         for path, ranks, plain in _named_ranks(config, group):
             for item in ranks.to_config():
                 named = NumberSet.parse(item)
                 first, last, _ = named.runs[0]
-                single = everyone and plain and first == last and first not in there[group]
+                single = everyone and plain and first == last and first not in there
                 if first >= size or single:
                     problems.append(
                         Problem(path, f"no process of {group} has this rank", value=item, allowed=f"0..{size - 1}")

@@ -25,7 +25,7 @@ class Site:
         when: facts as under ``instrument``.
         rank: attribute path that gives an engine process its rank within the engine; empty where the launcher tells it.
         refused: this method exists, but what the preset stands for cannot be had where it is called; the text says why,
-            and is reported the first time it is called.
+            and is said the first time it is called.
         part: ``each``, ``loop``, ``begin``, ``end`` where the phase is a turn of a loop and no call (see ``session/loops.py``).
     """
 

@@ -112,7 +112,7 @@ class Instruments:
                 self._apply(index, module)
 
     def uninstall(self) -> None:
-        """Put the originals back, newest first; something that another package wrapped since stays and is reported."""
+        """Put the originals back, newest first; something that another package wrapped since stays and is said."""
         with self._lock:
             self._on = False
             for patch in reversed(self._patches):
@@ -186,7 +186,7 @@ class Instruments:
             with self._lock:
                 if self._on and index not in self._came:
                     self._put(index, module)
-        except Exception as error:  # noqa: BLE001 - reported; a foreign package's import must go on
+        except Exception as error:  # noqa: BLE001 - said; a foreign package's import must go on
             self._unfit[index] = (item, text_of(error))
 
     def _put(self, index: int, module: Any) -> None:
@@ -235,7 +235,7 @@ class Instruments:
                     for held, index, name in list(self._classes):
                         if held is holder and name in vars(cls):
                             self._wrap(index, cls, name)
-        except Exception as error:  # noqa: BLE001 - reported; the class statement of a foreign package must go on
+        except Exception as error:  # noqa: BLE001 - said; the class statement of a foreign package must go on
             self._say(f"{_name(cls)}, a subclass of {_name(holder)}, cannot be instrumented: {error}")
 
     # --- wrapping ---------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ class PlainCalls:
         return number
 
     def bind(self, spec: PhaseSpec) -> PlainBound:
-        """Resolve a phase's first call in this window; a vendor that fails at it is reported and gets no range."""
+        """Resolve a phase's first call in this window; a vendor that fails at it is said and gets no range."""
         key, bound = key_of(spec), self._resolve(spec)
         if self.cost is None or self.cost.known:
             self.phases[key] = bound
@@ -164,14 +164,14 @@ class PlainCalls:
         pushers: tuple[BoundRange, ...] = ()
         try:
             pushers, _ = self._window.bounds.get(spec) or self._window.bind(spec)
-        except failures() as error:  # reported once; the user's function runs all the same
+        except failures() as error:  # said once; the user's function runs all the same
             self._trouble("resolving a range", error)
         trace = self._window.trace
         push, pop = _together(pushers)
         return push, pop, 0 if trace is None else trace.number(spec)
 
     def failed(self, error: BaseException) -> tuple[Callable[[], object], Callable[[], object]]:
-        """A vendor's call raised: reported once; what was not pushed is not popped."""
+        """A vendor's call raised: said once; what was not pushed is not popped."""
         self._trouble("emitting a range", error)
         return _nothing, _nothing
 
@@ -274,7 +274,7 @@ class Entry:
         for finish in reversed(ends):
             try:
                 finish()
-            except failures() as error:  # reported once; the user's own exception must reach the caller
+            except failures() as error:  # said once; the user's own exception must reach the caller
                 self.entrance.trouble("ending a range", error)
 
     def resume(self, on_stack: bool) -> None:
@@ -285,7 +285,7 @@ class Entry:
             return
         try:
             self._begin(window, on_stack)
-        except failures() as error:  # reported once; the user's generator goes on all the same
+        except failures() as error:  # said once; the user's generator goes on all the same
             self.entrance.trouble("beginning a range", error)
 
     def pause(self, start: int, end: int) -> None:

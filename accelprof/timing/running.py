@@ -107,7 +107,7 @@ def begin_events() -> Any:
         return None
     try:
         events.begin()
-    except failures() as error:  # reported once; the user's function runs all the same
+    except failures() as error:  # said once; the user's function runs all the same
         session.device_timer_failed(error)
         return None
     return events
@@ -118,7 +118,7 @@ def finish_events(state: State, events: Any) -> None:
     try:
         if events.finish() is False:
             return  # a graph is being captured: this call has no device time
-    except failures() as error:  # reported once; the user's own exception must reach the caller
+    except failures() as error:  # said once; the user's own exception must reach the caller
         if gate.always is not None:
             gate.always.device_timer_failed(error)
         return

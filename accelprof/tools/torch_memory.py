@@ -131,7 +131,7 @@ class TorchMemoryTool(Tool):
         path = f"{window.stem}-oom{len(self._oom_files) + 1}{SUFFIX}"
         try:
             self._oom_files.append(self._write(path, window))
-        except Exception as error:  # noqa: BLE001 - reported; raised here it would take the place of torch's own error
+        except Exception as error:  # noqa: BLE001 - said; raised here it would take the place of torch's own error
             if self.context is not None:
                 self.context.say(
                     f"tool torch_memory: the snapshot at the out-of-memory error cannot be written: {text_of(error)}"
