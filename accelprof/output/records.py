@@ -297,6 +297,7 @@ class WindowRow(Record):
         seen_from: of a process's first window: the first step that it saw, as far as it had seen one.
         holds: phases of schedules whose calls it holds, though it is another's window.
         state: ``open`` where it was never closed; only in manifests.
+        void: it was opened for a step that never came: what it holds is of none.
     """
 
     KIND: ClassVar[str] = "window"
@@ -331,11 +332,7 @@ class WindowRow(Record):
     schedule: dict[str, Any] | None = _if_set(fields.an_object)
     closed_early: str | None = _if_set(fields.text)
     state: str | None = _if_set(fields.text)
-
-    @property
-    def void(self) -> bool:
-        """Opened for a step that never came: what it holds is of none."""
-        return not self.steps and self.reason == STEP_VOID
+    void: bool = _if_set(fields.flag, False)
 
     @property
     def errors(self) -> list[str]:
@@ -350,7 +347,12 @@ class WindowRow(Record):
     def read(cls, row: object, say: Say, where: str) -> WindowRow | None:
         if isinstance(row, Mapping) and "errors" in row:
             row = {"failures": row["errors"], **{name: value for name, value in row.items() if name != "errors"}}
-        return super().read(row, say, where)
+        found = super().read(row, say, where)
+        if (
+            found is not None and isinstance(row, Mapping) and "void" not in row
+        ):  # of versions that said it in words alone
+            found.void = not found.steps and found.reason == STEP_VOID
+        return found
 
 
 @dataclass(eq=False, kw_only=True)

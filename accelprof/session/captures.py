@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from accelprof.contracts import reasons
 from accelprof.contracts.answers import emitter_of, files_of, named
 from accelprof.contracts.backend import Backend, Emitter
 from accelprof.contracts.targets import ArtifactFile, WindowInfo
@@ -393,7 +394,8 @@ class Captures:
                 self._make_place()
             files, later, interrupted = self._stop(window)
             took = now_ns() - before
-            row.closed, row.reason = Moment.now(), reason
+            row.closed, row.reason = Moment.now(), str(reason)
+            row.void = not row.steps and reasons.among(reason, reasons.STEP_VOID)
             row.close_ms, row.close_ns = round(took / 1e6, 3), took
             if self.trace is not None and window.trace is not None:
                 row.spans, row.dropped = self.trace.span_count, self.trace.dropped

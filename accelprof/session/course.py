@@ -106,10 +106,10 @@ class Course:
     def close(self, reason: str) -> None:
         """The session closes: first the recorder of a process that is told to end writes, then all hear that no step follows."""
         guarded = self._captures.voice.guarded
-        self.broken = self.broken or reason in reasons.BROKEN
-        if self.recorder is not None and reason in reasons.TOLD_TO_END:
+        self.broken = self.broken or reasons.among(reason, *reasons.BROKEN)
+        if self.recorder is not None and reasons.among(reason, *reasons.TOLD_TO_END):
             guarded("writing out the recorder", self.recorder.now, "sigterm", "the process was told to end")
-        elif self.recorder is not None and reason == reasons.PROCESS_FAILED:
+        elif self.recorder is not None and reasons.among(reason, reasons.PROCESS_FAILED):
             guarded("writing out the recorder", self.recorder.uncaught, getattr(sys, "last_value", None))
         self.finish()
         if self.writer is not None:

@@ -18,7 +18,7 @@ from accelprof.timing.gate import gate
 
 log = logging.getLogger("accelprof")
 
-ENDING = tuple(signal.Signals[name] for name in reasons.TOLD_TO_END)
+ENDING = {signal.Signals[reason]: reason for reason in reasons.TOLD_TO_END}
 #: signal -> what was there before our handler; in a forked child too, which inherited both
 _before: dict[signal.Signals, Any] = {}
 _at_exit_too = False
@@ -99,7 +99,7 @@ def _stay_interrupted() -> None:
 def _on_signal(signum: int, frame: FrameType | None) -> None:
     number = signal.Signals(signum)
     previous = _before.get(number, signal.SIG_DFL)
-    _close_current(number.name)
+    _close_current(ENDING[number])
     if callable(previous):
         previous(signum, frame)
     else:

@@ -117,7 +117,7 @@ class OwnRun:
             if self._written is None:
                 if self._presence is not None:
                     self._presence.leave()
-                patience = HURRIED_S if reason in reasons.HURRIED else TURN_S
+                patience = HURRIED_S if reasons.among(reason, *reasons.HURRIED) else TURN_S
                 self._written = self._write(patience, set())
             return self._written
 
@@ -125,7 +125,7 @@ class OwnRun:
         """The manifest, written, and ``run_dir``; with timeline and page where this is rank 0 or the last process. Nothing where
         the process goes on in another session of the same run."""
         with self._lock:
-            if reason == reasons.JOINED:
+            if reasons.among(reason, reasons.JOINED):
                 if self._presence is not None:
                     self._presence.close()
                 return {}
@@ -133,7 +133,7 @@ class OwnRun:
             if self._finished:
                 return {**manifest.to_json(), "run_dir": self.run_dir}
             self._finished = True
-            target, hurried = self._process.target, reason in reasons.HURRIED
+            target, hurried = self._process.target, reasons.among(reason, *reasons.HURRIED)
             patience = HURRIED_S if hurried else EXPORT_S
             if self._exported is not None:
                 self._exported.finish(patience)

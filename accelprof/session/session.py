@@ -251,7 +251,7 @@ class Session:
                 self.lock.hold_signals()  # until the manifest is written
                 if not self.closed:
                     self._close(reason)
-                if self.own_run is not None and reason != reasons.JOINED:
+                if self.own_run is not None and not reasons.among(reason, reasons.JOINED):
                     self.own_run.write(reason)
         finally:  # an interrupt that came meanwhile is raised when all is written
             if self.own_run is not None:
@@ -272,7 +272,7 @@ class Session:
             try:
                 self.captures.finalise(reason)
             finally:
-                if reason != reasons.JOINED:
+                if not reasons.among(reason, reasons.JOINED):
                     self.process.end(self.steps_seen, self.windows)
                 if self.assignment.selected:
                     self.journal.add(self.describe())

@@ -525,7 +525,9 @@ def test_a_run_and_its_file_are_one(run_maker: Any, event: Event, seed: int) -> 
     run_maker.manifest["windows"][-1]["kind"] = "on_demand"
     run, file = side(run_maker.write()), side(str(run_maker.directory / f"{window}.trace.json.gz"))
     for measure, name in (("phase", "ActorGroup: {}"), ("own time", "{} on ActorGroup/rank0")):
-        mine, theirs = run.figures(measure, run.workers), file.figures(measure, file.workers)
+        mine, theirs = (
+            {key.name: figure for key, figure in of.figures(measure, of.workers).items()} for of in (run, file)
+        )
         for phase, figure in theirs.items():
             assert mine[name.format(phase)].ns == pytest.approx(figure.ns), (measure, phase)
             assert (mine[name.format(phase)].per, mine[name.format(phase)].count) == ("call", figure.count)

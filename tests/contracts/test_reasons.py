@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from accelprof.contracts import reasons
+from accelprof.output.records import WindowRow
 from accelprof.session import ending
+from accelprof.testing import capture
 
 ROOT = Path(reasons.__file__).resolve().parents[1]
 #: what takes a reason, as first argument or by that name
@@ -48,8 +51,41 @@ def test_no_reason_is_written_out(room: str) -> None:
 
 def test_the_table_is_told_apart() -> None:
     """No two reasons are the same text, and those by which a decision is made stand among them."""
-    table = [value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str)]
+    table = [value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, reasons.Reason)]
     assert len(set(table)) == len(table) > 10
     assert {*table, *reasons.TOLD_TO_END} >= reasons.BROKEN | reasons.HURRIED
     assert [number.name for number in ending.ENDING] == list(reasons.TOLD_TO_END)
     assert signal.SIGTERM in ending.ENDING
+    assert len({reason.code for reason in table} | {reason.code for reason in reasons.TOLD_TO_END}) == len(table) + 2
+
+
+@pytest.mark.parametrize("reason", [reasons.JOINED, reasons.RESET, reasons.TOLD_TO_END[0]], ids=str)
+def test_a_decision_is_not_by_words(reason: reasons.Reason) -> None:
+    """What a user says on closing may read like a reason of ours and is none; one that travelled to another process stays one."""
+    assert reasons.among(reason, reasons.CLOSED, reason)
+    assert reasons.among(pickle.loads(pickle.dumps(reason)), reason)
+    assert reasons.among(pickle.loads(pickle.dumps(reason, protocol=2)), reason)
+    assert not reasons.among(reason, reasons.CLOSED)
+    assert not reasons.among(f"{reason}", reason)
+    assert f"{reason}" == reason
+
+
+@pytest.mark.parametrize("words", [str(reasons.JOINED), str(reasons.RESET)])
+def test_a_session_that_is_closed_in_our_words_ends_like_any_other(words: str, tmp_path: Path) -> None:
+    """Its manifest is written, and page and timeline are made, which a process that goes on or is in a hurry leaves out."""
+    with capture(
+        directory=str(tmp_path), run="run", tool=None, steps=[1], identity={"rank": 0, "world_size": 1}
+    ) as run:
+        with run.session.step(1):
+            pass
+        ended = run.session.close(words)
+    assert ended["status"] == "complete"
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_window_of_a_step_that_never_came_says_so_itself() -> None:
+    """Not in its reason's words, which any close may give; of rows of older versions these tell it."""
+    old = {"id": "w", "steps": [], "reason": str(reasons.STEP_VOID)}
+    rows = [{**old, "void": True, "reason": "other"}, old, {**old, "steps": [1]}, {**old, "void": False}]
+    read = [WindowRow.read(row, lambda text: None, "") for row in rows]
+    assert [row is not None and row.void for row in read] == [True, True, False, False]

@@ -402,7 +402,8 @@ class RocprofSysTool(RocprofTool):
 
     def finalise(self, reason: str) -> list[ArtifactFile]:
         library = sys.modules.get(self.row.module)
-        if not self.options.finalize_in_process or self.context is None or reason == reasons.JOINED or not self._opened:
+        goes_on = reasons.among(reason, reasons.JOINED)
+        if not self.options.finalize_in_process or self.context is None or goes_on or not self._opened:
             return []
         if library is None:
             self.context.say(f"{self.name}: {self.row.module} is not loaded here, so files come when the worker ends")
