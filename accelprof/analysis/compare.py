@@ -1,7 +1,8 @@
 """Two runs, files or stored baselines side by side: phases, devices, kernels. What cannot be compared is refused, with the reason.
 
 A capture without device work looks like the largest improvement ever, and so does a file that was cut; so neither side may
-be empty or lack anything, and the workers in both must have the same devices. Where windows, steps or calls repeat, a
+be empty or lack anything, and the workers in both must have the same devices. Two runs that recorded no window at all are
+compared by the timings of their steps, which every run has. Where windows, steps or calls repeat, a
 change is shown with its noise: the interval in which 95 % of the differences lie when the repetitions are drawn again
 (bootstrap, with seeds that depend on the figures alone).
 """
@@ -21,7 +22,7 @@ import numpy as np
 from accelprof import texts
 from accelprof.analysis.many import Progress
 from accelprof.analysis.parts import Figure
-from accelprof.analysis.sides import Name, Side, side
+from accelprof.analysis.sides import STEPS, Name, Side, side
 from accelprof.analysis.units import duration
 from accelprof.analysis.unseen import MEND
 from accelprof.errors import NotComparableError
@@ -254,6 +255,10 @@ def compare(
         raise NotComparableError(f"not comparable: {one.path} and {other.path}: {line}{mend}")
     result.notes.extend(f"{name}: {line}" for name, of in (("before", one), ("after", other)) for line in of.notes)
     result.partial, result.workers = lacks, frozenset(common)
+    if one.timings_alone and other.timings_alone:
+        result.notes.append(
+            "of both sides there are timings of steps alone: no window was recorded that would tell more"
+        )
     result.unseen = frozenset([*one.unseen, *other.unseen])
     if result.unseen:
         result.notes.append(
@@ -284,7 +289,7 @@ def compare(
 def _steps_of_one_kind(one: Side, other: Side, notes: list[str]) -> None:
     """Steps with a window take longer, by what recording costs, and another share of all on each side: those without one are
     compared where both sides have some, otherwise those with one."""
-    for measure in ("step", "phase in steps"):
+    for measure in STEPS:
         kinds = [{part.with_window for part in of.parts if part.measure == measure} for of in (one, other)]
         both = kinds[0] & kinds[1]
         if all(kinds) and not both:
@@ -393,10 +398,11 @@ def _pair_single_devices(one: Side, other: Side, notes: list[str]) -> None:
 
 
 def _reasons(one: Side, other: Side, common: Collection[str], devices: Sequence[str]) -> Iterator[str]:
+    alone = one.timings_alone and other.timings_alone
     for name, of in (("before", one), ("after", other)):
-        if not of.kernels(of.workers) and not of.figures("phase", of.workers):
+        if of.empty and not alone:
             yield f"{name} is empty: no phase and no device work"
-    if not common:
+    if not common and not (alone and not (one.workers and other.workers)):  # a run of timings may name nobody
         for name, of in (("before", one), ("after", other)):
             yield f"no worker is in both: {name} has {', '.join(sorted(of.workers)[:8]) or 'none'}"
     for device in devices:

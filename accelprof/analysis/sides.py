@@ -1,6 +1,7 @@
 """One side of a comparison: figures per worker with what repeats in them, and what of the side is not there.
 
-A side is a run directory, one file, or a baseline that was stored of either.
+A side is a run directory, one file, or a baseline that was stored of either. One module, because what a figure is of and how many
+it is the mean of must be the same whichever of the three it comes from.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from accelprof.reading.columns import Columns, columns_of
 BASELINE = 3
 #: the name of the figure of whole steps
 STEP = "wall time of a step"
+#: measures of steps, with a window and without
+STEPS = ("step", "phase in steps")
 #: kinds of windows that hold whole steps, or all that was selected of one; the others hold some calls of one
 _OF_STEPS = frozenset({"step", "phase", "process", None})
 _MARK = b'{"accelprof_baseline":'
@@ -82,6 +85,16 @@ class Side:
     def kernels(self, workers: Collection[str]) -> int:
         """How many there are of these workers."""
         return sum(part.calls for part in self.parts if part.measure == "device" and part.worker in workers)
+
+    @property
+    def empty(self) -> bool:
+        """No phase and no device work."""
+        return not self.kernels(self.workers) and not self.figures("phase", self.workers)
+
+    @property
+    def timings_alone(self) -> bool:
+        """Steps were timed, and nothing else was recorded."""
+        return self.empty and any(part.measure in STEPS for part in self.parts)
 
     def figures(self, measure: str, workers: Collection[str]) -> dict[Name, Figure]:
         """By name, and of an own time by whose it is: the mean over the windows of these workers, and the mean over workers of each repetition."""
@@ -257,6 +270,8 @@ def _run_side(summary: Summary, path: str) -> Side:
         for of_file in _of_attribution(worker, attribution, whole[worker]):
             _add(added, of_file, (total, per, windows), file.path, part)
     found.parts.extend(added.values())
+    if summary.empty:  # all of them were timed
+        found.workers.update(worker.label for worker in summary.run.workers.values())
     found.parts.extend(_step_parts(summary))
     found.parts.extend(_whole_parts(summary, known))
     found.parts.extend(_operator_parts(summary.operators, summary))

@@ -524,3 +524,48 @@ def test_a_merged_timeline_is_no_side(tmp_path: Path, run_maker: Any, event: Any
     assert compare(run, run).unchanged
     one = merge_files([str(sorted(Path(run).glob("*-w0001.trace.json.gz"))[0])], str(tmp_path / "one.json")).path
     assert compare(one, one).unchanged
+
+
+def _timed(place: Path, run: str, phases: dict[str, float], number: int = 6, **more: Any) -> str:
+    """A run of so many steps of which each phase takes so many seconds; with a recorder alone, unless ``more`` asks for windows."""
+    with capture(directory=str(place), run=run, **(more or {"recorder": {}, "steps": None, "tool": None})) as taken:
+        for step in range(1, number + 1):
+            with taken.session.step(step):
+                for phase, seconds in phases.items():
+                    timer(phase)(time.sleep)(seconds)
+        taken.session.close()
+    return str(place / run)
+
+
+def test_runs_of_timings_alone_are_compared_by_them(tmp_path: Path) -> None:
+    """Steps and phases in steps, with their noise, as a gate and from a baseline; a note says that there is nothing else."""
+    before = _timed(tmp_path, "before", {"load": 0.01, "update": 0.02})
+    after = _timed(tmp_path, "after", {"load": 0.01, "update": 0.06})
+    found = compare(before, after)
+    assert {row.measure for row in found.changes} == {"step", "phase in steps"}
+    changes = {row.name: row for row in found.of("phase in steps")}
+    assert changes["update"].clear
+    assert changes["update"].repeats == (6, 6)
+    assert changes["update"].delta_ns == pytest.approx(0.04e9, rel=0.3)
+    [step] = found.of("step")
+    assert step.delta_ns == pytest.approx(0.04e9, rel=0.5)
+    assert any("timings of steps alone" in line for line in found.notes)
+    assert {row.name for row, _ in found.slower(50)} >= {"update"}
+    assert compare(before, before).unchanged
+    base = str(tmp_path / "base.json")
+    save = CliRunner().invoke(command, [before, after, "--save", base])
+    assert save.exit_code == 0, save.output
+    assert compare(base, after).unchanged
+
+
+@pytest.mark.parametrize("other", ["nothing", "windows"])
+def test_timings_alone_are_compared_with_their_like_alone(other: str, tmp_path: Path) -> None:
+    """A run without any step has nothing, and one with windows would lose all its phases."""
+    timed = _timed(tmp_path, "timed", {"update": 0.001})
+    if other == "nothing":
+        against = _timed(tmp_path, "other", {}, 0)
+    else:
+        against = _timed(tmp_path, "other", {"update": 0.001}, steps=[1, 2], tool=None)
+    for sides, empty in (((timed, against), "before"), ((against, timed), "after")):
+        with pytest.raises(NotComparableError, match=f"{empty} is empty: no phase and no device work"):
+            compare(*sides)
