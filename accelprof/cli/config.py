@@ -195,7 +195,8 @@ def _engines(config: Any) -> list[dict[str, Any]]:
 
 def _rank(row: dict[str, Any]) -> str:
     rank = "?" if row["rank"] is None else str(row["rank"])
-    return rank if row["replica"] is None else f"{rank} (replica {row['replica']})"
+    where = [f"{key} {row[key]}" for key in ("replica", "node") if row[key] is not None]
+    return f"{rank} ({', '.join(where)})" if where else rank
 
 
 config.add_command(convert)

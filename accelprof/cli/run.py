@@ -42,6 +42,7 @@ def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[s
     from accelprof.catalogue import get_catalogue
     from accelprof.launch.run import run as run_command
     from accelprof.planning.names import nothing_profiled
+    from accelprof.session.identity import host_name
 
     if file is None and not overrides:
         if os.environ.get("ACCELPROF_INSTALL"):  # the framework's own configuration is the plan
@@ -53,7 +54,7 @@ def run(ctx: click.Context, file: str | None, no_table: bool, overrides: tuple[s
     for note in loaded.notes:
         if note.kind not in ("info", "off"):
             say(f"accelprof: {note}", err=True)
-    if silent := nothing_profiled(plan, loaded.notes):
+    if silent := nothing_profiled(plan, loaded.notes, host_name()):
         say(f"accelprof: nothing to profile{' in this file' if file else ''}: {silent}", err=True)
     command = ctx.meta.get("command", [])
     if os.environ.get("ACCELPROF_INSTALL"):

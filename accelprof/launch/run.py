@@ -34,6 +34,7 @@ from accelprof.output.presence import at_work
 from accelprof.output.records import Manifest
 from accelprof.output.verdict import exit_status
 from accelprof.planning.plan import Plan
+from accelprof.session.identity import host_name
 from accelprof.threads import on_main
 
 NO_SESSION = (
@@ -118,6 +119,8 @@ def launcher_of(catalogue: Catalogue, plan: Plan) -> tuple[Assignment, bool] | N
     All processes of a command share one launcher. With ranks chosen among several the launcher surrounds all of them, and
     only the chosen ones open windows. How many captures a shared launcher will see nobody knows beforehand.
     Where ``controller`` names a tool for the driver, the command is that driver, and its workers are started by its controller.
+    Where rules choose by node, this host is the node of all of them; for nodes that are numbers, which a process is told when it
+    starts, the command is wrapped.
 
     Raises:
         ConfigError: the rules want different ones.
@@ -126,7 +129,7 @@ def launcher_of(catalogue: Catalogue, plan: Plan) -> tuple[Assignment, bool] | N
     driver = plan.driver() if own is not None and own.tool else None
     rows = [
         as_seen_here(catalogue, row, plan.uses_of(row))
-        for row in ([driver] if driver is not None else plan.preview())
+        for row in ([driver] if driver is not None else plan.preview(node=host_name()))
         if row.selected
     ]
     wanted = [row for row in rows if compose(catalogue, plan.uses_of(row), row, ".").mode != "none"]
@@ -271,7 +274,7 @@ def _finish(
     )
     if not controlled:  # what goes on behind the command
         facts.running = lambda found: at_work(run_dir, found.targets)
-    if any(row.selected for row in plan.preview()):
+    if any(row.selected for row in plan.preview(node=host_name())):
         facts.nobody = NO_SESSION
     if assignment is not None:
         facts.expected = [Expected(assignment, None, host=os.uname().nodename, ended=True)]

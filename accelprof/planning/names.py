@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from accelprof.config.model import Config, Rule
 from accelprof.contracts.targets import Assignment, Target, ranks_by_group
 from accelprof.errors import Problem, nearest
 from accelprof.numberset import NumberSet
-from accelprof.planning.selection import is_driver, name_of_rules
+from accelprof.planning.selection import chosen, is_driver, name_of_rules
 
 if TYPE_CHECKING:
     from accelprof.config.dialect import Note
-    from accelprof.config.model import Config
     from accelprof.planning.plan import Plan
 
 
@@ -39,13 +39,14 @@ def records_anything(config: Config) -> bool:
     )
 
 
-def nothing_profiled(plan: Plan, notes: Iterable[Note]) -> str:
+def nothing_profiled(plan: Plan, notes: Iterable[Note], node: str | None = None) -> str:
     """Why no process would open a window, where a reason can be told from the configuration alone; empty where one would.
 
-    ``notes``: those of the file; the ones of kind ``off`` say it by the file's own keys.
+    ``notes``: those of the file; the ones of kind ``off`` say it by the file's own keys. ``node``: where all processes are, where
+    that is known.
     """
     config = plan.config
-    if config.on_demand is not None or any(row.selected for row in plan.preview()):
+    if config.on_demand is not None or any(row.selected for row in plan.preview(node=node)):
         return ""
     theirs = [f"{note.path}: {note.text}" for note in notes if note.kind == "off"]
     if theirs:
@@ -57,6 +58,8 @@ def nothing_profiled(plan: Plan, notes: Iterable[Note]) -> str:
         return "every rule under groups has enabled: false" if rules else "groups names nobody"
     if not records_anything(config):
         return "steps is absent (or empty) and there is no schedule; write steps: [2], a schedule, or on_demand: true"
+    if node is not None and any(row.selected for row in plan.preview()):
+        return f"no rule takes any process on this host ({node}); see nodes"
     return "no rule takes any process; see ranks, replicas, nodes and roles under groups"
 
 
@@ -111,13 +114,17 @@ def _named_ranks(config: Config, group: str) -> Iterable[tuple[str, NumberSet, b
     name = name_of_rules(group, config)
     if name is None and (config.groups is not None or is_driver(group, config)):
         return
-    rules = (config.groups or {}).get(name or "", ())
+    rules = (Rule(),) if config.groups is None else config.groups[name or ""]
+    lent = False
     for index, rule in enumerate(rules):
-        if rule.enabled and isinstance(rule.ranks, NumberSet):
-            plain = not (rule.replicas or rule.nodes or rule.roles)
-            yield f"groups.{name}[{index}].ranks", rule.ranks, plain
-    own = [rule for rule in rules if rule.ranks is not None or rule.replicas is not None or rule.nodes is not None]
-    if isinstance(config.ranks, NumberSet) and (not rules or len(own) < len(rules)):
+        taken = chosen(rule, config)
+        if not rule.enabled or not isinstance(taken.ranks, NumberSet):
+            continue
+        if taken.whose == "rule":
+            plain = not (taken.replicas or taken.nodes or rule.roles)
+            yield f"groups.{name}[{index}].ranks", taken.ranks, plain
+        lent = lent or taken.whose == "config"
+    if lent:
         yield "ranks", config.ranks, not (config.replicas or config.nodes)
 
 

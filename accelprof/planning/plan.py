@@ -5,8 +5,7 @@ One predicate, :meth:`Plan.assign`, answers for the launch and for the session a
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -18,8 +17,9 @@ from accelprof.contracts.tool import ToolUse
 from accelprof.contracts.words import Mode
 from accelprof.errors import ConfigError, Problem, nearest
 from accelprof.numberset import NumberSet
+from accelprof.planning import imagined
 from accelprof.planning.sampling import check_schedules, facts_fit, schedule_notes, scheduled_captures, to_spec
-from accelprof.planning.selection import group_matches, is_driver, name_of_rules, role_fits, selects
+from accelprof.planning.selection import first_that_fits, group_matches, is_driver, name_of_rules
 
 LISTED_WINDOWS = 1000
 
@@ -60,6 +60,7 @@ class Plan:
     config: Config
     uses: Mapping[str, ToolUse] = field(default_factory=dict)
     _rows: dict[Target, Assignment] = field(default_factory=dict, compare=False, repr=False)
+    _imagined: dict[object, tuple[Target, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def assign(self, target: Target) -> Assignment:
         """What ``target`` does: the union over its roles of the first rule that fits each. Worked out once a target.
@@ -117,17 +118,10 @@ class Plan:
         if lack := self.lacks_role(target):
             notes = (*notes, lack)
         for role in target.roles or (None,):
-            for index, rule in enumerate(rules):
-                path = _path(group_path, index, len(rules))
-                if not role_fits(rule, role):
-                    continue
-                fits, why = selects(rule, self.config, target)
-                if why:
-                    notes = (*notes, f"{path or 'ranks'}: {why}")
-                if fits:
-                    if rule.enabled:
-                        chosen.append(self._resolve(rule, path, role, target))
-                    break
+            taken, said = first_that_fits(rules, self.config, role, target)
+            notes = (*notes, *(f"{_path(group_path, at, len(rules)) or 'ranks'}: {why}" for at, why in said))
+            if taken is not None and rules[taken].enabled:
+                chosen.append(self._resolve(rules[taken], _path(group_path, taken, len(rules)), role, target))
         if self.config.on_demand is None:
             chosen = [rule for rule in chosen if rule.steps is not None or rule.schedules]
         if not chosen:
@@ -182,25 +176,26 @@ class Plan:
             names.append(self.config.controller.tool)
         return tuple(dict.fromkeys(name for name in names if name))
 
-    def preview(self, worlds: Mapping[str, int] | None = None) -> list[Assignment]:
-        """Assignments of imagined targets, for ``config show``: each group, its ranks up to ``worlds[group]`` or those named."""
-        rows = []
-        for group in self.groups() or tuple(worlds or ()) or ("(every group)",):
-            size = (worlds or {}).get(group)
-            rules, _, _ = self._rules_for(group)
-            roles = tuple(dict.fromkeys(role for rule in rules or () for role in rule.roles or ()))
-            replicas = sorted(
-                {
-                    next(iter(rule.replicas))
-                    for rule in rules or ()
-                    if isinstance(rule.replicas, NumberSet) and rule.replicas
-                }
+    def preview(self, worlds: Mapping[str, int] | None = None, node: str | None = None) -> list[Assignment]:
+        """Assignments of imagined targets, for ``config show`` and for who starts processes: of each group its ranks up to
+        ``worlds[group]`` or those named, and whatever else it takes so that each rule has a target for which it counts.
+
+        Args:
+            node: where all of them are, where that is known.
+        """
+        return [self.assign(target) for target in self._targets(worlds or {}, node)]
+
+    def _targets(self, worlds: Mapping[str, int], node: str | None) -> tuple[Target, ...]:
+        key = (tuple(worlds.items()), node)
+        if key not in self._imagined:
+            self._imagined[key] = tuple(
+                target
+                for group in imagined.groups(self.config, worlds)
+                for target in imagined.processes(
+                    group, self._rules_for(group)[0] or (), self.config, worlds.get(group), node
+                )
             )
-            ranks: Sequence[int | None] = range(size) if size is not None else self._named_ranks(group)
-            for rank in ranks:
-                replica = replicas[0] if replicas and size is None else None
-                rows.append(self.assign(Target(group, roles, rank, size, replica)))
-        return rows
+        return self._imagined[key]
 
     def to_dict(self) -> dict[str, object]:
         """For the manifest: the resolved configuration and what it says for each named group."""
@@ -351,15 +346,6 @@ class Plan:
                 yield from ((f"groups.{group}.phases", pattern) for pattern in rule.phases)
                 yield from ((f"groups.{group}.schedule", schedule.phase) for schedule in rule.schedule)
 
-    def _named_ranks(self, group: str) -> list[int]:
-        rules, _, _ = self._rules_for(group)
-        numbers: set[int] = set()
-        for rule in rules or ():
-            ranks = rule.ranks if rule.ranks is not None else self.config.ranks
-            if isinstance(ranks, NumberSet):
-                numbers.update(itertools.islice(ranks, 64))
-        return sorted(numbers)[:64] or [0]
-
 
 def use_of(config: Config, rule: Rule) -> ToolUse | None:
     """The tool that a rule names, or that the top level lends it, with the options of both as they are written."""
@@ -393,6 +379,7 @@ def describe(assignment: Assignment) -> dict[str, Any]:
         "roles": list(target.roles),
         "rank": target.rank,
         "replica": target.replica,
+        "node": target.node,
         "selected": assignment.selected,
         "tool": assignment.tool,
         "also": [name for name, _ in assignment.also],

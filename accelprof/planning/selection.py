@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from accelprof.contracts.targets import DRIVER_GROUP, Target
 from accelprof.numberset import NumberSet
@@ -13,15 +13,35 @@ if TYPE_CHECKING:
     from accelprof.config.model import Config, Rule
 
 
+class Chosen(NamedTuple):
+    """Ranks, replicas and nodes that count for a rule. What is no set (of nodes: no tuple) is no condition.
+
+    Attributes:
+        whose: the rule's own three, those of the whole configuration, or the default where ``nobody`` named any: rank 0, replica 0.
+    """
+
+    ranks: NumberSet | Literal["all"] | None
+    replicas: NumberSet | Literal["all"] | None
+    nodes: tuple[str, ...] | Literal["all"] | None
+    whose: Literal["rule", "config", "nobody"]
+
+
+FIRST = NumberSet.parse(0)
+
+
+def chosen(rule: Rule, config: Config) -> Chosen:
+    """A rule's own ranks, replicas and nodes where it names any, else the whole configuration's."""
+    if rule.ranks is not None or rule.replicas is not None or rule.nodes is not None:
+        return Chosen(rule.ranks, rule.replicas, rule.nodes, "rule")
+    if config.ranks is not None or config.replicas is not None or config.nodes is not None:
+        return Chosen(config.ranks, config.replicas, config.nodes, "config")
+    return Chosen(FIRST, FIRST, None, "nobody")
+
+
 def selects(rule: Rule, config: Config, target: Target) -> tuple[bool, str]:
     """Whether ``rule`` (with the whole configuration's ranks, where it has none) takes ``target``; and what is to be said of it."""
-    own = rule.ranks is not None or rule.replicas is not None or rule.nodes is not None
-    chooser: Rule | Config = rule if own else config
-    ranks, replicas, nodes = chooser.ranks, chooser.replicas, chooser.nodes
-    default = ranks is None and replicas is None and nodes is None
-    if default:
-        ranks = NumberSet.parse(0)
-        replicas = NumberSet.parse(0) if target.replica is not None else None
+    ranks, replicas, nodes, whose = chosen(rule, config)
+    default = whose == "nobody"
     why = ""
     if isinstance(ranks, NumberSet):
         if target.rank is None:
@@ -44,8 +64,9 @@ def selects(rule: Rule, config: Config, target: Target) -> tuple[bool, str]:
                 if target.replica is not None
                 else f"replica of {target.label} is unknown, so replicas {replicas} cannot be matched",
             )
-        why = why or f"replica of {target.label} is unknown; taken as replica 0"
-    if isinstance(nodes, tuple) and not any(_node_fits(node, target.node) for node in nodes):
+        if not default:
+            why = why or f"replica of {target.label} is unknown; taken as replica 0"
+    if isinstance(nodes, tuple) and not any(node_fits(node, target.node) for node in nodes):
         return (
             False,
             ""
@@ -65,15 +86,31 @@ def role_fits(rule: Rule, role: str | None) -> bool:
     return rule.roles is None or (role is not None and any(fnmatchcase(role, pattern) for pattern in rule.roles))
 
 
+def first_that_fits(
+    rules: Sequence[Rule], config: Config, role: str | None, target: Target
+) -> tuple[int | None, list[tuple[int, str]]]:
+    """Which of a group's ``rules`` counts for ``target`` in ``role``, and what is to be said of it and of those before it."""
+    said = []
+    for index, rule in enumerate(rules):
+        if not role_fits(rule, role):
+            continue
+        fits, why = selects(rule, config, target)
+        if why:
+            said.append((index, why))
+        if fits:
+            return index, said
+    return None, said
+
+
 def covering(earlier: Sequence[Rule], rule: Rule, config: Config) -> list[int]:
     """Which of ``earlier`` rules together take every process that ``rule`` could, whatever the world; none where that is not certain."""
-    wanted = _chosen(rule, config)[0]
+    wanted = chosen(rule, config).ranks
     found: list[int] = []
     taken = NumberSet(())
     for index, one in enumerate(earlier):
         if not _covers_but_for_ranks(one, rule, config):
             continue
-        ranks = _chosen(one, config)[0]
+        ranks = chosen(one, config).ranks
         if _within(wanted, ranks):
             return [index]
         if isinstance(ranks, NumberSet):
@@ -90,20 +127,12 @@ def _covers_but_for_ranks(one: Rule, other: Rule, config: Config) -> bool:
         )
     ):
         return False
-    _, replicas, nodes = _chosen(one, config)
-    _, their_replicas, their_nodes = _chosen(other, config)
-    if not _within(their_replicas, replicas):
+    mine, theirs = chosen(one, config), chosen(other, config)
+    if not _within(theirs.replicas, mine.replicas):
         return False
-    return not isinstance(nodes, tuple) or (isinstance(their_nodes, tuple) and set(their_nodes) <= set(nodes))
-
-
-def _chosen(rule: Rule, config: Config) -> tuple[object, object, object]:
-    """Ranks, replicas and nodes that count for a rule; nobody named any: rank 0 (and replica 0, which :func:`selects` adds)."""
-    own = rule.ranks is not None or rule.replicas is not None or rule.nodes is not None
-    chooser: Rule | Config = rule if own else config
-    if chooser.ranks is None and chooser.replicas is None and chooser.nodes is None:
-        return NumberSet.parse(0), NumberSet.parse(0), None
-    return chooser.ranks, chooser.replicas, chooser.nodes
+    return not isinstance(mine.nodes, tuple) or (
+        isinstance(theirs.nodes, tuple) and set(theirs.nodes) <= set(mine.nodes)
+    )
 
 
 def _within(numbers: object, others: object) -> bool:
@@ -131,7 +160,8 @@ def name_of_rules(group: str, config: Config) -> str | None:
     return group if group in named else next((name for name in named if group_matches(name, group)), None)
 
 
-def _node_fits(pattern: str, node: str | None) -> bool:
+def node_fits(pattern: str, node: str | None) -> bool:
+    """Whether a pattern under ``nodes`` means a node of this name."""
     return node is not None and fnmatchcase(str(node), pattern)
 
 

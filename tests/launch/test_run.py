@@ -27,6 +27,7 @@ from accelprof.errors import ConfigError, UserError
 from accelprof.launch import run as launch_run
 from accelprof.launch.preview import preview
 from accelprof.launch.run import split_python
+from accelprof.planning.names import nothing_profiled
 
 SCRIPT = """
 import os, sys, time
@@ -386,6 +387,47 @@ def test_a_launcher_around_several_selected_processes_is_told_no_count(
     found = launch_run.launcher_of(registry, plan)
     assert found is not None
     assert (found[0].target.rank, found[0].count.exact, found[1]) == (rank, count, shared)
+
+
+HOST = os.uname().nodename
+
+
+@pytest.mark.parametrize(
+    ("config", "wrapped"),
+    [
+        ({"nodes": ["*"]}, True),
+        ({"nodes": ["elsewhere", HOST]}, True),
+        ({"nodes": ["elsewhere*"]}, False),
+        ({"nodes": ["elsewhere", "7"]}, True),
+        ({"nodes": [HOST], "ranks": [3]}, True),
+        ({"groups": {"A": [{"nodes": [HOST], "enabled": False}, {"ranks": [0]}]}}, False),
+        ({"groups": {"A": [{"nodes": ["elsewhere"], "enabled": False}, {"ranks": [0]}]}}, True),
+        ({"groups": {"A": [{"roles": ["actor"], "enabled": False}, {}]}}, True),
+        ({"groups": {"A": {"replicas": [2]}}}, True),
+        ({"replicas": [1]}, True),
+    ],
+)
+def test_a_command_is_wrapped_where_one_of_its_processes_may_be_selected(
+    launcher: None, config: dict[str, Any], wrapped: bool
+) -> None:
+    """Rules that choose by node are asked with this host's name; what it cannot tell (a node's number) is wrapped."""
+    registry, _, plan = planned(**config)
+    found = launch_run.launcher_of(registry, plan)
+    assert (found is not None) == wrapped
+    assert (nothing_profiled(plan, (), HOST) == "") == wrapped
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"), [("*", ""), ("elsewhere", f"no rule takes any process on this host ({HOST})")]
+)
+def test_what_is_said_before_the_start_is_what_happens(place: Path, nodes: str, said: str) -> None:
+    """``nodes`` with this host among them: nothing is said and the window is there; without it, that it is for other hosts."""
+    done = start(place, f"nodes=['{nodes}']", "--", sys.executable, "train.py", "3")
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stderr.split())
+    assert ("nothing to profile" in told) == bool(said)
+    assert said in told
+    assert len(manifest(place)["windows"]) == (not said)
 
 
 @pytest.mark.parametrize(
