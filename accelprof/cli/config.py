@@ -99,7 +99,7 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
     rows = preview(catalogue, plan, _worlds(worlds))
     engines = _engines(loaded.config)
     sizes = _sizes(loaded.config, plan, _worlds(worlds))
-    for row, size in zip(rows[len(rows) - len(sizes) :], sizes, strict=True):
+    for row, size in zip(rows, sizes, strict=True):
         row["expected_size"] = size
     notes = [str(note) for note in loaded.notes if note.kind != "off"]
     silent = nothing_profiled(plan, loaded.notes)
@@ -153,8 +153,7 @@ def show(file: str, overrides: tuple[str, ...], worlds: tuple[str, ...], as_json
                 options = " ".join(f"{key}={_shown(value)}" for key, value in tool["options"].items())
                 whose = f"{tool['tool']} of {row['group']} rank {_rank(row)}"
                 line(f"{whose}: {options} directory={tool['directory']}", soft_wrap=True)
-    sized = [row for row in rows if "expected_size" in row]
-    for text in dict.fromkeys(f"expected size, {r['group']} rank {_rank(r)}: {r['expected_size']}" for r in sized):
+    for text in dict.fromkeys(f"expected size, {r['group']} rank {_rank(r)}: {r['expected_size']}" for r in rows):
         line(text)
     for row in rows:
         if row["env"]:

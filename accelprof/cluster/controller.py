@@ -83,10 +83,8 @@ class Controller:
         self._checked = False
         self._no_directory = ""
         self.run_dir: str | None = None
-        if (
-            names.records_anything(self.config)
-            or self.config.controller is not None
-            or (self.config.enabled and (self.config.recorder is not None or self.config.on_demand is not None))
+        if self.plan.opens() or (
+            self.config.enabled and (self.config.recorder is not None or self.config.on_demand is not None)
         ):
             self.run_dir = run_dir or self._claim()
         self.roster = Roster(self.config, self.plan, self.run_dir, self.voice.say, self._worker_failed)

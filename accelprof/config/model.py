@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,7 +21,7 @@ from accelprof.errors import NotAllowedError, shown
 from accelprof.numberset import LARGEST, NUMBERS_ALLOWED, NumberSet
 
 
-def _numbers_or(words: tuple[str, ...]) -> object:
+def _numbers_or(words: tuple[str, ...]) -> Callable[[object], Any]:
     def parse(value: object) -> Any:
         if isinstance(value, NumberSet) or value is None:
             return value
@@ -185,6 +186,13 @@ class Instrument(_Model):
     schedule: Schedule | None = None
     when: dict[str, Any] = Field(default_factory=dict)
     required: bool = True
+
+    @field_validator("when")
+    @classmethod
+    def _ranks_are_numbers(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if "rank" in value:
+            _numbers_or(("all",))(value["rank"])
+        return value
 
     @field_validator("schedule", mode="before")
     @classmethod

@@ -21,13 +21,10 @@ def preview(catalogue: Catalogue, plan: Plan, worlds: Mapping[str, int] | None =
     (each with all its options and the directory it writes to); the driver first, where the configuration profiles it."""
     layout = Layout(f"{plan.config.output_dir}/{plan.config.run if plan.config.run != 'auto' else '<run>'}")
     rows = [_row(catalogue, plan, assignment, layout) for assignment in plan.preview(worlds)]
-    driver = plan.driver()
-    if driver is None:
-        return rows
-    first = _row(catalogue, plan, driver, layout)
     said = start_of_driver(catalogue, plan)
-    first["notes"].extend([said] if said else [])
-    return [first, *rows]
+    if said:
+        rows[0]["notes"].append(said)
+    return rows
 
 
 def start_of_driver(catalogue: Catalogue, plan: Plan) -> str:

@@ -242,7 +242,7 @@ def _judge(run: EndedRun, manifest: Manifest) -> None:
 
 def _of_names(run: EndedRun, found: Manifest) -> list[Lack]:
     """Names and ranks in the configuration that no process had: nothing came of them."""
-    if not names.records_anything(run.config):
+    if not run.plan.opens():
         return []
     took_part = [(row.group, row.rank, row.world_size) for row in found.targets.values()]
     problems = names.absent_ranks(run.config, took_part, run.groups is not None)

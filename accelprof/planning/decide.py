@@ -6,7 +6,7 @@ What is asked of the catalogue is asked here; a :class:`~accelprof.planning.plan
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from accelprof.config.model import Config, ControllerRule, Rule
@@ -15,7 +15,7 @@ from accelprof.contracts.targets import Assignment
 from accelprof.contracts.tool import Tool, ToolUse
 from accelprof.errors import ConfigError, PluginError, Problem, nearest
 from accelprof.planning.names import nearest_accelerator
-from accelprof.planning.plan import Plan, as_rule, rules_of, use_of
+from accelprof.planning.plan import Plan, every_rule, use_of
 from accelprof.planning.presets import Preset
 from accelprof.planning.presets import check as check_presets
 from accelprof.planning.selection import covering
@@ -52,7 +52,7 @@ def decide(config: Config, catalogue: Names, *, decided: bool = False) -> Plan:
         problems += _engines(config)
     maker = _Maker(config, catalogue)
     uses: dict[str, ToolUse] = {}
-    for path, rule in _places(config):
+    for path, rule in every_rule(config):
         use = use_of(config, rule)
         if use is None:
             continue
@@ -125,13 +125,6 @@ def _rightly_named(rule: RuleT, catalogue: Names) -> RuleT:
         return rule
     name = _registered(rule.tool, catalogue)
     return rule if name == rule.tool else rule.model_copy(update={"tool": name})
-
-
-def _places(config: Config) -> Iterator[tuple[str, Rule]]:
-    """Every place that can name a tool, with its path."""
-    yield from rules_of(config)
-    if config.controller is not None:
-        yield "controller", as_rule(config.controller)
 
 
 class _Maker:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from accelprof.contracts.targets import Target
 from accelprof.numberset import NumberSet
 from accelprof.planning.sampling import facts_fit
-from accelprof.planning.selection import Chosen, chosen, first_that_fits, group_matches, node_fits
+from accelprof.planning.selection import Chosen, chosen, first_that_fits, group_matches, is_driver, node_fits
 
 if TYPE_CHECKING:
     from accelprof.config.model import Config, Rule
@@ -29,8 +29,10 @@ _CLASS = re.compile(r"\[(!?)(.[^\]]*)\]", re.DOTALL)
 
 
 def groups(config: Config, worlds: Iterable[str]) -> list[str]:
-    """Groups that are worth a row: those that are named, else those of ``worlds``; and those that instruments are for."""
-    named = list(config.groups or {}) or list(worlds) or ["(every group)"]
+    """Groups that are worth a row: those that are named, else those of ``worlds``; and those that instruments are for. Not the
+    driver's, whose own rule is none under ``groups``."""
+    asked = list(config.groups or ()) or list(worlds) or ["(every group)"]
+    named = [name for name in asked if not is_driver(name, config)]
     for when in _timed(config):
         for pattern in _list_of(when.get("group", ())):
             if not any(group_matches(str(pattern), name) for name in named):

@@ -17,28 +17,6 @@ if TYPE_CHECKING:
     from accelprof.planning.plan import Plan
 
 
-def records_anything(config: Config) -> bool:
-    """Whether any rule can open a window at all (steps or a schedule, also of an instrumented method), in any worker."""
-    if not config.enabled:
-        return False
-    timed = any(item.schedule is not None for item in config.instrument)
-
-    def wants(steps: object, schedule: object) -> bool:
-        return timed or bool(schedule) or not (steps is None or (isinstance(steps, NumberSet) and not steps))
-
-    if config.groups is None:
-        return wants(config.steps, config.schedule)
-    return any(
-        rule.enabled
-        and wants(
-            rule.steps if "steps" in rule.model_fields_set else config.steps,
-            rule.schedule or config.schedule,
-        )
-        for rules in config.groups.values()
-        for rule in rules
-    )
-
-
 def nothing_profiled(plan: Plan, notes: Iterable[Note], node: str | None = None) -> str:
     """Why no process would open a window, where a reason can be told from the configuration alone; empty where one would.
 
@@ -56,7 +34,7 @@ def nothing_profiled(plan: Plan, notes: Iterable[Note], node: str | None = None)
     rules = None if config.groups is None else [rule for found in config.groups.values() for rule in found]
     if rules is not None and not any(rule.enabled for rule in rules):
         return "every rule under groups has enabled: false" if rules else "groups names nobody"
-    if not records_anything(config):
+    if not plan.opens():
         return "steps is absent (or empty) and there is no schedule; write steps: [2], a schedule, or on_demand: true"
     if node is not None and any(row.selected for row in plan.preview()):
         return f"no rule takes any process on this host ({node}); see nodes"

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from accelprof.config.beside import in_their_words
-from accelprof.config.model import Config, ControllerRule, Rule
+from accelprof.config.model import Config, ControllerRule, Rule, Schedule
 from accelprof.contracts.targets import DRIVER_GROUP, Assignment, CaptureCount, ScheduleSpec, Target
 from accelprof.contracts.tool import ToolUse
 from accelprof.contracts.words import Mode
@@ -87,6 +87,16 @@ class Plan:
         if self.config.controller is None:
             return None
         return self.assign(Target(DRIVER_GROUP, rank=0, world_size=1, has_devices=False))
+
+    def opens(self) -> bool:
+        """Whether any rule, the driver's among them, opens windows (steps or a schedule, also of an instrumented method), whomever
+        it takes."""
+        config = self.config
+        timed = any(item.schedule is not None for item in config.instrument)
+        return config.enabled and any(
+            rule.enabled and (timed or steps_of(config, rule) is not None or bool(schedules_of(config, rule)))
+            for _, rule in every_rule(config)
+        )
 
     def uses_of(self, assignment: Assignment) -> tuple[ToolUse, ...]:
         """The tools of ``assignment``, in its order, as they were made when the plan was.
@@ -177,13 +187,16 @@ class Plan:
         return tuple(dict.fromkeys(name for name in names if name))
 
     def preview(self, worlds: Mapping[str, int] | None = None, node: str | None = None) -> list[Assignment]:
-        """Assignments of imagined targets, for ``config show`` and for who starts processes: of each group its ranks up to
-        ``worlds[group]`` or those named, and whatever else it takes so that each rule has a target for which it counts.
+        """Assignments of imagined targets, for ``config show`` and for who starts processes: the driver's first, where it has one;
+        of each group its ranks up to ``worlds[group]`` or those named, and whatever else it takes so that each rule has a target
+        for which it counts.
 
         Args:
             node: where all of them are, where that is known.
         """
-        return [self.assign(target) for target in self._targets(worlds or {}, node)]
+        driver = self.driver()
+        rows = [self.assign(target) for target in self._targets(worlds or {}, node)]
+        return rows if driver is None else [driver, *rows]
 
     def _targets(self, worlds: Mapping[str, int], node: str | None) -> tuple[Target, ...]:
         key = (tuple(worlds.items()), node)
@@ -229,11 +242,9 @@ class Plan:
         use = self.uses.get(path) or use_of(config, rule)
         discrete = config.discrete if rule.discrete is None else rule.discrete
         merge_steps = config.merge_steps if rule.merge_steps is None else rule.merge_steps
-        steps = rule.steps if "steps" in rule.model_fields_set else config.steps
-        if isinstance(steps, NumberSet) and not steps:
-            steps = None
+        steps = steps_of(config, rule)
         timeline = config.timeline if rule.timeline is None else rule.timeline
-        schedules = tuple(to_spec(schedule) for schedule in (rule.schedule or config.schedule))
+        schedules = tuple(to_spec(schedule) for schedule in schedules_of(config, rule))
         schedules += tuple(
             to_spec(item.schedule)
             for item in config.instrument
@@ -353,6 +364,19 @@ def use_of(config: Config, rule: Rule) -> ToolUse | None:
     return None if name is None else ToolUse(name, {**config.tools.get(name, {}), **rule.options})
 
 
+def steps_of(config: Config, rule: Rule) -> NumberSet | Literal["all", "process"] | None:
+    """A rule's own steps, or those that the top level lends it; ``None``: no step opens anything, as where the set is empty."""
+    steps: NumberSet | Literal["all", "process"] | None = (
+        rule.steps if "steps" in rule.model_fields_set else config.steps
+    )
+    return None if isinstance(steps, NumberSet) and not steps else steps
+
+
+def schedules_of(config: Config, rule: Rule) -> tuple[Schedule, ...]:
+    """A rule's own schedules, or those that the top level lends it."""
+    return rule.schedule or config.schedule
+
+
 def as_rule(controller: ControllerRule) -> Rule:
     """The driver's own rule, which the top level lends no tool."""
     return Rule(ranks="all", tool=controller.tool, options=controller.options)
@@ -365,6 +389,13 @@ def rules_of(config: Config) -> Iterator[tuple[str, Rule]]:
     for group, rules in (config.groups or {}).items():
         for index, rule in enumerate(rules):
             yield _path(f"groups.{group}", index, len(rules)), rule
+
+
+def every_rule(config: Config) -> Iterator[tuple[str, Rule]]:
+    """Those, and the driver's own, where it has one: every place that can name a tool."""
+    yield from rules_of(config)
+    if config.controller is not None:
+        yield "controller", as_rule(config.controller)
 
 
 def _path(group_path: str, index: int, count: int) -> str:

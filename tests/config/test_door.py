@@ -264,6 +264,12 @@ def test_messages_are_bounded_and_plain():
         ("steps: [1]\ngroups: {}\n", 0, "nothing to profile in this file: groups names nobody"),
         ("steps: [1]\ngroups: {A: []}\n", 0, "nothing to profile in this file: groups names nobody"),
         ("on_demand: true\n", 0, "right"),
+        ("steps: [1]\ngroups: {A: {steps: []}}\ncontroller: {tool: torch}\n", 0, "right"),
+        (
+            "instrument: [{target: 'a:b', when: {role: x, rank: some}, schedule: {phase: x}}]\n",
+            2,
+            "instrument[0].when: 'some' is neither a number nor a range",
+        ),
     ],
 )
 def test_check_says_what_configure_would_refuse(tmp_path, monkeypatch, text, status, said):

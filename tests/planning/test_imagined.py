@@ -12,6 +12,7 @@ from accelprof.config.load import load_config
 from accelprof.contracts.targets import Target
 from accelprof.planning import imagined
 from accelprof.planning.imagined import LISTED_RANKS, TRIES_OF_GROUP, example
+from accelprof.planning.names import nothing_profiled
 from accelprof.planning.plan import Plan
 
 GROUPS = ("A", "B1")
@@ -194,6 +195,41 @@ def test_a_process_behind_a_rule_that_is_switched_off_is_imagined():
     config = {"steps": [1], "groups": {"A": [{"roles": ["actor"], "enabled": False}, {}]}}
     rows = Plan(load_config(config).config).preview()
     assert [(row.target.roles, row.selected) for row in rows] == [(("actor",), False), ((), True)]
+
+
+DRIVER = {"steps": [1], "groups": {"A": {"steps": []}}, "controller": {"tool": "torch"}}
+
+
+@pytest.mark.parametrize(
+    ("config", "opens"),
+    [
+        (DRIVER, True),
+        ({**DRIVER, "enabled": False}, False),
+        ({**DRIVER, "steps": []}, False),
+        ({**DRIVER, "controller": None}, False),
+        ({"steps": [1], "groups": {"A": {"ranks": []}}}, True),
+        ({"steps": [1], "groups": {"A": {"enabled": False}}}, False),
+        ({"steps": [1], "groups": {}}, False),
+        ({"steps": [1], "groups": {}, "controller": {}}, True),
+        ({"schedule": {"phase": "p"}}, True),
+        ({"on_demand": True}, False),
+        ({"instrument": [{"target": "m:C.f", "schedule": {"phase": "p"}}]}, True),
+    ],
+)
+def test_a_plan_opens_windows_where_a_rule_does(config, opens):
+    """The driver's own rule is one of them; whom the rules take is another question."""
+    assert Plan(load_config(config).config).opens() == opens
+
+
+def test_the_driver_is_imagined_first_and_the_group_of_its_name_is_nobody():
+    """It has one row, by its own rule, whatever stands under ``groups``; where nothing else records it is what is profiled."""
+    config = {**DRIVER, "groups": {"controller": {"steps": [7]}, "A": {"steps": []}}}
+    plan = Plan(load_config(config).config)
+    rows = plan.preview()
+    assert [(row.target.group, row.selected) for row in rows] == [("controller", True), ("A", False)]
+    assert list(rows[0].steps) == [1]
+    assert plan.to_dict()["rows"][0]["asked_by"] == {"controller": "controller"}
+    assert nothing_profiled(plan, ()) == ""
 
 
 @pytest.mark.parametrize(("pattern", "name"), [("gpu-*", "gpu-*"), ("[!a]x", "_x"), ("[a-c]?", "a?"), ("[!_]", "-")])
