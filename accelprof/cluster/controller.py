@@ -40,6 +40,7 @@ from accelprof.output.metrics import STEPS_KEPT, step_row
 from accelprof.output.records import Lack, Manifest
 from accelprof.output.verdict import NO_DIRECTORY, require_complete
 from accelprof.planning import names
+from accelprof.planning.kept import keeps_anything
 from accelprof.session.configure import configure, of_launcher
 from accelprof.session.identity import host_name, number_of
 from accelprof.session.session import Session
@@ -83,16 +84,14 @@ class Controller:
         self._checked = False
         self._no_directory = ""
         self.run_dir: str | None = None
-        if self.plan.opens() or (
-            self.config.enabled and (self.config.recorder is not None or self.config.on_demand is not None)
-        ):
+        if keeps_anything(self.plan):
             self.run_dir = run_dir or self._claim()
         self.roster = Roster(self.config, self.plan, self.run_dir, self.voice.say, self._worker_failed)
         self._exporters = start_exporters(
             self.catalogue.make_exporters(self.config), self.config, self.run_dir, self.voice.say
         )
         self._dumps = None
-        if self.config.recorder is not None and self.config.enabled and self.run_dir is not None:
+        if self.config.records_always and self.run_dir is not None:
             self._dumps = DumpWatch(self.roster, self.run_dir, self.voice.say)
         self._step_began = (0, 0)
         self._spans: dict[int, dict[str, tuple[int, int]]] = {}

@@ -71,7 +71,7 @@ class Roster:
 
     def selected(self) -> list[Member]:
         """Those that hear steps: whoever may open a window, and everybody while a flight recorder runs."""
-        everybody = self.config.recorder is not None
+        everybody = self.config.records_always
         return [m for m in self._members.values() if (everybody or m.assignment.selected) and m.facts]
 
     def others(self) -> list[Member]:

@@ -287,6 +287,16 @@ class Config(_Model):
     recorder: Annotated[Recorder | None, BeforeValidator(_on_demand)] = None
     export: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
+    @property
+    def records_always(self) -> bool:
+        """Whether a flight recorder runs, in every process, whomever the rules take."""
+        return self.enabled and self.recorder is not None
+
+    @property
+    def exports(self) -> bool:
+        """Whether the figures of steps go somewhere as they end."""
+        return self.enabled and bool(self.export)
+
     def __eq__(self, other: object) -> bool:
         """Whether both say the same, wherever it was written."""
         return isinstance(other, Config) and self.__dict__ == other.__dict__

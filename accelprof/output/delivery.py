@@ -135,7 +135,7 @@ def _bring_files(run: EndedRun, run_dir: str, nodes: Nodes, manifest: Manifest) 
     if run.config.collect != "none":
         verdicts.look_at(manifest, verdicts.on_disk(run_dir))
         relocate(run.config.collect, run_dir, manifest, nodes, run.voice.say)
-    if run.config.recorder is not None:
+    if run.config.records_always:
         _bring_dumps(run, run_dir, nodes)
 
 

@@ -28,6 +28,7 @@ from accelprof.errors import (
     text_of,
 )
 from accelprof.output.layout import Layout, claim_run, job_token
+from accelprof.planning.kept import keeps
 from accelprof.session import ending
 from accelprof.session.identity import from_environment, host_name, number_of
 from accelprof.session.session import Session
@@ -128,7 +129,7 @@ def configure(
         assignment, plan = _planned(catalogue, resolved, target, assignment, run_dir)
         detected = _detect(catalogue, accelerator, resolved)
         assignment = _with_devices(assignment, detected.name, has_devices, detected)
-        launched = launched and engine_rank is None and (assignment.selected or bool(resolved.export))
+        launched = launched and engine_rank is None and (assignment.selected or resolved.exports)
         session = _make_session(catalogue, resolved, assignment, plan, detected, run_dir, launched)
         # a controller says it once, for all workers of the group
         if alone and plan is not None and not assignment.selected and (lack := plan.lacks_role(target)):
@@ -252,8 +253,7 @@ def _make_session(
 ) -> Session:
     host = host_name()
     problem = ""
-    exports = bool(config.export) and config.enabled
-    own = (assignment.selected or config.recorder is not None or exports) and run_dir is None
+    own = run_dir is None and keeps(config, assignment, exports=True)
     if own:
         try:
             run_dir = claim_run(config.output_dir, config.run, _job(), host)
@@ -373,7 +373,7 @@ def _instrument(session: Session) -> None:
 def _record(session: Session) -> None:
     """The flight recorder, in every process of a run whose configuration asks for one."""
     wanted = session.config.recorder
-    if wanted is None or not session.config.enabled:
+    if wanted is None or not session.config.records_always:
         return
     from accelprof.session.recorder import Recorder
 

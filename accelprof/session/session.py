@@ -23,6 +23,7 @@ from accelprof.contracts.words import WindowKind
 from accelprof.numberset import whole
 from accelprof.output.layout import Layout
 from accelprof.output.records import TargetRow
+from accelprof.planning.kept import keeps
 from accelprof.session.budget import BudgetWatch
 from accelprof.session.captures import Ask, Captures
 from accelprof.session.course import Course
@@ -85,11 +86,11 @@ class Session:
         layout: Layout,
         host: str,
         catalogue: Catalogue,
-        keeps: bool = False,
+        kept: bool = False,
     ) -> None:
         self.config, self.backend, self.catalogue, self.layout = config, backend, catalogue, layout
-        keeps = keeps or assignment.selected or config.recorder is not None
-        process = self.process = Process(assignment, layout, host, config.on_error == "raise", keeps)
+        kept = kept or keeps(config, assignment)
+        process = self.process = Process(assignment, layout, host, config.on_error == "raise", kept)
         self.key, self.journal, self.voice = process.key, process.journal, process.voice
         self.say, self.problems = self.voice.say, self.voice.problems
         self.closed = self.inherited = False
