@@ -34,11 +34,12 @@ from accelprof.contracts.targets import DRIVER_GROUP, Target
 from accelprof.errors import AccelprofError, ConfigError
 from accelprof.exporters.host import figures_of, start_exporters
 from accelprof.numberset import whole
+from accelprof.output.codes import NO_DIRECTORY
 from accelprof.output.delivery import EndedRun, add_said, deliver
 from accelprof.output.layout import claim_run
 from accelprof.output.metrics import STEPS_KEPT, step_row
 from accelprof.output.records import Lack, Manifest
-from accelprof.output.verdict import NO_DIRECTORY, require_complete
+from accelprof.output.verdict import require_complete
 from accelprof.planning import names
 from accelprof.planning.kept import keeps_anything
 from accelprof.session.configure import configure, of_launcher

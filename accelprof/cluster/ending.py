@@ -13,7 +13,7 @@ from accelprof.cluster.fanout import DEAD, Member
 from accelprof.cluster.roster import Roster
 from accelprof.contracts import reasons
 from accelprof.errors import text_of
-from accelprof.output import verdict as verdicts
+from accelprof.output import codes
 from accelprof.output.delivery import EndedRun
 from accelprof.output.expected import Expected
 from accelprof.output.records import Lack, Manifest
@@ -107,15 +107,15 @@ def _missing(roster: Roster, found: Manifest) -> list[Lack]:
             continue
         if not member.facts:
             words = f"{member.label}: was selected and never got a session"
-            lacks.append(Lack(code=verdicts.NO_SESSION, target=member.key, label=member.label, words=words))
+            lacks.append(Lack(code=codes.NO_SESSION, target=member.key, label=member.label, words=words))
         elif assignment.armed and member.handed_over is None and member.key not in known:
             words = (
                 f"{member.label}: its session could not be closed and no window stands in a journal of it; "
                 f"what it may have recorded is on {member.facts.get('host')}"
             )
-            lacks.append(Lack(code=verdicts.WORKER_UNREAD, target=member.key, label=member.label, words=words))
+            lacks.append(Lack(code=codes.WORKER_UNREAD, target=member.key, label=member.label, words=words))
     for lost in roster.lost:
         key, label = lost.member.key, lost.member.label
         words = f"{label}: step {lost.step} was to be recorded: {lost.error}"
-        lacks.append(Lack(code=verdicts.STEP_LOST, target=key, label=label, step=lost.step, words=words))
+        lacks.append(Lack(code=codes.STEP_LOST, target=key, label=label, step=lost.step, words=words))
     return lacks

@@ -20,7 +20,7 @@ from accelprof.config.model import Config
 from accelprof.contracts.tool import Tool
 from accelprof.contracts.words import MISSING
 from accelprof.errors import ReadError, text_of
-from accelprof.output import dumps
+from accelprof.output import codes, dumps
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
 from accelprof.output.collecting import relocate
@@ -161,7 +161,7 @@ def finish(run: EndedRun, manifest: Manifest) -> bool:
     """Timeline and page of what was delivered, and the hooks are told. Whether something was added to the manifest's problems,
     which the caller writes: it knows who else writes."""
     said = len(manifest.problems)
-    if run.run_dir is not None and not any(row.code == verdicts.UNWRITTEN for row in manifest.lacks):
+    if run.run_dir is not None and not any(row.code == codes.UNWRITTEN for row in manifest.lacks):
         for text in map(str, run.catalogue.host.call_with(run.draw, "accelprof_run_pages", run_dir=run.run_dir)):
             run.voice.say(text)
             manifest.problems.append(text)
@@ -206,7 +206,7 @@ def _earlier(run: EndedRun) -> Manifest | None:
         for place, row in list(earlier.artifacts.items()):
             if row.tool == run.again and row.state == MISSING:
                 del earlier.artifacts[place]
-        again = (verdicts.REPORT_MISSING, run.again)
+        again = (codes.REPORT_MISSING, run.again)
         run.lacks.extend(lack for lack in earlier.lacks if (lack.code, lack.tool) != again)
         run.problems[:0] = earlier.problems
         run.notes[:0] = earlier.notes
@@ -247,17 +247,17 @@ def _of_names(run: EndedRun, found: Manifest) -> list[Lack]:
     took_part = [(row.group, row.rank, row.world_size) for row in found.targets.values()]
     problems = names.absent_ranks(run.config, took_part, run.groups is not None)
     if run.groups is None:
-        return [Lack(code=verdicts.UNKNOWN_NAME, words=str(problem)) for problem in problems]
+        return [Lack(code=codes.UNKNOWN_NAME, words=str(problem)) for problem in problems]
     groups = {*run.groups, *(row.group for row in found.targets.values())}
     if not groups:
-        said = any(lack.code == verdicts.NOBODY for lack in run.lacks)
-        return [Lack(code=verdicts.NOBODY, words=run.nobody)] if run.nobody and not said else []
+        said = any(lack.code == codes.NOBODY for lack in run.lacks)
+        return [Lack(code=codes.NOBODY, words=run.nobody)] if run.nobody and not said else []
     roles: dict[str, set[str]] = {group: set(known) for group, known in run.roles.items()}
     for row in found.targets.values():
         roles.setdefault(row.group, set()).update(row.roles)
     phases = sorted({phase for row in found.targets.values() for phase in row.phases_seen})
     problems += [*run.plan.check_names(groups, phases), *names.unmatched_roles(run.config, roles)]
-    return [Lack(code=verdicts.UNKNOWN_NAME, words=str(problem)) for problem in problems]
+    return [Lack(code=codes.UNKNOWN_NAME, words=str(problem)) for problem in problems]
 
 
 def _write(run: EndedRun, manifest: Manifest) -> None:
@@ -271,7 +271,7 @@ def _write(run: EndedRun, manifest: Manifest) -> None:
         run.voice.say(text)
         if text not in manifest.problems:
             manifest.problems.append(text)
-        manifest.judged([*manifest.lacks, Lack(code=verdicts.UNWRITTEN, words=text)])
+        manifest.judged([*manifest.lacks, Lack(code=codes.UNWRITTEN, words=text)])
 
 
 def versions(catalogue: Catalogue) -> dict[str, str]:

@@ -17,10 +17,10 @@ from accelprof.contracts.targets import ArtifactFile, Assignment, Expectation, W
 from accelprof.contracts.tool import Tool
 from accelprof.contracts.words import MISSING, WINDOW_KINDS, known
 from accelprof.errors import failures, text_of
+from accelprof.output.codes import REPORT_MISSING, UNMATCHED
 from accelprof.output.layout import Layout
 from accelprof.output.nodes import Node, Nodes
 from accelprof.output.records import ArtifactRow, Lack, Manifest, WindowRow
-from accelprof.output.verdict import REPORT_MISSING, UNMATCHED
 
 POLL_S = 0.1
 #: seconds for a file that should be there already when the session has closed

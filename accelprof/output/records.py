@@ -19,6 +19,7 @@ from accelprof.contracts.timings import Timing
 from accelprof.contracts.words import ARTIFACT_STATES, COMPLETE, PARTIAL, known
 from accelprof.numberset import LARGEST, NumberSet
 from accelprof.output import fields
+from accelprof.output.codes import STATED
 from accelprof.output.fields import Read
 from accelprof.processes import Writer
 
@@ -30,10 +31,6 @@ Say = Callable[[str], None]
 
 #: of manifests
 FORMAT = 1
-#: code of a problem, and of a lack: a worker that was to open windows opened none of them, or not all
-NEVER_OPENED = "never_opened"
-#: code of a lack of which a manifest says the words alone
-STATED = "stated"
 #: announced steps that a worker's row has: the first
 STEPS_SEEN = 200
 #: state of a window that was never closed
@@ -638,7 +635,7 @@ class Lack(Record):
     """Something that was asked for and is not there.
 
     Attributes:
-        code: the kind, one of the constants of :mod:`accelprof.output.verdict`.
+        code: the kind, one of :mod:`accelprof.output.codes`.
         target: key of the worker; its label where it never had a session, which makes the key; empty where it is nobody's.
         label: what people call that worker.
         tool: whose data is missing; empty where it is not one tool's.

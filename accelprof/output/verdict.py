@@ -14,8 +14,19 @@ from accelprof.contracts.sizes import size_of
 from accelprof.contracts.words import COMPLETE, MISSING, PARTIAL, TRUNCATED
 from accelprof.errors import IncompleteError
 from accelprof.output.asked import ByStep, came_of, first_of, none_opened, unreached
-from accelprof.output.records import (
+from accelprof.output.codes import (
+    CAUSED,
+    DERIVED,
+    FILE,
+    FILE_ODD,
+    FILE_UNREAD,
     NEVER_OPENED,
+    NOTHING,
+    TOOL_ABSENT,
+    WINDOW_FAILED,
+    WINDOW_OPEN,
+)  # fmt: skip
+from accelprof.output.records import (
     OPEN,
     STEPS_SEEN,
     ArtifactRow,
@@ -26,29 +37,6 @@ from accelprof.output.records import (
     WindowRow,
 )
 
-# --- what can be read off the rows and the disk, each time anew
-WINDOW_OPEN = "window_open"
-WINDOW_FAILED = "window_failed"
-TOOL_ABSENT = "tool_absent"
-FILE: Mapping[str, str] = {MISSING: "file_missing", TRUNCATED: "file_cut", PARTIAL: "file_partial"}
-FILE_ODD = "file_odd"
-FILE_UNREAD = "file_unread"
-NOTHING = "nothing_measured"
-DERIVED = frozenset(
-    {NEVER_OPENED, WINDOW_OPEN, WINDOW_FAILED, TOOL_ABSENT, FILE_ODD, FILE_UNREAD, NOTHING, *FILE.values()}
-)
-#: those that stand there with a cause, where whoever ended the run saw one
-CAUSED = frozenset({NEVER_OPENED, WINDOW_OPEN})
-# --- what whoever ended the run has to say
-NO_SESSION = "no_session"
-STEP_LOST = "step_lost"
-WORKER_UNREAD = "worker_unread"
-REPORT_MISSING = "report_missing"
-UNMATCHED = "unmatched"
-UNKNOWN_NAME = "unknown_name"
-NOBODY = "nobody"
-NO_DIRECTORY = "no_directory"
-UNWRITTEN = "unwritten"
 UNENDED = "its journal does not say that it ended (it was killed or hangs, or its disk is full)"
 
 #: of a process that opened no window at all

@@ -14,7 +14,7 @@ from accelprof import texts
 from accelprof.analysis import draw
 from accelprof.contracts import reasons
 from accelprof.exporters.host import Exporters, start_exporters
-from accelprof.output import verdict as verdicts
+from accelprof.output import codes
 from accelprof.output.delivery import EndedRun, deliver, finish
 from accelprof.output.nodes import ThisHost
 from accelprof.output.presence import PAGE, TURN, Presence
@@ -164,7 +164,7 @@ class OwnRun:
         )
         facts.voice = said or facts.voice
         if self._problem:
-            facts.lacks.append(Lack(code=verdicts.NO_DIRECTORY, words=self._problem))
+            facts.lacks.append(Lack(code=codes.NO_DIRECTORY, words=self._problem))
         if self._presence is None:
             return facts, deliver(facts, ThisHost(), last=False)
         began = now_ns()

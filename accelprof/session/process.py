@@ -12,9 +12,10 @@ from typing import Any
 from accelprof import texts
 from accelprof.contracts.targets import Assignment, Target
 from accelprof.output.asked import ByStep, none_opened, stretches
+from accelprof.output.codes import NEVER_OPENED
 from accelprof.output.layout import Layout, seen_text
 from accelprof.output.manifest import Journal
-from accelprof.output.records import NEVER_OPENED, STEPS_SEEN, ProblemRow, TargetRow, WindowRow
+from accelprof.output.records import STEPS_SEEN, ProblemRow, TargetRow, WindowRow
 from accelprof.processes import Writer
 from accelprof.timing import metrics
 from accelprof.voice import Voice

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from accelprof.analysis.run import Run, open_run
-from accelprof.output.records import NEVER_OPENED
+from accelprof.output.codes import NEVER_OPENED
 
 FOLLOWER = str(Path(__file__).parent / "follower.py")
 AT_ONCE = 3

@@ -22,13 +22,13 @@ from accelprof.config.model import Config
 from accelprof.contracts.targets import DRIVER_GROUP
 from accelprof.errors import NotComparableError
 from accelprof.numberset import NumberSet
+from accelprof.output import codes as lack_codes
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
 from accelprof.output.asked import ByStep
+from accelprof.output.codes import NEVER_OPENED, STATED
 from accelprof.output.presence import at_work
 from accelprof.output.records import (
-    NEVER_OPENED,
-    STATED,
     ArtifactRow,
     FailureRow,
     Lack,
@@ -205,9 +205,9 @@ def test_what_happened_to_windows_is_said_by_its_code(run_dir: Path) -> None:
     found.targets["idle"] = TargetRow(key="idle", group="G", rank=2)
     written(run_dir, found)
     assert {(lack.code, lack.target) for lack in open_run(run_dir).lacks} == {
-        (verdicts.TOOL_ABSENT, "k"),
-        (verdicts.WINDOW_FAILED, "k"),
-        (verdicts.WINDOW_OPEN, "k"),
+        (lack_codes.TOOL_ABSENT, "k"),
+        (lack_codes.WINDOW_FAILED, "k"),
+        (lack_codes.WINDOW_OPEN, "k"),
         (NEVER_OPENED, "other"),
     }
 
@@ -250,19 +250,21 @@ def test_who_was_killed_between_windows_lacks_those_that_were_to_come(
     [
         ({}, 3, [NEVER_OPENED]),  # the plan's own window, which the verdict names
         ({}, 1, [NEVER_OPENED]),  # recorded after all
-        ({}, 4, [verdicts.STEP_LOST, NEVER_OPENED]),  # of no window that the plan lists
-        ({"windows_planned": []}, 3, [verdicts.STEP_LOST]),
-        ({"ended": True}, 3, [verdicts.STEP_LOST]),
+        ({}, 4, [lack_codes.STEP_LOST, NEVER_OPENED]),  # of no window that the plan lists
+        ({"windows_planned": []}, 3, [lack_codes.STEP_LOST]),
+        ({"ended": True}, 3, [lack_codes.STEP_LOST]),
         ({"ended": True, "missed": ["windows for steps 3 never opened"], "steps_seen": [1, 5]}, 3, [NEVER_OPENED]),
-        ({"ended": True, "missed": ["windows for steps 5 never opened"], "steps_seen": [3]}, 2, [verdicts.STEP_LOST, NEVER_OPENED]),
+        ({"ended": True, "missed": ["windows for steps 5 never opened"], "steps_seen": [3]}, 2, [lack_codes.STEP_LOST, NEVER_OPENED]),
     ],
 )  # fmt: skip
 def test_a_window_that_was_lost_is_named_once(more: dict[str, Any], step: int, codes: list[str]) -> None:
     """What a driver could not tell a worker of is a lack of its own only where no window and no other lack tells of the step."""
-    lost = Lack(code=verdicts.STEP_LOST, target="k", step=step, words=f"G/rank0: step {step} was to be recorded: dead")
+    lost = Lack(
+        code=lack_codes.STEP_LOST, target="k", step=step, words=f"G/rank0: step {step} was to be recorded: dead"
+    )
     assert [lack.code for lack in verdicts.verdict(cut_short(**more), [lost])] == codes
     other = dataclasses.replace(lost, target="other")
-    assert verdicts.STEP_LOST in [lack.code for lack in verdicts.verdict(cut_short(**more), [other])]
+    assert lack_codes.STEP_LOST in [lack.code for lack in verdicts.verdict(cut_short(**more), [other])]
 
 
 @pytest.mark.parametrize("windows", [True, False])
@@ -331,9 +333,9 @@ def test_a_step_that_its_driver_could_not_tell_and_the_next_recorded_is_there() 
     found = cut_short()
     found.windows["w"].target = "again"
     found.targets["again"] = TargetRow(key="again", group="G", rank=0, armed=True, ended=True)
-    lost = [Lack(code=verdicts.STEP_LOST, target="k", step=step, words=f"step {step}: dead") for step in (1, 2)]
+    lost = [Lack(code=lack_codes.STEP_LOST, target="k", step=step, words=f"step {step}: dead") for step in (1, 2)]
     lacks = verdicts.verdict(found, lost)
-    assert [(lack.code, lack.step) for lack in lacks] == [(verdicts.STEP_LOST, 2)]
+    assert [(lack.code, lack.step) for lack in lacks] == [(lack_codes.STEP_LOST, 2)]
 
 
 @pytest.mark.parametrize("steps", ["0-999999999999999999", [1, "3-1000000000000"], [-1], "x"])
@@ -474,10 +476,10 @@ def test_windows_that_are_there_are_not_denied(run_dir: Path) -> None:
 
 def test_what_only_the_end_of_the_run_knew_stays(run_dir: Path) -> None:
     """Lacks that neither rows nor disk can show are kept with their codes; words of older manifests are kept as they are."""
-    lack = Lack(code=verdicts.STEP_LOST, target="k", words="G/rank0: step 3 was to be recorded: the actor is dead")
+    lack = Lack(code=lack_codes.STEP_LOST, target="k", words="G/rank0: step 3 was to be recorded: the actor is dead")
     written(run_dir, rows(), lacks=[lack.to_json()], undelivered=[lack.words, "said by an older version"])
     assert [(one.code, one.words) for one in open_run(run_dir).lacks] == [
-        (verdicts.STEP_LOST, lack.words),
+        (lack_codes.STEP_LOST, lack.words),
         (STATED, "said by an older version"),
     ]
     written(run_dir, rows(), lacks=5, status="incomplete")
@@ -656,7 +658,7 @@ def test_two_workers_that_are_called_the_same_lack_two_things(run_dir: Path) -> 
 
 def test_lacks_are_one_by_what_they_are_of_and_not_by_words() -> None:
     """Whatever the words; those of older files, which have nothing else, are one where they say the same."""
-    step = Lack(code=verdicts.STEP_LOST, target="k", step=3, words="dead")
+    step = Lack(code=lack_codes.STEP_LOST, target="k", step=3, words="dead")
     again = dataclasses.replace(step, words="silent")
     other = dataclasses.replace(step, step=4)
     stated = [Lack(words="gone"), Lack(words="gone"), Lack(words="gone, too")]
@@ -675,7 +677,7 @@ def test_what_failed_in_one_window_is_told_each(run_dir: Path) -> None:
     found.targets["k"].tools = ["torch", "trace", "nsys", "other"]
     found.windows["w"].failures = [FailureRow(tool="torch", message=text) for text in ("no space", "no memory")]
     written(run_dir, found)
-    assert sorted(codes(run_dir)) == [verdicts.TOOL_ABSENT] * 2 + [verdicts.WINDOW_FAILED] * 2
+    assert sorted(codes(run_dir)) == [lack_codes.TOOL_ABSENT] * 2 + [lack_codes.WINDOW_FAILED] * 2
 
 
 def test_how_a_process_says_that_it_opened_nothing_is_how_it_is_said_of_it(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from accelprof.backends.cpu import CpuBackend
 from accelprof.catalogue import Catalogue, make_catalogue
 from accelprof.config.model import Config
 from accelprof.contracts.targets import Target
+from accelprof.output import codes
 from accelprof.output import manifest as manifests
 from accelprof.output import verdict as verdicts
 from accelprof.output.layout import Layout
@@ -206,7 +207,7 @@ def test_what_never_came_agrees_with_the_slow_model(seed: int, tmp_path: Path, c
         windows = list(found.windows.values())
         where = f"{plan} {program} {dies}: {[lack.words for lack in lacks]}"
         if not windows:
-            assert [lack.code for lack in lacks] == [verdicts.NEVER_OPENED] * target.armed, where
+            assert [lack.code for lack in lacks] == [codes.NEVER_OPENED] * target.armed, where
             continue
         recorded = {step for window in windows for step in window.steps}
         said = {tuple(filter(None, match.groups())) for lack in lacks if (match := MISSED.search(lack.words))}
@@ -218,6 +219,6 @@ def test_what_never_came_agrees_with_the_slow_model(seed: int, tmp_path: Path, c
             if int(row[1]) + named >= int(row[2]) or re.search(rf"schedule on {row[0]}: \d+ calls at most", other):
                 want.remove(row)
         assert said == want, where
-        assert sum(lack.code == verdicts.WINDOW_OPEN for lack in lacks) == sum(
+        assert sum(lack.code == codes.WINDOW_OPEN for lack in lacks) == sum(
             window.closed is None for window in windows
         ), where

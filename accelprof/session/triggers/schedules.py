@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from accelprof.contracts.targets import ACTIVE, DONE, WARMUP, Assignment, ScheduleSpec, WindowInfo
 from accelprof.output.asked import stretches, unreached
-from accelprof.output.records import NEVER_OPENED
+from accelprof.output.codes import NEVER_OPENED
 from accelprof.session.captures import Ask
 from accelprof.session.triggers import Trigger
 from accelprof.timing.loops import runner
